@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use haft_core::accounting_store::{AccountingSummary, ModelStats, ToolStats};
 use haft_core::price::Cost;
 use haft_models::model_data::data_date;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use super::args::StatsArgs;
 use super::exit::ExitReason;
 use super::table::{Table, left, right};
 use super::{settings, terminal};
-use haft_store::accounting::{self, AccountingSummary, ModelStats, ToolStats};
+use haft_store::accounting::FileAccounting;
 
 pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let home = match settings::home() {
@@ -20,7 +21,7 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
-    match accounting::summarize(&home, u64::try_from(since).unwrap_or(0)) {
+    match FileAccounting::of(&home).summarize_all(u64::try_from(since).unwrap_or(0)) {
         Err(error) => {
             terminal::failed(ExitReason::Internal, &format!("the accounting cannot be read: {error}"))
         }

@@ -1,4 +1,4 @@
-//! Everything that watches the calls of one command: status line, op tree, log, journal and telemetry.
+//! Everything that watches the calls of one command: status line, op tree, log, accounting and telemetry.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::log::{LogContent, LogLevel, LogWriter};
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
 use haft_runtime::telemetry::{Telemetry, captures_content};
-use haft_store::accounting::AccountingJournal;
+use haft_store::accounting::{AccountingSink, FileAccounting};
 
 /// The watchers of the calls of one command.
 pub(super) struct CommandWatchers {
@@ -58,17 +58,11 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
-    /// Watches a run. The `first` sinks receive each event before all others. Without a home its calls and its cost are
-    /// not journaled.
-    pub(super) fn of_run(
-        show: ShowArgs,
-        home: Option<&Home>,
-        content: LogContent,
-        first: Vec<Arc<dyn EventSink>>,
-    ) -> Self {
+    /// Watches a run, whose accounting belongs to the runtime. The `first` sinks receive each event before all others.
+    pub(super) fn of_run(show: ShowArgs, content: LogContent, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes =
             WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
-        Self::with(wishes, home, first)
+        Self::with(wishes, None, first)
     }
 
     #[cfg(feature = "serve")]
@@ -79,7 +73,7 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), Vec::new())
     }
 
-    /// Watches one question to a model, whose events have no content. Without a home its cost is not journaled.
+    /// Watches one question to a model, whose events have no content. Without a home its cost is not accounted for.
     pub(super) fn of_question(args: &AskArgs, home: Option<&Home>, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes = WatcherOptions {
             verbose: args.verbose,
@@ -90,6 +84,7 @@ impl CommandWatchers {
         Self::with(wishes, home, first)
     }
 
+    /// Without a home the calls and their cost are not accounted for.
     fn with(wishes: WatcherOptions, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
         let level = level(wishes);
         let tree = Arc::new(TreeKeeper::default());
@@ -99,7 +94,7 @@ impl CommandWatchers {
             terminal::warn(&complaint);
             None
         });
-        sinks.extend(home.and_then(journal));
+        sinks.extend(home.map(accounting));
         if wishes.tree || level > LogLevel::Off {
             sinks.push(Arc::clone(&tree) as _);
         }
@@ -195,12 +190,14 @@ fn level(wishes: WatcherOptions) -> LogLevel {
     })
 }
 
-fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
-    match AccountingJournal::open(home) {
-        Ok(journal) => Some(Arc::new(journal)),
-        Err(error) => {
-            terminal::warn(&format!("calls are not recorded for `haft stats`: {error}"));
-            None
-        }
+fn accounting(home: &Home) -> Arc<dyn EventSink> {
+    warn_if_unwritable(home);
+    Arc::new(AccountingSink::new(Arc::new(FileAccounting::of(home))))
+}
+
+/// Calls go on without accounting, and accounting goes on as soon as it can be written.
+pub(super) fn warn_if_unwritable(home: &Home) {
+    if let Err(error) = FileAccounting::of(home).check_writable() {
+        terminal::warn(&format!("calls are not recorded for `haft stats`: {error}"));
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! This crate does no IO, starts no task and reads no clock. Only trait methods in it are `async`.
 
+pub mod accounting_store;
 pub mod approval;
 pub mod arguments;
 pub mod blob_store;

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use haft_core::accounting_store::AccountingStore;
 use haft_core::event::Event;
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
@@ -24,6 +25,7 @@ use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::RunBill;
+use haft_store::accounting::AccountingSink;
 use haft_store::journals::{self, ClaimedJournal};
 use haft_store::sessions::SessionError;
 use haft_store::sessions::line::SessionStart;
@@ -66,6 +68,8 @@ pub struct Runtime {
 struct RuntimeShared {
     home: Home,
     stores: Stores,
+    /// A watcher of all runs.
+    accounting: Option<Arc<AccountingSink>>,
     generation: RwLock<Arc<ConfigGeneration>>,
     variables: Variables,
     servers: Arc<SharedServers>,
@@ -107,6 +111,11 @@ impl Runtime {
     /// Returns the remembered approvals of all principals, for a program that lists and revokes them.
     pub fn grants(&self) -> &Arc<dyn GrantStore> {
         &self.shared.stores.grants
+    }
+
+    /// Returns the accounting of all tenants; `None` if the stores keep none.
+    pub fn accounting(&self) -> Option<&Arc<dyn AccountingStore>> {
+        self.shared.stores.accounting.as_ref()
     }
 
     /// Starts a run whose approvals, questions and functions the caller handles through the [`RunHandle`].
@@ -153,6 +162,7 @@ impl Runtime {
         let functions = functions_of(&spec);
         let keeps_session = hooks.keeps_session && generation.config.sessions.enabled;
         let recorder = hooks.recorder.clone();
+        let hooks = self.with_accounting(hooks);
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let PreparedRun { agent, context, shared, routing } = prepared;
         shared.warn(unusable);
@@ -265,7 +275,7 @@ impl Runtime {
         trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
         let functions = functions_of(&spec);
         let (takeover, finished) = (hooks.takeover, hooks.finished);
-        let left = LeftSessions::Continued(takeover);
+        let (left, hooks) = (LeftSessions::Continued(takeover), self.with_accounting(hooks));
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
         let PreparedRun { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
         shared.warn(unusable);
@@ -337,6 +347,14 @@ impl Runtime {
         for provider in &generation.providers {
             provider.shutdown().await;
         }
+        if let Some(accounting) = &self.shared.accounting {
+            accounting.flush().await;
+        }
+    }
+
+    fn with_accounting(&self, mut hooks: RunHooks) -> RunHooks {
+        hooks.watchers.extend(self.shared.accounting.clone().map(|sink| sink as _));
+        hooks
     }
 
     fn launch(

@@ -23,7 +23,7 @@ use haft_core::position::SessionId;
 use haft_core::run::input::RunInput;
 use haft_core::run::snapshot::StoredInput;
 use haft_core::run::{AgentRun, DriverReadings, RunPlan};
-use haft_store::accounting::{self, ModelRecord, ToolRecord};
+use haft_store::accounting::{FileAccounting, ModelRecord, ToolRecord};
 use haft_store::outputs::{FileStore, StoreLimits};
 use haft_store::sessions::line::{SessionJournalLine, SessionStart};
 use haft_store::sessions::{SessionLimits, SessionStore};
@@ -138,7 +138,7 @@ fn measure_stats(lines: u64) -> MeasureResult<(Duration, u64)> {
     let mut times = Vec::new();
     for _ in 0..5 {
         let start = Instant::now();
-        let summary = accounting::summarize(&home, 0)?;
+        let summary = FileAccounting::of(&home).summarize_all(0)?;
         times.push(start.elapsed());
         let calls = summary.tools.iter().map(|tool| tool.calls).sum::<u64>();
         let attempts = summary.models.iter().map(|model| model.attempts).sum::<u64>();
@@ -158,7 +158,7 @@ fn write_accounting(home: &Home, lines: u64) -> MeasureResult<()> {
     let mut file = BufWriter::new(File::create(home.data().join("accounting.jsonl"))?);
     for number in 0..lines {
         let line = if number % 3 == 0 { model_event(number)? } else { tool_event(number)? };
-        serde_json::to_writer(&mut file, &accounting::AccountingLine::Event(Box::new(line)))?;
+        serde_json::to_writer(&mut file, &line)?;
         file.write_all(b"\n")?;
     }
     Ok(file.flush()?)

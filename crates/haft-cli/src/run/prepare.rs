@@ -35,7 +35,7 @@ use haft_config::{ResolvedConfig, environment, printable};
 use haft_runtime::models;
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::{ResumeError, Variables};
-use haft_runtime::runtime::{ResumeFailure, StartError, Takeover};
+use haft_runtime::runtime::{ResumeFailure, StartError, Stores, Takeover};
 use haft_runtime::spec::{RunSecrets, RunSpec};
 use haft_runtime::{AnswerSource, RunHandle, RunHooks, Runtime};
 
@@ -135,12 +135,7 @@ pub(crate) async fn start(
         let workspace = &job.spec().workspace;
         screen.set_network(sandbox_refusal::network(workspace.network, workspace.mode));
     }
-    let mut watch = CommandWatchers::of_run(
-        show_args,
-        keeps_session.then_some(&home),
-        watch::content(config.telemetry),
-        show.sinks(),
-    );
+    let mut watch = CommandWatchers::of_run(show_args, watch::content(config.telemetry), show.sinks());
     if let RunLaunch::Resume { id, .. } = &job {
         watch.continue_session(*id);
     }
@@ -150,6 +145,8 @@ pub(crate) async fn start(
         job.add_input(&input, outputs.as_deref());
     }
     let recording = record.map(|file| PendingRecording::create(file, config, &variables)).transpose()?;
+    let stores =
+        if keeps_session { accounting_stores(&home) } else { Stores::at(&home).without_accounting() };
     let keeps_session = keeps_session && configuration.resolved.sessions.enabled;
     let hooks = RunHooks {
         approvals: AnswerSource::by(TerminalApprover::for_interactive_terminal()),
@@ -165,6 +162,7 @@ pub(crate) async fn start(
     let preparation = preparation(&servers::awaited(&configuration.resolved, &home));
     let mut builder = Runtime::builder(configuration.resolved)
         .home(home)
+        .stores(stores)
         .variables(variables)
         .skills(skills)
         .trace_parents(watch.trace_parents());
@@ -183,6 +181,12 @@ pub(crate) async fn start(
     }
     let recorder = recording.map(PendingRecording::keep);
     Ok(StartedRun { handle, watch, show, recorder, began, shown_warnings: warnings.len(), keeps_session })
+}
+
+/// Returns the stores of a run that is accounted for.
+fn accounting_stores(home: &Home) -> Stores {
+    watch::warn_if_unwritable(home);
+    Stores::at(home)
 }
 
 /// Describes the wait before a run. The first start of a server may download its program.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use haft_config::ResolvedConfig;
 use haft_config::skills::Skills;
+use haft_core::accounting_store::AccountingStore;
 use haft_core::approval::Approver;
 use haft_core::blob_store::BlobStore;
 use haft_core::cache_store::CacheStore;
@@ -20,6 +21,7 @@ use haft_core::position::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_core::run::caller_approvals::ApproverAuthority;
 use haft_models::cassette::Tape;
+use haft_store::accounting::{AccountingSink, FileAccounting, MemoryAccounting};
 use haft_store::approvals_import;
 use haft_store::blobs::{FileBlobs, MemoryBlobs};
 use haft_store::cache::FileCache;
@@ -53,6 +55,7 @@ pub struct Stores {
     pub(super) keys: Arc<dyn IdempotencyStore>,
     cache: CacheChoice,
     pub(super) grants: Arc<dyn GrantStore>,
+    pub(super) accounting: Option<Arc<dyn AccountingStore>>,
     old_files: OldFiles,
 }
 
@@ -77,6 +80,7 @@ impl Stores {
             keys: Arc::new(FileIdempotencyKeys::of(home)),
             cache: CacheChoice::Files,
             grants: Arc::new(FileGrants::of(home)),
+            accounting: Some(Arc::new(FileAccounting::of(home))),
             old_files: OldFiles::SweptAndImported,
         }
     }
@@ -93,6 +97,7 @@ impl Stores {
             keys: Arc::new(MemoryIdempotencyKeys::default()),
             cache: CacheChoice::MemoryOnly,
             grants: Arc::new(MemoryGrants::default()),
+            accounting: Some(Arc::new(MemoryAccounting::default())),
             old_files: OldFiles::Untouched,
         }
     }
@@ -129,6 +134,20 @@ impl Stores {
     #[must_use]
     pub fn without_events(mut self) -> Self {
         self.events = None;
+        self
+    }
+
+    /// Keeps the accounting of calls and requests to models in this store.
+    #[must_use]
+    pub fn with_accounting(mut self, accounting: Arc<dyn AccountingStore>) -> Self {
+        self.accounting = Some(accounting);
+        self
+    }
+
+    /// Keeps no accounting, for runs whose models cost nothing, such as scripted ones.
+    #[must_use]
+    pub fn without_accounting(mut self) -> Self {
+        self.accounting = None;
         self
     }
 
@@ -443,8 +462,10 @@ impl RuntimeBuilder {
         let (generation, mut warnings) =
             ConfigGeneration::first(self.config, self.skills, own, shared, (&home, &self.variables)).await;
         warnings.extend(stores.import_approvals());
+        let accounting = stores.accounting.clone().map(AccountingSink::new).map(Arc::new);
         let runtime = Runtime::new(RuntimeShared {
             home,
+            accounting,
             stores,
             generation: RwLock::new(Arc::new(generation)),
             variables: self.variables,

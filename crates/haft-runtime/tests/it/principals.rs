@@ -4,7 +4,9 @@ use haft_core::event_log::LogEvent;
 use haft_core::principal::Principal;
 use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use haft_runtime::spec::UserHomeView;
-use haft_runtime::{ApprovalDecision, EventSeq, ParkReason, RunHandle, RunSecrets, RunSpec, RunState};
+use haft_runtime::{
+    ApprovalDecision, EventSeq, ParkReason, RunHandle, RunHooks, RunSecrets, RunSpec, RunState, Stores,
+};
 use serde_json::json;
 
 use crate::fixture::{PROCESS_SERVER, RuntimeFixture, answer, asking, events, finished, note, results};
@@ -249,4 +251,32 @@ async fn stored_output_and_run_are_hidden_from_other_principals() {
     finished(&own).await;
     let own = format!("{:?}", of_anna.requests());
     assert!(own.contains("a line of a long text") && !own.contains("no such stored output"), "{own}");
+}
+
+#[tokio::test]
+async fn runs_are_accounted_for_under_their_own_tenant() {
+    for stores in [Stores::at, Stores::in_memory] {
+        let fixture = RuntimeFixture::in_order([
+            note("a"),
+            ScriptStep::text("done"),
+            note("b"),
+            ScriptStep::text("done"),
+        ]);
+        let stores = stores(&fixture.home());
+        let runtime = fixture.builder(&json!({})).stores(stores).build().await.unwrap();
+        for tenant in ["acme", "local"] {
+            let spec = RunSpec { principal: Principal::new(tenant, "anna", "key"), ..fixture.spec("go") };
+            let hooks = RunHooks { keeps_session: tenant == "local", ..RunHooks::default() };
+            finished(&runtime.start_with(spec, RunSecrets::none(), hooks).await.unwrap()).await;
+        }
+        let accounting = runtime.accounting().unwrap();
+        for (tenant, calls, attempts) in [("acme", 1, 2), ("local", 1, 2), ("other", 0, 0)] {
+            let sums = accounting.summarize(tenant, 0).await.unwrap();
+            let counts = (
+                sums.tools.iter().map(|tool| tool.calls).sum::<u64>(),
+                sums.models.iter().map(|model| model.attempts).sum::<u64>(),
+            );
+            assert_eq!(counts, (calls, attempts), "{tenant}");
+        }
+    }
 }

@@ -1,23 +1,28 @@
-//! Calls and model requests on record, with their outcome and cost: one line of JSON each, in haft's own data.
+//! Calls and model requests on record, with their outcome and cost: one line of JSON each.
 //!
-//! [`AccountingJournal`] writes the lines as a fold over events, [`summarize`] sums them up.
+//! [`AccountingSink`] makes the lines from events. [`FileAccounting`] and [`MemoryAccounting`] are the stores.
 
+mod file;
 mod file_parts;
-mod journal;
-mod journal_file;
 mod latencies;
+mod line;
+mod line_file;
+mod memory;
 mod model_stats;
 mod partial;
 mod quick_event;
 mod record;
+mod sink;
 mod stats;
 mod summary;
 
-pub use journal::{AccountingJournal, model_record, now_ms, record};
-pub use model_stats::ModelStats;
+pub use file::FileAccounting;
+pub use memory::MemoryAccounting;
 pub use record::{
-    AccountingLine, LostRecord, ModelRecord, ToolRecord, ToolRecordAudit, ToolRecordPosition,
-    ToolRecordSource,
+    ModelRecord, ToolRecord, ToolRecordAudit, ToolRecordPosition, ToolRecordSource, model_record, now_ms,
+    record,
 };
-pub use stats::ToolStats;
-pub use summary::{AccountingSummary, summarize};
+pub use sink::AccountingSink;
+
+#[cfg(test)]
+mod tests;

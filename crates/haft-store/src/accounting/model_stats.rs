@@ -2,22 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::partial::PartialModelLine;
+use haft_core::accounting_store::ModelStats;
 
-/// The sums of one model.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ModelStats {
-    /// `provider/model`
-    pub model: String,
-    pub attempts: u64,
-    pub errors: u64,
-    pub input_tokens: u64,
-    pub output_tokens: u64,
-    pub cache_read_tokens: u64,
-    pub cost_nano_usd: u64,
-    /// Attempts that used tokens without a known price; the cost is without them.
-    pub without_price: u64,
-}
+use super::partial::PartialModelLine;
 
 /// Sums by model. They grow with the number of models and not with the number of requests.
 #[derive(Debug, Default)]
@@ -36,14 +23,14 @@ impl ModelSums {
             self.by_model.insert(model.clone(), ModelStats { model, ..ModelStats::default() });
         }
         if let Some(sum) = self.by_model.get_mut(&self.name) {
-            sum.add(line);
+            add_line(sum, line);
         }
     }
 
     pub(super) fn merge(&mut self, other: Self) {
         for (model, sum) in other.by_model {
             match self.by_model.get_mut(&model) {
-                Some(own) => own.merge(&sum),
+                Some(own) => add(own, &sum),
                 None => drop(self.by_model.insert(model, sum)),
             }
         }
@@ -61,38 +48,35 @@ impl ModelSums {
     }
 }
 
-impl ModelStats {
-    fn add(&mut self, line: &PartialModelLine<'_>) {
-        let used = line.input_tokens > 0 || line.output_tokens > 0;
-        self.merge(&Self {
-            model: String::new(),
-            attempts: 1,
-            errors: u64::from(line.is_error),
-            input_tokens: line.input_tokens,
-            output_tokens: line.output_tokens,
-            cache_read_tokens: line.cache_read_tokens,
-            cost_nano_usd: line.cost_nano_usd.unwrap_or(0),
-            without_price: u64::from(used && line.cost_nano_usd.is_none()),
-        });
-    }
+fn add_line(sum: &mut ModelStats, line: &PartialModelLine<'_>) {
+    let used = line.input_tokens > 0 || line.output_tokens > 0;
+    let of_line = ModelStats {
+        model: String::new(),
+        attempts: 1,
+        errors: u64::from(line.is_error),
+        input_tokens: line.input_tokens,
+        output_tokens: line.output_tokens,
+        cache_read_tokens: line.cache_read_tokens,
+        cost_nano_usd: line.cost_nano_usd.unwrap_or(0),
+        without_price: u64::from(used && line.cost_nano_usd.is_none()),
+    };
+    add(sum, &of_line);
+}
 
-    /// Adds the sums of another part of the journal.
-    fn merge(&mut self, other: &Self) {
-        self.attempts += other.attempts;
-        self.errors += other.errors;
-        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
-        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
-        self.cache_read_tokens = self.cache_read_tokens.saturating_add(other.cache_read_tokens);
-        self.cost_nano_usd = self.cost_nano_usd.saturating_add(other.cost_nano_usd);
-        self.without_price += other.without_price;
-    }
+fn add(sum: &mut ModelStats, other: &ModelStats) {
+    sum.attempts += other.attempts;
+    sum.errors += other.errors;
+    sum.input_tokens = sum.input_tokens.saturating_add(other.input_tokens);
+    sum.output_tokens = sum.output_tokens.saturating_add(other.output_tokens);
+    sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(other.cache_read_tokens);
+    sum.cost_nano_usd = sum.cost_nano_usd.saturating_add(other.cost_nano_usd);
+    sum.without_price += other.without_price;
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::record::ModelRecord;
-    use super::super::summary::AccountingSummary;
-    use super::super::summary::tests::OldLine;
+    use super::super::summary::tests::{OldLine, summary_of_lines};
     use super::*;
 
     fn record(model: &str, status: &str, cost_nano_usd: Option<u64>) -> ModelRecord {
@@ -122,7 +106,7 @@ mod tests {
 
     fn model_stats(records: &[ModelRecord]) -> Vec<ModelStats> {
         let lines: Vec<OldLine> = records.iter().cloned().map(OldLine::Model).collect();
-        AccountingSummary::of_lines(&lines).models
+        summary_of_lines(&lines).models
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(super) struct PartialLine<'a> {
     cache_read_tokens: Option<u64>,
     cost_nano_usd: Option<u64>,
     lost_lines: Option<u64>,
+    #[serde(borrow)]
+    principal: Option<BorrowedText<'a>>,
 }
 
 /// The fields of an event that any sum needs.
@@ -60,6 +62,8 @@ struct PartialEvent<'a> {
     model: Option<BorrowedText<'a>>,
     usage: Option<PartialUsage>,
     cost_nano_usd: Option<u64>,
+    #[serde(borrow)]
+    principal: Option<BorrowedText<'a>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -75,6 +79,16 @@ struct PartialUsage {
 /// A string. Serde borrows a `Cow` inside of a struct of its own, but not directly inside of an `Option`.
 #[derive(Debug, Deserialize)]
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The part of a line that sums need.
+#[derive(Debug)]
+pub(super) struct SummedLine<'a> {
+    /// Milliseconds since 1970.
+    pub(super) at_ms: u64,
+    /// `local`, or `TENANT/SUBJECT`.
+    pub(super) principal: Option<&'a str>,
+    pub(super) content: PartialContent<'a>,
+}
 
 /// The content of a line, by its kind.
 #[derive(Debug)]
@@ -122,13 +136,20 @@ impl<'a> PartialLine<'a> {
         serde_json::from_str(std::str::from_utf8(line).ok()?).ok()
     }
 
-    /// Milliseconds since 1970.
-    pub(super) fn at_ms(&self) -> Option<u64> {
-        self.at.or(self.timestamp_ms)
+    /// Returns nothing when a field of its kind is missing, or for an unknown kind.
+    pub(super) fn summed(&self) -> Option<SummedLine<'_>> {
+        let principal = match &self.event {
+            Some(event) => &event.principal,
+            None => &self.principal,
+        };
+        Some(SummedLine {
+            at_ms: self.at.or(self.timestamp_ms)?,
+            principal: principal.as_ref().map(|principal| &*principal.0),
+            content: self.content()?,
+        })
     }
 
-    /// Returns nothing when a field of its kind is missing, or for an unknown kind.
-    pub(super) fn content(&self) -> Option<PartialContent<'_>> {
+    fn content(&self) -> Option<PartialContent<'_>> {
         if let Some(event) = &self.event {
             return event.content();
         }

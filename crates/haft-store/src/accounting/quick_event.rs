@@ -4,10 +4,10 @@
 //! fields in a fixed order, so a cursor that expects them is several times as fast. Any other line, such as one with an
 //! escape in a string, is left to the parser.
 
-use super::partial::{PartialContent, PartialModelLine, PartialToolLine};
+use super::partial::{PartialContent, PartialModelLine, PartialToolLine, SummedLine};
 
-/// Returns the time and the content of a line in its usual form. Fields after those of the sums are not looked at.
-pub(super) fn read(line: &[u8]) -> Option<(u64, PartialContent<'_>)> {
+/// Reads a line in its usual form. Fields after those of the sums are not looked at.
+pub(super) fn read(line: &[u8]) -> Option<SummedLine<'_>> {
     // The end of a line that a crash cut off is missing.
     let mut cursor = LineCursor { rest: line.strip_suffix(b"}}")? };
     cursor.number_after(br#"{"seq":"#)?;
@@ -21,8 +21,11 @@ pub(super) fn read(line: &[u8]) -> Option<(u64, PartialContent<'_>)> {
         b"model_finished" => PartialContent::Model(model_line(&mut cursor)?),
         _ => return None,
     };
-    let is_end = cursor.rest.is_empty() || cursor.rest.starts_with(br#","principal":"#);
-    is_end.then_some((at_ms, content))
+    let principal = match cursor.rest {
+        b"" => None,
+        _ => Some(str::from_utf8(cursor.text_after(br#","principal":"#)?).ok()?),
+    };
+    Some(SummedLine { at_ms, principal, content })
 }
 
 fn tool_line<'a>(cursor: &mut LineCursor<'a>) -> Option<PartialToolLine<'a>> {
@@ -135,7 +138,7 @@ mod tests {
     fn parsed(line: &str) -> Option<String> {
         let mut line = line.as_bytes().to_vec();
         let line = PartialLine::parse(&mut line)?;
-        Some(format!("{:?}", (line.at_ms()?, line.content()?)))
+        Some(format!("{:?}", line.summed()?))
     }
 
     #[test]

@@ -1,27 +1,15 @@
-//! The lines about calls and requests to models. They hold sizes, digests and decisions, never the content.
+//! The records of calls and requests to models that journals of sessions store, and that an older haft wrote to its
+//! accounting. They hold sizes, digests and decisions, never the content.
 
-use haft_core::event_log::EventEnvelope;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haft_core::event::{CallAccount, ToolReference};
+use haft_core::event_log::{CallAudit, ModelAudit};
+use haft_core::model_provider::{ModelAccount, ModelAttempt};
+use haft_core::position::{CallOperation, RunPosition};
+use haft_core::provider::Principal;
+use haft_core::result::ToolErrorKind;
 use serde::{Deserialize, Serialize};
-
-/// A line of `accounting.jsonl`. An older haft wrote a [`ToolRecord`] or a [`ModelRecord`] with the `type` `tool` or `model`
-/// instead of the event; sums read both.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum AccountingLine {
-    /// `tool_finished` or `model_finished`, with the audit fields.
-    Event(Box<EventEnvelope>),
-    Lost(LostRecord),
-}
-
-/// A gap before this line: events that could not be written, for example because the disk was full. It is about the file
-/// and belongs to no run, so it is not an event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename = "lost", rename_all = "camelCase")]
-pub struct LostRecord {
-    /// Milliseconds since 1970.
-    pub timestamp_ms: u64,
-    pub lost_lines: u64,
-}
 
 /// One call, as journals of sessions store it. Fields that lines of an older haft lack are read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,4 +113,104 @@ pub struct ModelRecord {
     pub cost_nano_usd: Option<u64>,
     /// The pause before the next attempt, if there is one.
     pub retry_after_ms: Option<u64>,
+}
+
+/// Returns the record of a call, for the journal of a session.
+pub fn record(
+    operation: &CallOperation,
+    tool: &ToolReference,
+    failure: Option<ToolErrorKind>,
+    latency: Duration,
+    account: &CallAccount,
+) -> ToolRecord {
+    let CallAudit { principal, arguments_digest, source, origin: _, decision, queue: _, handle: _ } =
+        CallAudit::new(operation.place, tool, account);
+    ToolRecord {
+        timestamp_ms: now_ms(),
+        status: if failure.is_none() { "ok" } else { "failed" }.into(),
+        error_kind: failure.map(|kind| kind.name().to_owned()),
+        tool: tool.name().to_owned(),
+        call_id: operation.call.0.clone(),
+        principal,
+        latency_ms: millis(latency),
+        bytes_in: account.bytes_in as u64,
+        bytes_out: account.bytes_out as u64,
+        executed: account.executed,
+        cached: account.cached,
+        untrusted: account.untrusted,
+        arguments_digest,
+        source: ToolRecordSource { provider_kind: source.provider_kind, namespace: source.namespace },
+        standing: standing(operation),
+        audit: ToolRecordAudit {
+            decision: decision.decision,
+            rule: decision.rule,
+            approver: decision.approver,
+            answer: decision.answer,
+        },
+    }
+}
+
+fn standing(operation: &CallOperation) -> ToolRecordPosition {
+    ToolRecordPosition {
+        session: Some(operation.place.session.to_string()),
+        turn: operation.place.turn,
+        operation: operation.id.0,
+        parent_operation: operation.place.parent.map(|parent| parent.0),
+        origin: Some(operation.place.origin.to_string()),
+    }
+}
+
+/// Returns the record of an attempt at a model, for the journal of a session.
+pub fn model_record(
+    id: &str,
+    place: RunPosition,
+    attempt: &ModelAttempt,
+    principal: &Principal,
+    account: &ModelAccount,
+) -> ModelRecord {
+    let usage = account.usage.unwrap_or_default();
+    let audit = ModelAudit::new(id, principal, account);
+    ModelRecord {
+        timestamp_ms: now_ms(),
+        status: if account.failure.is_none() { "ok" } else { "failed" }.into(),
+        error_kind: account.failure.map(|kind| kind.name().to_owned()),
+        provider: attempt.provider.to_string(),
+        model: attempt.model.to_string(),
+        request_id: audit.request_id,
+        session: Some(place.session.to_string()),
+        turn: Some(place.turn),
+        parent_operation: place.parent.map(|operation| operation.0),
+        attempt: attempt.number,
+        principal: audit.principal,
+        latency_ms: millis(account.latency),
+        first_event_ms: audit.first_event_ms,
+        input_tokens: usage.input,
+        output_tokens: usage.output,
+        cache_read_tokens: usage.cache_read,
+        cache_write_tokens: usage.cache_write,
+        reasoning_tokens: usage.reasoning,
+        cost_nano_usd: account.cost.map(|cost| cost.nano_usd),
+        retry_after_ms: audit.retry_after_ms,
+    }
+}
+
+pub fn now_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_format_tool_record_is_still_readable() {
+        let line = r#"{"type":"tool","timestampMs":1,"status":"ok","errorKind":null,"tool":"read","callId":"1",
+            "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
+        let record: ToolRecord = serde_json::from_str(line).unwrap();
+        assert_eq!((record.tool.as_str(), record.audit), ("read", ToolRecordAudit::default()));
+    }
 }

@@ -2,20 +2,10 @@
 
 use std::collections::HashMap;
 
+use haft_core::accounting_store::ToolStats;
+
 use super::latencies::Latencies;
 use super::partial::PartialToolLine;
-
-/// The sums of one tool.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ToolStats {
-    pub tool: String,
-    pub calls: u64,
-    pub errors: u64,
-    pub cache_hits: u64,
-    pub bytes_out: u64,
-    pub latency_p50_ms: u64,
-    pub latency_p95_ms: u64,
-}
 
 /// Sums by tool. They grow with the number of tools and not with the number of calls.
 #[derive(Debug, Default)]
@@ -92,8 +82,7 @@ impl ToolSum {
 #[cfg(test)]
 mod tests {
     use super::super::record::{ToolRecord, ToolRecordAudit, ToolRecordPosition, ToolRecordSource};
-    use super::super::summary::AccountingSummary;
-    use super::super::summary::tests::OldLine;
+    use super::super::summary::tests::{OldLine, summary_of_lines};
     use super::*;
 
     fn record(tool: &str, latency_ms: u64, status: &str) -> ToolRecord {
@@ -119,7 +108,7 @@ mod tests {
 
     fn stats(records: &[ToolRecord]) -> Vec<ToolStats> {
         let lines: Vec<OldLine> = records.iter().cloned().map(OldLine::Tool).collect();
-        AccountingSummary::of_lines(&lines).tools
+        summary_of_lines(&lines).tools
     }
 
     #[test]

@@ -6,14 +6,17 @@ use std::num::NonZero;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use haft_core::home::Home;
+use haft_core::accounting_store::AccountingSummary;
 
 use super::file_parts::{FilePart, each_line, parts};
-use super::journal_file::{old_path_in, path_in};
-use super::model_stats::{ModelStats, ModelSums};
-use super::partial::{PartialContent, PartialLine};
+use super::line_file::LinePaths;
+use super::model_stats::ModelSums;
+use super::partial::{PartialContent, PartialLine, SummedLine};
 use super::quick_event;
-use super::stats::{ToolStats, ToolSums};
+use super::stats::ToolSums;
+
+/// The tenant of a person at the command line.
+pub(super) const LOCAL_TENANT: &str = "local";
 
 /// Threads beyond these would wait for the memory and not for a core.
 const PARTS_MAX: usize = 4;
@@ -21,39 +24,42 @@ const PARTS_MAX: usize = 4;
 /// A smaller part is not worth a thread.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// Sums over all records since a moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AccountingSummary {
-    /// The most called first.
-    pub tools: Vec<ToolStats>,
-    /// The dearest first.
-    pub models: Vec<ModelStats>,
-    /// Lines that are not records, such as one that a crash cut off.
-    pub unreadable_lines: u64,
-    /// Records that could not be written, for example because the disk was full.
-    pub lost_lines: u64,
+/// The lines that a sum counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LineFilter<'a> {
+    /// Milliseconds since 1970.
+    pub(super) since_ms: u64,
+    pub(super) owner: LineOwner<'a>,
 }
 
-/// Sums up the records since a moment, in milliseconds since 1970.
-pub fn summarize(home: &Home, since_ms: u64) -> io::Result<AccountingSummary> {
+/// The tenant whose lines a sum counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LineOwner<'a> {
+    Anyone,
+    /// An older haft wrote the lines of all tenants to one file.
+    Tenant(&'a str),
+}
+
+/// Sums up files that other processes may rotate meanwhile.
+pub(super) fn sum_files(paths: &LinePaths, filter: LineFilter<'_>) -> io::Result<LineSums> {
     // The current file is opened first: it becomes the old one when another process rotates, and must not be missed then.
-    let current = open(&path_in(home))?;
-    let old = open(&old_path_in(home))?.filter(|old| !is_same_file(old, current.as_ref()));
+    let current = open(&paths.current)?;
+    let old = open(&paths.old)?.filter(|old| !is_same_file(old, current.as_ref()));
     let mut sums = LineSums::default();
     for file in [old, current].into_iter().flatten() {
-        sums.merge(sum_file(&file, since_ms)?);
+        sums.merge(sum_file(&file, filter)?);
     }
-    Ok(sums.into_summary())
+    Ok(sums)
 }
 
 /// Sums up a file in parts, one per core: two cores read a million lines in half a second.
-fn sum_file(file: &File, since_ms: u64) -> io::Result<LineSums> {
+fn sum_file(file: &File, filter: LineFilter<'_>) -> io::Result<LineSums> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get).min(PARTS_MAX);
     let parts = parts(file, cores, PART_BYTES_MIN)?;
     std::thread::scope(|scope| {
         let sum = |part: FilePart<'_>| {
-            let mut sums = LineSums { since_ms, ..LineSums::default() };
-            each_line(part, |line| sums.add(line)).map(|()| sums)
+            let mut sums = LineSums::default();
+            each_line(part, |line| sums.add(line, filter)).map(|()| sums)
         };
         let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || sum(part))).collect();
         let mut total = LineSums::default();
@@ -66,8 +72,7 @@ fn sum_file(file: &File, since_ms: u64) -> io::Result<LineSums> {
 
 /// Sums of some of the lines.
 #[derive(Debug, Default)]
-struct LineSums {
-    since_ms: u64,
+pub(super) struct LineSums {
     tools: ToolSums,
     models: ModelSums,
     unreadable_lines: u64,
@@ -75,41 +80,52 @@ struct LineSums {
 }
 
 impl LineSums {
-    fn add(&mut self, line: &mut [u8]) {
-        if let Some((at_ms, content)) = quick_event::read(line) {
-            return self.add_content(at_ms, &content);
+    pub(super) fn add(&mut self, line: &mut [u8], filter: LineFilter<'_>) {
+        if let Some(line) = quick_event::read(line) {
+            return self.add_line(&line, filter);
         }
         let line = PartialLine::parse(line);
-        match line.as_ref().and_then(|line| Some((line.at_ms()?, line.content()?))) {
-            Some((at_ms, content)) => self.add_content(at_ms, &content),
+        match line.as_ref().and_then(PartialLine::summed) {
+            Some(line) => self.add_line(&line, filter),
             None => self.unreadable_lines += 1,
         }
     }
 
-    fn add_content(&mut self, at_ms: u64, content: &PartialContent<'_>) {
-        if at_ms < self.since_ms {
+    fn add_line(&mut self, line: &SummedLine<'_>, filter: LineFilter<'_>) {
+        if line.at_ms < filter.since_ms || !filter.owner.owns(line.principal) {
             return;
         }
-        match content {
+        match &line.content {
             PartialContent::Tool(line) => self.tools.add(line),
             PartialContent::Model(line) => self.models.add(line),
             PartialContent::Lost { lines } => self.lost_lines = self.lost_lines.saturating_add(*lines),
         }
     }
 
-    fn merge(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) {
         self.tools.merge(other.tools);
         self.models.merge(other.models);
         self.unreadable_lines += other.unreadable_lines;
         self.lost_lines = self.lost_lines.saturating_add(other.lost_lines);
     }
 
-    fn into_summary(self) -> AccountingSummary {
+    pub(super) fn into_summary(self) -> AccountingSummary {
         AccountingSummary {
             tools: self.tools.into_stats(),
             models: self.models.into_stats(),
             unreadable_lines: self.unreadable_lines,
             lost_lines: self.lost_lines,
+        }
+    }
+}
+
+impl LineOwner<'_> {
+    /// A principal is `local` or `TENANT/SUBJECT`. Lines without one belong to the local tenant.
+    fn owns(self, principal: Option<&str>) -> bool {
+        let Self::Tenant(tenant) = self else { return true };
+        match principal.and_then(|principal| principal.strip_prefix(tenant)) {
+            Some(rest) => rest.starts_with('/') || (rest.is_empty() && tenant == LOCAL_TENANT),
+            None => principal.is_none() && tenant == LOCAL_TENANT,
         }
     }
 }
@@ -219,24 +235,24 @@ pub(super) mod tests {
         }
     }
 
-    impl AccountingSummary {
-        /// Sums up lines as an older haft wrote them. Events in their place must give the same sums.
-        pub(in super::super) fn of_lines(lines: &[OldLine]) -> Self {
-            let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
-            let new = sum_of(lines.iter().map(|line| serde_json::to_vec(&line.event()).unwrap()));
-            let mixed = sum_of(lines.iter().enumerate().map(|(at, line)| match at % 2 {
-                0 => serde_json::to_vec(line).unwrap(),
-                _ => serde_json::to_vec(&line.event()).unwrap(),
-            }));
-            assert_eq!((&old, &old), (&new, &mixed));
-            old
-        }
+    pub(in super::super) const ALL: LineFilter<'_> = LineFilter { since_ms: 0, owner: LineOwner::Anyone };
+
+    /// Sums up lines as an older haft wrote them. Events in their place must give the same sums.
+    pub(in super::super) fn summary_of_lines(lines: &[OldLine]) -> AccountingSummary {
+        let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
+        let new = sum_of(lines.iter().map(|line| serde_json::to_vec(&line.event()).unwrap()));
+        let mixed = sum_of(lines.iter().enumerate().map(|(at, line)| match at % 2 {
+            0 => serde_json::to_vec(line).unwrap(),
+            _ => serde_json::to_vec(&line.event()).unwrap(),
+        }));
+        assert_eq!((&old, &old), (&new, &mixed));
+        old
     }
 
     fn sum_of(lines: impl Iterator<Item = Vec<u8>>) -> AccountingSummary {
         let mut sums = LineSums::default();
         for mut line in lines {
-            sums.add(&mut line);
+            sums.add(&mut line, ALL);
         }
         assert_eq!(sums.unreadable_lines, 0);
         sums.into_summary()
@@ -270,7 +286,7 @@ pub(super) mod tests {
         let sum = |lines: &[String]| {
             let mut sums = LineSums::default();
             for line in lines {
-                sums.add(&mut line.clone().into_bytes());
+                sums.add(&mut line.clone().into_bytes(), ALL);
             }
             sums
         };
