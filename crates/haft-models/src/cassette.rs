@@ -27,9 +27,10 @@ pub use tape::Tape;
 
 /// The version that is written. Raise it when the stored types change, or when `normalize.rs` normalizes requests
 /// differently.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
-/// The oldest version that can be read. Version 2 named its lines differently and held no journals.
+/// The oldest version that can be read. Version 2 named its lines differently and held no journals; versions 2 and 3 had
+/// a form of their own for the events of calls.
 pub const VERSION_OLDEST: u32 = 2;
 
 /// The type of the first line.

@@ -153,7 +153,7 @@ fn next_line(path: &Path, number: usize, from: &mut impl BufRead) -> Result<Opti
 
 fn line(version: u32, number: usize, bytes: &[u8]) -> Result<RecordingLine, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
-    let envelope = if version == VERSION { serde_json::from_str(text) } else { old_envelope(text) };
+    let envelope = if version == 2 { old_envelope(text) } else { serde_json::from_str(text) };
     let RecordingEnvelope { kind, journal } = envelope.map_err(|error| error.to_string())?;
     Ok(RecordingLine { number, kind, journal, text: text.to_owned() })
 }

@@ -97,7 +97,7 @@ fn read(text: &str) -> Result<Recording, RecordingError> {
     Recording::read_from(Path::new("r.jsonl"), Cursor::new(text))
 }
 
-const HEAD: &str = "{\"type\":\"recording\",\"version\":3}\n";
+const HEAD: &str = "{\"type\":\"recording\",\"version\":4}\n";
 
 #[test]
 fn reader_skips_unknown_line_types_and_a_truncated_last_line() {
@@ -114,7 +114,7 @@ fn version_2_line_kinds_are_mapped_to_current_types() {
         recording.lines().iter().map(|line| line.kind.clone()).collect()
     };
     assert_eq!(types(&read(lines).unwrap()), ["told", "end"]);
-    // In version 3 the same words are no types.
+    // In later versions the same words are no types.
     assert!(read(&format!("{HEAD}{{\"kind\":\"step\"}}\n")).is_err());
 }
 
@@ -142,11 +142,11 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
     check("{\"type\":\"exchange\"}\n", "r.jsonl: it is not a recording");
     check(
         "{\"type\":\"recording\",\"version\":9}\n",
-        "has version 9, but this program reads versions 2 to 3",
+        "has version 9, but this program reads versions 2 to 4",
     );
     check(
         "{\"kind\":\"recording\",\"version\":1}\n",
-        "has version 1, but this program reads versions 2 to 3",
+        "has version 1, but this program reads versions 2 to 4",
     );
     check(&format!("{HEAD}garbage\n{{}}\n"), "line 2 cannot be read");
     check(&format!("{HEAD}{{\"type\":7}}\n"), "line 2 cannot be read");

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::conversation::ToolReply;
-use haft_core::digest::Digest;
-use haft_core::event::{CallAccount, CallProgress, Event, ToolReference};
+use haft_core::event::Event;
 use haft_core::model_request::ModelTool;
 use haft_core::output::ToolOutput;
 use haft_core::position::{CallOperation, RunPosition, SessionId};
@@ -177,8 +176,11 @@ pub struct RecordedCallId {
 impl RecordedCallId {
     /// Builds the identity of a call. The call id is truncated, as it is for event watchers.
     pub fn of(place: RunPosition, call: &CallId) -> Self {
-        let call = call.0.chars().take(CALL_CHARS_MAX).collect();
-        Self { session: place.session.to_string(), turn: place.turn, call }
+        Self::new(place.session.to_string(), place.turn, &call.0)
+    }
+
+    pub(super) fn new(session: String, turn: u32, call: &str) -> Self {
+        Self { session, turn, call: call.chars().take(CALL_CHARS_MAX).collect() }
     }
 
     pub(super) fn session(&self) -> &str {
@@ -194,38 +196,6 @@ impl fmt::Display for RecordedCallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call `{}` of turn {}", self.call, self.turn)
     }
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct CallEventLine {
-    #[serde(flatten)]
-    pub(super) which: RecordedCallId,
-    pub(super) what: RecordedCallEvent,
-}
-
-/// An event of a call. It is not the form of the event log, because that form has times in milliseconds, no fractions,
-/// and no difference between output and messages.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum RecordedCallEvent {
-    Started {
-        tool: String,
-        waited_us: u64,
-    },
-    Output(String),
-    Message(String),
-    Part {
-        fraction: f64,
-        message: Option<String>,
-    },
-    Finished {
-        tool: String,
-        failure: Option<String>,
-        latency_us: u64,
-        cached: bool,
-        bytes_in: usize,
-        bytes_out: usize,
-    },
 }
 
 /// A model attempt on behalf of a call: its start, or its end with the account. The recording omits the messages.
@@ -252,76 +222,6 @@ pub(super) struct CallResultLine {
     structured: Option<Value>,
     latency_us: u64,
     executed: bool,
-}
-
-impl RecordedCallEvent {
-    /// Converts an event of a call; `None` for any other event.
-    pub(super) fn of(event: &Event) -> Option<Self> {
-        match event {
-            Event::ToolStarted { tool, waited, .. } => {
-                Some(Self::Started { tool: tool.name().into(), waited_us: micros(*waited) })
-            }
-            Event::ToolProgress { progress, .. } => Some(match progress {
-                CallProgress::Output(text) => Self::Output(text.clone()),
-                CallProgress::Message(text) => Self::Message(text.clone()),
-                CallProgress::Part { fraction, message } => {
-                    Self::Part { fraction: *fraction, message: message.clone() }
-                }
-            }),
-            Event::ToolFinished { tool, failure, latency, account, .. } => Some(Self::Finished {
-                tool: tool.name().into(),
-                failure: failure.map(|kind| kind.name().into()),
-                latency_us: micros(*latency),
-                cached: account.cached,
-                bytes_in: account.bytes_in,
-                bytes_out: account.bytes_out,
-            }),
-            Event::ModelStarted { .. } | Event::ModelFinished { .. } | Event::Run { .. } => None,
-        }
-    }
-
-    pub(super) fn is_end(&self) -> bool {
-        matches!(self, Self::Finished { .. })
-    }
-
-    /// Restores the event.
-    pub(super) fn event(&self, operation: &Arc<CallOperation>) -> Event {
-        let operation = Arc::clone(operation);
-        let progress = |progress| Event::ToolProgress { operation: Arc::clone(&operation), progress };
-        match self {
-            Self::Started { tool, waited_us } => {
-                let (tool, waited) =
-                    (ToolReference::Written(tool.clone()), Duration::from_micros(*waited_us));
-                Event::ToolStarted { operation, tool, waited }
-            }
-            Self::Output(text) => progress(CallProgress::Output(text.clone())),
-            Self::Message(text) => progress(CallProgress::Message(text.clone())),
-            Self::Part { fraction, message } => {
-                progress(CallProgress::Part { fraction: *fraction, message: message.clone() })
-            }
-            Self::Finished { tool, failure, latency_us, cached, bytes_in, bytes_out } => {
-                Event::ToolFinished {
-                    operation,
-                    tool: ToolReference::Written(tool.clone()),
-                    failure: failure.as_deref().map(|name| kind(name).unwrap_or(ToolErrorKind::Failed)),
-                    latency: Duration::from_micros(*latency_us),
-                    account: CallAccount {
-                        principal: Principal::local(),
-                        executed: true,
-                        cached: *cached,
-                        untrusted: false,
-                        bytes_in: *bytes_in,
-                        bytes_out: *bytes_out,
-                        arguments: Digest::of_text(""),
-                        verdict: None,
-                        queue: None,
-                        handle: None,
-                    },
-                    content: None,
-                }
-            }
-        }
-    }
 }
 
 impl CallAttemptLine {
@@ -412,7 +312,7 @@ impl CallResultLine {
     }
 }
 
-fn kind(name: &str) -> Result<ToolErrorKind, StoredError> {
+pub(super) fn kind(name: &str) -> Result<ToolErrorKind, StoredError> {
     find("tool error", &ToolErrorKind::ALL, ToolErrorKind::name, name)
 }
 

@@ -6,6 +6,7 @@
 //! [`RunPlayer`] feeds them to the same driver that a live run uses, and [`past`] reads a journal out of it. Nothing here
 //! calls a model or a tool.
 
+mod call_event;
 mod journal;
 mod line;
 mod order;

@@ -34,7 +34,8 @@ use haft_models::cassette::{MatchRule, Recording, RecordingError, Replayer};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::line::{RecordedCallEvent, RecordedCallId, RecordedStart, RunStartLine};
+use super::call_event::RecordedCallEvent;
+use super::line::{RecordedCallId, RecordedStart, RunStartLine};
 use super::order::RecordedOrderSink;
 use super::remaining::{RecordedCall, RemainingRecording};
 

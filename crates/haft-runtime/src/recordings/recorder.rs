@@ -16,11 +16,12 @@ use haft_models::cassette::Tape;
 use haft_store::sessions::line::{SessionJournalLine, SessionStart};
 use serde_json::Value;
 
+use super::call_event::CallEventLine;
 use super::journal::{JournalSinks, recorded};
 use super::line::{
-    CallAttemptLine, CallEventLine, CallResultLine, JournalLine, RecordedCallEvent, RecordedCallId,
-    RecordedEndLine, RecordedSourcesLine, RecordedStart, RecordedToolsLine, SessionLine, TYPE_ATTEMPT,
-    TYPE_END, TYPE_EVENT, TYPE_RESULT, TYPE_SOURCES, TYPE_TOOLS, micros,
+    CallAttemptLine, CallResultLine, JournalLine, RecordedCallId, RecordedEndLine, RecordedSourcesLine,
+    RecordedStart, RecordedToolsLine, SessionLine, TYPE_ATTEMPT, TYPE_END, TYPE_EVENT, TYPE_RESULT,
+    TYPE_SOURCES, TYPE_TOOLS, micros,
 };
 use super::order::OrderWriter;
 
@@ -38,21 +39,24 @@ struct RecorderState {
     /// The sessions of runs. The tape already holds the model replies of these.
     runs: HashSet<String>,
     at_work: HashMap<OperationId, RecordedCallId>,
+    /// The number of the last event.
+    seq: u64,
 }
 
 impl RecorderState {
     /// Records the position of an event and, for events of calls and their model attempts, the event itself.
     fn see(&mut self, event: &Event, tape: &Tape) {
         self.order.see(event, tape);
+        self.seq += 1;
         if let Some(operation) = event.operation() {
             let which = RecordedCallId::of(operation.place, &operation.call);
             if let Event::ToolFinished { .. } = event {
                 self.at_work.remove(&operation.id);
             } else {
-                self.at_work.insert(operation.id, which.clone());
+                self.at_work.insert(operation.id, which);
             }
-            if let Some(what) = RecordedCallEvent::of(event) {
-                tape.write(TYPE_EVENT, &CallEventLine { which, what });
+            if let Some(line) = CallEventLine::of(self.seq, event) {
+                tape.write(TYPE_EVENT, &line);
             }
         }
         if let Some(aside) = self.asked_for(event).and_then(|which| CallAttemptLine::of(which, event)) {

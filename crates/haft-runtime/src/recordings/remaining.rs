@@ -12,10 +12,11 @@ use haft_engine::ToolListChange;
 use haft_models::cassette::{Recording, RecordingError, RecordingProblem};
 use serde_json::{Value, json};
 
+use super::call_event::{AnyCallEventLine, RecordedCallEvent};
 use super::line::{
-    CallAttemptLine, CallEventLine, CallResultLine, RecordedCallEvent, RecordedCallId, RecordedEndLine,
-    RecordedInputLine, RecordedSourcesLine, RecordedToolsLine, RunStartLine, TYPE_ATTEMPT, TYPE_END,
-    TYPE_EVENT, TYPE_INPUT, TYPE_RESULT, TYPE_SESSION, TYPE_SOURCES, TYPE_TOOLS,
+    CallAttemptLine, CallResultLine, RecordedCallId, RecordedEndLine, RecordedInputLine, RecordedSourcesLine,
+    RecordedToolsLine, RunStartLine, TYPE_ATTEMPT, TYPE_END, TYPE_EVENT, TYPE_INPUT, TYPE_RESULT,
+    TYPE_SESSION, TYPE_SOURCES, TYPE_TOOLS,
 };
 
 /// Returns the start of the first run in a recording, which is the root run.
@@ -232,7 +233,9 @@ fn made(recording: &Recording) -> Result<HashMap<RecordedCallId, VecDeque<Record
     for line in recording.lines() {
         match line.kind.as_str() {
             TYPE_EVENT => {
-                let CallEventLine { which, what } = recording.parse(line)?;
+                let event: AnyCallEventLine = recording.parse(line)?;
+                let unreadable = |error| RecordingError::line(recording.path(), line.number, error);
+                let (which, what) = event.into_event().map_err(unreadable)?;
                 open_call(&mut made, which).happened.push(what);
             }
             TYPE_ATTEMPT => {

@@ -128,3 +128,13 @@ fn damaged_journal_in_a_recording_is_an_error() {
     assert!(ran.stderr.contains("its journal cannot be read: line 2"), "{}", ran.stderr);
     place.haft(&["sessions", "show", "none.jsonl"]).output().expect_code(42);
 }
+
+/// The recording has concurrent calls, output, progress messages, an unknown tool, a refusal and a failure.
+#[test]
+fn version_3_recording_replays_identically() {
+    let place = three_agents();
+    place.file("ws/r.jsonl", include_str!("version3.jsonl"));
+    assert_replays_identically(&place, include_str!("version3.stream.jsonl"), 0);
+    let ran = place.haft(&["sessions", "show", "r.jsonl"]).output().expect_code(0);
+    assert!(ran.stdout.contains("LEAD"), "{}", ran.stdout);
+}
