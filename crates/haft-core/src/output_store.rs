@@ -274,6 +274,9 @@ pub enum StoreError {
         /// The cause, in words for the operator.
         reason: String,
     },
+    /// Another process continues the run, so this one may store nothing more of it.
+    #[error("another process took the run over")]
+    Fenced,
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use haft_core::event::{Event, EventSink};
 use haft_core::event_log::{EventEnvelope, EventReader, LogEvent};
 use haft_core::event_store::{EventStore, RunKey};
+use haft_core::output_store::StoreError;
 use haft_core::position::RunPosition;
+use haft_core::run::journal::Epoch;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -58,8 +60,6 @@ struct EventLogShared {
     hurried: Arc<Notify>,
     /// The number of the next event, as published to readers.
     next: watch::Sender<u64>,
-    /// The number of the first event that this process appends.
-    first_of_process: u64,
     store: Option<(RunKey, Arc<dyn EventStore>)>,
 }
 
@@ -69,14 +69,29 @@ struct EventLogState {
     bytes: usize,
     /// The number that the next event gets.
     next: u64,
+    /// The number of the first event that this process appends.
+    first_of_process: u64,
     /// Events below this number are in the store.
     stored: u64,
-    /// Set when the store failed: from then on the log is in memory only.
-    store_failed: bool,
+    access: StoreAccess,
     delta: Option<PendingDelta>,
     /// The part whose delta was numbered last, and when.
     last_delta: Option<(RunPosition, DeltaKind, Instant)>,
     closed: bool,
+}
+
+/// The relation of this process to the stored log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreAccess {
+    /// Another process may write the log, so this one waits with its events.
+    Unclaimed,
+    /// Readers see an event after it is stored, so that a process which takes the run over gives its number to no other
+    /// event.
+    Writer(Epoch),
+    /// Another process continues the run. Readers end after the last event that is stored.
+    Fenced,
+    /// Nothing is stored, or the store failed: readers see all events that are in memory.
+    MemoryOnly,
 }
 
 /// A delta that waits for more of the same part.
@@ -105,22 +120,44 @@ impl DeltaKind {
 impl EventLog {
     /// Creates a log in memory. Must be called inside a tokio runtime.
     pub fn in_memory() -> Self {
-        Self::new(None, 1)
+        Self::new(None, 1, StoreAccess::MemoryOnly)
     }
 
-    /// Creates a log that is also stored. A resumed run continues its numbering at `next`.
+    /// Creates the log of a new run, which is also stored. The first event has the number `next`.
     pub fn stored(key: RunKey, store: Arc<dyn EventStore>, next: u64) -> Self {
-        Self::new(Some((key, store)), next)
+        Self::new(Some((key, store)), next, StoreAccess::Writer(Epoch::FIRST))
     }
 
-    fn new(store: Option<(RunKey, Arc<dyn EventStore>)>, next: u64) -> Self {
+    /// Opens the log of a stored run. It can be read, and stores nothing before [`claim`](Self::claim).
+    pub fn unclaimed(key: RunKey, store: Arc<dyn EventStore>, next: u64) -> Self {
+        Self::new(Some((key, store)), next, StoreAccess::Unclaimed)
+    }
+
+    /// Makes this process the writer of the log, after it has claimed the journal of the run with this epoch. The
+    /// numbers continue after the last event of the process before. If the store fails, the log is in memory only.
+    pub async fn claim(&self, epoch: Epoch) {
+        let Some((key, store)) = &self.shared.store else { return };
+        let claimed = store.claim(key, epoch).await;
+        let mut state = self.shared.state();
+        match claimed {
+            Ok(last) => state.continue_after(last, epoch),
+            Err(_) => state.access = StoreAccess::MemoryOnly,
+        }
+        let next = state.stored;
+        drop(state);
+        self.shared.next.send_replace(next);
+        self.shared.changed.notify_one();
+    }
+
+    fn new(store: Option<(RunKey, Arc<dyn EventStore>)>, next: u64, access: StoreAccess) -> Self {
         let state = EventLogState {
             reader: EventReader::default(),
             events: VecDeque::new(),
             bytes: 0,
             next,
+            first_of_process: next,
             stored: next,
-            store_failed: store.is_none(),
+            access,
             delta: None,
             last_delta: None,
             closed: false,
@@ -131,7 +168,6 @@ impl EventLog {
             changed: Arc::clone(&changed),
             hurried: Arc::clone(&hurried),
             next: watch::Sender::new(next),
-            first_of_process: next,
             store,
         });
         tokio::spawn(pump(Arc::downgrade(&shared), changed, hurried));
@@ -165,7 +201,7 @@ impl EventLog {
 
     /// Returns the number of the first event that this process appends.
     pub fn first_of_process(&self) -> EventSeq {
-        EventSeq(self.shared.first_of_process)
+        EventSeq(self.shared.state().first_of_process)
     }
 
     /// Reads from any number on: first the past events, then the new ones, without gap or repeat.
@@ -259,11 +295,41 @@ impl EventLogState {
     fn evict(&mut self) {
         let first = |state: &Self| state.next - state.events.len() as u64;
         while (self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX)
-            && (self.store_failed || first(self) < self.stored)
+            && (!self.is_stored_later() || first(self) < self.stored)
         {
             if let Some(event) = self.events.pop_front() {
                 self.bytes -= size(&event);
             }
+        }
+    }
+
+    fn is_stored_later(&self) -> bool {
+        match self.access {
+            StoreAccess::Unclaimed | StoreAccess::Writer(_) => true,
+            StoreAccess::Fenced | StoreAccess::MemoryOnly => false,
+        }
+    }
+
+    /// Returns the number of the first event that readers do not see yet.
+    fn readable(&self) -> u64 {
+        match self.access {
+            StoreAccess::Unclaimed | StoreAccess::Writer(_) | StoreAccess::Fenced => self.stored,
+            StoreAccess::MemoryOnly => self.next,
+        }
+    }
+
+    /// Tests if a reader that is at `next` gets no further event.
+    fn has_ended(&self, next: u64) -> bool {
+        self.access == StoreAccess::Fenced || (self.closed && self.delta.is_none() && next >= self.next)
+    }
+
+    /// Numbers the events so far anew: the process before may have stored some since the log was opened.
+    fn continue_after(&mut self, last: u64, epoch: Epoch) {
+        self.access = StoreAccess::Writer(epoch);
+        (self.first_of_process, self.stored, self.next) = (last + 1, last + 1, last + 1);
+        for event in &mut self.events {
+            Arc::make_mut(event).seq = self.next;
+            self.next += 1;
         }
     }
 
@@ -314,14 +380,18 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
 
 /// Runs one round; returns true when the log is closed and everything is stored.
 async fn step(shared: &EventLogShared) -> bool {
-    let (next, closed, unstored) = {
+    let (next, closed, access, unstored) = {
         let state = shared.state();
-        let unstored: Vec<Arc<EventEnvelope>> =
-            if state.store_failed { Vec::new() } else { state.from(state.stored).cloned().collect() };
-        (state.next, state.closed, unstored)
+        let unstored: Vec<Arc<EventEnvelope>> = match state.access {
+            StoreAccess::Writer(_) => state.from(state.stored).cloned().collect(),
+            StoreAccess::Unclaimed | StoreAccess::Fenced | StoreAccess::MemoryOnly => Vec::new(),
+        };
+        (state.next, state.closed, state.access, unstored)
     };
-    if let (Some((key, store)), false) = (&shared.store, unstored.is_empty()) {
-        let stored = store.append(key, &unstored).await;
+    if let (Some((key, store)), StoreAccess::Writer(epoch), false) =
+        (&shared.store, access, unstored.is_empty())
+    {
+        let stored = store.append(key, epoch, &unstored).await;
         let mut state = shared.state();
         match stored {
             Ok(()) => {
@@ -330,8 +400,11 @@ async fn step(shared: &EventLogShared) -> bool {
                     state.forget_stored();
                 }
             }
+            Err(StoreError::Fenced) => state.access = StoreAccess::Fenced,
             // A full disk must not end the run: readers still get the events in memory.
-            Err(_) => state.store_failed = true,
+            Err(StoreError::NotFound | StoreError::Unavailable { .. }) => {
+                state.access = StoreAccess::MemoryOnly;
+            }
         }
         state.evict();
     }
@@ -351,9 +424,7 @@ pub struct RunEvents {
 
 /// Events that a slow reader has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "events {first} to {last} are missing: they were not stored, or another process had taken the run over"
-)]
+#[error("events {first} to {last} are missing: they were not stored")]
 pub struct EventGap {
     /// The number of the first missed event.
     pub first: u64,
@@ -414,9 +485,10 @@ impl RunEvents {
                 NextEvent::Gap(gap)
             };
         }
-        match state.from(self.next).next() {
+        let readable = state.readable();
+        match state.from(self.next).next().filter(|event| event.seq < readable) {
             Some(event) => NextEvent::Event(Arc::clone(event)),
-            None if state.closed && state.delta.is_none() => NextEvent::Ended,
+            None if state.has_ended(self.next) => NextEvent::Ended,
             None => NextEvent::NotYet,
         }
     }

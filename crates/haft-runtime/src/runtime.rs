@@ -53,9 +53,6 @@ use shared_agents::AgentLease;
 /// The shortest time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The event numbers that a takeover leaves unused, so that it shares none with the last events of a fenced process.
-const SKIPPED_AT_TAKEOVER: u64 = 1_000_000;
-
 /// The number of newest events that are searched for the output of interrupted calls, when a run resumes.
 const PARTIAL_EVENTS_MAX: usize = 2048;
 
@@ -266,7 +263,8 @@ impl Runtime {
         self.opened(&spec.principal, id).await?;
         let lacks: Vec<String> = spec.secrets.difference(&secrets.names()).cloned().collect();
         if !lacks.is_empty() {
-            let (log, desk) = self.log_and_desk(id, &spec.principal, true, Takeover::Never).await;
+            let left = LeftSessions::Continued(Takeover::Never);
+            let (log, desk) = self.log_and_desk(id, &spec.principal, true, left).await;
             let shared = RunShared::new(id, spec.principal, log, desk).lacking(lacks);
             return Ok(RunHandle::new(Arc::new(shared)));
         }
@@ -283,6 +281,7 @@ impl Runtime {
         let journals = self.shared.stores.journals(&generation.config);
         let claimed = journals.claim(&key, takeover).await.map_err(ResumeFailure::Session)?;
         let ClaimedJournal { past, journal, before: _ } = claimed;
+        shared.log.claim(journal.epoch()).await;
         for allowed in past.allowed() {
             shared.desk.allow(allowed);
         }
@@ -389,17 +388,17 @@ impl Runtime {
         id: SessionId,
         principal: &Principal,
         kept: bool,
-        takeover: Takeover,
+        left: LeftSessions,
     ) -> (EventLog, Arc<PendingDecisions>) {
         let log = match self.shared.stores.events.as_ref().filter(|_| kept) {
             Some(store) => {
                 let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
                 let last = store.last(&key).await.unwrap_or(0);
-                let skipped = match takeover {
-                    Takeover::Never => 0,
-                    Takeover::Allowed => SKIPPED_AT_TAKEOVER,
-                };
-                EventLog::stored(key, Arc::clone(store), last + 1 + skipped)
+                match left {
+                    LeftSessions::Ignored => EventLog::stored(key, Arc::clone(store), last + 1),
+                    // Its writer before may still run until the journal is claimed.
+                    LeftSessions::Continued(_) => EventLog::unclaimed(key, Arc::clone(store), last + 1),
+                }
             }
             None => EventLog::in_memory(),
         };

@@ -1,10 +1,16 @@
 //! Event logs as files: one line per event, one file per run. [`MemoryEvents`] keeps them in memory instead.
+//!
+//! A process that continues a run writes a claim with its epoch into the file, and its events carry the epoch. Readers skip
+//! events whose epoch is older than the newest claim before them. A writer appends and then looks for a newer claim; a
+//! claimant writes its claim and then reads. So either the writer learns that it is fenced, or the claimant continues
+//! after its events: no number is used twice, and none is left out.
 
 mod memory;
+mod tail;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,35 +21,33 @@ use haft_core::event_log::EventEnvelope;
 use haft_core::event_store::{EventStore, RunKey};
 use haft_core::home::Home;
 use haft_core::output_store::StoreError;
+use haft_core::run::journal::Epoch;
 use haft_fs::private_file;
 
 use crate::sweep;
 use crate::tenant::directory_of;
 
 pub use memory::MemoryEvents;
+use tail::{LogLines, LogPosition};
 
 /// The number of events between two index entries, so that a reader in the middle of a long log need not scan it all.
 const INDEX_EVERY: u64 = 256;
-
-/// The bytes at the end of a log that are read to find its last event; more when that event is larger. A process that
-/// was fenced writes one more batch of events at most, which is smaller.
-const TAIL_BYTES: u64 = 256 << 10;
 
 /// The number of logs whose files stay open. Few, because a server with thousands of runs needs its descriptors for
 /// connections.
 const OPEN_MAX: usize = 16;
 
-/// The number of logs whose index and length are kept in memory.
+/// The number of logs whose index and end are kept in memory.
 const LOGS_MAX: usize = 4_096;
 
 /// The directory of all event logs.
 #[derive(Debug)]
 pub struct FileEvents {
     root: PathBuf,
-    /// For each log that was read: event numbers and their file offsets, in ascending order.
-    index: Mutex<HashMap<RunKey, Vec<(u64, u64)>>>,
-    /// For each log that this process writes: its length after the last append.
-    lengths: Mutex<HashMap<RunKey, u64>>,
+    /// For each log that was read: positions before some of its events, in ascending order.
+    index: Mutex<HashMap<RunKey, Vec<LogPosition>>>,
+    /// For each log that this process writes: its end after the last append.
+    ends: Mutex<HashMap<RunKey, LogPosition>>,
     /// The files of the logs that were written last. A run writes its log several times in each turn.
     open: Mutex<VecDeque<(RunKey, Arc<File>)>>,
 }
@@ -53,7 +57,7 @@ impl FileEvents {
         Self {
             root: home.data().join("events"),
             index: Mutex::default(),
-            lengths: Mutex::default(),
+            ends: Mutex::default(),
             open: Mutex::default(),
         }
     }
@@ -61,7 +65,7 @@ impl FileEvents {
     /// Removes the log of a run. A log that does not exist is no error.
     pub fn remove(&self, key: &RunKey) -> io::Result<()> {
         lock(&self.index).remove(key);
-        lock(&self.lengths).remove(key);
+        lock(&self.ends).remove(key);
         self.close(key);
         match std::fs::remove_file(self.path(key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -79,28 +83,50 @@ impl FileEvents {
         self.root.join(directory_of(&key.tenant)).join(format!("{}.jsonl", key.run))
     }
 
-    fn append_now(&self, key: &RunKey, events: &[Arc<EventEnvelope>]) -> io::Result<()> {
-        let mut lines = Vec::new();
-        for event in events {
-            serde_json::to_writer(&mut lines, &**event)?;
-            lines.push(b'\n');
-        }
-        let mut written = self.write(key, &lines)?;
+    /// Fences older writers. Returns the number of the last event, which is in front of the claim: readers skip events
+    /// of an older writer behind it.
+    fn claim_now(&self, key: &RunKey, epoch: Epoch) -> Result<u64, StoreError> {
+        self.known_end(key).check(epoch)?;
+        self.write(key, &tail::claim_lines(epoch)).map_err(unavailable)?;
+        let end = self.find_end(key).map_err(unavailable)?;
+        end.check(epoch)?;
+        Ok(end.last)
+    }
+
+    fn append_now(
+        &self,
+        key: &RunKey,
+        epoch: Epoch,
+        events: &[Arc<EventEnvelope>],
+    ) -> Result<(), StoreError> {
+        let before = self.known_end(key);
+        before.check(epoch)?;
+        let lines = tail::event_lines(epoch, events).map_err(unavailable)?;
+        let mut written = self.write(key, &lines).map_err(unavailable)?;
         if written.nlink() == 0 {
             // Another process removed the log since the last append.
             self.close(key);
-            written = self.write(key, &lines)?;
+            lock(&self.ends).remove(key);
+            written = self.write(key, &lines).map_err(unavailable)?;
         }
-        let own = events.last().map_or(0, |event| event.seq);
-        let length = written.len();
-        let before = lock(&self.lengths).insert(key.clone(), length);
-        let is_alone = before.is_none_or(|before| before + lines.len() as u64 == length);
-        // Another process has written. If its numbers are lower, it was fenced and wrote its last batch; otherwise it
-        // continues the run, and this process must stop writing.
-        if is_alone || self.last_now(key)? == own {
+        let last = events.last().map_or(before.last, |event| event.seq);
+        if before.offset + lines.len() as u64 == written.len() {
+            lock(&self.ends).insert(key.clone(), LogPosition { offset: written.len(), epoch, last });
             return Ok(());
         }
-        Err(io::Error::other("another process continues the run and writes its events"))
+        // Another process has written: either one that this one fenced, or one that fenced this one.
+        let mut end = self.find_end(key).map_err(unavailable)?;
+        if end.check(epoch).is_ok() && end.last != last {
+            // Another process died while it wrote its claim, and the first event became a part of that line.
+            self.write(key, &[tail::LINE_BREAK, &lines].concat()).map_err(unavailable)?;
+            end = self.find_end(key).map_err(unavailable)?;
+        }
+        end.check(epoch)?;
+        if end.last == last {
+            Ok(())
+        } else {
+            Err(unavailable(io::Error::other("another program writes the log")))
+        }
     }
 
     /// Writes all lines at once, so that a crash leaves at most one incomplete line, which readers skip.
@@ -146,89 +172,73 @@ impl FileEvents {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let mut offset = self.offset_before(key, from);
-        let mut reader = BufReader::new(file);
-        reader.seek(SeekFrom::Start(offset))?;
-        let (mut events, mut line) = (Vec::new(), Vec::new());
-        let mut highest = 0;
+        let mut lines = LogLines::from(file, self.position_before(key, from))?;
+        let mut events = Vec::new();
         while events.len() < count {
-            line.clear();
-            let bytes = reader.read_until(b'\n', &mut line)?;
-            if line.last() != Some(&b'\n') {
-                break;
+            let before = lines.position();
+            let Some(seq) = lines.next_event()? else { break };
+            if seq.is_multiple_of(INDEX_EVERY) {
+                self.remember(key, before);
             }
-            // Skip a line that a crash cut short, and one of a fenced process behind those of its successor: the
-            // successor leaves out numbers, so the older process has lower ones.
-            if let Ok(event) = serde_json::from_slice::<EventEnvelope>(&line)
-                && event.seq > highest
-            {
-                highest = event.seq;
-                self.remember(key, event.seq, offset);
-                if event.seq >= from {
-                    events.push(event);
-                }
+            if seq >= from {
+                // Only a crash of the machine can damage a line that has a beginning and an end.
+                events.extend(serde_json::from_slice::<EventEnvelope>(lines.line()).ok());
             }
-            offset += bytes as u64;
         }
         Ok(events)
     }
 
-    /// Returns the highest number at the end of the log. It need not be in the last line: a fenced process may have
-    /// written a few events behind those of its successor.
-    fn last_now(&self, key: &RunKey) -> io::Result<u64> {
-        let mut file = match OpenOptions::new().read(true).open(self.path(key)) {
+    /// Returns the end of the log, as far as this process knows it.
+    fn known_end(&self, key: &RunKey) -> LogPosition {
+        lock(&self.ends).get(key).copied().unwrap_or_default()
+    }
+
+    /// Reads on from the known end.
+    fn find_end(&self, key: &RunKey) -> io::Result<LogPosition> {
+        let known = self.known_end(key);
+        let file = match File::open(self.path(key)) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(known),
             Err(error) => return Err(error),
         };
-        let length = file.seek(SeekFrom::End(0))?;
-        // From now on this process writes the log.
-        lock(&self.lengths).insert(key.clone(), length);
-        let mut window = TAIL_BYTES;
-        loop {
-            let start = length.saturating_sub(window);
-            file.seek(SeekFrom::Start(start))?;
-            let mut tail = Vec::new();
-            (&mut file).take(length - start).read_to_end(&mut tail)?;
-            let complete = tail.split(|byte| *byte == b'\n').rev().skip(1);
-            match complete.filter_map(seq_of).max() {
-                Some(seq) => return Ok(seq),
-                None if start == 0 => return Ok(0),
-                None => window *= 8,
-            }
-        }
+        let mut lines = LogLines::from(file, known)?;
+        while lines.next_event()?.is_some() {}
+        lock(&self.ends).insert(key.clone(), lines.position());
+        Ok(lines.position())
     }
 
-    fn offset_before(&self, key: &RunKey, from: u64) -> u64 {
+    fn position_before(&self, key: &RunKey, from: u64) -> LogPosition {
         let index = lock(&self.index);
         let known = index.get(key).map_or(&[][..], Vec::as_slice);
-        let at = known.partition_point(|(seq, _)| *seq <= from);
-        at.checked_sub(1).map_or(0, |at| known[at].1)
+        let at = known.partition_point(|position| position.last < from);
+        at.checked_sub(1).map_or_else(LogPosition::default, |at| known[at])
     }
 
-    fn remember(&self, key: &RunKey, seq: u64, offset: u64) {
-        if !seq.is_multiple_of(INDEX_EVERY) {
-            return;
-        }
+    fn remember(&self, key: &RunKey, before: LogPosition) {
         let mut index = lock(&self.index);
         let known = index.entry(key.clone()).or_default();
-        if known.last().is_none_or(|(last, _)| *last < seq) {
-            known.push((seq, offset));
+        if known.last().is_none_or(|last| last.last < before.last) {
+            known.push(before);
         }
     }
 }
 
 impl EventStore for FileEvents {
-    fn last<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<u64, StoreError>> {
-        Box::pin(async move { self.last_now(key).map_err(unavailable) })
+    fn claim<'a>(&'a self, key: &'a RunKey, epoch: Epoch) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(async move { self.claim_now(key, epoch) })
     }
 
     fn append<'a>(
         &'a self,
         key: &'a RunKey,
+        epoch: Epoch,
         events: &'a [Arc<EventEnvelope>],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.append_now(key, events).map_err(unavailable) })
+        Box::pin(async move { self.append_now(key, epoch, events) })
+    }
+
+    fn last<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(async move { self.find_end(key).map(|end| end.last).map_err(unavailable) })
     }
 
     fn read<'a>(
@@ -239,13 +249,6 @@ impl EventStore for FileEvents {
     ) -> BoxFuture<'a, Result<Vec<EventEnvelope>, StoreError>> {
         Box::pin(async move { self.read_now(key, from, count).map_err(unavailable) })
     }
-}
-
-/// Returns the number of an event, which is the first field of its line.
-fn seq_of(line: &[u8]) -> Option<u64> {
-    let rest = line.strip_prefix(br#"{"seq":"#)?;
-    let digits = rest.split(|byte| *byte == b',').next()?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn lock<T>(map: &Mutex<HashMap<RunKey, T>>) -> MutexGuard<'_, HashMap<RunKey, T>> {

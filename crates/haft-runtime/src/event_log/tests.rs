@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -19,15 +19,25 @@ const PLACE: RunPosition = RunPosition::first(SessionId(1));
 struct EventsInTest {
     events: Mutex<BTreeMap<u64, EventEnvelope>>,
     fails: AtomicBool,
+    epoch: AtomicU64,
 }
 
 impl EventStore for EventsInTest {
+    fn claim<'a>(&'a self, key: &'a RunKey, epoch: Epoch) -> BoxFuture<'a, Result<u64, StoreError>> {
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+        self.last(key)
+    }
+
     fn append<'a>(
         &'a self,
         _: &'a RunKey,
+        epoch: Epoch,
         events: &'a [Arc<EventEnvelope>],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
+            if epoch.0 < self.epoch.load(Ordering::Relaxed) {
+                return Err(StoreError::Fenced);
+            }
             if self.fails.load(Ordering::Relaxed) {
                 return Err(StoreError::Unavailable { reason: "no space left on device".into() });
             }
@@ -211,10 +221,45 @@ async fn sequence_numbers_continue_after_resume() {
     note(&first, 1);
     first.flushed().await;
     drop(first);
-    let second = EventLog::stored(key(), store, 3);
+    let second = EventLog::unclaimed(key(), store, 3);
+    second.claim(Epoch(2)).await;
     note(&second, 2);
     second.close();
     assert_eq!(numbers(second.events(EventSeq::START)).await, [1, 2, 3]);
+}
+
+/// A successor gives the numbers of events that are not stored to other events.
+#[tokio::test]
+async fn readers_see_no_event_before_it_is_stored() {
+    let log = EventLog::stored(key(), Arc::new(EventsInTest::default()), 1);
+    let mut events = log.events(EventSeq::START);
+    note(&log, 0);
+    assert_eq!(events.next().await.unwrap().unwrap().seq, 1);
+    note(&log, 1);
+    assert!(events.next().now_or_never().is_none(), "the log was not written since");
+    assert_eq!(events.next().await.unwrap().unwrap().seq, 2);
+}
+
+#[tokio::test]
+async fn successor_continues_with_the_next_number_and_ends_readers_of_the_fenced_log() {
+    let store = Arc::new(EventsInTest::default());
+    let old = EventLog::stored(key(), Arc::clone(&store) as _, 1);
+    note(&old, 0);
+    old.flushed().await;
+    let new = EventLog::unclaimed(key(), Arc::clone(&store) as _, 2);
+    note(&new, 10);
+    note(&old, 1);
+    old.flushed().await;
+    assert_eq!(store.events.lock().unwrap().len(), 2, "the log stores nothing before its claim");
+    new.claim(Epoch(2)).await;
+    assert_eq!(new.first_of_process(), EventSeq(3));
+    note(&old, 2);
+    note(&new, 11);
+    new.close();
+    assert_eq!(numbers(new.events(EventSeq::START)).await, [1, 2, 3, 4]);
+    assert_eq!(numbers(old.events(EventSeq::START)).await, [1, 2]);
+    let text = |seq: u64| format!("{:?}", store.events.lock().unwrap()[&seq].event.kind);
+    assert!(text(2).contains("\"1\"") && text(3).contains("\"10\"") && text(4).contains("\"11\""));
 }
 
 proptest! {

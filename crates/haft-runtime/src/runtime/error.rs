@@ -65,6 +65,7 @@ pub(super) fn reason(error: &StoreError) -> &str {
     match error {
         StoreError::NotFound => "it is not in the store",
         StoreError::Unavailable { reason } => reason,
+        StoreError::Fenced => "another process took the run over",
     }
 }
 

@@ -51,7 +51,7 @@ impl Runtime {
     ) -> Result<PreparedRun, StartError> {
         let kept = hooks.keeps_session && generation.config.sessions.enabled;
         let found = self.find_agent(spec, variables, &hooks, left, generation)?;
-        let (log, desk) = self.log_and_desk(id, &spec.principal, kept, hooks.takeover).await;
+        let (log, desk) = self.log_and_desk(id, &spec.principal, kept, left).await;
         let shared = RunShared::new(id, spec.principal.clone(), log.clone(), Arc::clone(&desk));
         let (environment, sampler) = match &found {
             FoundAgent::Ready(lease) => {

@@ -12,7 +12,9 @@ use haft_core::run::journal::{Epoch, JournalError};
 use haft_model_server::ScriptStep;
 use haft_runtime::runtime::{ResumeFailure, StartError};
 use haft_runtime::spec::SpecError;
-use haft_runtime::{ApprovalDecision, ParkReason, RunHandle, RunSecrets, RunSpec, RunState, Stores};
+use haft_runtime::{
+    ApprovalDecision, ParkReason, RunHandle, RunHooks, RunSecrets, RunSpec, RunState, Stores,
+};
 use haft_store::journals::{
     ClaimedJournal, JournalClaim, JournalStore, ListedRun, MemoryJournals, RunListPage, Takeover,
 };
@@ -20,7 +22,7 @@ use haft_store::sessions::line::{SessionJournalLine, SessionStart};
 use haft_store::sessions::{SessionError, SessionJournal};
 use serde_json::json;
 
-use crate::fixture::{RuntimeFixture, answer, asking, finished, note};
+use crate::fixture::{RuntimeFixture, answer, asking, events, finished, note};
 
 #[tokio::test]
 async fn unknown_run_cannot_be_resumed_or_attached() {
@@ -146,6 +148,34 @@ async fn journal_that_is_removed_in_mid_run_ends_the_run_before_the_next_call() 
     assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{:?}", outcome.finish);
     assert!(outcome.finish.detail.contains("its file was removed"), "{:?}", outcome.finish);
     assert_eq!(fixture.calls.count(), 0);
+}
+
+/// The holder of a parked run hangs, another process takes the run over, and the holder wakes up with a decision.
+#[tokio::test]
+async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call() {
+    let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
+    let old = fixture.runtime(&asking()).await;
+    let run = old.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let approval = parked(&run).await;
+    run.events_stored().await;
+    let new = fixture.runtime(&asking()).await;
+    let hooks = RunHooks { takeover: Takeover::Allowed, ..RunHooks::default() };
+    let spec = new.stored_spec(&Principal::local(), run.id()).await.unwrap();
+    let taken = new.resume_with(run.id(), spec, None, RunSecrets::none(), hooks).await.unwrap();
+    run.decide(approval, ApprovalDecision::Allow).unwrap();
+    let outcome = finished(&run).await;
+    assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{:?}", outcome.finish);
+    let approval = parked(&taken).await;
+    assert_eq!(fixture.calls.count(), 0, "the fenced holder made the call");
+    taken.decide(approval, ApprovalDecision::Allow).unwrap();
+    assert_eq!(answer(&finished(&taken).await), "done");
+    taken.closed().await;
+    let log = events(&taken).await;
+    let numbers: Vec<u64> = log.iter().map(|event| event.seq).collect();
+    assert_eq!(numbers, (1..=log.len() as u64).collect::<Vec<_>>());
+    run.closed().await;
+    let seen = events(&run).await;
+    assert_eq!(seen[..], log[..seen.len()], "a reader of the old holder saw an event that is not in the log");
 }
 
 #[tokio::test]

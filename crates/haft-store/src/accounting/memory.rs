@@ -15,14 +15,21 @@ const LINES_MAX: usize = 10_000;
 
 /// Accounting in memory. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryAccounting(Arc<Mutex<VecDeque<(String, Vec<u8>)>>>);
+pub struct MemoryAccounting(Arc<Mutex<VecDeque<TenantLine>>>);
+
+#[derive(Debug)]
+struct TenantLine {
+    tenant: String,
+    /// The stored form, with its end.
+    bytes: Vec<u8>,
+}
 
 impl MemoryAccounting {
     fn append_now(&self, tenant: &str, lines: &[AccountingLine]) -> Result<(), StoreError> {
         let bytes = to_bytes(lines).map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = bytes.split_inclusive(|byte| *byte == b'\n');
-        kept.extend(new.map(|line| (tenant.to_owned(), line.to_vec())));
+        kept.extend(new.map(|line| TenantLine { tenant: tenant.to_owned(), bytes: line.to_vec() }));
         let excess = kept.len().saturating_sub(LINES_MAX);
         kept.drain(..excess);
         Ok(())
@@ -32,9 +39,9 @@ impl MemoryAccounting {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let filter = LineFilter { since_ms, owner: LineOwner::Anyone };
         let mut sums = LineSums::default();
-        for (_, line) in kept.iter().filter(|(owner, _)| owner == tenant) {
+        for line in kept.iter().filter(|line| line.tenant == tenant) {
             // The reader of old lines overwrites a byte.
-            sums.add(&mut line.trim_ascii_end().to_vec(), filter);
+            sums.add(&mut line.bytes.trim_ascii_end().to_vec(), filter);
         }
         sums.into_summary()
     }

@@ -318,10 +318,10 @@ impl AccountingStore for SlowAccounting {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
-            match self.fails.load(Ordering::Relaxed) {
-                true => Err(StoreError::Unavailable { reason: "the connection was reset".into() }),
-                false => self.inner.append(tenant, lines).await,
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(StoreError::Unavailable { reason: "the connection was reset".into() });
             }
+            self.inner.append(tenant, lines).await
         })
     }
 

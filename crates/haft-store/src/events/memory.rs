@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use haft_core::event_log::EventEnvelope;
 use haft_core::event_store::{EventStore, RunKey};
 use haft_core::output_store::StoreError;
+use haft_core::run::journal::Epoch;
 
 /// The number of logs that are kept. Beyond it, a new one replaces the one that was written least recently.
 const LOGS_MAX: usize = 10_000;
@@ -26,24 +27,25 @@ struct LogTable {
 #[derive(Default)]
 struct MemoryLog {
     events: Vec<Arc<EventEnvelope>>,
+    /// The claim of the writer; 0 before the first one.
+    epoch: u64,
     last_append: u64,
 }
 
 impl MemoryEvents {
-    /// Fails if the log holds later events: another writer continues the run, and it left out numbers for this one.
-    fn append_now(&self, key: &RunKey, events: &[Arc<EventEnvelope>]) -> Result<(), StoreError> {
+    fn claim_now(&self, key: &RunKey, epoch: Epoch) -> Result<u64, StoreError> {
         let mut table = self.table();
-        table.make_room(key);
-        table.appends += 1;
-        let last_append = table.appends;
-        let log = table.logs.entry(key.clone()).or_default();
-        let first = events.first().map_or(u64::MAX, |event| event.seq);
-        if log.events.last().is_some_and(|last| first <= last.seq) {
-            let reason = "another writer continues the run and writes its events";
-            return Err(StoreError::Unavailable { reason: reason.into() });
-        }
-        log.events.extend(events.iter().cloned());
-        log.last_append = last_append;
+        let log = table.written_by(key, epoch)?;
+        Ok(log.events.last().map_or(0, |event| event.seq))
+    }
+
+    fn append_now(
+        &self,
+        key: &RunKey,
+        epoch: Epoch,
+        events: &[Arc<EventEnvelope>],
+    ) -> Result<(), StoreError> {
+        self.table().written_by(key, epoch)?.events.extend(events.iter().cloned());
         Ok(())
     }
 
@@ -65,6 +67,19 @@ impl MemoryEvents {
 }
 
 impl LogTable {
+    /// Returns the log for a writer, and fences those with an older claim.
+    fn written_by(&mut self, key: &RunKey, epoch: Epoch) -> Result<&mut MemoryLog, StoreError> {
+        self.make_room(key);
+        self.appends += 1;
+        let last_append = self.appends;
+        let log = self.logs.entry(key.clone()).or_default();
+        if epoch.0 < log.epoch {
+            return Err(StoreError::Fenced);
+        }
+        (log.epoch, log.last_append) = (epoch.0, last_append);
+        Ok(log)
+    }
+
     fn make_room(&mut self, key: &RunKey) {
         if self.logs.len() < LOGS_MAX || self.logs.contains_key(key) {
             return;
@@ -77,12 +92,18 @@ impl LogTable {
 }
 
 impl EventStore for MemoryEvents {
+    fn claim<'a>(&'a self, key: &'a RunKey, epoch: Epoch) -> BoxFuture<'a, Result<u64, StoreError>> {
+        let claimed = self.claim_now(key, epoch);
+        Box::pin(async move { claimed })
+    }
+
     fn append<'a>(
         &'a self,
         key: &'a RunKey,
+        epoch: Epoch,
         events: &'a [Arc<EventEnvelope>],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let appended = self.append_now(key, events);
+        let appended = self.append_now(key, epoch, events);
         Box::pin(async move { appended })
     }
 

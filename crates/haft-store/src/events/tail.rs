@@ -1,0 +1,146 @@
+//! The lines of an event log in a file, and which of them are part of the log.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+use haft_core::event_log::EventEnvelope;
+use haft_core::output_store::StoreError;
+use haft_core::run::journal::Epoch;
+
+/// A position between two lines of a log, and the facts that decide about the next line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LogPosition {
+    pub(super) offset: u64,
+    /// The newest claim before this position.
+    pub(super) epoch: Epoch,
+    /// The number of the last event before this position.
+    pub(super) last: u64,
+}
+
+impl Default for LogPosition {
+    fn default() -> Self {
+        Self { offset: 0, epoch: Epoch::FIRST, last: 0 }
+    }
+}
+
+impl LogPosition {
+    /// Fails if a writer with this claim is fenced.
+    pub(super) fn check(self, epoch: Epoch) -> Result<(), StoreError> {
+        if self.epoch > epoch { Err(StoreError::Fenced) } else { Ok(()) }
+    }
+
+    /// Moves past a line. Returns true if it is an event of the log, and not one of a fenced writer.
+    fn pass(&mut self, line: &[u8]) -> bool {
+        match LogLine::of(line) {
+            Some(LogLine::Event { seq, epoch }) if epoch >= self.epoch && self.may_follow(seq, epoch) => {
+                (self.epoch, self.last) = (epoch, seq);
+                true
+            }
+            Some(LogLine::Claim(epoch)) => {
+                self.epoch = self.epoch.max(epoch);
+                false
+            }
+            Some(LogLine::Event { .. }) | None => false,
+        }
+    }
+
+    /// Numbers follow each other. An older haft, which had no claims, left out a million of them when it took a run over,
+    /// so that events of the fenced process had lower ones.
+    fn may_follow(self, seq: u64, epoch: Epoch) -> bool {
+        // A log that another process removed begins with any number.
+        if epoch == Epoch::FIRST || self.last == 0 { seq > self.last } else { seq == self.last + 1 }
+    }
+}
+
+enum LogLine {
+    Event { seq: u64, epoch: Epoch },
+    Claim(Epoch),
+}
+
+impl LogLine {
+    /// Looks at the beginning and the end of a line only. Returns `None` for a line that a crash cut short.
+    fn of(line: &[u8]) -> Option<Self> {
+        let fields = line.strip_suffix(b"}")?;
+        if let Some(epoch) = fields.strip_prefix(br#"{"claim":"#) {
+            return number(epoch).map(|epoch| Self::Claim(Epoch(epoch)));
+        }
+        let rest = fields.strip_prefix(br#"{"seq":"#)?;
+        let seq = number(rest.split(|byte| *byte == b',').next()?)?;
+        Some(Self::Event { seq, epoch: last_field(fields).unwrap_or(Epoch::FIRST) })
+    }
+}
+
+/// Returns the epoch, which is the last field. Without it, the last field is the object `event`.
+fn last_field(fields: &[u8]) -> Option<Epoch> {
+    let at = fields.iter().rposition(|byte| !byte.is_ascii_digit())? + 1;
+    let (before, digits) = fields.split_at(at);
+    before.ends_with(br#"},"epoch":"#).then(|| number(digits).map(Epoch))?
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Returns the lines of events. Those of the first writer have no epoch, as in an older haft. Any other writer begins with
+/// a line break, because a fenced writer may have left an incomplete line since.
+pub(super) fn event_lines(epoch: Epoch, events: &[Arc<EventEnvelope>]) -> io::Result<Vec<u8>> {
+    let mut lines = if epoch == Epoch::FIRST { Vec::new() } else { LINE_BREAK.to_vec() };
+    for event in events {
+        serde_json::to_writer(&mut lines, &**event)?;
+        if epoch > Epoch::FIRST {
+            lines.pop();
+            write!(lines, r#","epoch":{}}}"#, epoch.0)?;
+        }
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}
+
+/// Ends an incomplete line of another writer. Its first character ends no event, so that the line counts for nothing, even
+/// if only its line end was missing: its writer was never told that it is stored.
+pub(super) const LINE_BREAK: &[u8] = b"#\n";
+
+/// Returns a claim.
+pub(super) fn claim_lines(epoch: Epoch) -> Vec<u8> {
+    let claim = format!("{{\"claim\":{}}}\n", epoch.0);
+    [LINE_BREAK, claim.as_bytes()].concat()
+}
+
+/// Reads the events of a log from a position on.
+pub(super) struct LogLines {
+    reader: BufReader<File>,
+    position: LogPosition,
+    line: Vec<u8>,
+}
+
+impl LogLines {
+    pub(super) fn from(mut file: File, position: LogPosition) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(position.offset))?;
+        Ok(Self { reader: BufReader::new(file), position, line: Vec::new() })
+    }
+
+    /// Moves past the next event and returns its number; `None` at the end of the complete lines.
+    pub(super) fn next_event(&mut self) -> io::Result<Option<u64>> {
+        loop {
+            self.line.clear();
+            let bytes = self.reader.read_until(b'\n', &mut self.line)?;
+            if self.line.pop_if(|last| *last == b'\n').is_none() {
+                return Ok(None);
+            }
+            self.position.offset += bytes as u64;
+            if self.position.pass(&self.line) {
+                return Ok(Some(self.position.last));
+            }
+        }
+    }
+
+    /// Returns the line of the event that was passed last.
+    pub(super) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    pub(super) fn position(&self) -> LogPosition {
+        self.position
+    }
+}
