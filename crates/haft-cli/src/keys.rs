@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_config::printable;
-use haft_store::api_keys::{ApiKeyRecord, ApiKeyStore, KeyScope, NewApiKey};
+use haft_store::api_keys::{ApiKeyRecord, ApiKeyStore, KeyLimits, KeyScope, NewApiKey};
 use serde_json::{Value, json};
 
 use super::args::{KeysCommand, KeysCreateArgs};
@@ -40,6 +40,11 @@ fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
         subject: args.subject.clone().unwrap_or_else(|| args.name.clone()),
         scopes: if args.scopes.is_empty() { vec![KeyScope::Api] } else { args.scopes.clone() },
         expires_ms: args.expires.map(|expires| now.saturating_add(lifetime(expires))),
+        limits: KeyLimits {
+            requests_per_minute: args.requests_per_minute,
+            tokens_per_minute: args.tokens_per_minute,
+            concurrent_responses: args.concurrent_responses,
+        },
     };
     let (record, secret) = store()?.create(new, now).map_err(|error| unusable(&error))?;
     if args.json {
@@ -60,6 +65,7 @@ fn as_json(key: &ApiKeyRecord) -> Value {
     json!({
         "id": key.id, "name": key.name, "prefix": key.prefix, "tenant": key.tenant, "subject": key.subject,
         "scopes": key.scopes, "created_ms": key.created_ms, "expires_ms": key.expires_ms,
+        "limits": key.limits,
     })
 }
 

@@ -12,7 +12,7 @@ use haft_runtime::runtime::Runtime;
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_server::mcp::{ListedTools, McpGateway};
 use haft_server::{AgentCatalog, AuthMode, ServeError, ServedRoutes, Server, ServerSettings};
-use haft_store::api_keys::{KeyScope, NewApiKey};
+use haft_store::api_keys::{KeyLimits, KeyScope, NewApiKey};
 
 use super::args::{FileArgs, PolicyArgs, ServeArgs};
 use super::cancel::SignalListener;
@@ -171,6 +171,7 @@ fn first_key(args: &HttpServeSettings<'_>) -> Result<Option<String>, CliError> {
         subject: owner.subject().to_owned(),
         scopes: args.first_scopes.clone(),
         expires_ms: None,
+        limits: KeyLimits::default(),
     };
     let (_, secret) = store.create(new, keys::now_ms()).map_err(|error| keys::unusable(&error))?;
     Ok(Some(secret.expose().to_owned()))

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use haft_core::accounting_store::AccountingStore;
-use haft_core::event::Event;
+use haft_core::event::{Event, EventSink};
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
@@ -65,8 +65,9 @@ pub struct Runtime {
 struct RuntimeShared {
     home: Home,
     stores: Stores,
-    /// A watcher of all runs.
     accounting: Option<Arc<AccountingSink>>,
+    /// The watchers of all runs that the program added.
+    watchers: RwLock<Vec<Arc<dyn EventSink>>>,
     generation: RwLock<Arc<ConfigGeneration>>,
     variables: Variables,
     servers: Arc<SharedServers>,
@@ -115,6 +116,11 @@ impl Runtime {
         self.shared.stores.accounting.as_ref()
     }
 
+    /// Adds a watcher of every run that starts or resumes from now on, such as the metrics of a server.
+    pub fn watch(&self, watcher: Arc<dyn EventSink>) {
+        self.shared.watchers.write().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
+
     /// Starts a run whose approvals, questions and functions the caller handles through the [`RunHandle`].
     pub async fn start(&self, spec: RunSpec, secrets: RunSecrets) -> Result<RunHandle, StartError> {
         self.start_with(spec, secrets, RunHooks::default()).await
@@ -159,7 +165,7 @@ impl Runtime {
         let functions = functions_of(&spec);
         let keeps_session = hooks.keeps_session && generation.config.sessions.enabled;
         let recorder = hooks.recorder.clone();
-        let hooks = self.with_accounting(hooks);
+        let hooks = self.with_watchers(hooks);
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let PreparedRun { agent, context, shared, routing } = prepared;
         shared.warn(unusable);
@@ -273,7 +279,7 @@ impl Runtime {
         trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
         let functions = functions_of(&spec);
         let (takeover, finished) = (hooks.takeover, hooks.finished);
-        let (left, hooks) = (LeftSessions::Continued(takeover), self.with_accounting(hooks));
+        let (left, hooks) = (LeftSessions::Continued(takeover), self.with_watchers(hooks));
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
         let PreparedRun { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
         shared.warn(unusable);
@@ -351,8 +357,10 @@ impl Runtime {
         }
     }
 
-    fn with_accounting(&self, mut hooks: RunHooks) -> RunHooks {
+    fn with_watchers(&self, mut hooks: RunHooks) -> RunHooks {
         hooks.watchers.extend(self.shared.accounting.clone().map(|sink| sink as _));
+        let of_all_runs = self.shared.watchers.read().unwrap_or_else(PoisonError::into_inner);
+        hooks.watchers.extend(of_all_runs.iter().cloned());
         hooks
     }
 

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::failed_logins::ClientAddress;
 use crate::settings::ServerSettings;
 
 /// The pause after a failed accept. The usual reason is a lack of file descriptors, which ends with other connections.
@@ -37,8 +41,8 @@ pub(crate) async fn serve(
         tokio::select! {
             () = &mut stop => break,
             Some(_) = connections.join_next() => {}
-            (stream, place) = accepted(&listener, &places) => {
-                let connection = Connection { stream, head_timeout: settings.head_timeout, place };
+            (stream, client, place) = accepted(&listener, &places) => {
+                let connection = Connection { stream, client, head_timeout: settings.head_timeout, place };
                 connections.spawn(connection.serve(app.clone(), stopping.clone()));
             }
         }
@@ -51,12 +55,12 @@ pub(crate) async fn serve(
 async fn accepted(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+) -> (TcpStream, ClientAddress, Option<OwnedSemaphorePermit>) {
     // The semaphore is never closed.
     let place = Arc::clone(places).acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
+            Ok((stream, client)) => return (stream, ClientAddress(client.ip()), place),
             Err(_) => sleep(PAUSE_AFTER_ERROR).await,
         }
     }
@@ -64,6 +68,7 @@ async fn accepted(
 
 struct Connection {
     stream: TcpStream,
+    client: ClientAddress,
     head_timeout: Duration,
     /// Held until the connection ends.
     place: Option<OwnedSemaphorePermit>,
@@ -73,7 +78,11 @@ impl Connection {
     async fn serve(self, app: Router, mut stopping: watch::Receiver<()>) {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
-        let service = TowerToHyperService::new(app);
+        let routes = TowerToHyperService::new(app);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(self.client);
+            routes.call(request)
+        });
         let mut exchange = pin!(http.serve_connection(TokioIo::new(self.stream), service).with_upgrades());
         // An error concerns only this connection: the client went away, or sent no HTTP.
         let ended = tokio::select! {

@@ -2,17 +2,19 @@
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use haft_core::principal::Principal;
-use haft_store::api_keys::{ApiKeyStore, ApiKeys, KeyFileVersion, KeyLookup, KeyScope};
+use haft_store::api_keys::{ApiKeyStore, ApiKeys, KeyFileVersion, KeyLimits, KeyLookup, KeyScope};
 use http::request::Parts;
 use http::{HeaderMap, header};
 
 use crate::error::{ApiError, ApiErrorKind};
+use crate::failed_logins::ClientAddress;
+use crate::observe::RequestPrincipal;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
 
@@ -55,11 +57,28 @@ pub(crate) async fn check(
     };
     match caller.and_then(|caller| caller.require(KeyScope::Api).map(|()| caller)) {
         Ok(caller) => {
+            let principal = RequestPrincipal(caller.principal.clone());
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            let mut response = next.run(request).await;
+            response.extensions_mut().insert(principal);
+            response
         }
-        Err(error) => error.into_response(),
+        Err(error) => limited(&state, &request, error).into_response(),
     }
+}
+
+/// Counts a failed login, and replaces its error if the address had too many of them.
+fn limited(state: &ServerState, request: &Request, error: ApiError) -> ApiError {
+    if error.kind != ApiErrorKind::Unauthorized {
+        return error;
+    }
+    state.metrics.failed_login();
+    let address = request.extensions().get::<ClientAddress>();
+    let wait = address.and_then(|address| state.failed_logins.count(address.0, Instant::now()));
+    wait.map_or(error, |wait| {
+        let message = "too many requests without a valid key came from this address";
+        ApiError::new(ApiErrorKind::TooManyRequests, message).after(wait.as_secs() + 1)
+    })
 }
 
 /// The keys of the store, read again when the file changes, so that a revoked key ends at once.
@@ -82,7 +101,7 @@ impl KeyRing {
         Ok(ring)
     }
 
-    fn caller(&self, headers: &HeaderMap, now_ms: u64) -> Result<Caller, ApiError> {
+    pub(crate) fn caller(&self, headers: &HeaderMap, now_ms: u64) -> Result<Caller, ApiError> {
         let secret = bearer(headers)?;
         let keys = self.keys().map_err(|error| {
             // Without the file there is no way to know which keys count.
@@ -93,6 +112,12 @@ impl KeyRing {
             KeyLookup::Expired(key) => Err(unauthorized(format!("the key {}… has expired", key.prefix))),
             KeyLookup::Unknown => Err(unauthorized("the key is not valid")),
         }
+    }
+
+    /// Returns the limits of a key; none if it was revoked meanwhile.
+    pub(crate) fn limits(&self, id: &str) -> KeyLimits {
+        let keys = self.keys().unwrap_or_default();
+        keys.all().iter().find(|key| key.id == id).map_or_else(KeyLimits::default, |key| key.limits)
     }
 
     fn keys(&self) -> io::Result<Arc<ApiKeys>> {
@@ -159,6 +184,7 @@ mod tests {
             subject: "anna".into(),
             scopes: vec![KeyScope::Api],
             expires_ms: Some(100),
+            limits: KeyLimits::default(),
         };
         let (record, secret) = store.create(new, 1).unwrap();
         let bearer = headers(&format!("Bearer {}", secret.expose()));

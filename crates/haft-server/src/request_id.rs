@@ -9,6 +9,11 @@ use uuid::Uuid;
 /// The header of the reply.
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Returns the id of a reply.
+pub(crate) fn of(response: &Response) -> &str {
+    response.headers().get(HEADER).and_then(|id| id.to_str().ok()).unwrap_or_default()
+}
+
 /// Gives the request an id of its own. An id that the caller sends is not used: two requests could then share one.
 pub(crate) async fn assign(request: Request, next: Next) -> Response {
     let id = HeaderValue::from_str(&format!("req_{}", Uuid::new_v4().simple()));

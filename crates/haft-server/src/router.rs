@@ -8,10 +8,12 @@ use axum::routing::{get, post};
 
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::{MountedMcp, ServedRoutes, ServerState};
-use crate::{access, auth, conversations, health, mcp, models, request_id, responses};
+use crate::{
+    access, auth, conversations, health, mcp, metrics, models, observe, rate_limit, request_id, responses,
+};
 
 /// The checks run from the outside in: the request gets its id, then host, origin and content type are checked, then the
-/// key. Health checks need no key.
+/// key, then its limits. Health checks need no key. Every request is counted and logged.
 pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Router {
     let api = match mcp {
         Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }) => Router::new(),
@@ -21,10 +23,12 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
     api.merge(mcp)
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::show))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), access::check))
         .layer(from_fn(request_id::assign))
+        .layer(from_fn_with_state(Arc::clone(state), observe::observe))
         .with_state(Arc::clone(state))
 }
 
@@ -49,6 +53,7 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         )
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(state), rate_limit::check))
         .layer(from_fn_with_state(Arc::clone(state), auth::check))
 }
 

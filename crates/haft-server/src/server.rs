@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_runtime::Runtime;
+use haft_store::access_log::AccessLogFile;
 use haft_store::api_keys::ApiKeyStore;
 use haft_store::conversations::ConversationStore;
 use haft_store::idempotency::FileIdempotencyKeys;
@@ -20,8 +21,11 @@ use crate::accept;
 use crate::access::AccessRules;
 use crate::agents::AgentCatalog;
 use crate::auth::{KeyRing, now_ms};
+use crate::failed_logins::FailedLogins;
 use crate::mcp::http::HttpGateway;
 use crate::mcp::{BuiltinAccess, McpGateway};
+use crate::metrics::Metrics;
+use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
@@ -60,6 +64,10 @@ pub(crate) struct ServerState {
     pub(crate) conversations: ConversationStore,
     pub(crate) idempotency: FileIdempotencyKeys,
     pub(crate) live: Arc<LiveResponses>,
+    pub(crate) metrics: Metrics,
+    pub(crate) limits: RateLimits,
+    pub(crate) failed_logins: FailedLogins,
+    pub(crate) access_log: AccessLogFile,
     /// True once the server was asked to stop.
     stopping: watch::Sender<bool>,
     /// The number of responses that are in progress.
@@ -80,6 +88,11 @@ impl ServerState {
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
+    /// Returns the number of responses in progress.
+    pub(crate) fn active_responses(&self) -> usize {
+        *self.active.borrow()
+    }
+
     /// Waits until no response is in progress.
     async fn drained(&self) {
         let _ = self.active.subscribe().wait_for(|active| *active == 0).await;
@@ -87,18 +100,22 @@ impl ServerState {
 }
 
 /// Counts a response in progress until it is dropped.
-pub(crate) struct ActiveWork(Arc<ServerState>);
+pub(crate) struct ActiveWork {
+    state: Arc<ServerState>,
+    /// Counts the response among those of its key.
+    _slot: Option<ResponseSlot>,
+}
 
 impl ActiveWork {
     pub(crate) fn begin(state: &Arc<ServerState>) -> Self {
         state.active.send_modify(|active| *active += 1);
-        Self(Arc::clone(state))
+        Self { state: Arc::clone(state), _slot: rate_limit::take_slot() }
     }
 }
 
 impl Drop for ActiveWork {
     fn drop(&mut self) {
-        self.0.active.send_modify(|active| *active -= 1);
+        self.state.active.send_modify(|active| *active -= 1);
     }
 }
 
@@ -157,6 +174,10 @@ impl Server {
         let responses = ResponseStore::of(runtime.home());
         let conversations = ConversationStore::of(runtime.home());
         let idempotency = FileIdempotencyKeys::of(runtime.home());
+        let (metrics, limits) = (Metrics::default(), RateLimits::default());
+        runtime.watch(Arc::new(metrics.clone()));
+        runtime.watch(Arc::new(limits.clone()));
+        let access_log = AccessLogFile::of(runtime.home());
         let state = ServerState {
             settings,
             runtime,
@@ -167,6 +188,10 @@ impl Server {
             conversations,
             idempotency,
             live: Arc::default(),
+            metrics,
+            limits,
+            failed_logins: FailedLogins::default(),
+            access_log,
             stopping: watch::Sender::new(false),
             active: watch::Sender::new(0),
             started_s: now_ms() / 1000,

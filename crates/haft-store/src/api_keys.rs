@@ -79,6 +79,19 @@ pub struct NewApiKey {
     pub scopes: Vec<KeyScope>,
     /// Milliseconds since 1970; `None` for a key that does not expire.
     pub expires_ms: Option<u64>,
+    pub limits: KeyLimits,
+}
+
+/// The limits of a key; `None` for no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyLimits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_minute: Option<u32>,
+    /// Input and output tokens of models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_minute: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrent_responses: Option<u32>,
 }
 
 /// A stored key, without its secret.
@@ -96,6 +109,8 @@ pub struct ApiKeyRecord {
     pub created_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
+    #[serde(default)]
+    pub limits: KeyLimits,
 }
 
 impl ApiKeyRecord {
@@ -219,6 +234,7 @@ impl ApiKeyStore {
             scopes: new.scopes,
             created_ms: now_ms,
             expires_ms: new.expires_ms,
+            limits: new.limits,
         };
         self.change(|keys| keys.push(record.clone()))?;
         Ok((record, ApiKeySecret(secret)))
@@ -272,6 +288,7 @@ mod tests {
             subject: "anna".into(),
             scopes: vec![KeyScope::Api],
             expires_ms,
+            limits: KeyLimits::default(),
         }
     }
 

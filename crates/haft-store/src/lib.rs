@@ -4,6 +4,7 @@
 //! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate knows the vocabulary of
 //! `haft-core` and nothing of models, tools or configuration files.
 
+pub mod access_log;
 pub mod accounting;
 pub mod api_keys;
 pub mod approvals_import;

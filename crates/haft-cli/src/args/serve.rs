@@ -98,6 +98,18 @@ pub(crate) struct KeysCreateArgs {
     #[arg(long, value_name = "DURATION", value_parser = crate::settings::duration)]
     pub(crate) expires: Option<Duration>,
 
+    /// The requests that the key may send in a minute [default: no limit]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) requests_per_minute: Option<u32>,
+
+    /// The tokens of models that the key may use in a minute [default: no limit]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) tokens_per_minute: Option<u64>,
+
+    /// The responses of the key that may be in progress at the same time [default: no limit]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) concurrent_responses: Option<u32>,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

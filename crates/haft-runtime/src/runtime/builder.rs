@@ -466,6 +466,7 @@ impl RuntimeBuilder {
         let runtime = Runtime::new(RuntimeShared {
             home,
             accounting,
+            watchers: RwLock::default(),
             stores,
             generation: RwLock::new(Arc::new(generation)),
             variables: self.variables,

@@ -10,7 +10,7 @@ use haft_core::home::Home;
 use haft_model_server::{ModelServer, Script};
 use haft_runtime::{Runtime, WorkspaceSpec};
 use haft_server::{AgentCatalog, Server, ServerSettings};
-use haft_store::api_keys::{ApiKeyStore, KeyScope, NewApiKey};
+use haft_store::api_keys::{ApiKeyStore, KeyLimits, KeyScope, NewApiKey};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -153,6 +153,13 @@ impl TestServer {
         })
     }
 
+    /// Returns the lines of a file in haft's data.
+    pub(crate) fn data_lines(&self, file: &str) -> Vec<Value> {
+        let path = home(self.directory.path()).data().join(file);
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     pub(crate) fn get(&self, path: &str) -> Reply {
         self.send(self.request(Method::GET, path))
     }
@@ -172,6 +179,7 @@ pub(crate) fn key(store: &ApiKeyStore, tenant: &str, subject: &str, expires_ms: 
         subject: subject.into(),
         scopes: vec![KeyScope::Api],
         expires_ms,
+        limits: KeyLimits::default(),
     };
     store.create(new, 1).unwrap().1.expose().to_owned()
 }
@@ -184,6 +192,20 @@ pub(crate) fn scoped_key(store: &ApiKeyStore, scopes: &[KeyScope]) -> String {
         subject: "local".into(),
         scopes: scopes.to_vec(),
         expires_ms: None,
+        limits: KeyLimits::default(),
+    };
+    store.create(new, 1).unwrap().1.expose().to_owned()
+}
+
+/// Creates a key of the usual subject with these limits, and returns its secret.
+pub(crate) fn limited_key(store: &ApiKeyStore, limits: KeyLimits) -> String {
+    let new = NewApiKey {
+        name: "limited".into(),
+        tenant: "default".into(),
+        subject: "local".into(),
+        scopes: vec![KeyScope::Api],
+        expires_ms: None,
+        limits,
     };
     store.create(new, 1).unwrap().1.expose().to_owned()
 }

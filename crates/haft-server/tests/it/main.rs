@@ -7,6 +7,9 @@ mod fixture;
 // Keys, hosts, origins, content types, request ids and the list of models.
 mod access;
 
+// Limits of keys, failed logins, the access log and metrics.
+mod limits;
+
 // An MCP server over HTTP that counts its calls.
 mod tool_server;
 

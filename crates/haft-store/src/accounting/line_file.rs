@@ -19,9 +19,9 @@ const ROTATIONS_MAX: usize = 5;
 
 /// The limits of a file. Tests have smaller ones.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LineFileLimits {
-    pub(super) bytes_max: u64,
-    pub(super) lock_wait: Duration,
+pub(crate) struct LineFileLimits {
+    pub(crate) bytes_max: u64,
+    pub(crate) lock_wait: Duration,
 }
 
 impl Default for LineFileLimits {
@@ -32,7 +32,7 @@ impl Default for LineFileLimits {
 
 /// The file of one tenant, as this process appends to it. Other processes append to the same file.
 #[derive(Debug)]
-pub(super) struct LineFile {
+pub(crate) struct LineFile {
     paths: LinePaths,
     limits: LineFileLimits,
     file: Option<File>,
@@ -40,20 +40,20 @@ pub(super) struct LineFile {
 
 /// The file that grows, and the one that it replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LinePaths {
-    pub(super) current: PathBuf,
-    pub(super) old: PathBuf,
+pub(crate) struct LinePaths {
+    pub(crate) current: PathBuf,
+    pub(crate) old: PathBuf,
 }
 
 impl LineFile {
     /// Opens nothing yet: a directory that cannot be written now may become writable.
-    pub(super) fn new(paths: LinePaths, limits: LineFileLimits) -> Self {
+    pub(crate) fn new(paths: LinePaths, limits: LineFileLimits) -> Self {
         Self { paths, limits, file: None }
     }
 
     /// Appends under a lock, so that no line mixes with one of another process and none goes to a file that another process
     /// has rotated away. After an error the file is closed, which releases the lock.
-    pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         for _ in 0..ROTATIONS_MAX {
             let file = self.file.take().map_or_else(|| open(&self.paths.current), Ok)?;
             if !file_lock::lock_within(&file, self.limits.lock_wait)? {

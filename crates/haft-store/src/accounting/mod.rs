@@ -6,7 +6,7 @@ mod file;
 mod file_parts;
 mod latencies;
 mod line;
-mod line_file;
+pub(crate) mod line_file;
 mod memory;
 mod model_stats;
 mod partial;

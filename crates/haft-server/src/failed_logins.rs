@@ -1,0 +1,73 @@
+//! Limits failed logins per address.
+//!
+//! A valid key is always accepted: clients behind one proxy share an address, and one of them must not lock out the
+//! others. The limit keeps a client that tries keys from filling logs, and tells it to stop.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The failures of one address within [`WINDOW`] that are answered with 401. Further ones are answered with 429.
+pub(crate) const FAILURES_MAX: u32 = 10;
+
+const WINDOW: Duration = Duration::from_mins(1);
+
+/// The addresses whose failures are counted. Beyond it, those of an earlier window are forgotten, or else all.
+const ADDRESSES_MAX: usize = 10_000;
+
+/// The address of the client's end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
+
+#[derive(Debug, Default)]
+pub(crate) struct FailedLogins(Mutex<HashMap<IpAddr, (Instant, u32)>>);
+
+impl FailedLogins {
+    /// Counts a failure. Returns the time until the address may fail again, if it has failed too often.
+    pub(crate) fn count(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |began: Instant| now.saturating_duration_since(began) >= WINDOW;
+        if failures.len() >= ADDRESSES_MAX && !failures.contains_key(&address) {
+            failures.retain(|_, (began, _)| !is_over(*began));
+            if failures.len() >= ADDRESSES_MAX {
+                failures.clear();
+            }
+        }
+        let (began, count) = failures.entry(address).or_insert((now, 0));
+        if is_over(*began) {
+            (*began, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        (*count > FAILURES_MAX).then(|| WINDOW.saturating_sub(now.saturating_duration_since(*began)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_per_address_and_minute() {
+        let (logins, start) = (FailedLogins::default(), Instant::now());
+        let one: IpAddr = "192.0.2.1".parse().unwrap();
+        let other: IpAddr = "192.0.2.2".parse().unwrap();
+        for _ in 0..FAILURES_MAX {
+            assert_eq!(logins.count(one, start), None);
+        }
+        let later = start + Duration::from_secs(20);
+        assert_eq!(logins.count(one, later), Some(Duration::from_secs(40)));
+        assert_eq!(logins.count(other, later), None);
+        assert_eq!(logins.count(one, start + WINDOW), None, "a new minute begins");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (logins, start) = (FailedLogins::default(), Instant::now());
+        for number in 0..=ADDRESSES_MAX {
+            let [_, a, b, c] = u32::try_from(number).unwrap().to_be_bytes();
+            logins.count(IpAddr::from([10, a, b, c]), start);
+        }
+        assert!(logins.0.lock().unwrap().len() <= ADDRESSES_MAX);
+    }
+}

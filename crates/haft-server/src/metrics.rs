@@ -1,0 +1,280 @@
+//! `/metrics`: counters of requests, runs, models and tools in the text form of Prometheus.
+//!
+//! Every label has a bounded number of values: routes and statuses come from tables, and tools beyond [`TOOLS_MAX`] count as
+//! `other`. No label holds an id, a principal or content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use haft_core::event::{Event, EventSink};
+use haft_core::run::event::RunEvent;
+use haft_store::api_keys::KeyScope;
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::auth::now_ms;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+use crate::settings::AuthMode;
+
+/// The tools with a label of their own.
+const TOOLS_MAX: usize = 100;
+
+const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// The counters of a server. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Metrics(Arc<Mutex<MetricValues>>);
+
+#[derive(Debug, Default)]
+struct MetricValues {
+    /// By route and status.
+    requests: BTreeMap<(&'static str, u16), Timing>,
+    /// By the name of the limit.
+    refused: BTreeMap<&'static str, u64>,
+    failed_logins: u64,
+    access_log_errors: u64,
+    runs_started: u64,
+    /// By the reason of the end.
+    runs_finished: BTreeMap<&'static str, u64>,
+    turns: u64,
+    /// By outcome.
+    model_requests: BTreeMap<&'static str, Timing>,
+    input_tokens: u64,
+    output_tokens: u64,
+    cost_nano_usd: u64,
+    /// The tools with a label of their own.
+    tools: BTreeSet<String>,
+    /// By tool and outcome.
+    tool_calls: BTreeMap<(String, &'static str), Timing>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Timing {
+    count: u64,
+    seconds: f64,
+}
+
+impl Timing {
+    fn add(&mut self, time: Duration) {
+        self.count += 1;
+        self.seconds += time.as_secs_f64();
+    }
+}
+
+/// Serves the metrics to a key with the scope `admin`. Without keys there is none.
+pub(crate) async fn show(
+    State(state): State<Arc<ServerState>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    match state.settings.auth {
+        AuthMode::Keys => state.keys.caller(&headers, now_ms())?.require(KeyScope::Admin)?,
+        AuthMode::NoAuth => {
+            let message = "a server without keys has no metrics";
+            return Err(ApiError::new(ApiErrorKind::Forbidden, message));
+        }
+    }
+    let text = state.metrics.text(state.active_responses());
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+impl Metrics {
+    pub(crate) fn request(&self, route: &'static str, status: u16, time: Duration) {
+        self.values().requests.entry((route, status)).or_default().add(time);
+    }
+
+    pub(crate) fn refused(&self, limit: &'static str) {
+        *self.values().refused.entry(limit).or_default() += 1;
+    }
+
+    pub(crate) fn failed_login(&self) {
+        self.values().failed_logins += 1;
+    }
+
+    pub(crate) fn access_log_error(&self) {
+        self.values().access_log_errors += 1;
+    }
+
+    fn text(&self, active_responses: usize) -> String {
+        let values = self.values();
+        let mut text = MetricsText::default();
+        values.write_server(&mut text, active_responses);
+        values.write_runs(&mut text);
+        text.0
+    }
+
+    fn values(&self) -> MutexGuard<'_, MetricValues> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts the events of all runs.
+impl EventSink for Metrics {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::ToolFinished { tool, failure, latency, .. } => {
+                let outcome = failure.map_or("ok", |kind| kind.name());
+                self.values().tool_call(tool.name(), outcome, *latency);
+            }
+            Event::ModelFinished { account, .. } => {
+                let outcome = account.failure.map_or("ok", |kind| kind.name());
+                let mut values = self.values();
+                values.model_requests.entry(outcome).or_default().add(account.latency);
+                let usage = account.usage.unwrap_or_default();
+                values.input_tokens = values.input_tokens.saturating_add(usage.input);
+                values.output_tokens = values.output_tokens.saturating_add(usage.output);
+                let cost = account.cost.map_or(0, |cost| cost.nano_usd);
+                values.cost_nano_usd = values.cost_nano_usd.saturating_add(cost);
+            }
+            Event::Run { event, .. } => self.run_event(event),
+            Event::ToolStarted { .. } | Event::ToolProgress { .. } | Event::ModelStarted { .. } => {}
+        }
+    }
+}
+
+impl Metrics {
+    fn run_event(&self, event: &RunEvent) {
+        match event {
+            RunEvent::Began(_) => self.values().runs_started += 1,
+            RunEvent::Asked => self.values().turns += 1,
+            RunEvent::Finished { finish, .. } => {
+                *self.values().runs_finished.entry(finish.reason.name()).or_default() += 1;
+            }
+            RunEvent::Model(_) | RunEvent::Called(_) | RunEvent::Answered(_) | RunEvent::Noted(_) => {}
+        }
+    }
+}
+
+impl MetricValues {
+    fn tool_call(&mut self, tool: &str, outcome: &'static str, latency: Duration) {
+        // A model can write any name, so unknown tools share a label too.
+        let has_label = outcome != "unknown_tool"
+            && (self.tools.contains(tool)
+                || (self.tools.len() < TOOLS_MAX && self.tools.insert(tool.to_owned())));
+        let tool = if has_label { tool } else { "other" };
+        self.tool_calls.entry((tool.to_owned(), outcome)).or_default().add(latency);
+    }
+
+    fn write_server(&self, text: &mut MetricsText, active_responses: usize) {
+        text.head("haft_http_requests_total", "counter", "Requests by route and status.");
+        for ((route, status), timing) in &self.requests {
+            let status = status.to_string();
+            text.row("haft_http_requests_total", &[("route", route), ("status", &status)], timing.count);
+        }
+        text.head("haft_http_request_seconds_total", "counter", "Time until the head of the reply.");
+        for ((route, status), timing) in &self.requests {
+            let status = status.to_string();
+            let labels = [("route", *route), ("status", &status)];
+            text.row("haft_http_request_seconds_total", &labels, timing.seconds);
+        }
+        text.head("haft_rate_limited_total", "counter", "Requests that a limit of their key refused.");
+        for (limit, count) in &self.refused {
+            text.row("haft_rate_limited_total", &[("limit", limit)], count);
+        }
+        text.one("haft_failed_logins_total", "counter", "Requests without a valid key.", self.failed_logins);
+        let help = "Lines that could not be written to the access log.";
+        text.one("haft_access_log_errors_total", "counter", help, self.access_log_errors);
+        text.one("haft_responses_active", "gauge", "Responses in progress.", active_responses);
+    }
+
+    fn write_runs(&self, text: &mut MetricsText) {
+        text.one("haft_runs_started_total", "counter", "Runs, with those of sub-agents.", self.runs_started);
+        text.head("haft_runs_finished_total", "counter", "Runs by the reason of their end.");
+        for (reason, count) in &self.runs_finished {
+            text.row("haft_runs_finished_total", &[("reason", reason)], count);
+        }
+        text.one("haft_turns_total", "counter", "Requests of runs for a reply.", self.turns);
+        text.head("haft_model_requests_total", "counter", "Attempts at a model by outcome.");
+        for (outcome, timing) in &self.model_requests {
+            text.row("haft_model_requests_total", &[("outcome", outcome)], timing.count);
+        }
+        text.head("haft_model_seconds_total", "counter", "Time of attempts at a model.");
+        for (outcome, timing) in &self.model_requests {
+            text.row("haft_model_seconds_total", &[("outcome", outcome)], timing.seconds);
+        }
+        text.head("haft_tokens_total", "counter", "Tokens of models.");
+        text.row("haft_tokens_total", &[("kind", "input")], self.input_tokens);
+        text.row("haft_tokens_total", &[("kind", "output")], self.output_tokens);
+        let (whole, nano) = (self.cost_nano_usd / 1_000_000_000, self.cost_nano_usd % 1_000_000_000);
+        let cost = format!("{whole}.{nano:09}");
+        text.one("haft_cost_usd_total", "counter", "Cost of models with a known price.", cost);
+        text.head("haft_tool_calls_total", "counter", "Calls by tool and outcome.");
+        for ((tool, outcome), timing) in &self.tool_calls {
+            text.row("haft_tool_calls_total", &[("tool", tool), ("outcome", outcome)], timing.count);
+        }
+        text.head("haft_tool_seconds_total", "counter", "Time of calls by tool and outcome.");
+        for ((tool, outcome), timing) in &self.tool_calls {
+            text.row("haft_tool_seconds_total", &[("tool", tool), ("outcome", outcome)], timing.seconds);
+        }
+    }
+}
+
+/// The text form of Prometheus.
+#[derive(Debug, Default)]
+struct MetricsText(String);
+
+impl MetricsText {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn row(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
+        self.head(name, kind, help);
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_bounded_and_escaped() {
+        let metrics = Metrics::default();
+        for number in 0..2 * TOOLS_MAX {
+            metrics.values().tool_call(&format!("tool {number}\"\n"), "ok", Duration::from_millis(500));
+            metrics.values().tool_call(&format!("made up {number}"), "unknown_tool", Duration::ZERO);
+        }
+        let text = metrics.text(0);
+        let rows = text.lines().filter(|line| line.starts_with("haft_tool_calls_total{")).count();
+        assert_eq!(rows, TOOLS_MAX + 2, "`other` has two outcomes");
+        assert!(text.contains(r#"haft_tool_calls_total{tool="tool 0\"\n",outcome="ok"} 1"#), "{text}");
+        assert!(text.contains(r#"haft_tool_calls_total{tool="other",outcome="unknown_tool"} 200"#), "{text}");
+        assert!(!text.contains("made up"), "{text}");
+    }
+
+    #[test]
+    fn every_metric_has_help_and_type() {
+        let metrics = Metrics::default();
+        metrics.request("/v1/responses", 200, Duration::from_millis(250));
+        metrics.refused("requests");
+        let text = metrics.text(3);
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
+        }
+        let rows = [
+            r#"haft_http_requests_total{route="/v1/responses",status="200"} 1"#,
+            r#"haft_http_request_seconds_total{route="/v1/responses",status="200"} 0.25"#,
+            "haft_responses_active 3",
+            r#"haft_rate_limited_total{limit="requests"} 1"#,
+        ];
+        for row in rows {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+    }
+}

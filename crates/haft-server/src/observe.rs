@@ -1,0 +1,89 @@
+//! One access line and one count for every request.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use haft_core::principal::Principal;
+use haft_store::access_log::AccessLine;
+
+use crate::auth::now_ms;
+use crate::failed_logins::ClientAddress;
+use crate::request_id;
+use crate::server::ServerState;
+
+/// The longest path of a line. A client can send one of any length.
+const PATH_CHARS_MAX: usize = 200;
+
+/// The principal of a request, which the check of the key leaves in the reply.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestPrincipal(pub(crate) Principal);
+
+/// Writes the line when the head of the reply is known. The query is left out, because it may hold secrets of a client
+/// that sends them to the wrong place.
+pub(crate) async fn observe(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let path = request.uri().path();
+    let (route, method) = (route_of(path), request.method().to_string());
+    let path: String = path.chars().take(PATH_CHARS_MAX).collect();
+    let address = request.extensions().get::<ClientAddress>().map(|address| address.0.to_string());
+    let response = next.run(request).await;
+    let (status, time) = (response.status().as_u16(), began.elapsed());
+    state.metrics.request(route, status, time);
+    let principal = response.extensions().get::<RequestPrincipal>().map(|found| &found.0);
+    let line = AccessLine {
+        at_ms: now_ms(),
+        request: request_id::of(&response).to_owned(),
+        address,
+        method,
+        path,
+        status,
+        duration_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        principal: principal.map(ToString::to_string),
+        key: principal.map(|principal| principal.credential_id().to_owned()),
+    };
+    if state.access_log.append(&line).is_err() {
+        state.metrics.access_log_error();
+    }
+    response
+}
+
+/// Returns the route of a path, with its ids replaced, so that there are few.
+fn route_of(path: &str) -> &'static str {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match parts[..] {
+        ["v1", "responses"] => "/v1/responses",
+        ["v1", "responses", "input_tokens"] => "/v1/responses/input_tokens",
+        ["v1", "responses", "compact"] => "/v1/responses/compact",
+        ["v1", "responses", _] => "/v1/responses/{id}",
+        ["v1", "responses", _, "cancel"] => "/v1/responses/{id}/cancel",
+        ["v1", "responses", _, "input_items"] => "/v1/responses/{id}/input_items",
+        ["v1", "models", ..] => "/v1/models",
+        ["v1", "conversations", ..] => "/v1/conversations",
+        ["mcp", ..] => "/mcp",
+        ["healthz"] => "/healthz",
+        ["readyz"] => "/readyz",
+        ["metrics"] => "/metrics",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_hold_no_id() {
+        let check = |path: &str, expected: &str| assert_eq!(route_of(path), expected, "{path}");
+        check("/v1/responses", "/v1/responses");
+        check("/v1/responses/", "/v1/responses");
+        check("/v1/responses/resp_1", "/v1/responses/{id}");
+        check("/v1/responses/resp_1/cancel", "/v1/responses/{id}/cancel");
+        check("/v1/conversations/c/items/i", "/v1/conversations");
+        check("/v1/models/a/b", "/v1/models");
+        check("/", "other");
+        check("/v1/responses/a/b/c", "other");
+    }
+}

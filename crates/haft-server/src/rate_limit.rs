@@ -1,0 +1,406 @@
+//! The limits of keys: requests and tokens per minute, and responses at the same time.
+//!
+//! The counters are in memory. A restart of the server begins with full allowances, because a minute later they would be
+//! full again.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use haft_core::event::{Event, EventSink};
+use haft_store::api_keys::KeyLimits;
+use http::{HeaderMap, HeaderValue, Method};
+
+use crate::auth::Caller;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+use crate::settings::AuthMode;
+
+/// The keys whose counters are kept. Beyond it, those without a response in progress begin again.
+const KEYS_MAX: usize = 10_000;
+
+/// The time after which a client may try again when all its responses are in progress: nothing says when one ends.
+const RETRY_AFTER_RESPONSE: Duration = Duration::from_secs(5);
+
+/// The milliseconds of a minute: a limit of one per minute refills by one part each millisecond.
+const PARTS: i128 = 60_000;
+
+tokio::task_local! {
+    /// The slot of the request that this task handles. The response that the handler starts takes it.
+    static REQUEST_SLOT: RefCell<Option<ResponseSlot>>;
+}
+
+/// Runs a handler that may start one response.
+async fn with_slot<T>(slot: Option<ResponseSlot>, handler: impl Future<Output = T>) -> T {
+    REQUEST_SLOT.scope(RefCell::new(slot), handler).await
+}
+
+/// Takes the slot of the request that this task handles; `None` if its key has no such limit.
+pub(crate) fn take_slot() -> Option<ResponseSlot> {
+    REQUEST_SLOT.try_with(|slot| slot.borrow_mut().take()).ok().flatten()
+}
+
+/// Counts a request against the limits of its key, or refuses it.
+pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+    let key = match (state.settings.auth, request.extensions().get::<Caller>()) {
+        (AuthMode::Keys, Some(caller)) => caller.principal.credential_id().to_owned(),
+        (AuthMode::NoAuth, _) | (_, None) => return next.run(request).await,
+    };
+    let kind = RequestKind::of(&request);
+    let decision = state.limits.admit(&key, state.keys.limits(&key), kind, Instant::now());
+    let mut response = match decision.outcome {
+        Ok(slot) => with_slot(slot, next.run(request)).await,
+        Err(by) => {
+            state.metrics.refused(by.name());
+            by.error().into_response()
+        }
+    };
+    add_headers(response.headers_mut(), &decision.state);
+    response
+}
+
+/// The counters of all keys. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RateLimits(Arc<Mutex<HashMap<String, KeyUsage>>>);
+
+#[derive(Debug)]
+struct KeyUsage {
+    requests: Allowance,
+    tokens: Allowance,
+    responses: u32,
+}
+
+/// An amount that refills evenly within a minute. It may become negative, because the tokens of a response are known at
+/// its end.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    /// In parts of which [`PARTS`] are one request or token.
+    left: i128,
+    at: Instant,
+}
+
+/// The kinds of requests that count differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestKind {
+    /// It starts a response, so the limits of tokens and of responses apply too.
+    StartsResponse,
+    Other,
+}
+
+impl RequestKind {
+    fn of(request: &Request) -> Self {
+        // The path within `/v1`, whose routes this check is for.
+        let starts =
+            request.method() == Method::POST && request.uri().path().trim_end_matches('/') == "/responses";
+        if starts { Self::StartsResponse } else { Self::Other }
+    }
+}
+
+/// The decision about a request.
+#[derive(Debug)]
+struct RateDecision {
+    /// For the headers of the reply.
+    state: Vec<(LimitHeaders, LimitState)>,
+    outcome: Result<Option<ResponseSlot>, RefusedBy>,
+}
+
+/// The limit that refuses a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RefusedBy {
+    Requests { retry_after: Duration },
+    Tokens { retry_after: Duration },
+    Responses,
+}
+
+/// The headers of one limit.
+#[derive(Debug, Clone, Copy)]
+struct LimitHeaders {
+    limit: &'static str,
+    remaining: &'static str,
+    reset: &'static str,
+}
+
+const REQUESTS: LimitHeaders = LimitHeaders {
+    limit: "x-ratelimit-limit-requests",
+    remaining: "x-ratelimit-remaining-requests",
+    reset: "x-ratelimit-reset-requests",
+};
+
+const TOKENS: LimitHeaders = LimitHeaders {
+    limit: "x-ratelimit-limit-tokens",
+    remaining: "x-ratelimit-remaining-tokens",
+    reset: "x-ratelimit-reset-tokens",
+};
+
+/// The state of one limit after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LimitState {
+    limit: u64,
+    remaining: u64,
+    /// The time until the allowance is full.
+    reset: Duration,
+}
+
+/// Counts a response in progress until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ResponseSlot {
+    limits: RateLimits,
+    key: String,
+}
+
+impl RateLimits {
+    /// Counts a request of a key, or refuses it.
+    fn admit(&self, key: &str, limits: KeyLimits, kind: RequestKind, now: Instant) -> RateDecision {
+        let mut keys = self.keys();
+        make_room(&mut keys, key);
+        let usage = keys.entry(key.to_owned()).or_insert_with(|| KeyUsage::full(limits, now));
+        let admitted = usage.admit(limits, kind, now);
+        let state = usage.state(limits);
+        let counts_response = kind == RequestKind::StartsResponse && limits.concurrent_responses.is_some();
+        let outcome = admitted.map(|()| {
+            counts_response.then(|| {
+                usage.responses += 1;
+                ResponseSlot { limits: self.clone(), key: key.to_owned() }
+            })
+        });
+        RateDecision { state, outcome }
+    }
+
+    fn charge(&self, key: &str, tokens: u64) {
+        if let Some(usage) = self.keys().get_mut(key) {
+            usage.tokens.left -= i128::from(tokens) * PARTS;
+        }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashMap<String, KeyUsage>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Charges the tokens of each attempt at a model to the key of its run.
+impl EventSink for RateLimits {
+    fn emit(&self, event: Event) {
+        if let Event::ModelFinished { principal, account, .. } = event
+            && let Some(usage) = account.usage
+        {
+            self.charge(principal.credential_id(), usage.input.saturating_add(usage.output));
+        }
+    }
+}
+
+fn make_room(keys: &mut HashMap<String, KeyUsage>, key: &str) {
+    if keys.len() >= KEYS_MAX && !keys.contains_key(key) {
+        keys.retain(|_, usage| usage.responses > 0);
+    }
+}
+
+impl KeyUsage {
+    fn full(limits: KeyLimits, now: Instant) -> Self {
+        let full = |limit: Option<u64>| Allowance { left: parts(limit), at: now };
+        Self {
+            requests: full(limits.requests_per_minute.map(u64::from)),
+            tokens: full(limits.tokens_per_minute),
+            responses: 0,
+        }
+    }
+
+    fn admit(&mut self, limits: KeyLimits, kind: RequestKind, now: Instant) -> Result<(), RefusedBy> {
+        let requests = limits.requests_per_minute.map(u64::from);
+        self.requests.refill(requests, now);
+        self.tokens.refill(limits.tokens_per_minute, now);
+        if let Some(retry_after) = self.requests.wait_for(PARTS, requests) {
+            return Err(RefusedBy::Requests { retry_after });
+        }
+        if kind == RequestKind::StartsResponse {
+            // Any rest permits one more response, whose tokens are not known yet.
+            if let Some(retry_after) = self.tokens.wait_for(1, limits.tokens_per_minute) {
+                return Err(RefusedBy::Tokens { retry_after });
+            }
+            if limits.concurrent_responses.is_some_and(|max| self.responses >= max) {
+                return Err(RefusedBy::Responses);
+            }
+        }
+        self.requests.left -= PARTS;
+        Ok(())
+    }
+
+    fn state(&self, limits: KeyLimits) -> Vec<(LimitHeaders, LimitState)> {
+        let rows = [
+            (REQUESTS, self.requests, limits.requests_per_minute.map(u64::from)),
+            (TOKENS, self.tokens, limits.tokens_per_minute),
+        ];
+        rows.into_iter().filter_map(|(name, of, limit)| Some((name, of.state(limit?)))).collect()
+    }
+}
+
+impl Allowance {
+    fn refill(&mut self, limit: Option<u64>, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_millis();
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        let refilled = i128::from(passed).saturating_mul(i128::from(limit.unwrap_or(0)));
+        self.left = self.left.saturating_add(refilled).min(parts(limit));
+        // The rest of a millisecond counts for the next request, or a client that sends many would never get more.
+        self.at += Duration::from_millis(passed);
+    }
+
+    /// Returns the time until so many parts are there; `None` if they are, or without a limit.
+    fn wait_for(&self, amount: i128, limit: Option<u64>) -> Option<Duration> {
+        let limit = limit?;
+        (amount > self.left).then(|| refill_time(amount - self.left, limit))
+    }
+
+    fn state(&self, limit: u64) -> LimitState {
+        let missing = (parts(Some(limit)) - self.left).max(0);
+        LimitState {
+            limit,
+            remaining: u64::try_from(self.left / PARTS).unwrap_or(0),
+            reset: refill_time(missing, limit),
+        }
+    }
+}
+
+fn parts(limit: Option<u64>) -> i128 {
+    i128::from(limit.unwrap_or(0)) * PARTS
+}
+
+/// Rounds up. A limit of 0 never refills.
+fn refill_time(missing: i128, limit: u64) -> Duration {
+    const LONGEST: Duration = Duration::from_hours(24);
+    let millis =
+        missing.checked_add(i128::from(limit) - 1).and_then(|sum| sum.checked_div(i128::from(limit)));
+    let millis = millis.and_then(|millis| u64::try_from(millis).ok());
+    millis.map_or(LONGEST, |millis| Duration::from_millis(millis).min(LONGEST))
+}
+
+impl Drop for ResponseSlot {
+    fn drop(&mut self) {
+        if let Some(usage) = self.limits.keys().get_mut(&self.key) {
+            usage.responses = usage.responses.saturating_sub(1);
+        }
+    }
+}
+
+impl RefusedBy {
+    /// The label of the metric.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Requests { .. } => "requests",
+            Self::Tokens { .. } => "tokens",
+            Self::Responses => "responses",
+        }
+    }
+
+    fn error(self) -> ApiError {
+        let (message, retry_after) = match self {
+            Self::Requests { retry_after } => {
+                ("this key has used up its requests of this minute", retry_after)
+            }
+            Self::Tokens { retry_after } => ("this key has used up its tokens of this minute", retry_after),
+            Self::Responses => {
+                ("this key has as many responses in progress as it may have", RETRY_AFTER_RESPONSE)
+            }
+        };
+        let error = ApiError::new(ApiErrorKind::TooManyRequests, message).with_code("rate_limit_exceeded");
+        error.after(whole_seconds(retry_after))
+    }
+}
+
+/// Rounds up, so that a client that waits this long is not refused again.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+/// Adds the headers that OpenAI's API has.
+fn add_headers(headers: &mut HeaderMap, state: &[(LimitHeaders, LimitState)]) {
+    for (names, LimitState { limit, remaining, reset }) in state {
+        headers.insert(names.limit, HeaderValue::from(*limit));
+        headers.insert(names.remaining, HeaderValue::from(*remaining));
+        if let Ok(value) = HeaderValue::from_str(&format!("{}s", whole_seconds(*reset))) {
+            headers.insert(names.reset, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: KeyLimits = KeyLimits {
+        requests_per_minute: Some(3),
+        tokens_per_minute: Some(600),
+        concurrent_responses: Some(2),
+    };
+
+    fn refused(decision: &RateDecision) -> Option<RefusedBy> {
+        decision.outcome.as_ref().err().copied()
+    }
+
+    #[test]
+    fn requests_refill_evenly_within_a_minute() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let at =
+            |seconds| limits.admit("k", LIMITS, RequestKind::Other, start + Duration::from_secs(seconds));
+        for remaining in [2, 1, 0] {
+            assert_eq!(at(0).state[0].1.remaining, remaining);
+        }
+        let retry_after = Duration::from_secs(20);
+        assert_eq!(refused(&at(0)), Some(RefusedBy::Requests { retry_after }));
+        assert!(refused(&at(19)).is_some());
+        assert_eq!(refused(&at(20)), None);
+        assert_eq!(refused(&limits.admit("other", LIMITS, RequestKind::Other, start)), None);
+        assert_eq!(at(10_000).state[0].1.remaining, 2, "the allowance does not grow beyond its limit");
+    }
+
+    #[test]
+    fn tokens_are_charged_afterwards_and_refuse_only_new_responses() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let at = |kind, seconds| limits.admit("k", LIMITS, kind, start + Duration::from_secs(seconds));
+        assert_eq!(refused(&at(RequestKind::StartsResponse, 0)), None);
+        limits.charge("k", 1_200);
+        let decision = at(RequestKind::StartsResponse, 0);
+        assert_eq!(
+            refused(&decision),
+            Some(RefusedBy::Tokens { retry_after: Duration::from_millis(60_001) })
+        );
+        assert_eq!((decision.state[1].1.remaining, decision.state[1].1.limit), (0, 600));
+        assert_eq!(refused(&at(RequestKind::Other, 0)), None);
+        assert_eq!(refused(&at(RequestKind::StartsResponse, 61)), None);
+    }
+
+    #[test]
+    fn slots_are_free_again_when_responses_end() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let unlimited = KeyLimits { requests_per_minute: None, ..LIMITS };
+        let admit = || limits.admit("k", unlimited, RequestKind::StartsResponse, start);
+        let (one, two) = (admit(), admit());
+        assert_eq!(refused(&admit()), Some(RefusedBy::Responses));
+        drop(one);
+        let three = admit();
+        assert_eq!(refused(&three), None);
+        assert_eq!(refused(&admit()), Some(RefusedBy::Responses));
+        drop((two, three));
+        assert_eq!(limits.keys()["k"].responses, 0);
+    }
+
+    #[test]
+    fn key_without_limits_is_never_refused() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        for _ in 0..1_000 {
+            let decision = limits.admit("k", KeyLimits::default(), RequestKind::StartsResponse, start);
+            assert!(decision.outcome.is_ok_and(|slot| slot.is_none()) && decision.state.is_empty());
+        }
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up() {
+        let error = RefusedBy::Requests { retry_after: Duration::from_millis(1_001) }.error();
+        assert_eq!((error.retry_after_s, error.kind), (Some(2), ApiErrorKind::TooManyRequests));
+        let never = KeyLimits { requests_per_minute: Some(0), ..KeyLimits::default() };
+        let decision = RateLimits::default().admit("k", never, RequestKind::Other, Instant::now());
+        assert_eq!(refused(&decision).map(|by| by.error().retry_after_s), Some(Some(86_400)));
+    }
+}

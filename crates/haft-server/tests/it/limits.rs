@@ -1,0 +1,159 @@
+//! Limits of keys, failed logins, the access log and metrics, over real HTTP.
+
+use haft_model_server::{ResponsePace, Script, ScriptStep, ScriptUsage};
+use haft_store::api_keys::{KeyLimits, KeyScope};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use crate::fixture::{Reply, TestServer, limited_key, scoped_key};
+
+fn text(text: &str) -> Script {
+    Script::of([ScriptStep::text(text)])
+}
+
+fn post(server: &TestServer, key: &str) -> Reply {
+    let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(key);
+    server.send(with_body(request, &json!({"model": "helper", "input": "Hi"})))
+}
+
+fn with_body(request: RequestBuilder, body: &Value) -> RequestBuilder {
+    request.header("content-type", "application/json").body(body.to_string())
+}
+
+fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
+    reply.headers.get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+#[test]
+fn request_beyond_the_limit_of_its_key_is_refused_until_later() {
+    let server = TestServer::start(text("Hello."));
+    let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    let get = || server.send(server.without_key(Method::GET, "/v1/models").bearer_auth(&key));
+    for remaining in ["1", "0"] {
+        let reply = get();
+        assert_eq!((reply.status, header(&reply, "x-ratelimit-remaining-requests")), (200, remaining));
+        assert_eq!(header(&reply, "x-ratelimit-limit-requests"), "2");
+    }
+    let refused = get();
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.json()["error"]["code"], "rate_limit_exceeded");
+    let after: u64 = header(&refused, "retry-after").parse().unwrap();
+    assert!((1..=30).contains(&after), "{after}");
+    assert!(header(&refused, "x-request-id").starts_with("req_"), "{refused:?}");
+    assert!(header(&refused, "x-ratelimit-reset-requests").ends_with('s'), "{refused:?}");
+    assert_eq!(server.get("/v1/models").status, 200, "other keys are not affected");
+}
+
+#[test]
+fn tokens_of_a_response_count_against_the_next_one() {
+    let usage = ScriptUsage { input: 900, output: 200, ..ScriptUsage::default() };
+    let server = TestServer::start(Script::of([ScriptStep::text("Hello.").using(usage)]));
+    let limits = KeyLimits { tokens_per_minute: Some(1_000), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    let first = post(&server, &key);
+    assert_eq!((first.status, header(&first, "x-ratelimit-limit-tokens")), (200, "1000"), "{}", first.text);
+    let second = post(&server, &key);
+    assert_eq!(second.status, StatusCode::TOO_MANY_REQUESTS, "{}", second.text);
+    assert_eq!(header(&second, "x-ratelimit-remaining-tokens"), "0");
+    assert!(second.text.contains("tokens"), "{}", second.text);
+    let list = server.send(server.without_key(Method::GET, "/v1/responses").bearer_auth(&key));
+    assert_eq!(list.status, 200, "a request without a model needs no tokens");
+}
+
+#[test]
+fn responses_in_progress_are_limited_and_free_their_place_at_the_end() {
+    let slow = ResponsePace { first_byte_milliseconds: 1_000, ..ResponsePace::default() };
+    let server = TestServer::start(Script::of([ScriptStep::text("Hello.").at_pace(slow)]));
+    let limits = KeyLimits { concurrent_responses: Some(2), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    let background = || {
+        let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(&key);
+        server.send(with_body(request, &json!({"model": "helper", "input": "Hi", "background": true})))
+    };
+    let (one, two) = (background(), background());
+    assert_eq!((one.status, two.status), (200, 200), "{} {}", one.text, two.text);
+    let third = background();
+    assert_eq!(third.status, StatusCode::TOO_MANY_REQUESTS, "{}", third.text);
+    assert!(third.text.contains("in progress") && header(&third, "retry-after") == "5", "{third:?}");
+    let id = one.json()["id"].as_str().unwrap().to_owned();
+    haft_testkit::eventually("the responses end", || {
+        let path = format!("/v1/responses/{id}");
+        server.send(server.without_key(Method::GET, &path).bearer_auth(&key)).json()["status"] == "completed"
+    });
+    haft_testkit::eventually("a place is free", || background().status == 200);
+}
+
+#[test]
+fn wrong_keys_of_one_address_are_limited_and_a_valid_key_still_works() {
+    let server = TestServer::start(text("Hello."));
+    let wrong = || server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong"));
+    let statuses: Vec<u16> = (0..12).map(|_| wrong().status).collect();
+    assert_eq!(statuses, [[401; 10].as_slice(), &[429, 429]].concat());
+    let after: u64 = header(&wrong(), "retry-after").parse().unwrap();
+    assert!((1..=60).contains(&after), "{after}");
+    assert_eq!(server.get("/v1/models").status, 200);
+}
+
+#[test]
+fn every_request_has_one_access_line_without_secrets() {
+    let server = TestServer::start(text("Hello."));
+    let replies = [
+        post(&server, &server.key),
+        server.get("/v1/models?api_key=canary-secret"),
+        server.send(server.without_key(Method::GET, "/nowhere")),
+        server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("canary-secret")),
+    ];
+    let lines = server.data_lines("access.jsonl");
+    assert_eq!(lines.len(), replies.len());
+    for (line, reply) in lines.iter().zip(&replies) {
+        assert_eq!(line["request"], header(reply, "x-request-id"));
+        assert_eq!(
+            (line["status"].as_u64(), &line["address"]),
+            (Some(reply.status.into()), &json!("127.0.0.1"))
+        );
+    }
+    assert_eq!((&lines[0]["method"], &lines[0]["path"]), (&json!("POST"), &json!("/v1/responses")));
+    assert_eq!(lines[0]["principal"], "default/local");
+    assert!(lines[0]["key"].as_str().unwrap().starts_with("key_"), "{}", lines[0]);
+    assert!(lines[3]["principal"].is_null(), "{}", lines[3]);
+    assert!(!format!("{lines:?}").contains("canary"), "{lines:?}");
+}
+
+#[test]
+fn metrics_count_requests_runs_models_and_refusals() {
+    let usage = ScriptUsage { input: 30, output: 7, ..ScriptUsage::default() };
+    let server = TestServer::start(Script::of([ScriptStep::text("Hello.").using(usage)]));
+    assert_eq!(post(&server, &server.key).status, 200);
+    let limits = KeyLimits { requests_per_minute: Some(0), ..KeyLimits::default() };
+    assert_eq!(post(&server, &limited_key(&server.store, limits)).status, 429);
+    server.send(server.without_key(Method::GET, "/v1/models"));
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let metrics = server.send(server.without_key(Method::GET, "/metrics").bearer_auth(&admin));
+    assert_eq!(
+        (metrics.status, header(&metrics, "content-type")),
+        (200, "text/plain; version=0.0.4; charset=utf-8")
+    );
+    for row in [
+        r#"haft_http_requests_total{route="/v1/responses",status="200"} 1"#,
+        r#"haft_http_requests_total{route="/v1/responses",status="429"} 1"#,
+        r#"haft_http_requests_total{route="/v1/models",status="401"} 1"#,
+        r#"haft_rate_limited_total{limit="requests"} 1"#,
+        "haft_failed_logins_total 1",
+        "haft_responses_active 0",
+        "haft_runs_started_total 1",
+        r#"haft_runs_finished_total{reason="completed"} 1"#,
+        r#"haft_model_requests_total{outcome="ok"} 1"#,
+        r#"haft_tokens_total{kind="input"} 30"#,
+        r#"haft_tokens_total{kind="output"} 7"#,
+    ] {
+        assert!(metrics.text.contains(&format!("{row}\n")), "{row} is not in\n{}", metrics.text);
+    }
+}
+
+#[test]
+fn metrics_need_a_key_with_the_scope_admin() {
+    let server = TestServer::start(text("Hello."));
+    assert_eq!(server.get("/metrics").status, 403);
+    assert_eq!(server.send(server.without_key(Method::GET, "/metrics")).status, 401);
+}

@@ -1,0 +1,50 @@
+//! The access log of the server: one line of JSON per request, in a file that is rotated by size.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use haft_core::home::Home;
+use serde::{Deserialize, Serialize};
+
+use crate::accounting::line_file::{LineFile, LineFileLimits, LinePaths};
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessLine {
+    /// The time of the reply, in milliseconds since 1970.
+    #[serde(rename = "at")]
+    pub at_ms: u64,
+    /// The id in the header `x-request-id` of the reply.
+    pub request: String,
+    /// The address of the client's end of the connection, which may be a proxy.
+    pub address: Option<String>,
+    pub method: String,
+    /// Without the query, and cut after 200 characters.
+    pub path: String,
+    pub status: u16,
+    /// The time until the head of the reply.
+    pub duration_ms: u64,
+    /// `TENANT/SUBJECT`; nothing for a request without a valid key.
+    pub principal: Option<String>,
+    /// The id of the key.
+    pub key: Option<String>,
+}
+
+/// The file `access.jsonl` in haft's data, and `access.1.jsonl` for its older lines.
+#[derive(Debug)]
+pub struct AccessLogFile(Mutex<LineFile>);
+
+impl AccessLogFile {
+    pub fn of(home: &Home) -> Self {
+        let paths =
+            LinePaths { current: home.data().join("access.jsonl"), old: home.data().join("access.1.jsonl") };
+        Self(Mutex::new(LineFile::new(paths, LineFileLimits::default())))
+    }
+
+    /// Appends a line. A failed write does not prevent later ones.
+    pub fn append(&self, line: &AccessLine) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).append(&bytes)
+    }
+}
