@@ -100,15 +100,15 @@ impl Gateway {
         }
         let gateway = Self { child, url: format!("{}/mcp", address.trim()) };
         for capabilities in KINDS_OF_CLIENTS {
-            gateway.list_tools(capabilities).map_err(|error| format!("{}: {error}", gateway.url))?;
+            gateway.start_server(capabilities).map_err(|error| format!("{}: {error}", gateway.url))?;
         }
         Ok(gateway)
     }
 
-    /// Lists the tools as a client with these capabilities, so that the server for clients of this kind runs.
-    fn list_tools(&self, capabilities: &str) -> io::Result<()> {
+    /// Calls a tool as a client with these capabilities, so that the server for clients of this kind runs.
+    fn start_server(&self, capabilities: &str) -> io::Result<()> {
         let body = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"test_simple_text","_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}}}"#
         );
         let host = self.url.trim_start_matches("http://").trim_end_matches("/mcp");
         let head = [
@@ -118,7 +118,8 @@ impl Gateway {
             "Content-Type: application/json",
             "Accept: application/json, text/event-stream",
             "MCP-Protocol-Version: 2026-07-28",
-            "Mcp-Method: tools/list",
+            "Mcp-Method: tools/call",
+            "Mcp-Name: test_simple_text",
             &format!("Content-Length: {}", body.len()),
         ];
         let mut stream = TcpStream::connect(host)?;

@@ -7,6 +7,7 @@ mod opened;
 mod passed;
 mod rounds;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -29,6 +30,7 @@ use super::outbox::{MessageScope, OUTBOX_MAX, OutMessage, Outbox};
 use super::progress::ProgressRelay;
 use super::questions::ClientQuestions;
 use super::shared_tools::ToolPool;
+use super::tasks::{TASKS_EXTENSION, TaskSupport};
 use super::upstream::UpstreamList;
 
 /// The longest message of a client, in bytes.
@@ -161,14 +163,14 @@ impl ClientConnection {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
-        let progress = common.meta.progress_token;
+        let (tasks, progress) = (common.meta.tasks(), common.meta.progress_token);
         let outcome = match (request.method.as_str(), era) {
             ("initialize", RequestEra::Handshake) => self.initialize(request.params.as_deref()),
             ("ping", RequestEra::Handshake) => Ok("{}".into()),
             ("logging/setLevel", RequestEra::Handshake) => self.set_level(request.params.as_deref()),
             ("server/discover", RequestEra::Stateless(_)) => Ok(self.discovered()),
             ("tools/list", era) => return self.begin_list(request, era).await,
-            ("tools/call", era) => return self.begin_call(request, era, progress).await,
+            ("tools/call", era) => return self.begin_call(request, (era, tasks), progress).await,
             ("resources/list", era) => return self.begin_merged(request, era, UpstreamList::Resources).await,
             ("resources/templates/list", era) => {
                 return self.begin_merged(request, era, UpstreamList::Templates).await;
@@ -182,6 +184,9 @@ impl ClientConnection {
             }
             ("subscriptions/listen", RequestEra::Stateless(abilities)) => {
                 return self.listen(request, abilities).await;
+            }
+            ("tasks/get" | "tasks/update" | "tasks/cancel", RequestEra::Stateless(abilities)) => {
+                self.task(&request, abilities, tasks)
             }
             (method, _) => {
                 let message = format!("the method `{method}` is not supported");
@@ -243,10 +248,12 @@ impl ClientConnection {
     }
 
     fn discovered(&self) -> String {
+        let mut capabilities = Self::capabilities();
+        capabilities["extensions"] = json!({ TASKS_EXTENSION: {} });
         let mut result = json!({
             "resultType": "complete",
             "supportedVersions": [STATELESS],
-            "capabilities": Self::capabilities(),
+            "capabilities": capabilities,
             "ttlMs": LIST_TTL_MS,
             "cacheScope": "private",
             "_meta": { "io.modelcontextprotocol/serverInfo": self.server_info() },
@@ -265,6 +272,30 @@ impl ClientConnection {
             "prompts": { "listChanged": true },
             "completions": {},
         })
+    }
+
+    /// Answers a request about a task.
+    fn task(
+        &self,
+        request: &ClientRequest,
+        abilities: ClientAbilities,
+        support: TaskSupport,
+    ) -> Result<String, GatewayError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct TaskParams {
+            task_id: String,
+            #[serde(default)]
+            input_responses: HashMap<String, Box<RawValue>>,
+        }
+        support.require()?;
+        let TaskParams { task_id, input_responses } = message::params(request.params.as_deref())?;
+        let tasks = &self.open(abilities)?.shared.tasks;
+        match request.method.as_str() {
+            "tasks/update" => tasks.update(&task_id, input_responses),
+            "tasks/cancel" => tasks.cancel(&task_id),
+            _ => tasks.get(&task_id),
+        }
     }
 
     fn server_info(&self) -> Value {

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::message::{GatewayError, INVALID_PARAMS, INVALID_REQUEST, UNSUPPORTED_VERSION};
+use super::tasks::{TASKS_EXTENSION, TaskSupport};
 
 /// The protocol version without sessions.
 pub(super) const STATELESS: &str = "2026-07-28";
@@ -57,6 +58,14 @@ impl RequestMeta {
         let missing =
             || GatewayError::new(INVALID_PARAMS, "`_meta` of the request has no client capabilities");
         declared.map(ClientAbilities::of).ok_or_else(missing)
+    }
+
+    pub(super) fn tasks(&self) -> TaskSupport {
+        let extensions = self.capabilities.as_ref().and_then(|declared| declared.get("extensions"));
+        match extensions.and_then(|extensions| extensions.get(TASKS_EXTENSION)) {
+            Some(Value::Object(_)) => TaskSupport::Declared,
+            Some(_) | None => TaskSupport::Undeclared,
+        }
     }
 }
 

@@ -90,6 +90,13 @@ pub(super) enum ResumedCall {
     Incomplete(Value),
 }
 
+/// Returns the name of a question, which no other open question has.
+pub(super) fn question_name(question: &CallQuestion, open: &[(String, CallQuestion)]) -> String {
+    let wanted = question.key.clone().unwrap_or_else(|| QUESTION_KEY.to_owned());
+    let taken = open.iter().filter(|(name, _)| name.starts_with(&wanted)).count();
+    if taken == 0 { wanted } else { format!("{wanted}-{}", taken + 1) }
+}
+
 /// The name of a question that has none.
 const QUESTION_KEY: &str = "question";
 
@@ -98,9 +105,7 @@ impl HeldCalls {
     pub(super) fn hold(&self, call: DetachedCall, questions: Vec<CallQuestion>) -> Value {
         let mut named: Vec<(String, CallQuestion)> = Vec::new();
         for question in questions {
-            let wanted = question.key.clone().unwrap_or_else(|| QUESTION_KEY.to_owned());
-            let taken = named.iter().filter(|(name, _)| name.starts_with(&wanted)).count();
-            named.push((if taken == 0 { wanted } else { format!("{wanted}-{}", taken + 1) }, question));
+            named.push((question_name(&question, &named), question));
         }
         self.keep(call, named)
     }
@@ -113,10 +118,7 @@ impl HeldCalls {
             let oldest = held.iter().min_by_key(|(_, call)| call.until).map(|(state, _)| state.clone());
             oldest.and_then(|state| held.remove(&state));
         }
-        let asked = |(name, question): &(String, CallQuestion)| {
-            let params: Value = serde_json::from_str(&question.params).unwrap_or_default();
-            (name.clone(), json!({ "method": question.method, "params": params }))
-        };
+        let asked = |(name, question): &(String, CallQuestion)| (name.clone(), question.json());
         let requests: Map<String, Value> = questions.iter().map(asked).collect();
         let state = uuid::Uuid::new_v4().simple().to_string();
         let reply =

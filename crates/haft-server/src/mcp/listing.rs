@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use haft_core::provider::ProviderKind;
 use haft_core::tool::Effects;
 use haft_engine::OfferedTool;
 use serde_json::{Value, json};
@@ -136,6 +137,9 @@ pub(super) fn tool_json(tool: &OfferedTool) -> String {
     let annotations = object.get("annotations").and_then(|text| serde_json::from_str(text).ok());
     if let Some(corrected) = corrected(annotations, tool.governed.effects) {
         object.set("annotations", corrected.to_string());
+    }
+    if tool.entry.identity().kind == ProviderKind::Agent {
+        object.set("execution", r#"{"taskSupport":"optional"}"#);
     }
     object.to_string()
 }

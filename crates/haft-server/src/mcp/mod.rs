@@ -2,7 +2,7 @@
 //!
 //! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (which protocol a
 //! request speaks). `shared_tools` opens the tools that equal clients share, `upstream` and `address` pass resources and
-//! prompts through, and `questions` puts approvals and questions of upstream servers to the client that called. `message`
+//! prompts through, and `questions` puts approvals and questions of upstream servers to the client that called; `tasks` keeps calls that outlive their request. `message`
 //! reads and writes JSON-RPC; `listing`, `meta_tools`, `result` and `rewrite` give lists and results their form. Nothing here decides if a
 //! tool may run: every call goes through the stages of the orchestrator.
 
@@ -23,6 +23,7 @@ mod questions;
 mod result;
 mod rewrite;
 mod shared_tools;
+mod tasks;
 mod upstream;
 
 pub use connection::serve;

@@ -37,6 +37,14 @@ pub(super) struct CallQuestion {
     pub(super) answer: oneshot::Sender<Box<RawValue>>,
 }
 
+impl CallQuestion {
+    /// Returns the question as a reply carries it.
+    pub(super) fn json(&self) -> Value {
+        let params: Value = serde_json::from_str(&self.params).unwrap_or_default();
+        json!({ "method": self.method, "params": params })
+    }
+}
+
 /// The way of a question to the client.
 #[derive(Debug, Clone)]
 pub(super) enum QuestionCarrier {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use haft_core::output_store::StoreEntry;
 use haft_core::position::RunPosition;
 use haft_core::provider::ToolProvider;
-use haft_engine::{CatalogWarning, Orchestrator, RunContext};
+use haft_engine::{CatalogWarning, Orchestrator, RunContext, SearchScope};
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::wiring;
 use haft_tools::mcp::SupervisedServer;
@@ -20,7 +20,8 @@ use super::address::UpstreamAddresses;
 use super::gateway::{GatewayClient, McpGateway, OpenedTools, WarningSink};
 use super::held::HeldCalls;
 use super::listing::CachedListing;
-use super::meta_tools::ToolListing;
+use super::meta_tools::{ListedTools, ToolListing};
+use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
 
 /// The most outputs that are listed as resources. Older ones can still be read.
@@ -39,6 +40,7 @@ pub(super) struct SharedTools {
     pub(super) upstreams: UpstreamServers,
     pub(super) lists: CachedLists,
     pub(super) held: HeldCalls,
+    pub(super) tasks: TaskTable,
     /// Outputs that were stored for the clients, the oldest first.
     pub(super) stored: Mutex<Vec<StoreEntry>>,
     definitions: DefinitionWatch,
@@ -68,6 +70,7 @@ impl SharedTools {
             upstreams: UpstreamServers { servers, addresses: UpstreamAddresses::new(naming, namespaces) },
             lists: CachedLists::default(),
             held: HeldCalls::default(),
+            tasks: TaskTable::default(),
             stored: Mutex::default(),
             definitions,
             ready: watch::Sender::new(false),
@@ -124,6 +127,14 @@ impl SharedTools {
         let built = gateway.listed.listing(&self.orchestrator, &tools);
         *listing = Some(CachedListing { snapshot, listing: built.clone() });
         built
+    }
+
+    /// Returns the scope of searches; `None` for a client that sees all tools, whose list is not built for it.
+    pub(super) fn search_scope(&self, gateway: &McpGateway) -> Option<Arc<SearchScope>> {
+        match gateway.listed {
+            ListedTools::All => None,
+            ListedTools::Search(_) => self.listing(gateway).search,
+        }
     }
 
     /// Lists an output as a resource from now on.
@@ -198,8 +209,9 @@ impl ToolPool {
 
     /// Closes the tools that no connection has used for a time.
     pub(super) async fn close_idle(&self, idle_max: Duration) {
-        let is_idle =
-            |tools: &Arc<SharedTools>| Arc::strong_count(tools) == 1 && tools.idle_for() >= idle_max;
+        let is_idle = |tools: &Arc<SharedTools>| {
+            Arc::strong_count(tools) == 1 && tools.idle_for() >= idle_max && tools.tasks.is_empty()
+        };
         let idle: Vec<Arc<SharedTools>> =
             self.open().extract_if(|_, tools| is_idle(tools)).map(|(_, tools)| tools).collect();
         for tools in idle {

@@ -89,12 +89,12 @@ TOOLS = {}
 PROMPTS = {}
 
 
-def tool(**properties):
+def tool(task=None, **properties):
     def register(function):
         schema = {"type": "object", "properties": properties}
-        if properties:
+        if properties and not task:
             schema["required"] = list(properties)
-        TOOLS[function.__name__] = (function, schema)
+        TOOLS[function.__name__] = (function, schema, task)
         return function
 
     return register
@@ -304,6 +304,44 @@ def test_input_required_result_capabilities(call):
     return text(json.dumps(answers))
 
 
+@tool(name=STRING)
+def greet(call, name):
+    return text(f"Hello, {name}!")
+    yield
+
+
+@tool(task="optional", seconds={"type": "number"}, label=STRING)
+def slow_compute(call, seconds=0, label=""):
+    time.sleep(seconds)
+    return text(f"done {label}")
+    yield
+
+
+@tool(task="required")
+def failing_job(call):
+    time.sleep(1)
+    return text("it failed") | {"isError": True}
+    yield
+
+
+@tool(task="optional")
+def protocol_error_job(call):
+    raise Refused(-32021, "a failure of the protocol")
+    yield
+
+
+@tool(task="optional", filename=STRING)
+def confirm_delete(call, filename=""):
+    answers = yield {"confirm": form(f"Delete {filename}?", confirm={"type": "boolean"})}
+    return text(json.dumps(answers))
+
+
+@tool(task="optional")
+def multi_input(call):
+    answers = yield {"one": form("First?", value=STRING), "two": form("Second?", value=STRING)}
+    return text(json.dumps(answers))
+
+
 def prompt(**arguments):
     def register(function):
         PROMPTS[function.__name__] = (function, arguments)
@@ -444,7 +482,8 @@ declared = {}
 
 def tools_list():
     def listed(name, entry):
-        return {"name": name, "description": f"The tool {name}", "inputSchema": entry[1]}
+        execution = {"execution": {"taskSupport": entry[2]}} if entry[2] else {}
+        return {"name": name, "description": f"The tool {name}", "inputSchema": entry[1]} | execution
 
     more = [("test_added_tool", TOOLS["test_simple_text"])] if changes["tools"] % 2 else []
     return {"tools": [listed(name, entry) for name, entry in [*TOOLS.items(), *more]]}

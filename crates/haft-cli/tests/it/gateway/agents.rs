@@ -92,3 +92,58 @@ fn client_that_leaves_ends_its_agents() {
     assert_eq!(client.end(), 0);
     assert!(processes_with(&marker).is_empty());
 }
+
+/// Capabilities of a client that knows tasks and forms.
+fn with_tasks() -> Value {
+    json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
+}
+
+fn ask_agent(client: &mut McpClient) -> String {
+    let task = client.call("agent__helper", json!({"request": "go"}));
+    assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
+    task["taskId"].as_str().unwrap().to_owned()
+}
+
+/// Waits until the task has this status.
+fn until(client: &mut McpClient, id: &str, status: &str) -> Value {
+    let mut last = Value::Null;
+    eventually(status, || {
+        last = client.ask("tasks/get", json!({"taskId": id}));
+        assert!(last["status"] == status || last["status"] == "working", "{last}");
+        last["status"] == status
+    });
+    last
+}
+
+#[test]
+fn agent_is_a_task_of_a_client_that_knows_tasks() {
+    let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
+    let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
+    let (place, _server) = with_agent(steps, rules);
+    let mut client = McpClient::stateless(&place, &[], with_tasks());
+    let id = ask_agent(&mut client);
+    let waits = until(&mut client, &id, "input_required");
+    let (name, question) = waits["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert!(question["params"]["message"].as_str().unwrap().contains("echo inside"), "{question}");
+    let answer = json!({"action": "accept", "content": {"decision": "allow once"}});
+    let acknowledged = client.ask("tasks/update", json!({"taskId": id, "inputResponses": {name: answer}}));
+    assert_eq!(acknowledged["resultType"], "complete");
+    let done = until(&mut client, &id, "completed");
+    assert_eq!(text(&done["result"]), "Made.", "{done}");
+    assert!(place.exists("ws/made.txt"));
+    assert_eq!(client.error("tasks/get", json!({"taskId": "other"})), -32_602);
+    client.meta.as_mut().unwrap()["io.modelcontextprotocol/clientCapabilities"] = json!({});
+    assert_eq!(client.error("tasks/get", json!({"taskId": id})), -32_021);
+}
+
+#[test]
+fn cancelled_task_ends_with_everything_it_started() {
+    let marker = unique_marker();
+    let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
+    let mut client = McpClient::stateless(&place, &[], with_tasks());
+    let id = ask_agent(&mut client);
+    eventually("the agent runs its command", || !processes_with(&marker).is_empty());
+    client.ask("tasks/cancel", json!({"taskId": id}));
+    assert_eq!(client.ask("tasks/get", json!({"taskId": id}))["status"], "cancelled");
+    eventually("the command ends", || processes_with(&marker).is_empty());
+}

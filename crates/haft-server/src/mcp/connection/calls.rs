@@ -26,6 +26,7 @@ use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
 use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
 use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
+use crate::mcp::tasks::{TaskOffer, TaskSupport};
 
 /// The most requests that a client may have open. More would only fill the memory.
 const REQUESTS_OPEN_MAX: usize = 1_024;
@@ -140,7 +141,7 @@ impl ClientConnection {
     pub(super) async fn begin_call(
         self: &Arc<Self>,
         request: ClientRequest,
-        era: RequestEra,
+        (era, tasks): (RequestEra, TaskSupport),
         progress: Option<Box<RawValue>>,
     ) {
         let params = message::params::<CallParams>(request.params.as_deref());
@@ -153,7 +154,7 @@ impl ClientConnection {
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
             let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
-            let outcome = connection.call(&opened, (&request.id, params), era, wanted).await;
+            let outcome = connection.call(&opened, (&request.id, params), (era, tasks), wanted).await;
             (request, outcome)
         })
         .await;
@@ -163,7 +164,7 @@ impl ClientConnection {
         self: &Arc<Self>,
         opened: &Arc<OpenedClient>,
         (id, (params, round)): (&RawValue, (CallParams, RoundParams)),
-        era: RequestEra,
+        (era, support): (RequestEra, TaskSupport),
         progress: Option<ProgressTarget>,
     ) -> Result<String, GatewayError> {
         let tools = &opened.shared;
@@ -192,9 +193,13 @@ impl ClientConnection {
             params: round,
             approval: Some(ApprovalId::of_call(tools.place, &call.id)),
         };
+        let runs = place_of_result(tools, &call, (&round, support))?;
         let watched = self.progress.watch(&call.id.0, progress);
         let beats = beat(watched.as_ref());
         let work = Arc::clone(self).execute(Arc::clone(opened), call, era);
+        if runs == ResultPlace::Task {
+            return Ok(tools.tasks.begin(self.detach(&round, work)));
+        }
         tokio::select! {
             biased;
             outcome = self.in_rounds(opened, round, work) => outcome,
@@ -219,7 +224,7 @@ impl ClientConnection {
             context: Arc::clone(&opened.context),
             place: opened.shared.place,
             selection: self.gateway().selection.clone(),
-            search: opened.shared.listing(self.gateway()).search,
+            search: opened.shared.search_scope(self.gateway()),
             ..CallOptions::default()
         };
         let result = opened.shared.orchestrator.execute_with(call, options).await;
@@ -238,7 +243,7 @@ impl ClientConnection {
             }
         }
         let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();
-        let search = tools.listing(self.gateway()).search;
+        let search = tools.search_scope(self.gateway());
         let declared = match &tool {
             // The client does not know the output schema of a tool that the list does not have.
             Some(tool) if search.is_some_and(|scope| !scope.shown.contains(tool.exposed().as_str())) => {
@@ -255,6 +260,36 @@ impl ClientConnection {
         let uris: Option<&UriMap<'_>> =
             (server.is_some() && !addresses.is_bare()).then_some(&uri as &UriMap<'_>);
         call_result(result, ResultForm { declared, hint, era, uris })
+    }
+}
+
+/// The place of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ResultPlace {
+    Reply,
+    Task,
+}
+
+/// Decides where the client finds the result. Agents, and tools whose servers offer tasks for them, become tasks of
+/// clients that know tasks.
+fn place_of_result(
+    tools: &SharedTools,
+    call: &ToolCall,
+    (round, support): (&RequestRound, TaskSupport),
+) -> Result<ResultPlace, GatewayError> {
+    let entry = tools.orchestrator.catalog().resolve(&call.name).ok();
+    let offer = entry.map_or(TaskOffer::Forbidden, |entry| TaskOffer::of(&entry));
+    let is_stateless = matches!(round.era, RequestEra::Stateless(_));
+    match (offer, support) {
+        (TaskOffer::Required, TaskSupport::Undeclared) if is_stateless => {
+            support.require().map(|()| ResultPlace::Reply)
+        }
+        (TaskOffer::Optional | TaskOffer::Required, TaskSupport::Declared)
+            if is_stateless && round.params.is_first() && tools.tasks.has_room() =>
+        {
+            Ok(ResultPlace::Task)
+        }
+        _ => Ok(ResultPlace::Reply),
     }
 }
 

@@ -30,6 +30,11 @@ pub(super) struct RoundParams {
 }
 
 impl RoundParams {
+    /// Returns true if the request continues no other one.
+    pub(super) fn is_first(&self) -> bool {
+        self.request_state.is_none()
+    }
+
     /// Reads the answers; the era with a handshake has none in its parameters.
     pub(super) fn read(params: Option<&RawValue>, era: RequestEra) -> Result<Self, GatewayError> {
         match era {
@@ -90,7 +95,7 @@ impl ClientConnection {
     }
 
     /// Runs the work in a task that outlives its request.
-    fn detach(
+    pub(super) fn detach(
         &self,
         round: &RequestRound,
         work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,

@@ -59,9 +59,11 @@ fn is_stateless(request: &ClientRequest) -> bool {
 /// difference would pass its rules by.
 pub(super) fn check_stateless(headers: &HeaderMap, request: &ClientRequest) -> Result<(), GatewayError> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct NamedParams {
         name: Option<String>,
         uri: Option<String>,
+        task_id: Option<String>,
     }
     let common: CommonParams = message::params(request.params.as_deref())?;
     let Some(version) = &common.meta.version else {
@@ -74,6 +76,7 @@ pub(super) fn check_stateless(headers: &HeaderMap, request: &ClientRequest) -> R
     let name = match request.method.as_str() {
         "tools/call" | "prompts/get" => named.name,
         "resources/read" => named.uri,
+        "tasks/get" | "tasks/update" | "tasks/cancel" => named.task_id,
         _ => None,
     };
     name.map_or(Ok(()), |name| same(headers, NAME_HEADER, &name))

@@ -1,0 +1,277 @@
+//! Tasks: calls that go on after the reply to their request, in the era without sessions. The client asks for the state of a
+//! task, answers its questions, and cancels it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haft_core::provider::ProviderKind;
+use haft_engine::CatalogEntry;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::Instant;
+
+use super::held::{DetachedCall, question_name};
+use super::message::{GatewayError, INVALID_PARAMS, MISSING_CAPABILITY};
+use super::questions::CallQuestion;
+
+/// The extension of the protocol that a client declares.
+pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// The time for which a task can be asked for, counted from its beginning. A task that still runs then is cancelled.
+const TASK_TTL: Duration = Duration::from_hours(1);
+
+/// The pause between two questions for the state of a task that haft suggests.
+const POLL_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most tasks of one client. A further call gets its result in its reply.
+const TASKS_MAX: usize = 64;
+
+/// The support of tasks that the client of a request declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskSupport {
+    Declared,
+    Undeclared,
+}
+
+impl TaskSupport {
+    /// Refuses a request that only a client with tasks can send.
+    pub(super) fn require(self) -> Result<(), GatewayError> {
+        match self {
+            Self::Declared => Ok(()),
+            Self::Undeclared => {
+                let message = format!("the client must declare the extension `{TASKS_EXTENSION}`");
+                let required = json!({ "extensions": { TASKS_EXTENSION: {} } });
+                Err(GatewayError::new(MISSING_CAPABILITY, message)
+                    .with_data(json!({ "requiredCapabilities": required })))
+            }
+        }
+    }
+}
+
+/// The declaration of a tool about tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskOffer {
+    Forbidden,
+    Optional,
+    Required,
+}
+
+impl TaskOffer {
+    /// Reads `execution.taskSupport` of an upstream server. An agent can always be a task.
+    pub(super) fn of(tool: &CatalogEntry) -> Self {
+        #[derive(Deserialize)]
+        struct Definition {
+            execution: Option<Execution>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Execution {
+            task_support: Option<String>,
+        }
+        if tool.identity().kind == ProviderKind::Agent {
+            return Self::Optional;
+        }
+        let raw = tool.definition().raw.as_ref();
+        let read: Option<Definition> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let support = read.and_then(|definition| definition.execution?.task_support);
+        match support.as_deref() {
+            Some("optional") => Self::Optional,
+            Some("required") => Self::Required,
+            Some(_) | None => Self::Forbidden,
+        }
+    }
+}
+
+/// The tasks of one client, by their ids. The ids are random, so that only the client that was told one can use it.
+#[derive(Debug, Default)]
+pub(super) struct TaskTable(Mutex<HashMap<String, GatewayTask>>);
+
+#[derive(Debug)]
+struct GatewayTask {
+    state: TaskState,
+    created: SystemTime,
+    updated: SystemTime,
+    until: Instant,
+}
+
+#[derive(Debug)]
+enum TaskState {
+    Working(DetachedCall),
+    /// The questions have the names that the client was told.
+    InputRequired(DetachedCall, Vec<(String, CallQuestion)>),
+    Finished(Result<String, GatewayError>),
+    Cancelled,
+}
+
+impl TaskTable {
+    /// Returns true if there is room for another task.
+    pub(super) fn has_room(&self) -> bool {
+        let mut tasks = self.lock();
+        let now = Instant::now();
+        tasks.retain(|_, task| task.until > now);
+        tasks.len() < TASKS_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let now = Instant::now();
+        self.lock().values().all(|task| task.until <= now)
+    }
+
+    /// Keeps a call as a task, and returns the reply to its request.
+    pub(super) fn begin(&self, call: DetachedCall) -> String {
+        let id = uuid::Uuid::new_v4().to_string();
+        let now = SystemTime::now();
+        let until = Instant::now() + TASK_TTL;
+        let task = GatewayTask { state: TaskState::Working(call), created: now, updated: now, until };
+        let mut reply = task.json(&id);
+        reply["resultType"] = "task".into();
+        self.lock().insert(id, task);
+        reply.to_string()
+    }
+
+    /// Returns the state of a task, with its result, its error or its questions.
+    pub(super) fn get(&self, id: &str) -> Result<String, GatewayError> {
+        let mut tasks = self.lock();
+        let task = tasks.get_mut(id).filter(|task| task.until > Instant::now()).ok_or_else(unknown)?;
+        task.refresh();
+        Ok(task.detailed(id))
+    }
+
+    /// Delivers answers. Names that no question has are ignored.
+    pub(super) fn update(
+        &self,
+        id: &str,
+        mut answers: HashMap<String, Box<RawValue>>,
+    ) -> Result<String, GatewayError> {
+        let mut tasks = self.lock();
+        let task = tasks.get_mut(id).ok_or_else(unknown)?;
+        task.refresh();
+        let state = std::mem::replace(&mut task.state, TaskState::Cancelled);
+        task.state = match state {
+            TaskState::InputRequired(call, questions) => {
+                let mut open = Vec::new();
+                for (name, question) in questions {
+                    match answers.remove(&name) {
+                        // The call may have ended meanwhile; the next state says so.
+                        Some(answer) => drop(question.answer.send(answer)),
+                        None => open.push((name, question)),
+                    }
+                }
+                if open.is_empty() { TaskState::Working(call) } else { TaskState::InputRequired(call, open) }
+            }
+            other => other,
+        };
+        Ok(ACKNOWLEDGED.to_owned())
+    }
+
+    /// Cancels a task. One that has ended stays as it is.
+    pub(super) fn cancel(&self, id: &str) -> Result<String, GatewayError> {
+        let mut tasks = self.lock();
+        let task = tasks.get_mut(id).ok_or_else(unknown)?;
+        task.refresh();
+        if matches!(task.state, TaskState::Working(_) | TaskState::InputRequired(..)) {
+            task.set(TaskState::Cancelled);
+        }
+        Ok(ACKNOWLEDGED.to_owned())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, GatewayTask>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reply to a request that changes a task. The next state of the task shows the effect.
+const ACKNOWLEDGED: &str = r#"{"resultType":"complete"}"#;
+
+impl GatewayTask {
+    fn set(&mut self, state: TaskState) {
+        self.state = state;
+        self.updated = SystemTime::now();
+    }
+
+    /// Takes the result or new questions of the call, if there are any.
+    fn refresh(&mut self) {
+        let (TaskState::Working(call) | TaskState::InputRequired(call, _)) = &mut self.state else { return };
+        match call.result.try_recv() {
+            Ok(outcome) => return self.set(TaskState::Finished(outcome)),
+            Err(TryRecvError::Closed) => return self.set(TaskState::Cancelled),
+            Err(TryRecvError::Empty) => {}
+        }
+        let mut asked = Vec::new();
+        while let Ok(question) = call.questions.try_recv() {
+            asked.push(question);
+        }
+        if asked.is_empty() {
+            return;
+        }
+        let state = std::mem::replace(&mut self.state, TaskState::Cancelled);
+        let (call, mut questions) = match state {
+            TaskState::Working(call) => (call, Vec::new()),
+            TaskState::InputRequired(call, questions) => (call, questions),
+            other @ (TaskState::Finished(_) | TaskState::Cancelled) => return self.set(other),
+        };
+        for question in asked {
+            questions.push((question_name(&question, &questions), question));
+        }
+        self.set(TaskState::InputRequired(call, questions));
+    }
+
+    fn status(&self) -> &'static str {
+        match &self.state {
+            TaskState::Working(_) => "working",
+            TaskState::InputRequired(..) => "input_required",
+            TaskState::Finished(Ok(_)) => "completed",
+            TaskState::Finished(Err(_)) => "failed",
+            TaskState::Cancelled => "cancelled",
+        }
+    }
+
+    fn json(&self, id: &str) -> Value {
+        json!({
+            "taskId": id,
+            "status": self.status(),
+            "createdAt": timestamp(self.created),
+            "lastUpdatedAt": timestamp(self.updated),
+            "ttlMs": u64::try_from(TASK_TTL.as_millis()).unwrap_or(u64::MAX),
+            "pollIntervalMs": u64::try_from(POLL_PAUSE.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn detailed(&self, id: &str) -> String {
+        let mut task = self.json(id);
+        task["resultType"] = "complete".into();
+        match &self.state {
+            TaskState::Working(_) | TaskState::Cancelled => {}
+            TaskState::InputRequired(_, questions) => {
+                let asked = questions.iter().map(|(name, question)| (name.clone(), question.json()));
+                task["inputRequests"] = Value::Object(asked.collect::<Map<String, Value>>());
+            }
+            // The text of the result passes as it is.
+            TaskState::Finished(Ok(result)) => {
+                let text = task.to_string();
+                return format!("{},\"result\":{result}}}", text.trim_end_matches('}'));
+            }
+            TaskState::Finished(Err(GatewayError { code, message, data })) => {
+                task["error"] = json!({ "code": code, "message": message });
+                if let Some(data) = data {
+                    task["error"]["data"] = data.clone();
+                }
+            }
+        }
+        task.to_string()
+    }
+}
+
+fn unknown() -> GatewayError {
+    GatewayError::new(INVALID_PARAMS, "there is no such task, or its time is over")
+}
+
+/// Writes a time as RFC 3339.
+fn timestamp(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(seconds.as_millis()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_millisecond(seconds).map(|time| time.to_string()).unwrap_or_default()
+}
