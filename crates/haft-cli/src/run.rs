@@ -8,7 +8,7 @@ mod replay;
 mod request;
 mod resume;
 mod screen;
-mod summary;
+pub(super) mod summary;
 
 use std::pin::pin;
 use std::process::ExitCode;
@@ -25,8 +25,9 @@ use super::piped_input;
 use super::settings::CliError;
 use super::terminal;
 use haft_runtime::{RunDefect, RunOutcome};
-pub(super) use prepare::{RunLaunch, RunSetup, start};
-use prepare::{StartedRun, warn};
+use prepare::StartedRun;
+pub(super) use prepare::{PendingRecording, RunLaunch, RunSetup, launch, start, warn};
+pub(super) use request::{output_schema, written_request};
 use screen::RunScreen;
 
 /// The interval at which the status line is redrawn.

@@ -148,6 +148,30 @@ pub(super) async fn workspace_spec(
     spec_at(directory, view, args, configuration)
 }
 
+/// Builds the workspace of a question, which has no tools. A question may be asked in any directory, also in one that
+/// cannot be a workspace, such as the user's home; then the workspace is haft's own.
+pub(super) fn workspace_of_question(
+    files: &FileArgs,
+    configuration: &Configuration,
+) -> Result<WorkspaceSpec, CliError> {
+    let args = PolicyArgs { files: files.clone(), ..PolicyArgs::default() };
+    let (home, sandbox) = (home()?, &configuration.resolved.sandbox);
+    if let Ok(directory) = workspace(&args, sandbox)
+        && !is_user_home(&directory)
+    {
+        let spec = spec_at(directory, UserHomeView::WithoutSecrets, &args, configuration)?;
+        if spec.policy(&home).is_ok() {
+            return Ok(spec);
+        }
+    }
+    std::fs::create_dir_all(home.workspace()).map_err(|error| usage(&error))?;
+    Ok(WorkspaceSpec {
+        mode: sandbox.mode,
+        secrets: sandbox.secrets.clone(),
+        ..WorkspaceSpec::at(home.workspace())
+    })
+}
+
 /// Builds a workspace: arguments win over the configuration.
 fn spec_at(
     directory: PathBuf,

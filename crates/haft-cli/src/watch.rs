@@ -74,14 +74,14 @@ impl CommandWatchers {
     }
 
     /// Watches one question to a model, whose events have no content. Without a home its cost is not accounted for.
-    pub(super) fn of_question(args: &AskArgs, home: Option<&Home>, first: Vec<Arc<dyn EventSink>>) -> Self {
+    pub(super) fn of_question(args: &AskArgs, home: Option<&Home>) -> Self {
         let wishes = WatcherOptions {
             verbose: args.verbose,
             log_format: args.log_format,
             tree: false,
             content: LogContent::Removed,
         };
-        Self::with(wishes, home, first)
+        Self::with(wishes, home, Vec::new())
     }
 
     /// Without a home the calls and their cost are not accounted for.

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use crate::conversation::{Conversation, ConversationError, Message, PartBody, ToolReply};
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::ModelReply;
-use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
+use crate::model_request::{ModelRequest, ModelTool, OutputShape, ToolChoice};
 use crate::output_store::StoreEntry;
 use crate::result::ToolResult;
 use crate::tool::{CallId, ToolCall};
@@ -367,7 +367,7 @@ impl AgentRun {
         }
     }
 
-    /// Turns a last turn of another kind into one without further attempts once the budget is spent.
+    /// Once the budget is spent, changes the reason of the last turn to the budget, so that it gets no further attempts.
     fn cap_final_turn(&mut self, readings: &DriverReadings) {
         let again = self.state.counts.attempts > 0;
         if again && self.state.final_turn != Some(FinalTurnReason::Budget) && self.is_budget_spent(readings) {
@@ -395,9 +395,9 @@ impl AgentRun {
         state.forced.or_else(|| self.last_turn())
     }
 
-    /// Returns true if only one more request may be sent. The run counts a request before it is sent, because its cost
-    /// is known only when the money is gone. It does not count its first one: nothing has measured that one yet, and
-    /// an estimate of the tools alone would end a run with a small budget before it began.
+    /// Returns true if only one more request may be sent. The cost of a request is estimated before it is sent, because
+    /// the exact cost is known only afterwards. The first request is not estimated: nothing has measured it yet, and an
+    /// estimate of the tools alone would end a run with a small budget before it began.
     fn is_budget_spent(&self, readings: &DriverReadings) -> bool {
         readings.left.used_up().is_some() || self.state.counts.has_asked() && readings.is_short()
     }
@@ -423,6 +423,10 @@ impl AgentRun {
             }
         }
         self.request.tool_choice = sent;
+        // Some providers reject tools together with an output format, and Ollama forces every reply into the format.
+        let is_without_tools = self.request.tools.is_empty();
+        self.request.output =
+            if is_without_tools { self.plan.report.output_shape() } else { OutputShape::Text };
         RunStep::CallModel(Box::new(self.request.clone()))
     }
 

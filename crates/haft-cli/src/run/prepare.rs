@@ -152,7 +152,7 @@ pub(crate) async fn start(
         approvals: AnswerSource::by(TerminalApprover::for_interactive_terminal()),
         elicitations: AnswerSource::by(TerminalElicitor::for_interactive_terminal()),
         watchers: watch.sinks(),
-        recorder: recording.as_ref().map(|made| (Arc::clone(&made.tape), Arc::clone(&made.recorder))),
+        recorder: recording.as_ref().map(PendingRecording::hook),
         models,
         session: Some(watch.place().session),
         keeps_session,
@@ -197,7 +197,7 @@ fn preparation(servers: &[&str]) -> String {
     }
 }
 
-async fn launch(
+pub(crate) async fn launch(
     builder: haft_runtime::RuntimeBuilder,
     hooks: RunHooks,
     job: RunLaunch,
@@ -220,7 +220,7 @@ async fn launch(
 }
 
 /// Prints a warning, with a hint at the command that helps.
-pub(super) fn warn(warning: &str) {
+pub(crate) fn warn(warning: &str) {
     terminal::warn(&hints::with(&warning, hints::warning(warning)));
 }
 
@@ -270,22 +270,31 @@ impl StartedRun {
 
 /// The recording of a run that has not started yet. Dropping it removes the file, so that the user can correct a
 /// mistake and type the same command again.
-struct PendingRecording {
+pub(crate) struct PendingRecording {
     tape: Arc<Tape>,
     recorder: Arc<RunRecorder>,
     unused: Cell<Option<PathBuf>>,
 }
 
 impl PendingRecording {
-    fn create(file: &Path, config: &ResolvedConfig, variables: &Variables) -> Result<Self, CliError> {
+    pub(crate) fn create(
+        file: &Path,
+        config: &ResolvedConfig,
+        variables: &Variables,
+    ) -> Result<Self, CliError> {
         let tape = Tape::create(file, models::secrets(config, &**variables));
         let tape = tape.map_err(|error| ask::unusable(&error))?;
         let recorder = RunRecorder::new(Arc::clone(&tape));
         Ok(Self { tape, recorder: Arc::new(recorder), unused: Cell::new(Some(file.to_owned())) })
     }
 
+    /// Returns the parts that record the run.
+    pub(crate) fn hook(&self) -> (Arc<Tape>, Arc<RunRecorder>) {
+        (Arc::clone(&self.tape), Arc::clone(&self.recorder))
+    }
+
     /// Keeps the file, because the run has started.
-    fn keep(self) -> Arc<RunRecorder> {
+    pub(crate) fn keep(self) -> Arc<RunRecorder> {
         self.unused.take();
         Arc::clone(&self.recorder)
     }

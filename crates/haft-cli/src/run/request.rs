@@ -1,7 +1,7 @@
 //! Turns the command line into a run spec.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
@@ -55,7 +55,7 @@ pub(super) async fn spec(
         |error: AgentGraphError| (ExitReason::Input, hints::with(&error, hints::agent_graph(&error)));
     let graph = AgentGraph::gather(agent, loader).map_err(refused)?;
     let changes = changes(args, overrides)?;
-    let request = written_request(&request).await?;
+    let request = written_request(&request, "request").await?;
     let workspace = settings::workspace_spec(&args.policy, configuration).await?;
     let mut spec = RunSpec::new(&graph, request, workspace);
     spec.changes = changes;
@@ -129,33 +129,31 @@ fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, Cl
         timeout: args.timeout,
         tools: tools.map_err(|error| (ExitReason::Usage, format!("--tools: {error}")))?,
         allowed_tools: args.allowed_tools.as_deref().map(words),
-        output_schema: output_schema(args)?,
+        output_schema: args.output_schema.as_deref().map(output_schema).transpose()?,
         overrides,
     })
 }
 
 /// Returns the request, or standard input for `-`. A user may take long to type it, or interrupt, so the read must not
-/// block signals.
-pub(super) async fn written_request(word: &str) -> Result<String, CliError> {
+/// block signals. `noun` is the word for the request in messages.
+pub(crate) async fn written_request(word: &str, noun: &str) -> Result<String, CliError> {
     let unusable = |problem: &dyn std::fmt::Display| {
-        (
-            ExitReason::Input,
-            format!("the request cannot be used: {problem}\nhint: give UTF-8 text that is not empty"),
-        )
+        (ExitReason::Input, format!("the {noun} {problem}\nhint: give UTF-8 text that is not empty"))
     };
     let text = match word {
         "-" => {
             let read = tokio::task::spawn_blocking(read_stdin).await;
-            read.unwrap_or_else(|error| Err(error.into())).map_err(|error| unusable(&error))?
+            let read = read.unwrap_or_else(|error| Err(error.into()));
+            read.map_err(|error| unusable(&format!("cannot be read from standard input: {error}")))?
         }
         _ => word.to_owned(),
     };
     if text.len() as u64 > REQUEST_BYTES_MAX {
-        let message = format!("the request has more than {REQUEST_BYTES_MAX} bytes; shorten it");
+        let message = format!("the {noun} has more than {REQUEST_BYTES_MAX} bytes; shorten it");
         return Err((ExitReason::Input, message));
     }
     if text.trim().is_empty() {
-        return Err(unusable(&"it is empty"));
+        return Err(unusable(&"is empty"));
     }
     Ok(text)
 }
@@ -166,8 +164,8 @@ fn read_stdin() -> std::io::Result<String> {
     Ok(text)
 }
 
-fn output_schema(args: &RunArgs) -> Result<Option<Arc<Value>>, CliError> {
-    let Some(file) = &args.output_schema else { return Ok(None) };
+/// Reads a JSON Schema from a file.
+pub(crate) fn output_schema(file: &Path) -> Result<Arc<Value>, CliError> {
     let wrong = |problem: String| {
         (ExitReason::Input, format!("{}: {problem}\nhint: give a file with one JSON Schema", file.display()))
     };
@@ -176,7 +174,7 @@ fn output_schema(args: &RunArgs) -> Result<Option<Arc<Value>>, CliError> {
         serde_json::from_str(&text).map(Arc::new).map_err(|error| wrong(error.to_string()))?;
     // Check the schema here, because this error names the file; the runtime would only name the schema.
     ReportShape::json(Arc::clone(&schema)).map_err(wrong)?;
-    Ok(Some(schema))
+    Ok(schema)
 }
 
 /// Removes empty words, so that `--tools ''` means no tools at all.

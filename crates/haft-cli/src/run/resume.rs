@@ -36,7 +36,7 @@ async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
     let id = sessions::find(&all, &args.id)?;
     let opened = all.opened(id).map_err(sessions::refused)?;
     let more = match &args.request {
-        Some(word) => Some(request::written_request(word).await?),
+        Some(word) => Some(request::written_request(word, "request").await?),
         None => None,
     };
     let piped = match args.request.as_deref() {

@@ -41,7 +41,7 @@ const OUTPUT_LINES_MAX: usize = 10;
 /// The animation frames of the status line.
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-/// The standard error of a run.
+/// Shows a run on standard error.
 #[derive(Debug)]
 pub(crate) struct RunScreen {
     words: ScreenVerbosity,
@@ -77,7 +77,7 @@ struct ScreenState {
     texts: Vec<bool>,
     /// The request of the root run to a model, until its text appears.
     model: Option<ModelWait>,
-    /// The refusals whose option was named already.
+    /// The refusals for which the user has already seen a hint.
     hinted: HashSet<SandboxRefusal>,
 }
 
@@ -296,7 +296,7 @@ impl RunScreen {
         self.show_running(state);
     }
 
-    /// Names the option that allows what the sandbox refused, once for each option.
+    /// Shows the option that would allow what the sandbox refused, once for each option.
     fn hint_at_option(&self, state: &mut ScreenState, answered: &CallAnswer) {
         if answered.failure.is_none() {
             return;
@@ -359,7 +359,7 @@ impl RunScreen {
         let call = describe(&running.call);
         let end = format!(" {}{}", time(began.elapsed()), self.spent());
         let line = match running.newest_line() {
-            // The output needs the room more than the whole command.
+            // Shorten the command, because its output is more useful here.
             Some(newest) => format!("{frame} {who}{}{more} │ {newest}", cut(&call, CALL_CHARS_MAX)),
             None => format!("{frame} {who}{call}{more}"),
         };

@@ -24,7 +24,7 @@ pub(super) struct RunSummary {
 }
 
 /// Returns the exit code. Only a run with a complete answer is a success.
-pub(super) fn exit(finish: &RunFinish, denied_calls: u64) -> ExitReason {
+pub(crate) fn exit(finish: &RunFinish, denied_calls: u64) -> ExitReason {
     let failed = if denied_calls > 0 { ExitReason::Denied } else { ExitReason::Failed };
     match (&finish.reason, finish.reason.row().class) {
         (FinishReason::ModelFailed(kind), _) => (*kind).into(),
@@ -41,19 +41,24 @@ pub(super) fn exit(finish: &RunFinish, denied_calls: u64) -> ExitReason {
     }
 }
 
+fn hint(finish: &RunFinish) -> &'static str {
+    match &finish.reason {
+        FinishReason::ModelFailed(kind) => kind.row().hint,
+        reason => hints::finish(reason).unwrap_or(reason.row().hint),
+    }
+}
+
+/// Returns the details of the end without a hint. The message of a model error ends with the hint, which is printed on
+/// its own line.
+pub(crate) fn detail(finish: &RunFinish) -> &str {
+    let whole = finish.detail.as_str();
+    let detail = whole.strip_suffix(hint(finish)).map_or(whole, |detail| detail.trim_end_matches("; "));
+    if detail.is_empty() { finish.reason.name() } else { detail }
+}
+
 /// Returns the error message for the user; `None` for a successful run.
 pub(super) fn complaint(finish: &RunFinish, exit: ExitReason) -> Option<String> {
-    let row = finish.reason.row();
-    let hint = match &finish.reason {
-        FinishReason::ModelFailed(kind) => kind.row().hint,
-        reason => hints::finish(reason).unwrap_or(row.hint),
-    };
-    // The message of a model error ends with the hint, which is printed on its own line here.
-    let detail = finish
-        .detail
-        .strip_suffix(hint)
-        .map_or(finish.detail.as_str(), |detail| detail.trim_end_matches("; "));
-    let detail = if detail.is_empty() { row.name } else { detail };
+    let (row, hint, detail) = (finish.reason.row(), hint(finish), detail(finish));
     match row.class {
         FinishClass::Answered if exit == ExitReason::Success => None,
         FinishClass::Answered => Some("the model reports that it did not succeed".into()),

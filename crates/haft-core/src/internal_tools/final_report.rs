@@ -186,8 +186,15 @@ impl ReportShape {
     /// Parses a report that the model wrote as plain text. A text has no status, so it counts as a success.
     pub fn read_text(&self, format: Option<&str>, text: &str) -> Result<RunReport, String> {
         self.check_format(format)?;
-        let content = self.content(Value::from(text.trim()))?;
+        let content = self.content(self.fitted(text.trim()).unwrap_or_else(|| text.trim().into()))?;
         Ok(RunReport { status: ReportStatus::Success, format: self.format, content, metadata: Map::new() })
+    }
+
+    /// Returns the JSON of a text in the form that fits the schema: a provider that enforces a schema without optional
+    /// properties sends `null` for an absent one.
+    fn fitted(&self, text: &str) -> Option<Value> {
+        let schema = self.schema.as_ref()?;
+        schema.compiled.fit(serde_json::from_str(unfenced(text)).ok()?, text.len()).ok()
     }
 
     fn check_format(&self, written: Option<&str>) -> Result<(), String> {
@@ -293,6 +300,17 @@ mod tests {
         check(&shape, &json!({"status": "success", "content_json": {"n": "1"}}), Err("n"));
         check(&shape, &json!({"status": "success", "content": "{"}), Err("not JSON"));
         check(&shape, &json!({"status": "success"}), Err("`content_json` is missing"));
+    }
+
+    #[test]
+    fn null_for_an_absent_property_is_dropped_from_a_text_report() {
+        let schema =
+            json!({"type": "object", "properties": {"n": {"type": "integer"}, "unit": {"type": "string"}}});
+        let shape = ReportShape::json(Arc::new(schema)).unwrap();
+        let read = |text: &str| shape.read_text(None, text).map(|report| report.content.as_text());
+        assert_eq!(read(r#"{"n": 1, "unit": null}"#), Ok(r#"{"n":1}"#.into()));
+        assert_eq!(read(r#"{"n": 1, "unit": "m"}"#), Ok(r#"{"n":1,"unit":"m"}"#.into()));
+        assert!(read(r#"{"n": true}"#).is_err());
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! The detection of a run's answer: the last text, a call of the report tool, or a tag in the text.
 
+use std::sync::Arc;
+
 use crate::internal_tools::final_report::{ReportShape, RunReport};
+use crate::internal_tools::report_format::ReportFormat;
 use crate::model_reply::StopReason;
+use crate::model_request::OutputShape;
 
 /// The form in which the model returns its answer.
 #[derive(Debug, Clone)]
@@ -45,6 +49,22 @@ impl FinalReport {
     /// Returns true if programs read the answer, so that any other text would mislead them.
     pub fn is_structured(&self) -> bool {
         self.shape().is_some_and(|shape| shape.format().is_structured())
+    }
+
+    /// Returns the format that a provider can enforce for the answer. Providers accept only a schema of an object.
+    pub(super) fn output_shape(&self) -> OutputShape {
+        match self {
+            Self::None | Self::Tool(_) | Self::Xml { .. } => OutputShape::Text,
+            Self::Text(shape) => match (shape.format(), shape.schema()) {
+                (ReportFormat::Json, None) => OutputShape::Json,
+                (ReportFormat::Json, Some(schema))
+                    if schema.get("type").is_none_or(|kind| kind == "object") =>
+                {
+                    OutputShape::Schema { name: "answer".into(), schema: Arc::clone(schema) }
+                }
+                _ => OutputShape::Text,
+            },
+        }
     }
 
     /// Returns the instruction for the system text about the end of a run.
@@ -132,7 +152,6 @@ fn attribute<'t>(attributes: &'t str, name: &str) -> Option<&'t str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::internal_tools::report_format::ReportFormat;
 
     fn check(format: ReportFormat, text: &str, stop: &StopReason, expected: Result<&str, &str>) {
         let found = match find(&ReportShape::plain(format), "ab12", text, stop) {

@@ -1,13 +1,21 @@
 //! The ends of runs: reports, signals and failures.
 
-use super::fixture::{REPORT, RunTestBench, calls, check, cut, reply, report_tool, report_xml, says};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::fixture::{
+    REPORT, RunTestBench, calls, check, cut, reply, report_tool, report_xml, request, says,
+};
 use crate::conversation::{MessagePart, PartBody};
 use crate::internal_tools::final_report::ReportShape;
+use crate::internal_tools::report_format::ReportFormat;
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::StopReason;
+use crate::model_request::{ModelRequest, ModelTool, OutputShape};
 use crate::run::final_report::FinalReport;
 use crate::run::finish::FinishReason;
-use crate::run::{AbortReason, OptionalTools, RunNote, RunPlan, RunStep};
+use crate::run::{AbortReason, AgentRun, DriverReadings, OptionalTools, RunNote, RunPlan, RunStep};
 
 fn with_tool() -> RunPlan {
     RunPlan { report: report_tool(), ..RunPlan::default() }
@@ -50,6 +58,25 @@ fn invalid_report_may_be_corrected_once() {
     );
     assert!(bench.replies()[0].contains("`status` must be"));
     check(with_tool(), vec![bad(), bad()], &["model auto", "model auto", "done invalid_report"]);
+}
+
+#[test]
+fn only_a_run_without_tools_lets_the_provider_enforce_the_format() {
+    let json = |schema: serde_json::Value| FinalReport::Text(ReportShape::json(Arc::new(schema)).unwrap());
+    let object = json!({"type": "object", "required": ["n"]});
+    let enforced = OutputShape::Schema { name: "answer".into(), schema: Arc::new(object.clone()) };
+    let check = |report: FinalReport, tools: Arc<[ModelTool]>, expected: &OutputShape| {
+        let request = ModelRequest { tools, ..request() };
+        let mut run = AgentRun::new(request, RunPlan { report, ..RunPlan::default() });
+        let RunStep::CallModel(sent) = run.next_step(&DriverReadings::default()) else { panic!("{run:?}") };
+        assert_eq!(sent.output, *expected);
+    };
+    let none = || Arc::new([]);
+    check(json(object.clone()), none(), &enforced);
+    check(json(object.clone()), request().tools, &OutputShape::Text);
+    check(json(json!({"type": "array"})), none(), &OutputShape::Text);
+    check(FinalReport::Text(ReportShape::plain(ReportFormat::Json)), none(), &OutputShape::Json);
+    check(FinalReport::None, none(), &OutputShape::Text);
 }
 
 #[test]
