@@ -28,3 +28,17 @@ pub use snapshot::{TreeSnapshot, set_attribute};
 pub use terminal_run::TerminalRun;
 pub use test_tree::TestTree;
 pub use user::{TestUser, users};
+
+/// Defines tests that call the same function with different data: one line per test, its name and the arguments.
+#[macro_export]
+macro_rules! checks {
+    ($check:ident { $($(#[$about:meta])* $name:ident: $($argument:expr),+;)+ }) => {
+        $(
+            $(#[$about])*
+            #[test]
+            fn $name() {
+                $check($($argument),+);
+            }
+        )+
+    };
+}

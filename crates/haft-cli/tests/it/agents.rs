@@ -1,5 +1,4 @@
 //! Agents that use agents, end to end: the real binary, the scripted model server, real tools in the real sandbox.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{
     ModelServer, RequestExpectation, ResponsePace, Script, ScriptPart, ScriptStep, ScriptUsage,
@@ -668,7 +667,8 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
     check("when is the tide?", &[], &["Ask the moon.", "Knows the sky"]);
 }
 
-/// The server selects the scripted replies by a text in the request: the run, the pieces, the search.
+/// The scripted server answers three kinds of requests, by a text in each: those of the run, of the reader of pieces, and of
+/// the reader that searches.
 #[test]
 fn stored_output_is_answered_by_reader_model() {
     let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);

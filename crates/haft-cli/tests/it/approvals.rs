@@ -1,5 +1,4 @@
 //! Remembered approvals: given at a terminal, listed, explained and revoked.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 use haft_testkit::{HaftCommand, HaftOutput, TestTree, TestUser, eventually};

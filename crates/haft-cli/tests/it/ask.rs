@@ -1,5 +1,4 @@
 //! `haft ask`, `haft models`, `haft tools check` and `haft dev`, against the scripted model server.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;

@@ -1,5 +1,4 @@
 //! `haft call` and the built-in tools: the command line, and its exact output.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
 use std::process::Command;

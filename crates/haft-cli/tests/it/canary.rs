@@ -1,6 +1,5 @@
 //! Plants secrets at every input, triggers every reachable error, and checks that no log, journal or telemetry contains
 //! a secret.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{SpanCollector, TestTree, eventually, libc, send_signal};
 

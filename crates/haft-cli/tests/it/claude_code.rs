@@ -1,5 +1,4 @@
 //! `claude-code/MODEL`: the `claude` command in the sandbox, as a scripted stand-in and as the real program.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::io::Read;
 

@@ -1,5 +1,4 @@
 //! The command line itself: help, exit codes, doctor, tools, completions, home.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,4 @@
 //! Compaction of long runs: every request fits, nothing early is lost, and a killed or replayed run agrees.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{
     ErrorResponse, ModelServer, RequestExpectation, ResponsePace, Script, ScriptConversation, ScriptPart,

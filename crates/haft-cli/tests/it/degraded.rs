@@ -1,5 +1,4 @@
 //! The sandbox on a kernel without namespaces: Landlock and seccomp alone, and a report of each lost guarantee.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{HaftOutput, TestTree, libc, processes_with, unique_marker, users};
 use serde_json::Value;

@@ -1,5 +1,4 @@
 //! Runs every command shown in the documents and checks its documented exit code.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! Ways out of the sandbox, one test per attempt, each tried as every user.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 //!
 //! An attempt is a script. It first runs without a sandbox, where it must succeed: an attempt that cannot succeed
 //! anywhere proves nothing. A script that would harm the machine is only run confined, and prints `ESCAPED` if it

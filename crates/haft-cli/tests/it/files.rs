@@ -1,5 +1,4 @@
 //! The file tools with unexpected objects at a path, and with files that change during a call.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};

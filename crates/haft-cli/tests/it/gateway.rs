@@ -1,5 +1,4 @@
 //! `haft mcp serve`: all tools as one MCP server, through the real binary.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -20,7 +19,7 @@ fn place() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
-/// Configures upstream servers, each in a mode of the test server, and other keys of the configuration.
+/// Configures upstream servers (name, mode of the test server, arguments), and further keys of the configuration.
 fn configure(place: &TestTree, servers: &[(&str, &str, &[&str])], keys: &str) {
     let entry = |(name, mode, args): &(&str, &str, &[&str])| {
         format!("\"{name}\": {{{}}}", place.misbehaving_server(mode, args))

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
-
 use haft_testkit::{TestTree, TestUser};
 
 fn place() -> TestTree {

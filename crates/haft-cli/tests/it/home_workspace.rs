@@ -1,5 +1,4 @@
 //! The user's home directory as the workspace: after a question at a terminal, or with a flag.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::ScriptStep;
 use haft_testkit::{HaftCommand, TestTree};

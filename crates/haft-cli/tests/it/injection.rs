@@ -1,5 +1,4 @@
 //! Prompt injection: texts that an MCP server returns, and a model that obeys every one of them.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::ScriptStep;
 use haft_testkit::TestTree;

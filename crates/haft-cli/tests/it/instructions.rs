@@ -1,5 +1,4 @@
 //! What a project and its user give to the model in addition to the request: `AGENTS.md`, `CLAUDE.md`, and images.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, ScriptStep};
 use haft_testkit::{HaftOutput, TestTree};

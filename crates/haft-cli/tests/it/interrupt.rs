@@ -1,6 +1,5 @@
 //! Ctrl-C at every stage of `haft run`: it exits at once with code 130, reports the interrupt, and leaves no process
 //! behind.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::process::Output;
 

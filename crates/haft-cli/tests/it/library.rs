@@ -1,5 +1,4 @@
 //! The library, embedded in a program that is not haft: this test binary, started again in a separate place.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,6 +1,6 @@
 //! Limits on the resources of a command, which the command itself cannot raise.
 
-use haft_testkit::{HaftOutput, TestTree, TestUser, processes_with, unique_marker, users};
+use haft_testkit::{HaftOutput, TestTree, TestUser, checks, processes_with, unique_marker, users};
 
 #[track_caller]
 fn check(limit: &str, script: &str, holds: impl Fn(&HaftOutput) -> bool) {
@@ -93,26 +93,19 @@ except OSError: print(0)'";
     check("memory-bytes=200000000", map, |ran| number(ran) == 0);
 }
 
-#[test]
-fn cpu_time_limit_kills_the_command() {
-    check("cpu-seconds=1", "while :; do :; done", |ran| {
+checks!(check {
+    cpu_time_limit_kills_the_command: "cpu-seconds=1", "while :; do :; done", |ran| {
         ran.code == Some(128 + 9) || ran.code == Some(128 + 24)
-    });
-}
-
-#[test]
-fn shared_memory_limit_is_enforced() {
-    check("shm-bytes=1000000", "head -c 3000000 /dev/zero > /dev/shm/f; stat -c %s /dev/shm/f", |ran| {
+    };
+    shared_memory_limit_is_enforced:
+        "shm-bytes=1000000", "head -c 3000000 /dev/zero > /dev/shm/f; stat -c %s /dev/shm/f", |ran| {
         number(ran) <= 1_003_520
-    });
-}
-
-#[test]
-fn crashes_write_no_core_dump() {
-    check("open-files=64", "ulimit -c; bash -c 'kill -SEGV $$'; ls | grep -c core", |ran| {
+    };
+    crashes_write_no_core_dump:
+        "open-files=64", "ulimit -c; bash -c 'kill -SEGV $$'; ls | grep -c core", |ran| {
         ran.stdout == "0\n0\n"
-    });
-}
+    };
+});
 
 #[test]
 fn command_cannot_raise_its_limits() {

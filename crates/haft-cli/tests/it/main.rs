@@ -1,4 +1,5 @@
 //! End-to-end tests of the product: the real binary, the real sandbox, real programs inside it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 // Ways out of the sandbox, one test per attempt.
 mod escape;

@@ -1,5 +1,4 @@
 //! MCP servers through the real binary, in the real sandbox, including badly behaved ones.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;

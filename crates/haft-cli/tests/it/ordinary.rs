@@ -1,7 +1,6 @@
 //! Ordinary work that succeeds inside the sandbox, for every user.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{TestTree, TestUser, users};
+use haft_testkit::{TestTree, TestUser, checks, users};
 
 /// Checks that the script succeeds and prints this.
 #[track_caller]
@@ -19,23 +18,13 @@ fn check_with(flags: &[&str], script: &str, expected: &str) {
     }
 }
 
-#[test]
-fn echo_works() {
-    check("echo hello", "hello\n");
-}
-
-#[test]
-fn workspace_files_can_be_created_moved_and_linked() {
-    check(
+checks!(check {
+    echo_works: "echo hello", "hello\n";
+    workspace_files_can_be_created_moved_and_linked:
         "mkdir -p a/b; echo x > a/b/c; mv a/b a/d; chmod 700 a/d/c; ln a/d/c e; ln -s e f; rm e; ls -R | tr '\\n' ' '",
-        ".: a f  ./a: d  ./a/d: c ",
-    );
-}
-
-#[test]
-fn tmp_files_can_be_created() {
-    check("f=$(mktemp); echo x > $f; cat $f; rm $f; echo $TMPDIR", "x\n/tmp\n");
-}
+        ".: a f  ./a: d  ./a/d: c ";
+    tmp_files_can_be_created: "f=$(mktemp); echo x > $f; cat $f; rm $f; echo $TMPDIR", "x\n/tmp\n";
+});
 
 #[test]
 fn commands_start_in_the_workspace() {
@@ -46,18 +35,13 @@ fn commands_start_in_the_workspace() {
     }
 }
 
-#[test]
-fn pipes_and_redirections_work() {
-    check(
+checks!(check {
+    pipes_and_redirections_work:
         "seq 100 | sort -rn | head -1; wc -l < <(seq 7); cat <<END\nhere\nEND\ntee >(cat > copy) <<< both > /dev/null; echo $((1+2)) 2>&1",
-        "100\n7\nhere\n3\n",
-    );
-}
-
-#[test]
-fn background_jobs_can_be_awaited() {
-    check("(sleep 0.05; echo one) & (sleep 0.01; echo two) & wait; echo three", "two\none\nthree\n");
-}
+        "100\n7\nhere\n3\n";
+    background_jobs_can_be_awaited:
+        "(sleep 0.05; echo one) & (sleep 0.01; echo two) & wait; echo three", "two\none\nthree\n";
+});
 
 #[test]
 fn sandbox_returns_exit_codes_and_signals() {
@@ -69,28 +53,17 @@ fn sandbox_returns_exit_codes_and_signals() {
     }
 }
 
-#[test]
-fn named_pipes_work() {
-    check("mkfifo p; (echo through > p) & cat p; wait", "through\n");
-}
-
-#[test]
-fn standard_devices_work() {
-    check(
+checks!(check {
+    named_pipes_work: "mkfifo p; (echo through > p) & cat p; wait", "through\n";
+    standard_devices_work:
         "echo x > /dev/null; head -c 2 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c; echo y > /dev/full 2> /dev/null || echo full",
-        "2\n3\nfull\n",
-    );
-}
-
-#[test]
-fn git_init_commit_and_merge_work() {
-    check(
+        "2\n3\nfull\n";
+    git_init_commit_and_merge_work:
         "git init -q -b main .; echo x > file; git add file; git -c user.name=n -c user.email=e@x commit -qm first; git log --format=%s
          git checkout -q -b side; echo y > file; git -c user.name=n -c user.email=e@x commit -qam second; git checkout -q main
          git -c user.name=n -c user.email=e@x merge -q side; git log --format=%s | wc -l",
-        "first\n2\n",
-    );
-}
+        "first\n2\n";
+});
 
 #[test]
 fn git_works_in_an_existing_repository() {
@@ -116,65 +89,38 @@ fn git_init_works_in_a_subdirectory_of_a_repository() {
     }
 }
 
-#[test]
-fn git_clone_works_locally() {
-    check(
+checks!(check {
+    git_clone_works_locally:
         "git init -q -b main one; cd one; git -c user.name=n -c user.email=e@x commit -qm first --allow-empty; cd ..
          git clone -q one two; git -C two log --format=%s",
-        "first\n",
-    );
-}
-
-#[test]
-fn python_works() {
-    check(
+        "first\n";
+    python_works:
         "python3 -c 'import json, ssl, subprocess; print(json.dumps({\"a\": subprocess.getoutput(\"echo b\")}))'",
-        "{\"a\": \"b\"}\n",
-    );
-}
-
-#[test]
-fn python_multiprocessing_works() {
-    check(
+        "{\"a\": \"b\"}\n";
+    python_multiprocessing_works:
         "python3 -c '
 import multiprocessing
 with multiprocessing.Pool(3) as pool: print(sum(pool.map(abs, range(10))), multiprocessing.Lock().acquire())'",
-        "45 True\n",
-    );
-}
-
-#[test]
-fn python_asyncio_works() {
-    check(
+        "45 True\n";
+    python_asyncio_works:
         "python3 -c '
 import asyncio
 async def main():
     process = await asyncio.create_subprocess_exec(\"echo\", \"x\", stdout=asyncio.subprocess.PIPE)
     print((await process.communicate())[0], await asyncio.to_thread(abs, -1))
 asyncio.run(main())'",
-        "b'x\\n' 1\n",
-    );
-}
-
-#[test]
-fn python_sqlite_works() {
-    check(
+        "b'x\\n' 1\n";
+    python_sqlite_works:
         "python3 -c '
 import sqlite3
 for name in (\"db\", \"/dev/shm/db\"):
     base = sqlite3.connect(name); base.execute(\"pragma journal_mode = wal\"); base.execute(\"create table t (x)\")
     base.execute(\"insert into t values (1)\"); base.commit(); print(base.execute(\"select * from t\").fetchall())'",
-        "[(1,)]\n[(1,)]\n",
-    );
-}
-
-#[test]
-fn node_works() {
-    check(
+        "[(1,)]\n[(1,)]\n";
+    node_works:
         "node -e 'require(\"fs\").writeFileSync(\"f\", \"x\"); console.log(require(\"child_process\").execSync(\"cat f\") + \"\")'",
-        "x\n",
-    );
-}
+        "x\n";
+});
 
 /// Only as the current user: the toolchain is often below a private home directory.
 #[test]
@@ -187,34 +133,18 @@ fn cargo_works() {
     assert!(ran.stdout.starts_with("cargo 1."), "{ran:?}");
 }
 
-#[test]
-fn c_compiler_works() {
-    check("echo 'int main(){return 7;}' > a.c; cc -o a a.c; ./a || echo $?", "7\n");
-}
-
-#[test]
-fn tar_and_gzip_work() {
-    check(
+checks!(check {
+    c_compiler_works: "echo 'int main(){return 7;}' > a.c; cc -o a a.c; ./a || echo $?", "7\n";
+    tar_and_gzip_work:
         "mkdir d; echo x > d/f; tar czf d.tgz d; rm -r d; tar xzf d.tgz; cat d/f; gzip -k d/f; zcat d/f.gz",
-        "x\nx\n",
-    );
-}
-
-#[test]
-fn system_files_are_readable() {
-    check(
+        "x\nx\n";
+    system_files_are_readable:
         "grep -c '^root:' /etc/passwd; test -x /usr/bin/env; ls /usr/share > /dev/null; cat /proc/self/comm; test -r /proc/cpuinfo; ls /sys/block > /dev/null",
-        "1\ncat\n",
-    );
-}
-
-#[test]
-fn processes_of_the_call_can_be_listed_and_signalled() {
-    check(
+        "1\ncat\n";
+    processes_of_the_call_can_be_listed_and_signalled:
         "sleep 60 & kill %1; wait %1 || echo $?; ls /proc | grep -c '^[0-9]*$' > /dev/null; ps > /dev/null; echo seen",
-        "143\nseen\n",
-    );
-}
+        "143\nseen\n";
+});
 
 #[test]
 fn locale_and_timezone_are_passed_to_commands() {

@@ -1,5 +1,4 @@
 //! Standard input together with a request.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, RequestExpectation, ScriptStep};
 use haft_testkit::{HaftCommand, TestTree};

@@ -1,10 +1,11 @@
 //! No process of a call outlives it, for any way the call ends.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use haft_testkit::{TestTree, TestUser, eventually, libc, processes_with, send_signal, unique_marker, users};
+use haft_testkit::{
+    TestTree, TestUser, checks, eventually, libc, processes_with, send_signal, unique_marker, users,
+};
 
 use crate::degraded::WITHOUT_NAMESPACES;
 
@@ -127,30 +128,13 @@ fn ends(end: impl Fn(&mut Child), code: Option<i32>) {
     }
 }
 
-#[test]
-fn sigkill_of_haft_kills_the_process_tree() {
-    ends(|child| child.kill().unwrap(), None);
-}
-
-#[test]
-fn sigint_kills_the_process_tree() {
-    ends(|child| send_signal(child.id(), libc::SIGINT), Some(130));
-}
-
-#[test]
-fn sigterm_kills_the_process_tree() {
-    ends(|child| send_signal(child.id(), libc::SIGTERM), Some(143));
-}
-
-#[test]
-fn sighup_kills_the_process_tree() {
-    ends(|child| send_signal(child.id(), libc::SIGHUP), Some(143));
-}
-
-#[test]
-fn closed_stdout_kills_the_process_tree() {
-    ends(|child| drop(child.stdout.take()), Some(141));
-}
+checks!(ends {
+    sigkill_of_haft_kills_the_process_tree: |child| child.kill().unwrap(), None;
+    sigint_kills_the_process_tree: |child| send_signal(child.id(), libc::SIGINT), Some(130);
+    sigterm_kills_the_process_tree: |child| send_signal(child.id(), libc::SIGTERM), Some(143);
+    sighup_kills_the_process_tree: |child| send_signal(child.id(), libc::SIGHUP), Some(143);
+    closed_stdout_kills_the_process_tree: |child| drop(child.stdout.take()), Some(141);
+});
 
 /// Returns the children of a process, as the kernel lists them.
 fn children(pid: u32) -> Vec<u32> {

@@ -1,5 +1,4 @@
 //! Replays of recorded runs: the same events to the byte, without a model and without making a call.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 mod journals;
 mod tree;

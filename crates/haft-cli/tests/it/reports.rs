@@ -1,5 +1,4 @@
 //! Final reports: every format, as a call and between tags, with every wire format.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 use serde_json::{Value, json};

@@ -1,5 +1,4 @@
 //! Tools over HTTP, through the real binary.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 mod bad_servers;
 mod cached;

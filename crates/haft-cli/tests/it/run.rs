@@ -1,5 +1,4 @@
 //! `haft run` and `haft demo`, end to end: the scripted model server in every format, real tools, the real sandbox.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{
     ErrorResponse, ModelServer, RequestExpectation, ResponseFault, ResponsePace, Script, ScriptCall,

@@ -1,5 +1,4 @@
 //! Third-party schemas in the grammar of every provider: the tools of real MCP servers and of real APIs.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

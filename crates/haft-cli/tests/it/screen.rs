@@ -1,5 +1,4 @@
 //! `haft run` in a terminal of eighty columns: the final screen, and the screens on the way there.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{
     ErrorResponse, ModelServer, RequestExpectation, ResponsePace, Script, ScriptPart, ScriptStep,

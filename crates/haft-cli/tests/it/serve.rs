@@ -1,5 +1,4 @@
 //! `haft serve` and `haft keys`: the first start, the keys, the checks and the end.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

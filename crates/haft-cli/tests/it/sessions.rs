@@ -1,5 +1,4 @@
 //! Sessions: runs that are killed at any point can be resumed, and completed work is kept.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 mod agents;
 mod boundaries;

@@ -1,5 +1,4 @@
 //! Skills through the real binary: listed, checked, trusted.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{TestTree, TestUser};
 use serde_json::Value;

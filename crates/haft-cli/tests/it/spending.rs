@@ -1,5 +1,4 @@
 //! Budgets of runs: refused when they cannot hold, and held when providers or models do not help.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, Script, ScriptStep, ScriptUsage};
 use haft_testkit::{HaftOutput, TestTree};
@@ -65,7 +64,8 @@ fn a_model_that_never_stops_calling_gets_one_request_after_its_budget() {
     }
 }
 
-/// Mistral sends usage unasked, and the scripted server only when asked: so it reports none here.
+/// haft does not ask Mistral for usage, because Mistral always sends it. The scripted server sends it only when asked, so
+/// this run gets none.
 #[test]
 fn a_token_budget_holds_when_the_provider_reports_no_usage() {
     let place = here();

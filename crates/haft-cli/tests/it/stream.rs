@@ -1,5 +1,4 @@
 //! `haft call --stdin`: many calls through one process, each answered independently of the others.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,4 @@
 //! Tables of all commands on a narrow terminal.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::ScriptStep;
 use haft_testkit::TestTree;

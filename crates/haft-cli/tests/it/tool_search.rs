@@ -1,5 +1,4 @@
 //! Tools that a run hides behind a search: what the model sees, finds and calls, in every wire format.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use haft_core::tokens::tokens_of;
 use haft_model_server::{ModelServer, ScriptPart, ScriptStep};

@@ -1,6 +1,5 @@
 //! Reproduces each error of `docs/troubleshooting.md`: the error names the setting to change, and the page shows the
 //! actual message.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::ScriptStep;
 use haft_testkit::{HaftOutput, TestTree};

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
-
 use haft_model_server::{ErrorResponse, ModelServer, Script, ScriptStep, ScriptUsage};
 use haft_testkit::{HaftOutput, SpanCollector, TestTree};
 use serde_json::{Value, json};

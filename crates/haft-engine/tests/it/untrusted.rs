@@ -74,7 +74,7 @@ async fn a_person_decides_and_a_denial_needs_none() {
 }
 
 #[tokio::test]
-async fn the_mark_belongs_to_the_run_and_its_sub_agents() {
+async fn untrusted_text_restricts_the_run_and_its_sub_agents_only() {
     let rig = rig(PermissionDecision::Ask, None);
     let other = rig.with(RunContext { untrusted: Arc::default(), ..rig.context().clone() });
     let below = rig.with(rig.context().clone());

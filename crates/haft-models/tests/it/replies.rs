@@ -2,6 +2,7 @@ use haft_core::conversation::{ModelApiFormat, PartBody};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
 use haft_models::DecodeContext;
+use haft_testkit::checks;
 
 use crate::fixture::{decode, fold, grid, read_stream, streamed, whole, wire};
 
@@ -91,30 +92,13 @@ fn check_splits(format: ModelApiFormat) {
     }
 }
 
-#[test]
-fn chat_streams_may_be_split_at_any_byte() {
-    check_splits(ModelApiFormat::OpenaiChat);
-}
-
-#[test]
-fn responses_streams_may_be_split_at_any_byte() {
-    check_splits(ModelApiFormat::OpenaiResponses);
-}
-
-#[test]
-fn anthropic_streams_may_be_split_at_any_byte() {
-    check_splits(ModelApiFormat::Anthropic);
-}
-
-#[test]
-fn gemini_streams_may_be_split_at_any_byte() {
-    check_splits(ModelApiFormat::Gemini);
-}
-
-#[test]
-fn ollama_streams_may_be_split_at_any_byte() {
-    check_splits(ModelApiFormat::Ollama);
-}
+checks!(check_splits {
+    chat_streams_may_be_split_at_any_byte: ModelApiFormat::OpenaiChat;
+    responses_streams_may_be_split_at_any_byte: ModelApiFormat::OpenaiResponses;
+    anthropic_streams_may_be_split_at_any_byte: ModelApiFormat::Anthropic;
+    gemini_streams_may_be_split_at_any_byte: ModelApiFormat::Gemini;
+    ollama_streams_may_be_split_at_any_byte: ModelApiFormat::Ollama;
+});
 
 /// Some servers of the Responses API omit the delta events and send only whole items.
 #[test]

@@ -1,6 +1,7 @@
 //! The checks of the fuzz targets, on their corpora and on some mutations of them. The seed is fixed, so a failure of
 //! one run is a failure of every run; `cargo xtask fuzz` looks further.
 
+use haft_testkit::checks;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -118,32 +119,11 @@ fn check_seeded(target: &str, check: fn(&[u8])) {
     }
 }
 
-#[test]
-fn shell_lines_are_read_without_a_panic() {
-    check_seeded("shell_line", checks::shell_line);
-}
-
-#[test]
-fn configurations_are_read_without_a_panic() {
-    check_seeded("config", checks::config);
-}
-
-#[test]
-fn api_descriptions_are_imported_without_a_panic() {
-    check_seeded("openapi", checks::openapi);
-}
-
-#[test]
-fn mcp_messages_are_read_without_a_panic() {
-    check_seeded("mcp", checks::mcp);
-}
-
-#[test]
-fn agent_files_are_read_without_a_panic() {
-    check_seeded("agent", checks::agent);
-}
-
-#[test]
-fn journals_are_read_without_a_panic() {
-    check_seeded("journal", checks::journal);
-}
+checks!(check_seeded {
+    shell_lines_are_read_without_a_panic: "shell_line", checks::shell_line;
+    configurations_are_read_without_a_panic: "config", checks::config;
+    api_descriptions_are_imported_without_a_panic: "openapi", checks::openapi;
+    mcp_messages_are_read_without_a_panic: "mcp", checks::mcp;
+    agent_files_are_read_without_a_panic: "agent", checks::agent;
+    journals_are_read_without_a_panic: "journal", checks::journal;
+});

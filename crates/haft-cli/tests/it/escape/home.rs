@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use haft_testkit::{TestUser, users};
+use haft_testkit::{TestUser, checks, users};
 
 use super::{CANARY, EscapeTrial, TRIAL, arena, attempt_to_read, configuration, tried, whole};
 
@@ -47,32 +47,16 @@ fn cannot_read_a_cache() {
     }
 }
 
-#[test]
-fn cannot_read_the_configuration() {
-    assert_home_is_not_read(r#"cat "$home/haft.json""#);
-}
-
-#[test]
-fn cannot_read_through_dots_and_links() {
-    assert_home_is_not_read(
+checks!(assert_home_is_not_read {
+    cannot_read_the_configuration: r#"cat "$home/haft.json""#;
+    cannot_read_through_dots_and_links:
         r#"cd /; cat ".$home/../home/./data//db"; ln -s "$home" "$ws/link"; cat "$ws/link/data/db"
-           ln -s "$home/data/db" "$ws/link2"; cat "$ws/link2"; cat "/proc/self/root$home/data/db"; cat "/proc/1/root$home/data/db""#,
-    );
-}
-
-#[test]
-fn cannot_read_through_a_hard_link() {
-    assert_home_is_not_read(
-        r#"for to in /tmp . "$home/workspace"; do ln "$home/data/db" "$to/hard-$$" && cat "$to/hard-$$"; rm -f "$to/hard-$$"; done"#,
-    );
-}
-
-#[test]
-fn cannot_read_after_moving_home() {
-    assert_home_is_not_read(
-        r#"mv "$home" "$home.moved"; cat "$home.moved/data/db"; mv "$home.moved" "$home"; cat "$home/data/db""#,
-    );
-}
+           ln -s "$home/data/db" "$ws/link2"; cat "$ws/link2"; cat "/proc/self/root$home/data/db"; cat "/proc/1/root$home/data/db""#;
+    cannot_read_through_a_hard_link:
+        r#"for to in /tmp . "$home/workspace"; do ln "$home/data/db" "$to/hard-$$" && cat "$to/hard-$$"; rm -f "$to/hard-$$"; done"#;
+    cannot_read_after_moving_home:
+        r#"mv "$home" "$home.moved"; cat "$home.moved/data/db"; mv "$home.moved" "$home"; cat "$home/data/db""#;
+});
 
 #[test]
 fn cannot_list_the_data() {
@@ -83,42 +67,16 @@ fn cannot_list_the_data() {
     }
 }
 
-#[test]
-fn cannot_write_the_database() {
-    assert_home_is_unchanged(r#"echo x > "$home/data/db""#);
-}
-
-#[test]
-fn cannot_write_the_configuration() {
-    assert_home_is_unchanged(r#"echo x > "$home/haft.json""#);
-}
-
-#[test]
-fn cannot_delete_home() {
-    assert_home_is_unchanged(r#"rm -rf "$home/data" "$home/haft.json""#);
-}
-
-#[test]
-fn cannot_add_to_home() {
-    assert_home_is_unchanged(
-        r#"echo x > "$home/new"; mkdir "$home/data/new" "$home/agents"; echo x > "$home/data/journal""#,
-    );
-}
-
-#[test]
-fn cannot_write_skills() {
-    assert_home_is_unchanged(r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#);
-}
-
-#[test]
-fn cannot_move_home_away() {
-    assert_home_is_unchanged(r#"mv "$home" "$home.moved""#);
-}
-
-#[test]
-fn cannot_move_the_parent_of_home_away() {
-    assert_home_is_unchanged(r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#);
-}
+checks!(assert_home_is_unchanged {
+    cannot_write_the_database: r#"echo x > "$home/data/db""#;
+    cannot_write_the_configuration: r#"echo x > "$home/haft.json""#;
+    cannot_delete_home: r#"rm -rf "$home/data" "$home/haft.json""#;
+    cannot_add_to_home:
+        r#"echo x > "$home/new"; mkdir "$home/data/new" "$home/agents"; echo x > "$home/data/journal""#;
+    cannot_write_skills: r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#;
+    cannot_move_home_away: r#"mv "$home" "$home.moved""#;
+    cannot_move_the_parent_of_home_away: r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#;
+});
 
 #[test]
 fn cannot_swap_home_for_a_link() {

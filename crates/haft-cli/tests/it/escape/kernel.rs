@@ -4,77 +4,31 @@ use std::os::unix::fs::PermissionsExt;
 
 use std::path::Path;
 
-use haft_testkit::{TestUser, copy_program, libc, users};
+use haft_testkit::{TestUser, checks, copy_program, libc, users};
 
 use super::{CANARY, EscapeTrial, TRIAL, python, refused, tried, whole};
 
-#[test]
-fn cannot_mount_tmpfs_over_a_directory() {
-    refused(r#"mount -t tmpfs none "$outside" && echo ESCAPED"#);
-}
-
-#[test]
-fn cannot_bind_mount_a_directory() {
-    refused(r#"mkdir copy; mount --bind "$outside" copy && echo ESCAPED"#);
-}
-
-#[test]
-fn cannot_mount_an_overlay() {
-    refused(
-        r#"mkdir up work; mount -t overlay none -o "lowerdir=$outside,upperdir=up,workdir=work" "$outside" && echo ESCAPED"#,
-    );
-}
-
-#[test]
-fn cannot_remount_the_root_writable() {
-    refused(
+checks!(refused {
+    cannot_mount_tmpfs_over_a_directory: r#"mount -t tmpfs none "$outside" && echo ESCAPED"#;
+    cannot_bind_mount_a_directory: r#"mkdir copy; mount --bind "$outside" copy && echo ESCAPED"#;
+    cannot_mount_an_overlay:
+        r#"mkdir up work; mount -t overlay none -o "lowerdir=$outside,upperdir=up,workdir=work" "$outside" && echo ESCAPED"#;
+    cannot_remount_the_root_writable:
         r#"mount -o remount,rw / && echo ESCAPED; mount -o remount,rw,bind / && echo ESCAPED
-           mount -o remount,rw,bind "$ws" && echo ESCAPED; echo x > "$outside/file""#,
-    );
-}
-
-#[test]
-fn cannot_unmount_the_cover_of_haft_home() {
-    refused(
-        r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#,
-    );
-}
-
-#[test]
-fn cannot_unmount_the_workspace_and_proc() {
-    refused(
-        r#"umount -l "$ws" && echo ESCAPED; umount -l /proc && echo ESCAPED; umount -l / && echo ESCAPED"#,
-    );
-}
-
-#[test]
-fn cannot_pivot_root() {
-    refused("mkdir -p new/old; pivot_root new new/old && echo ESCAPED");
-}
-
-#[test]
-fn cannot_chroot() {
-    refused("chroot / true && echo ESCAPED");
-}
-
-#[test]
-fn cannot_unshare_a_user_namespace() {
-    refused("unshare -Ur true && echo ESCAPED; unshare -Urm mount -o remount,rw,bind / && echo ESCAPED");
-}
-
-#[test]
-fn cannot_unshare_other_namespaces() {
-    refused("for kind in m n p i u C T; do unshare -$kind true && echo ESCAPED; done");
-}
-
-#[test]
-fn cannot_enter_the_namespaces_of_the_first_process() {
-    refused("nsenter -t 1 -m -- true && echo ESCAPED; nsenter -t 1 -a -- true && echo ESCAPED");
-}
-
-#[test]
-fn cannot_clone_into_a_new_user_namespace() {
-    refused(&python(&format!(
+           mount -o remount,rw,bind "$ws" && echo ESCAPED; echo x > "$outside/file""#;
+    cannot_unmount_the_cover_of_haft_home:
+        r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#;
+    cannot_unmount_the_workspace_and_proc:
+        r#"umount -l "$ws" && echo ESCAPED; umount -l /proc && echo ESCAPED; umount -l / && echo ESCAPED"#;
+    cannot_pivot_root: "mkdir -p new/old; pivot_root new new/old && echo ESCAPED";
+    cannot_chroot: "chroot / true && echo ESCAPED";
+    cannot_unshare_a_user_namespace:
+        "unshare -Ur true && echo ESCAPED; unshare -Urm mount -o remount,rw,bind / && echo ESCAPED";
+    cannot_unshare_other_namespaces:
+        "for kind in m n p i u C T; do unshare -$kind true && echo ESCAPED; done";
+    cannot_enter_the_namespaces_of_the_first_process:
+        "nsenter -t 1 -m -- true && echo ESCAPED; nsenter -t 1 -a -- true && echo ESCAPED";
+    cannot_clone_into_a_new_user_namespace: &python(&format!(
         "for flags in ({}, {}, {}):
     got = call({}, flags | signal.SIGCHLD, 0, 0, 0, 0)
     if got == 0: os._exit(0)
@@ -83,46 +37,27 @@ fn cannot_clone_into_a_new_user_namespace() {
         libc::CLONE_NEWNS | libc::CLONE_NEWUSER,
         libc::CLONE_NEWNET,
         libc::SYS_clone
-    )));
-}
-
-#[test]
-fn cannot_clone3_into_a_new_user_namespace() {
-    refused(&python(&format!(
+    ));
+    cannot_clone3_into_a_new_user_namespace: &python(&format!(
         "words = struct.pack('8Q', {}, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
 got = call({}, words, len(words))
 if got == 0: os._exit(0)
 print('ESCAPED' if got > 0 else errno.errorcode[ctypes.get_errno()])",
         libc::CLONE_NEWUSER,
         libc::SYS_clone3
-    )));
-}
-
-#[test]
-fn cannot_make_a_device_and_read_the_disk() {
-    refused(
+    ));
+    cannot_make_a_device_and_read_the_disk:
         r#"for place in . /tmp /dev/shm; do
              for disk in /sys/block/*/dev; do
                node=$place/node-$$; mknod "$node" b $(tr : ' ' < "$disk") && head -c 1 "$node" && echo ESCAPED; rm -f "$node"
              done
              mknod "$place/node-$$" c 1 1 && head -c 1 "$place/node-$$" && echo ESCAPED; rm -f "$place/node-$$"
-           done"#,
-    );
-}
-
-#[test]
-fn cannot_read_a_disk() {
-    refused(
-        r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; ls /sys/block > /dev/null"#,
-    );
-}
-
-#[test]
-fn cannot_write_a_disk() {
-    refused(
-        r#"for disk in /sys/block/*; do dd if=/dev/null of="/dev/${disk##*/}" conv=notrunc && echo ESCAPED; done"#,
-    );
-}
+           done"#;
+    cannot_read_a_disk:
+        r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; ls /sys/block > /dev/null"#;
+    cannot_write_a_disk:
+        r#"for disk in /sys/block/*; do dd if=/dev/null of="/dev/${disk##*/}" conv=notrunc && echo ESCAPED; done"#;
+});
 
 #[test]
 fn only_harmless_devices_can_be_opened() {
@@ -171,17 +106,12 @@ fn cannot_set_a_kernel_parameter() {
     }
 }
 
-#[test]
-fn cannot_set_the_program_for_core_dumps() {
-    refused(
-        ": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED",
-    );
-}
-
-#[test]
-fn cannot_trigger_magic_sysrq() {
-    refused(": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED");
-}
+checks!(refused {
+    cannot_set_the_program_for_core_dumps:
+        ": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED";
+    cannot_trigger_magic_sysrq:
+        ": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED";
+});
 
 #[test]
 fn cannot_write_below_sys() {

@@ -1,6 +1,6 @@
 //! Nothing outside the workspace and `/tmp` changes.
 
-use haft_testkit::libc;
+use haft_testkit::{checks, libc};
 
 use super::{EscapeTrial, TRIAL, attempt, python, refused};
 
@@ -14,30 +14,15 @@ fn cannot_write_in_network_mode() {
     EscapeTrial { flags: &["--mode", "network"], ..TRIAL }.attempt(r#"echo x > "$outside/file""#);
 }
 
-#[test]
-fn cannot_append_to_a_file() {
-    attempt(r#"echo x >> "$outside/file""#);
-}
-
-#[test]
-fn cannot_truncate_a_file() {
-    attempt(r#"truncate -s 0 "$outside/file""#);
-}
-
-#[test]
-fn cannot_truncate_through_an_open_descriptor() {
-    attempt(&python("os.ftruncate(os.open(outside + '/file', os.O_RDWR), 0)"));
-}
-
-#[test]
-fn cannot_punch_a_hole() {
-    attempt(r#"fallocate -p -o 0 -l 4 "$outside/file""#);
-}
-
-#[test]
-fn cannot_write_through_shared_memory() {
-    attempt(&python("mmap.mmap(os.open(outside + '/file', os.O_RDWR), 0)[0:1] = b'x'"));
-}
+checks!(attempt {
+    cannot_append_to_a_file: r#"echo x >> "$outside/file""#;
+    cannot_truncate_a_file: r#"truncate -s 0 "$outside/file""#;
+    cannot_truncate_through_an_open_descriptor:
+        &python("os.ftruncate(os.open(outside + '/file', os.O_RDWR), 0)");
+    cannot_punch_a_hole: r#"fallocate -p -o 0 -l 4 "$outside/file""#;
+    cannot_write_through_shared_memory:
+        &python("mmap.mmap(os.open(outside + '/file', os.O_RDWR), 0)[0:1] = b'x'");
+});
 
 #[test]
 fn cannot_write_a_read_only_mapping_through_proc_self_mem() {
@@ -49,30 +34,14 @@ attempt(lambda: os.pwrite(os.open('/proc/self/mem', os.O_RDWR), b'x', int(line.s
     ));
 }
 
-#[test]
-fn cannot_create_a_file() {
-    attempt(r#"touch "$outside/new""#);
-}
-
-#[test]
-fn cannot_create_unnamed_file_and_link_it() {
-    attempt(&link("os.open(outside, os.O_TMPFILE | os.O_RDWR)", "outside + '/new'"));
-}
-
-#[test]
-fn cannot_make_a_directory() {
-    attempt(r#"mkdir "$outside/new""#);
-}
-
-#[test]
-fn cannot_make_a_fifo() {
-    attempt(r#"mkfifo "$outside/new""#);
-}
-
-#[test]
-fn cannot_make_a_symlink() {
-    attempt(r#"ln -s x "$outside/new""#);
-}
+checks!(attempt {
+    cannot_create_a_file: r#"touch "$outside/new""#;
+    cannot_create_unnamed_file_and_link_it:
+        &link("os.open(outside, os.O_TMPFILE | os.O_RDWR)", "outside + '/new'");
+    cannot_make_a_directory: r#"mkdir "$outside/new""#;
+    cannot_make_a_fifo: r#"mkfifo "$outside/new""#;
+    cannot_make_a_symlink: r#"ln -s x "$outside/new""#;
+});
 
 #[test]
 fn cannot_bind_a_socket() {
@@ -80,93 +49,30 @@ fn cannot_bind_a_socket() {
         .attempt(&python("socket.socket(socket.AF_UNIX).bind(outside + '/new')"));
 }
 
-#[test]
-fn cannot_delete_a_file() {
-    attempt(r#"rm -f "$outside/file""#);
-}
-
-#[test]
-fn cannot_delete_anything_outside() {
-    attempt(r#"rm -rf "$outside" "$user""#);
-}
-
-#[test]
-fn cannot_rename_a_file() {
-    attempt(r#"mv "$outside/file" "$outside/other""#);
-}
-
-#[test]
-fn cannot_rename_into_the_workspace() {
-    attempt(&python("os.rename(outside + '/file', ws + '/taken')"));
-}
-
-#[test]
-fn cannot_rename_out_of_the_workspace() {
-    attempt(&python("os.rename(ws + '/own', outside + '/file')"));
-}
-
-#[test]
-fn cannot_rename_a_directory() {
-    attempt(r#"mv "$outside/dir" "$outside/other""#);
-}
-
-#[test]
-fn cannot_rename_the_directory_above() {
-    attempt(r#"mv "$outside" "$outside.gone""#);
-}
-
-#[test]
-fn cannot_exchange_files_with_renameat2() {
-    attempt(&python(&format!(
+checks!(attempt {
+    cannot_delete_a_file: r#"rm -f "$outside/file""#;
+    cannot_delete_anything_outside: r#"rm -rf "$outside" "$user""#;
+    cannot_rename_a_file: r#"mv "$outside/file" "$outside/other""#;
+    cannot_rename_into_the_workspace: &python("os.rename(outside + '/file', ws + '/taken')");
+    cannot_rename_out_of_the_workspace: &python("os.rename(ws + '/own', outside + '/file')");
+    cannot_rename_a_directory: r#"mv "$outside/dir" "$outside/other""#;
+    cannot_rename_the_directory_above: r#"mv "$outside" "$outside.gone""#;
+    cannot_exchange_files_with_renameat2: &python(&format!(
         "call({}, -100, (ws + '/own').encode(), -100, (outside + '/file').encode(), 2)",
         libc::SYS_renameat2
-    )));
-}
-
-#[test]
-fn cannot_hard_link_into_the_workspace() {
-    attempt(r#"ln "$outside/file" hard && echo x > hard"#);
-}
-
-#[test]
-fn cannot_hard_link_through_an_open_descriptor() {
-    attempt(&link("os.open(outside + '/file', os.O_RDONLY)", "ws + '/hard'"));
-}
-
-#[test]
-fn cannot_hard_link_out_of_the_workspace() {
-    attempt(r#"ln own "$outside/new""#);
-}
-
-#[test]
-fn symlink_to_a_file() {
-    attempt(r#"ln -s "$outside/file" link; echo x > link"#);
-}
-
-#[test]
-fn symlink_to_a_missing_file() {
-    attempt(r#"ln -s "$outside/new" link; echo x > link"#);
-}
-
-#[test]
-fn symlink_to_a_directory() {
-    attempt(r#"ln -s "$outside" link; echo x > link/file"#);
-}
-
-#[test]
-fn symlink_in_tmp() {
-    attempt(r#"dir=$(mktemp -d); ln -s "$outside" "$dir/link"; echo x > "$dir/link/file"; rm -r "$dir""#);
-}
-
-#[test]
-fn dots_after_a_symlink() {
-    attempt(r#"ln -s "$outside/dir" link; echo x > link/../file"#);
-}
-
-#[test]
-fn dots_out_of_tmp() {
-    attempt(r#"echo x > "/tmp/..$outside/file""#);
-}
+    ));
+    cannot_hard_link_into_the_workspace: r#"ln "$outside/file" hard && echo x > hard"#;
+    cannot_hard_link_through_an_open_descriptor:
+        &link("os.open(outside + '/file', os.O_RDONLY)", "ws + '/hard'");
+    cannot_hard_link_out_of_the_workspace: r#"ln own "$outside/new""#;
+    symlink_to_a_file: r#"ln -s "$outside/file" link; echo x > link"#;
+    symlink_to_a_missing_file: r#"ln -s "$outside/new" link; echo x > link"#;
+    symlink_to_a_directory: r#"ln -s "$outside" link; echo x > link/file"#;
+    symlink_in_tmp:
+        r#"dir=$(mktemp -d); ln -s "$outside" "$dir/link"; echo x > "$dir/link/file"; rm -r "$dir""#;
+    dots_after_a_symlink: r#"ln -s "$outside/dir" link; echo x > link/../file"#;
+    dots_out_of_tmp: r#"echo x > "/tmp/..$outside/file""#;
+});
 
 #[test]
 fn symlink_swapped_while_writing() {
@@ -176,50 +82,27 @@ fn symlink_swapped_while_writing() {
     );
 }
 
-#[test]
-fn cannot_change_the_mode() {
-    attempt(r#"chmod 600 "$outside/file""#);
-}
-
-#[test]
-fn cannot_change_the_mode_of_a_directory() {
-    attempt(r#"chmod 777 "$outside""#);
-}
-
-#[test]
-fn cannot_change_the_mode_through_a_read_only_descriptor() {
-    attempt(&python("os.fchmod(os.open(outside + '/file', os.O_RDONLY), 0o600)"));
-}
-
-#[test]
-fn cannot_change_the_mode_through_proc() {
-    attempt(r#"exec 3< "$outside/file"; chmod 600 /proc/self/fd/3"#);
-}
+checks!(attempt {
+    cannot_change_the_mode: r#"chmod 600 "$outside/file""#;
+    cannot_change_the_mode_of_a_directory: r#"chmod 777 "$outside""#;
+    cannot_change_the_mode_through_a_read_only_descriptor:
+        &python("os.fchmod(os.open(outside + '/file', os.O_RDONLY), 0o600)");
+    cannot_change_the_mode_through_proc: r#"exec 3< "$outside/file"; chmod 600 /proc/self/fd/3"#;
+});
 
 #[test]
 fn cannot_change_the_owner() {
     refused(r#"chown 1:1 "$outside/file" && echo ESCAPED; chgrp -h 1 "$outside/dir" && echo ESCAPED"#);
 }
 
-#[test]
-fn cannot_change_the_times() {
-    attempt(r#"touch -d 2001-01-01 "$outside/file""#);
-}
-
-#[test]
-fn cannot_change_the_times_through_a_read_only_descriptor() {
-    attempt(&python("os.utime(os.open(outside + '/file', os.O_RDONLY), (1, 1))"));
-}
-
-#[test]
-fn cannot_set_an_attribute() {
-    attempt(&python("os.setxattr(outside + '/file', 'user.mark', b'x')"));
-}
-
-#[test]
-fn cannot_set_an_attribute_through_a_read_only_descriptor() {
-    attempt(&python("os.setxattr(os.open(outside + '/file', os.O_RDONLY), 'user.mark', b'x')"));
-}
+checks!(attempt {
+    cannot_change_the_times: r#"touch -d 2001-01-01 "$outside/file""#;
+    cannot_change_the_times_through_a_read_only_descriptor:
+        &python("os.utime(os.open(outside + '/file', os.O_RDONLY), (1, 1))");
+    cannot_set_an_attribute: &python("os.setxattr(outside + '/file', 'user.mark', b'x')");
+    cannot_set_an_attribute_through_a_read_only_descriptor:
+        &python("os.setxattr(os.open(outside + '/file', os.O_RDONLY), 'user.mark', b'x')");
+});
 
 #[test]
 fn cannot_set_an_inode_flag() {
@@ -228,15 +111,11 @@ fn cannot_set_an_inode_flag() {
     ));
 }
 
-#[test]
-fn cannot_write_through_proc_self_root() {
-    attempt(r#"echo x > "/proc/self/root$outside/file""#);
-}
-
-#[test]
-fn cannot_write_through_the_root_of_any_process() {
-    attempt(r#"for process in /proc/[0-9]*; do echo x > "$process/root$outside/file"; done"#);
-}
+checks!(attempt {
+    cannot_write_through_proc_self_root: r#"echo x > "/proc/self/root$outside/file""#;
+    cannot_write_through_the_root_of_any_process:
+        r#"for process in /proc/[0-9]*; do echo x > "$process/root$outside/file"; done"#;
+});
 
 #[test]
 fn cannot_write_through_the_directory_of_any_process() {
@@ -248,61 +127,32 @@ fn cannot_write_through_the_directory_of_any_process() {
     );
 }
 
-#[test]
-fn cannot_reopen_a_read_only_descriptor_for_writing() {
-    attempt(r#"exec 3< "$outside/file"; echo x > /proc/self/fd/3"#);
-}
-
-#[test]
-fn cannot_change_into_a_directory_by_descriptor() {
-    attempt(&python("os.fchdir(os.open(outside, os.O_RDONLY)); open('file', 'w').write('x')"));
-}
-
-#[test]
-fn cannot_open_relative_to_a_directory() {
-    attempt(&python(
+checks!(attempt {
+    cannot_reopen_a_read_only_descriptor_for_writing: r#"exec 3< "$outside/file"; echo x > /proc/self/fd/3"#;
+    cannot_change_into_a_directory_by_descriptor:
+        &python("os.fchdir(os.open(outside, os.O_RDONLY)); open('file', 'w').write('x')");
+    cannot_open_relative_to_a_directory: &python(
         "directory = os.open(outside, os.O_PATH); os.write(os.open('file', os.O_WRONLY, dir_fd=os.dup(directory)), b'x')",
-    ));
-}
-
-#[test]
-fn cannot_open_with_openat2() {
-    attempt(&python(&format!(
+    );
+    cannot_open_with_openat2: &python(&format!(
         "how = struct.pack('QQQ', os.O_WRONLY | os.O_TRUNC, 0, 0)
 call({}, -100, (outside + '/file').encode(), how, len(how))",
         libc::SYS_openat2
-    )));
-}
-
-#[test]
-fn cannot_reopen_a_path_descriptor() {
-    attempt(&python(
+    ));
+    cannot_reopen_a_path_descriptor: &python(
         "os.write(os.open('/proc/self/fd/%d' % os.open(outside + '/file', os.O_PATH), os.O_WRONLY), b'x')",
-    ));
-}
-
-#[test]
-fn copy_with_copy_file_range() {
-    attempt(&python(
-        "os.copy_file_range(os.open(ws + '/own', os.O_RDONLY), os.open(outside + '/file', os.O_WRONLY), 3)",
-    ));
-}
-
-#[test]
-fn cannot_unpack_an_archive_with_absolute_names() {
-    attempt(
-        r#"mkdir new; echo x > new/file; tar -C new -cPf pack.tar --transform "s,^,$outside/," file; tar -xPf pack.tar"#,
     );
-}
-
-#[test]
-fn run_a_program_from_memory() {
-    attempt(&python(
+    copy_with_copy_file_range: &python(
+        "os.copy_file_range(os.open(ws + '/own', os.O_RDONLY), os.open(outside + '/file', os.O_WRONLY), 3)",
+    );
+    cannot_unpack_an_archive_with_absolute_names:
+        r#"mkdir new; echo x > new/file; tar -C new -cPf pack.tar --transform "s,^,$outside/," file; tar -xPf pack.tar"#;
+    run_a_program_from_memory: &python(
         "memory = os.memfd_create('program')
 os.write(memory, open('/usr/bin/touch', 'rb').read())
 os.execve('/proc/self/fd/%d' % memory, ['touch', outside + '/new'], {})",
-    ));
-}
+    );
+});
 
 #[test]
 fn cannot_open_a_fifo_for_writing() {

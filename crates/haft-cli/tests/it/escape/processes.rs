@@ -1,21 +1,15 @@
 //! Attempts to escape through other processes, and through things that a command could inherit by mistake: environment, descriptors, a terminal.
 
-use haft_testkit::{HaftOutput, TestTree, libc, users};
+use haft_testkit::{HaftOutput, TestTree, checks, libc, users};
 
 use super::{CANARY, ESCAPED, EscapeTrial, TRIAL, python, refused, tried, whole};
 
-#[test]
-fn cannot_read_the_environment_of_any_process() {
-    assert_environment_is_not_leaked(
+checks!(assert_environment_is_not_leaked {
+    cannot_read_the_environment_of_any_process:
         &[],
-        r"cat /proc/*/environ | tr '\0' '\n'; cat /proc/*/task/*/environ | tr '\0' '\n'",
-    );
-}
-
-#[test]
-fn cannot_read_the_environment_in_full_mode() {
-    assert_environment_is_not_leaked(&["--mode", "full"], r"env; cat /proc/*/environ | tr '\0' '\n'");
-}
+        r"cat /proc/*/environ | tr '\0' '\n'; cat /proc/*/task/*/environ | tr '\0' '\n'";
+    cannot_read_the_environment_in_full_mode: &["--mode", "full"], r"env; cat /proc/*/environ | tr '\0' '\n'";
+});
 
 #[test]
 fn cannot_read_the_memory_of_the_keeper() {
@@ -96,21 +90,14 @@ fn environment_contains_only_allowlisted_variables() {
     }
 }
 
-#[test]
-fn cannot_write_to_an_inherited_descriptor() {
-    inherited(
+checks!(inherited {
+    cannot_write_to_an_inherited_descriptor:
         "exec 9>> FILE",
-        "echo x >&9; echo x > /proc/self/fd/9; for fd in /proc/*/fd/*; do echo x >> $fd; done 2> /dev/null",
-    );
-}
-
-#[test]
-fn cannot_walk_from_an_inherited_directory() {
-    inherited(
+        "echo x >&9; echo x > /proc/self/fd/9; for fd in /proc/*/fd/*; do echo x >> $fd; done 2> /dev/null";
+    cannot_walk_from_an_inherited_directory:
         "exec 9< DIR",
-        "cd /proc/self/fd/9 && echo x > file; echo x > /proc/self/fd/9/file; echo x > /dev/fd/9/file",
-    );
-}
+        "cd /proc/self/fd/9 && echo x > file; echo x > /proc/self/fd/9/file; echo x > /dev/fd/9/file";
+});
 
 #[test]
 fn cannot_take_the_control_socket_of_the_keeper() {
@@ -134,29 +121,14 @@ fn cannot_trace_the_keeper_in_full_mode() {
     EscapeTrial { flags: &["--mode", "full"], ..TRIAL }.refused(&attach);
 }
 
-#[test]
-fn cannot_signal_a_process_outside() {
-    assert_cannot_reach_test_process("kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED");
-}
-
-#[test]
-fn cannot_limit_a_process_outside() {
-    assert_cannot_reach_test_process("prlimit --pid PID --nofile && echo ESCAPED");
-}
-
-#[test]
-fn cannot_renice_a_process_outside() {
-    assert_cannot_reach_test_process(
-        "renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED",
-    );
-}
-
-#[test]
-fn cannot_see_a_process_outside() {
-    assert_cannot_reach_test_process(
-        "ls -d /proc/PID && echo ESCAPED; grep -l 'haft-test-binar[y]' /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED",
-    );
-}
+checks!(assert_cannot_reach_test_process {
+    cannot_signal_a_process_outside: "kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED";
+    cannot_limit_a_process_outside: "prlimit --pid PID --nofile && echo ESCAPED";
+    cannot_renice_a_process_outside:
+        "renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED";
+    cannot_see_a_process_outside:
+        "ls -d /proc/PID && echo ESCAPED; grep -l 'haft-test-binar[y]' /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED";
+});
 
 /// A confined process cannot create a wider sandbox, neither by running haft nor by calling its launcher.
 #[test]
@@ -192,15 +164,11 @@ fn cannot_write_to_the_directory_haft_started_in() {
     }
 }
 
-#[test]
-fn cannot_kill_the_keeper() {
-    refused("kill -KILL 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -CHLD 1; kill -SEGV 1; kill -SYS 1");
-}
-
-#[test]
-fn cannot_stop_the_keeper() {
-    refused("kill -STOP 1; kill -TSTP 1; kill -TTIN 1");
-}
+checks!(refused {
+    cannot_kill_the_keeper:
+        "kill -KILL 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -CHLD 1; kill -SEGV 1; kill -SYS 1";
+    cannot_stop_the_keeper: "kill -STOP 1; kill -TSTP 1; kill -TTIN 1";
+});
 
 #[test]
 fn cannot_attach_to_shared_memory_of_others() {
