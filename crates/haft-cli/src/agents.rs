@@ -92,6 +92,11 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
             Some((file.as_path(), found))
         })
         .collect();
+    for warning in
+        all.iter().filter_map(|(_, read)| read.as_ref().ok()).flat_map(|found| &found.agent.warnings)
+    {
+        terminal::warn(warning);
+    }
     let code: ExitCode = if wrong.is_empty() { ExitReason::Success.into() } else { ExitReason::Input.into() };
     let told = if args.json {
         let errors: Vec<Value> = wrong

@@ -164,7 +164,7 @@ Examples:
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
     /// workspace: write only to the workspace and /tmp, no network; network: the same with network; full: everything except
-    /// the blocklist [default: sandbox]
+    /// the blocklist [default: workspace]
     #[arg(long, value_name = "MODE")]
     pub(super) mode: Option<haft_sandbox::SandboxMode>,
 

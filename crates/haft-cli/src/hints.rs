@@ -81,7 +81,7 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
     match error {
         ModelsError::NoModel => Some("choose a model with -m PROVIDER/MODEL".into()),
         ModelsError::NoPrice { .. } => {
-            Some("--allow-unpriced runs it anyway; its requests then cost nothing in the budget".into())
+            Some("--allow-unpriced runs it anyway; its requests then do not count against the budget".into())
         }
         ModelsError::Name(_)
         | ModelsError::Unknown { .. }
@@ -94,14 +94,16 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
 
 pub(super) fn recording(error: &RecordingError) -> &'static str {
     match error.problem {
-        RecordingProblem::Exists => "name another file, or remove this one",
+        RecordingProblem::Exists => "choose another file, or remove this one",
         RecordingProblem::Io(_) => "check the path and its permissions",
-        RecordingProblem::NotAFile | RecordingProblem::NotARecording => "name a file that --record wrote",
+        RecordingProblem::NotAFile | RecordingProblem::NotARecording => "give a file that --record wrote",
         RecordingProblem::TooLarge { .. } => "record fewer turns into one file",
-        RecordingProblem::UnknownVersion { .. } => "record again, or replay with the program that wrote it",
+        RecordingProblem::UnknownVersion { .. } => {
+            "record again, or replay with the version of haft that wrote it"
+        }
         RecordingProblem::BadLine { .. } => "remove the line, or record again",
         RecordingProblem::NoModel => "this may not be a recording, or it ended before a model was called",
-        RecordingProblem::NoRun => "name a file that `haft run --record` wrote",
+        RecordingProblem::NoRun => "give a file that `haft run --record` wrote",
         RecordingProblem::NoJournal => "recordings have journals since version 3: record again",
         RecordingProblem::BadJournal { .. } => "record again",
     }
@@ -125,7 +127,9 @@ pub(super) fn start(error: &StartError) -> Option<String> {
 pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
     match error {
         ResumeFailure::Session(error) => session(error),
-        ResumeFailure::WorksForAnother { origin } => Some(format!("`haft resume {origin}` continues both")),
+        ResumeFailure::WorksForAnother { origin } => {
+            Some(format!("`haft resume {origin}` continues that run and its sub-agents"))
+        }
         ResumeFailure::NoSpec | ResumeFailure::Spec(_) => Some(NOT_RESTORED.into()),
         ResumeFailure::Start(error) => start(error),
         ResumeFailure::Run(ResumeError::Finished { .. }) => {
@@ -141,8 +145,8 @@ pub(super) const NOT_RESTORED: &str =
 
 pub(super) fn policy(error: &PolicyError) -> &'static str {
     match error {
-        PolicyError::Missing { .. } => "create it, or name another one",
-        PolicyError::NotADirectory { .. } => "name the directory that contains it",
+        PolicyError::Missing { .. } => "create it, or choose another directory",
+        PolicyError::NotADirectory { .. } => "give the directory that contains the file",
         PolicyError::Unreadable { .. } => "`ls -ld` shows its owner and its permissions",
         PolicyError::InPrivateTmp { .. } => "choose a workspace outside /tmp",
         PolicyError::WholeFileSystem => "change to a project directory, or choose one with `--workspace`",

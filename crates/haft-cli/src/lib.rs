@@ -73,7 +73,12 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let runtime = match builder(&cli.command).enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return terminal::failed(ExitReason::Internal, &format!("no runtime: {error}")),
+        Err(error) => {
+            return terminal::failed(
+                ExitReason::Internal,
+                &format!("the async runtime cannot be started: {error}"),
+            );
+        }
     };
     let exit = runtime.block_on(dispatch(cli.command));
     // A blocked read of standard input must not delay the exit, and confined processes must not outlive haft.

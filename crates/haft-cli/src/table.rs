@@ -243,7 +243,7 @@ fn widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>>
 
 /// Breaks a text into lines of at most this width, at spaces. The spaces inside a line stay as they are, because a
 /// command with two of them is another command.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {

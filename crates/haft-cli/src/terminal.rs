@@ -13,6 +13,7 @@ use rustix::termios::tcgetwinsize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::exit::ExitReason;
+use super::table;
 
 /// Prints an answer and ends it with a newline. It may quote untrusted text (from a server, a file name, an output), so
 /// control characters are removed on a terminal; a program gets it unchanged.
@@ -70,9 +71,18 @@ pub(super) fn coloured(line: &str) {
     write_line(line);
 }
 
-/// Prints a part of an open question.
+/// Prints a part of an open question. Sentences break between words. Indented lines hold the arguments of a call, which
+/// the person must see unchanged.
 pub(super) fn prompt(text: &str) {
-    write_line(&harmless(text.trim_end()));
+    write_line(&broken_between_words(&harmless(text.trim_end()), message_columns()));
+}
+
+fn broken_between_words(text: &str, columns: usize) -> String {
+    let broken = text.lines().map(|line| {
+        let is_argument = line.starts_with(char::is_whitespace);
+        if is_argument { line.to_owned() } else { table::wrapped(line, columns).join("\n") }
+    });
+    broken.collect::<Vec<_>>().join("\n")
 }
 
 fn write_line(line: &str) {
@@ -150,13 +160,18 @@ pub(super) fn table_columns() -> Option<usize> {
     (columns > 0).then_some(columns.into())
 }
 
+/// Returns the width of the terminal that shows messages.
+fn message_columns() -> usize {
+    let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+    columns.unwrap_or(COLUMNS).into()
+}
+
 /// Replaces the status line. A line that is too wide loses characters before `end`. An open question hides it.
 pub(super) fn moving(line: &str, end: &str) {
     if waiting_lines().is_some() {
         return;
     }
-    let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
-    let line = fitted(line, end, columns.unwrap_or(COLUMNS).into());
+    let line = fitted(line, end, message_columns());
     clear_status_line();
     let _ = write!(anstream::stderr(), "\x1b[2m{line}\x1b[0m");
     MOVING.store(true, Ordering::Relaxed);
@@ -292,6 +307,14 @@ mod tests {
         check("abcdef", " 1 s", 8, "abc 1 s");
         check("abcdef", " 1 s", 3, " 1");
         check("", "", 1, "");
+    }
+
+    #[test]
+    fn question_breaks_between_words_but_not_in_arguments() {
+        let text = "bash wants to run:\n  command: git log --oneline\nallow? [y] once";
+        let broken = "bash wants\nto run:\n  command: git log --oneline\nallow? [y]\nonce";
+        assert_eq!(broken_between_words(text, 12), broken);
+        assert_eq!(broken_between_words(text, 80), text);
     }
 
     #[test]

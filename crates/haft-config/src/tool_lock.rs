@@ -143,7 +143,7 @@ fn read_source(key: &str, source: LockFileSource) -> Result<LockedSource, LockFi
             return Ok((name, definition));
         }
         Err(LockFileProblem::whole(format!(
-            "the digest of `{name}` of {key} does not fit its definition, so the file was changed by hand or by a merge"
+            "the digest of `{name}` of {key} does not match its definition, so the file was changed by hand or by a merge"
         )))
     };
     let tools = tools.into_iter().map(read).collect::<Result<_, _>>()?;

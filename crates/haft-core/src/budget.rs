@@ -62,7 +62,7 @@ impl ContextLoad {
         self.usage(self.current.most(), self.schemas.most())
     }
 
-    /// Returns an estimate of the usage that judges uncounted texts by their length.
+    /// Returns an estimate of the usage. The tokens of uncounted texts are estimated from their length.
     fn estimate(&self) -> ContextUsage {
         self.usage(self.current.about(), self.schemas.about())
     }
@@ -253,7 +253,7 @@ pub struct TokenShortage {
     pub asked_tokens: u64,
     /// The tokens that it could have reserved.
     pub left_tokens: u64,
-    /// Decides if the call may succeed once other calls of the turn have ended.
+    /// Whether the call may succeed after other calls of the turn have ended.
     pub cause: ShortageCause,
 }
 

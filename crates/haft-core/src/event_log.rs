@@ -32,8 +32,8 @@ pub use schema::schema;
 /// An event, and where it belongs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventEnvelope {
-    /// Counted from 1, never reused: over a root run and all runs that work for it, or over the process that writes log
-    /// lines or accounting.
+    /// Counted from 1 and never reused. A root run and all runs that work for it share the numbers; log lines and
+    /// accounting have one sequence per process.
     pub seq: u64,
     /// Milliseconds since 1970. Absent in `stream-json`, whose replay must be the same to the byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub enum LogEvent {
         /// The names of the tools that the model sees.
         tools: Vec<String>,
     },
-    /// The model is asked for a reply; again when a reply could not be used.
+    /// The run asks the model for a reply, also when it asks again because a reply could not be used.
     TurnStarted,
     /// The model wrote more text.
     TextDelta {
@@ -312,10 +312,10 @@ pub struct EventReader {
 /// The fields that a reader fills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum AuditDetail {
-    /// Those that readers of a run's events see.
+    /// The fields that readers of a run's events see.
     #[default]
     Plain,
-    /// All, for the operator.
+    /// All fields, for the operator.
     Audit,
 }
 

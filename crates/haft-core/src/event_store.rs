@@ -25,7 +25,7 @@ pub trait EventStore: Send + Sync {
     /// none. From then on, events of writers with an older claim are not part of the log.
     fn claim<'a>(&'a self, key: &'a RunKey, epoch: Epoch) -> BoxFuture<'a, Result<u64, StoreError>>;
 
-    /// Appends events whose numbers follow those that are stored. They may be lost with the machine, not with the process.
+    /// Appends events whose numbers follow those that are stored. A crash of the machine may lose them, but not one of the process.
     /// Fails with [`StoreError::Fenced`] if another process has claimed the log since.
     fn append<'a>(
         &'a self,
@@ -37,7 +37,7 @@ pub trait EventStore: Send + Sync {
     /// Returns the number of the last stored event; 0 when there is none.
     fn last<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<u64, StoreError>>;
 
-    /// Up to `count` events from the number `from` on; empty when there are none yet.
+    /// Returns up to `count` events, starting with the number `from`; empty when there are none yet.
     fn read<'a>(
         &'a self,
         key: &'a RunKey,

@@ -30,5 +30,6 @@ fn read<T: DeserializeOwned>(arguments: &RawArguments) -> Result<T, String> {
     if parsed.cut_off() {
         return Err("the arguments end in the middle; send them again, shorter".into());
     }
-    T::deserialize(parsed.object()).map_err(|error| format!("the arguments do not fit: {error}"))
+    T::deserialize(parsed.object())
+        .map_err(|error| format!("the arguments do not match the schema of the tool: {error}"))
 }

@@ -52,7 +52,7 @@ impl ToolDefinition {
         Self { effects, ..self }
     }
 
-    /// Declares facts for the engine.
+    /// Sets the facts that the engine relies on, such as the argument that holds a shell command.
     #[must_use]
     pub fn with_facts(self, facts: ToolFacts) -> Self {
         Self { facts, ..self }

@@ -106,9 +106,9 @@ pub enum LockStanding {
     Exempt,
     /// The definition is the locked one.
     Agreed,
-    /// The lock does not know the source.
+    /// The lock has no entry for the server or API of the tool.
     NewSource,
-    /// The lock knows the source, but not the tool.
+    /// The lock has an entry for the source, but none for the tool.
     NewTool,
     /// The definition differs from the locked one.
     Changed,

@@ -54,9 +54,9 @@ pub enum CompactError {
     Conversation(#[from] ConversationError),
 }
 
-/// Replaces the old turns of a conversation by a summary. `like` lends its conversation, its model and its settings;
-/// `usable_tokens` is the number of tokens that messages may take in the window of that model. The turns are not archived:
-/// the caller has the old conversation.
+/// Replaces the old turns of a conversation by a summary. `like` is a request with the conversation; its model and its
+/// settings are used for the summary. `usable_tokens` is the number of tokens that messages may take in the window of that
+/// model. The turns are not archived, because the caller still has the old conversation.
 pub async fn compact(
     like: &ModelRequest,
     rules: &CompactionRules,

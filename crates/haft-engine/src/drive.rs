@@ -352,7 +352,7 @@ impl RunDriver<'_> {
         reply.unwrap_or_else(|_| Err(reply_timeout_error(self.reply_timeout)))
     }
 
-    /// Asks for a summary. Watchers see the attempt and its cost but not the text, which is no answer of the run.
+    /// Asks for a summary. Watchers see the attempt and its cost but not the text, which is not part of the run's answer.
     async fn summarize(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let place = self.place(run.counts().turns.saturating_add(1));
         let id = format!("{}/{}/summary", place.session, place.turn);

@@ -174,7 +174,7 @@ fn read_message(
 ) -> Result<(), String> {
     let text = Value::from(vec![json!({ "type": "text", "text": message["content"] })]);
     let blocks = if message["content"].is_string() { &text } else { &message["content"] };
-    let blocks = blocks.as_array().ok_or("content: a string or a list of blocks")?;
+    let blocks = blocks.as_array().ok_or("content: expected a string or a list of blocks")?;
     match message["role"].as_str() {
         Some("user") => read_user(blocks, talk, pairing),
         Some("assistant") => read_assistant(blocks, talk, pairing),

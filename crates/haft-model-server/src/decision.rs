@@ -119,7 +119,7 @@ fn choose<'a>(
     if unmet_expectations.is_empty() {
         Ok(step)
     } else {
-        Err(format!("the script expected another request: {}", unmet_expectations.join("; ")))
+        Err(format!("the script expected a different request: {}", unmet_expectations.join("; ")))
     }
 }
 

@@ -200,8 +200,8 @@ pub(crate) fn allowed_tools(allowed: &Value, names: Vec<String>) -> RequestToolC
 
 fn usage_reporting(body: &Value) -> UsageReporting {
     match body["stream_options"]["include_usage"].as_bool() {
-        Some(true) => UsageReporting::Told,
-        Some(false) | None => UsageReporting::Silent,
+        Some(true) => UsageReporting::Included,
+        Some(false) | None => UsageReporting::Omitted,
     }
 }
 
@@ -271,7 +271,7 @@ fn chunk(reply: &ScriptedReply, delta: &Value, finish: &Value) -> Value {
         envelope(reply, "chat.completion.chunk"),
         json!({ "choices": [{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }] }),
     );
-    if reply.asked.usage == UsageReporting::Told {
+    if reply.asked.usage == UsageReporting::Included {
         chunk["usage"] = Value::Null;
     }
     chunk
@@ -352,7 +352,7 @@ fn usage(usage: ScriptUsage) -> Value {
 fn usage_frame(reply: &ScriptedReply) -> Option<String> {
     let told = json!({ "choices": [], "usage": usage(reply.step.usage) });
     match reply.asked.usage {
-        UsageReporting::Told => Some(data(&merge(envelope(reply, "chat.completion.chunk"), told))),
-        UsageReporting::Silent => None,
+        UsageReporting::Included => Some(data(&merge(envelope(reply, "chat.completion.chunk"), told))),
+        UsageReporting::Omitted => None,
     }
 }

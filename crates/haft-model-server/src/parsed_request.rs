@@ -44,8 +44,8 @@ pub enum ResponseDelivery {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UsageReporting {
     #[default]
-    Told,
-    Silent,
+    Included,
+    Omitted,
 }
 
 /// The tools that the model may or must call.

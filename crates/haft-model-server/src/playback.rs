@@ -64,7 +64,7 @@ pub(crate) fn play(decision: PlannedResponse, noting: OutcomeGuard) -> impl Stre
                     noting.note(RequestOutcome::Cut);
                     // The bytes before the cut must be flushed first: yielding lets the connection write them.
                     tokio::task::yield_now().await;
-                    Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script cuts here"))
+                    Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script ends the connection here"))
                 }
                 ResponseChunk::Hang => {
                     tokio::time::sleep(Duration::from_secs(HANG_SECONDS_MAX)).await;

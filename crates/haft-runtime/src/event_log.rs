@@ -56,7 +56,7 @@ struct EventLogShared {
     state: Mutex<EventLogState>,
     /// Wakes the pump, which is the only waiter: the cost of an append does not depend on the number of readers.
     changed: Arc<Notify>,
-    /// Ends the interval between two writes: a reader came, or the log must be complete now.
+    /// Ends the interval between two writes early: a reader came, or the log must be complete now.
     hurried: Arc<Notify>,
     /// The number of the next event, as published to readers.
     next: watch::Sender<u64>,
@@ -204,7 +204,7 @@ impl EventLog {
         EventSeq(self.shared.state().first_of_process)
     }
 
-    /// Reads from any number on: first the past events, then the new ones, without gap or repeat.
+    /// Returns the events from this number on: first the past ones, then the new ones, without gaps or repetitions.
     pub fn events(&self, from: EventSeq) -> RunEvents {
         let from = from.0.max(1);
         let position = self.shared.next.subscribe();

@@ -179,7 +179,7 @@ pub(crate) fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
     config.providers.get(name).map_or(name, |provider| provider.kind)
 }
 
-/// Tests if a provider can act by itself: a request to it may run its own tools.
+/// Returns true if a provider has its own tools, which a request to it may run.
 pub fn has_tools_of_its_own(config: &ResolvedConfig, name: &str) -> bool {
     kind(config, name) == claude_code::NAME
 }
@@ -325,7 +325,8 @@ pub(crate) fn request_bytes_max(format: ModelApiFormat) -> Option<u64> {
 /// The most tools that Anthropic searches or loads by name.
 const LOADABLE_TOOLS_MAX: usize = 10_000;
 
-/// The part of a request that tools which the model loads by name may take. Anthropic gets all of them with each request.
+/// The divisor of the request size that gives the room for tools which the model loads by name. Anthropic gets all of
+/// them with each request, and the conversation needs the rest.
 const LOADABLE_SHARE: u64 = 2;
 
 /// Returns whether a request can carry these hidden tools, so that the model loads them by name.
@@ -344,7 +345,7 @@ pub struct ModelToolFit {
     pub problem: Option<String>,
 }
 
-/// Compares tools with the limits of the default model. Without a default model everything fits.
+/// Compares tools with the limits of the default model. Without a default model there is no limit.
 pub fn tool_fit(config: &ResolvedConfig, tools: &[ToolDefinition]) -> ModelToolFit {
     let bytes = |tool: &ToolDefinition| {
         tool.name.as_str().len() + tool.description.len() + tool.input_schema.to_string().len()

@@ -97,7 +97,7 @@ pub enum AgentBuildError {
     #[error("{0}")]
     Home(NoHome),
     /// haft's own directory or the workspace could not be created.
-    #[error("the workspace cannot be made: {0}")]
+    #[error("the workspace cannot be created: {0}")]
     Workspace(std::io::Error),
 }
 

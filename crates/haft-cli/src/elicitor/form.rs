@@ -52,10 +52,11 @@ impl ElicitationForm {
         let properties: Vec<(&String, &Value)> =
             schema["properties"].as_object().into_iter().flatten().collect();
         if properties.len() > FIELDS_MAX {
-            return Err(format!("it has {} fields; the limit is {FIELDS_MAX}", properties.len()));
+            return Err(format!("the form has {} fields; the limit is {FIELDS_MAX}", properties.len()));
         }
         let fields = properties.into_iter().map(|(name, schema)| {
-            let kind = kind(schema).ok_or_else(|| format!("its field `{name}` has an unsupported type"))?;
+            let kind =
+                kind(schema).ok_or_else(|| format!("the form field `{name}` has an unsupported type"))?;
             let title =
                 ["description", "title"].iter().find_map(|key| schema[key].as_str()).unwrap_or_default();
             let default = schema.get("default").filter(|default| !default.is_null()).cloned();

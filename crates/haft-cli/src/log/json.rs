@@ -3,10 +3,10 @@
 use haft_core::event::Event;
 use haft_core::event_log::{EventEnvelope, EventReader};
 
-/// The content of log lines.
+/// Whether log lines include the content of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogContent {
-    /// Sizes, digests and decisions.
+    /// Only sizes, digests and decisions.
     Removed,
     /// Also the texts of models and the arguments and results of calls: the operator turned content capture on.
     Captured,

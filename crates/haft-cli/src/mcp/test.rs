@@ -59,7 +59,7 @@ pub(super) async fn listed_tools(name: &str, wait: Duration) -> Result<Vec<ToolD
     let tools = match timeout(wait, started(server, name)).await {
         Ok(Ok(())) => Ok(server.status().listing.tools().to_vec()),
         Ok(Err(error)) => Err(server.status().reason.unwrap_or(error.message)),
-        Err(_) => Err(format!("it did not list them within {} s", wait.as_secs())),
+        Err(_) => Err(format!("the server did not list its tools within {} s", wait.as_secs())),
     };
     server.stop().await;
     tools

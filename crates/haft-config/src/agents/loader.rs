@@ -297,7 +297,11 @@ pub fn of_text(name: &str, text: &str, overrides: &AgentOverrides) -> Result<Age
 fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let stays =
         Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if stays { Ok(directory.join(name)) } else { Err("it must be in the agent's directory".into()) }
+    if stays {
+        Ok(directory.join(name))
+    } else {
+        Err("an included file must be in the agent's directory".into())
+    }
 }
 
 /// Refuses an include that a link takes out of the agent's directory. A process that can write that directory could

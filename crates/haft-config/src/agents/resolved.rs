@@ -29,7 +29,7 @@ use super::written::{
     RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching,
     RawCompactionKeys, RawInputFormat, RawReportDelivery, WrittenUnpriced,
 };
-use crate::resolved as config;
+use crate::{printable, resolved as config};
 
 const LLM_TIMEOUT_DEFAULT: Duration = Duration::from_mins(10);
 const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
@@ -57,8 +57,10 @@ pub struct AgentDefinition {
     pub report: ReportSettings,
     /// The text, with variables and includes expanded.
     pub body: String,
-    /// Decides about the system text of an agent whose text is empty.
+    /// Whether haft's own system text replaces an empty text.
     pub default_text: DefaultText,
+    /// Old names of keys in the file, for its author.
+    pub warnings: Vec<String>,
 }
 
 /// The settings of tool search that an agent sets for itself.
@@ -80,7 +82,7 @@ impl AgentToolSearch {
     }
 }
 
-/// The use of haft's own system text.
+/// Decides when haft's own system text is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultText {
     /// An agent without a text gets the default text.
@@ -89,12 +91,13 @@ pub enum DefaultText {
     Never,
 }
 
-/// The treatment of a model without a known price below a budget in US dollars, which cannot limit it.
+/// The rule for an agent with a budget in US dollars whose model has no known price: the budget cannot limit such a
+/// model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnpricedModels {
     /// The run does not start.
     Refuse,
-    /// The requests count for nothing in `budget.usd`.
+    /// The run starts, and its requests do not count against `budget.usd`.
     Allow,
 }
 
@@ -246,6 +249,7 @@ pub(super) fn resolve(
     around: AgentReadContext<'_>,
 ) -> Result<AgentDefinition, AgentError> {
     let name = stem(file);
+    let warnings = warnings(file, &written);
     let tool_name =
         written.tool_name.as_ref().map_or_else(|| ToolName::sanitize(&name), |word| word.0.clone());
     Ok(AgentDefinition {
@@ -266,7 +270,17 @@ pub(super) fn resolve(
         name,
         body,
         default_text: DefaultText::WhenEmpty,
+        warnings,
     })
+}
+
+/// Returns a warning for each key that has a new name. The old name still works, because files outlive versions of haft.
+fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
+    let renamed =
+        [("budget.seconds", "budget.time", "a duration such as `60s`", written.budget.seconds.is_some())];
+    let used = renamed.into_iter().filter(|(.., is_used)| *is_used);
+    used.map(|(old, new, form, _)| format!("{}: `{old}` is now called `{new}`, {form}", printable(file)))
+        .collect()
 }
 
 /// Checks that names of models have the form `provider/model`; the provider need not exist.
@@ -323,7 +337,7 @@ fn limits(written: &RawAgent) -> RunLimits {
         tool_calls_max: written.max_tool_calls.map(|count| count.0),
         tool_calls_per_turn_max: or(written.max_tool_calls_per_turn, default.tool_calls_per_turn_max),
         attempts_max: or(written.max_retries, default.attempts_max),
-        // The sizes of the model, which are not known here, determine it.
+        // Depends on the sizes of the model, which are not known here.
         context: None,
     }
 }

@@ -277,8 +277,14 @@ fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
 }
 
 #[test]
-fn old_budget_in_seconds_still_works_and_time_wins() {
+fn old_budget_in_seconds_works_with_a_warning_and_time_wins() {
     let time = |budget: &str| read(&format!("---\nbudget: {budget}\n---\n")).unwrap().budget.time;
     assert_eq!(time("{seconds: 60}"), Some(Duration::from_mins(1)));
     assert_eq!(time("{seconds: 60, time: 5s}"), Some(Duration::from_secs(5)));
+    let warnings = |budget: &str| read(&format!("---\nbudget: {budget}\n---\n")).unwrap().warnings;
+    assert!(
+        warnings("{seconds: 60}")[0]
+            .ends_with("`budget.seconds` is now called `budget.time`, a duration such as `60s`")
+    );
+    assert!(warnings("{time: 60s}").is_empty());
 }

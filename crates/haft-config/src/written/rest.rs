@@ -44,7 +44,7 @@ pub(crate) struct RawRestTool {
     /// Settings for a streamed response
     pub(crate) streaming: Option<RawStreaming>,
 
-    /// Whether the query has lists and objects as `key[0][prop]=value`
+    /// Whether lists and objects are written into the query as `key[0][prop]=value`
     #[schemars(extend("default" = false))]
     pub(crate) has_complex_query_params: Option<bool>,
 

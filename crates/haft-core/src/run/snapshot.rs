@@ -49,7 +49,7 @@ pub enum SnapshotError {
     },
     /// Another version of this program wrote it.
     #[error(
-        "the stored run has version {found}, this program reads version {VERSION}; resume it with the program that wrote it"
+        "the stored run has version {found}; this version of haft reads {VERSION}. Resume it with the version that wrote it"
     )]
     UnknownVersion {
         /// The version that the snapshot names.

@@ -108,8 +108,9 @@ impl AnthropicEncoder<'_> {
 }
 
 impl Encoder for AnthropicEncoder<'_> {
-    /// Returns a different name without caching, so that the memo never reuses tools or system text encoded with
-    /// markers, and another one with deferred tools, which change the replies to searches.
+    /// Returns the name under which the memo keeps encoded bytes. Requests without caching have a different one,
+    /// because their tools and system text have no markers; so have requests with deferred tools, because these change
+    /// the replies to searches.
     fn name(&self) -> &'static str {
         match (self.caching, self.deferred.is_empty()) {
             (PromptCaching::Full, true) => FORMAT.name(),

@@ -27,7 +27,7 @@ pub enum RecordingProblem {
     TooLarge { bytes_max: u64 },
     #[error("it is not a recording")]
     NotARecording,
-    #[error("it has version {found}, but this program reads versions {VERSION_OLDEST} to {VERSION}")]
+    #[error("it has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}")]
     UnknownVersion { found: u32 },
     #[error("line {line} cannot be read: {problem}")]
     BadLine { line: usize, problem: String },

@@ -142,11 +142,11 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
     check("{\"type\":\"exchange\"}\n", "r.jsonl: it is not a recording");
     check(
         "{\"type\":\"recording\",\"version\":9}\n",
-        "has version 9, but this program reads versions 2 to 4",
+        "has version 9, but this version of haft reads versions 2 to 4",
     );
     check(
         "{\"kind\":\"recording\",\"version\":1}\n",
-        "has version 1, but this program reads versions 2 to 4",
+        "has version 1, but this version of haft reads versions 2 to 4",
     );
     check(&format!("{HEAD}garbage\n{{}}\n"), "line 2 cannot be read");
     check(&format!("{HEAD}{{\"type\":7}}\n"), "line 2 cannot be read");

@@ -114,7 +114,7 @@ impl Encoder for ResponsesEncoder<'_> {
     }
 }
 
-/// Returns whether calls of this tool are searches in the format's own way.
+/// Returns true if calls of this tool are encoded as the tool searches of this API.
 fn is_search(name: &str, deferred: &[ModelTool]) -> bool {
     name == TOOL_SEARCH && !deferred.is_empty()
 }

@@ -1,4 +1,4 @@
-//! Translates a schema, from its root down, into a smaller language.
+//! Translates a schema, from its root down, into the smaller schema language of a provider.
 
 use serde_json::{Map, Value, json};
 
@@ -128,7 +128,7 @@ impl<'a> SchemaWalk<'a> {
         };
         if narrows {
             self.lose("anyOf", "is not allowed beside other keywords and is omitted");
-            // Only the branches may have stated the type.
+            // Perhaps only the branches named the type.
             self.complete(&mut translated);
             return Value::Object(translated);
         }
@@ -192,7 +192,7 @@ impl<'a> SchemaWalk<'a> {
         }
         let all = object.get("allOf").and_then(Value::as_array).into_iter().flatten().enumerate();
         let all = all.map(|(number, branch)| ("allOf", number, branch));
-        // A choice with one branch is no choice, so the branch is merged into the schema.
+        // `anyOf` or `oneOf` with one branch means the same as the branch, so it is merged into the schema.
         let only = ["anyOf", "oneOf"].into_iter().filter_map(|keyword| {
             let branches = self.branches(object.get(keyword)?);
             let [(number, branch)] = branches.as_slice() else { return None };
@@ -232,7 +232,7 @@ impl<'a> SchemaWalk<'a> {
             "default" if !self.rules.keeps.contains(&"default") => {
                 describe_default(&mut translated.words, value);
             }
-            // These are merged afterwards or carry no constraint, so nothing is lost.
+            // These keywords are merged afterwards or constrain nothing, so leaving them out loses nothing.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}

@@ -241,7 +241,7 @@ pub struct ActiveRun {
     pub(super) original: Arc<str>,
     /// The meter of the first agent's run. Agents that take over spend from it.
     pub(super) account: Arc<Meter>,
-    /// The reason the session is not stored, when it should be.
+    /// The reason why a session that should be stored is not; `None` if all is well.
     pub(super) unkept: Option<SessionError>,
 }
 
@@ -258,7 +258,7 @@ impl ActiveRun {
                 let mut run = Self::new(worker, task)?;
                 let journal = run.open_session().await;
                 run.start(journal, run.task.place.turn);
-                // The journal and the recording have it now, and a run may last for hours.
+                // The journal and the recording have the spec now. A run may last for hours, so the memory is freed.
                 run.task.spec = Value::Null;
                 Ok(run)
             }
@@ -391,7 +391,7 @@ impl ActiveRun {
         calls.into_iter().map(verdict).collect()
     }
 
-    /// Returns the session and turn of the calls in progress. A continued session numbers its turns on.
+    /// Returns the session and turn of the calls in progress. A continued session continues its turn numbers.
     pub(super) fn position(&self) -> RunPosition {
         let before = self.options.place.turn.saturating_sub(1);
         RunPosition { turn: before.saturating_add(self.run.counts().turns.max(1)), ..self.options.place }

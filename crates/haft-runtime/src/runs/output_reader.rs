@@ -137,7 +137,8 @@ impl ModelReader {
         match run.drive().await.map_err(|error| error.to_string())? {
             DriveOutcome::Done(finish) => said(&finish),
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
-                Err("it needs the answer of a person".into())
+                Err("the agent that reads the output waits for an approval, which cannot be given here"
+                    .into())
             }
         }
     }

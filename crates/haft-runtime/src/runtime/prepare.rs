@@ -157,6 +157,7 @@ impl Runtime {
         context: &RunContext,
     ) -> Vec<String> {
         let mut warnings = warnings.clone();
+        warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.agent().warnings.clone()));
         warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
         let definitions = DefinitionWatch::new(&generation.config, &self.shared.home);
         warnings.extend(definitions.warnings(agent.orchestrator()).iter().map(ToString::to_string));

@@ -30,7 +30,7 @@ use super::{
     AgentChanges, ConfigFiles, FunctionTool, ModelChoice, RunSpec, SkillSource, UserHomeView, WorkspaceSpec,
 };
 
-/// The version that is written, and the only one that is read.
+/// The version that haft writes, and the only one that it reads.
 pub const SPEC_VERSION: u32 = 1;
 
 /// A spec as the first line of a journal holds it.
@@ -52,7 +52,7 @@ pub struct StoredSpec {
     #[serde(default)]
     routed: bool,
     principal: StoredPrincipal,
-    /// The key under which the caller may start the run again without a second run.
+    /// The caller's idempotency key: starting again with the same key returns this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -223,7 +223,7 @@ struct StoredPrincipal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The spec has a version that this program does not read.
-    #[error("the run was stored with spec version {found}; this program reads version {SPEC_VERSION}")]
+    #[error("the run was stored with spec version {found}; this version of haft reads {SPEC_VERSION}")]
     Version {
         /// The version of the spec; 0 if it names none.
         found: u32,
@@ -246,7 +246,7 @@ impl StoredSpec {
     /// Converts a spec to its stored form and the blob that it refers to.
     pub fn of(spec: &RunSpec) -> (Self, Vec<u8>) {
         let blob = StoredBlob::of(spec);
-        // Strings and maps of strings always serialize.
+        // Cannot fail: the blob has only strings and maps of strings.
         let bytes = serde_json::to_vec(&blob).unwrap_or_default();
         let stored = Self {
             version: SPEC_VERSION,
@@ -298,7 +298,7 @@ impl StoredSpec {
     pub fn into_spec(self, blob: &[u8]) -> Result<RunSpec, SpecError> {
         let broken = |problem: String| SpecError::Sources { problem };
         if Digest::of_bytes(blob).to_string() != self.sources {
-            return Err(broken("the stored blob has another digest".into()));
+            return Err(broken("the stored agents do not match their digest; the file was changed".into()));
         }
         let principal = self.principal();
         let blob: StoredBlob = serde_json::from_slice(blob).map_err(|error| broken(error.to_string()))?;

@@ -40,7 +40,7 @@ pub(super) fn exporter(
         // timeout.
         .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
         .build()
-        .map_err(|error| format!("no telemetry: {error}"))?;
+        .map_err(|error| format!("telemetry is off: {error}"))?;
     Ok(FailureTrackingExporter { exporter, trouble: trouble.clone() })
 }
 
@@ -54,7 +54,7 @@ pub(super) fn metric_exporter(
         .with_protocol(protocol)
         .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
         .build()
-        .map_err(|error| format!("no telemetry: {error}"))?;
+        .map_err(|error| format!("telemetry is off: {error}"))?;
     Ok(FailureTrackingMetricExporter { exporter, trouble: trouble.clone() })
 }
 

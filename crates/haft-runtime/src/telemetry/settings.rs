@@ -110,18 +110,18 @@ fn protocol(written: Option<&str>) -> Result<Protocol, String> {
 }
 
 fn unknown(name: &str, found: &str, expected: &str) -> String {
-    format!("no telemetry: {name} is `{found}`; expected {expected}")
+    format!("telemetry is off: {name} is `{found}`; expected {expected}")
 }
 
 /// Returns scheme, host and port. User, path and query are dropped, because they may hold a key.
 fn without_credentials(endpoint: &str) -> Result<String, String> {
     let expected = "expected a URL such as http://localhost:4318";
     let url = reqwest::Url::parse(endpoint).map_err(|error| {
-        format!("no telemetry: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL ({error}); {expected}")
+        format!("telemetry is off: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL ({error}); {expected}")
     })?;
     match (url.scheme(), url.host_str(), url.port_or_known_default()) {
         (scheme @ ("http" | "https"), Some(host), Some(port)) => Ok(format!("{scheme}://{host}:{port}")),
-        _ => Err(format!("no telemetry: OTEL_EXPORTER_OTLP_ENDPOINT is not an http URL; {expected}")),
+        _ => Err(format!("telemetry is off: OTEL_EXPORTER_OTLP_ENDPOINT is not an http URL; {expected}")),
     }
 }
 

@@ -69,7 +69,7 @@ pub async fn serve(
     ended
 }
 
-/// Writes messages as lines, as many as wait with one write.
+/// Writes each message as one line. Messages that wait together are written at once.
 async fn write_all(
     mut outbox: mpsc::Receiver<OutMessage>,
     mut output: impl AsyncWrite + Unpin,

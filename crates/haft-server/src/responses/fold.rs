@@ -42,7 +42,7 @@ impl StreamEvent {
 /// The label of tools that belong to no MCP server, in items that need one.
 const OWN_LABEL: &str = "haft";
 
-/// Padded deltas have a multiple of this many bytes, with their padding.
+/// The length of a delta with its padding is a multiple of this many bytes.
 const PADDED_BYTES: usize = 32;
 
 /// The state of a response while its run works.
@@ -124,7 +124,7 @@ impl ResponseFold {
         events
     }
 
-    /// Takes an event of the run. Events of sub-agents count for the usage only.
+    /// Takes an event of the run. Events of sub-agents add to the usage and nothing else.
     pub(crate) fn apply(&mut self, envelope: &EventEnvelope) -> Vec<StreamEvent> {
         if let LogEvent::ModelFinished { usage: Some(usage), .. } = &envelope.event.kind {
             self.usage = Some(added(self.usage, *usage));
@@ -234,7 +234,7 @@ impl ResponseFold {
     pub(crate) fn end(&mut self, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
         let is_whole = end.error.is_none();
         let mut events = Vec::new();
-        // The answer was complete when the process ended, but the event log was not: the cut text gets it.
+        // The process ended after the answer was complete and before the event log was: the answer replaces the cut text.
         if let (true, Some(answer)) = (std::mem::take(&mut self.is_restarted), &end.answer) {
             events.extend(self.delta(TextKind::Message, answer));
         }
@@ -336,7 +336,7 @@ impl ResponseFold {
         }
     }
 
-    /// Remembers a call. A call that goes on after a restart has its item already.
+    /// Records a requested call. A call that continues after a restart has its item already.
     fn request_call(
         &mut self,
         envelope: &EventEnvelope,
@@ -357,7 +357,7 @@ impl ResponseFold {
         self.close_text("completed")
     }
 
-    /// Adds the item of a call that was requested and has none yet.
+    /// Adds an output item for a requested call that has no item yet.
     fn begin_call(&mut self, id: &str) -> Vec<StreamEvent> {
         let Some(RequestedCall { tool, arguments, approval }) = self.requested.remove(id) else {
             return Vec::new();
@@ -570,7 +570,7 @@ mod tests {
         stream.iter().map(|event| event.kind.trim_start_matches("response.")).collect()
     }
 
-    /// The rules of the accumulators in the SDKs.
+    /// Checks the rules that the stream readers of OpenAI's SDKs rely on.
     #[track_caller]
     fn check_rules(stream: &[StreamEvent], response: &Value) {
         assert_eq!(stream[0].kind, "response.created");

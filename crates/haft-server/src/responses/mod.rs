@@ -154,7 +154,7 @@ async fn once(
     if bound.0 == id.as_u128() {
         let started = detached(state, caller, request, id).await;
         if started.is_err() {
-            // Nothing has begun, so that the corrected request may use the key.
+            // No run has started, so a corrected request may use the same key.
             keys.release(&owner, &key).await;
         }
         return started;

@@ -36,7 +36,7 @@ const INCLUDED_NEVER: [&str; 7] = [
 /// The value of `include` that adds the warnings of the request to the output.
 const INCLUDE_WARNINGS: &str = "haft.warnings";
 
-/// A request, checked.
+/// A request whose fields were checked.
 #[derive(Debug, Clone)]
 pub(crate) struct CreateRequest {
     pub(crate) model: Option<String>,
@@ -91,7 +91,7 @@ pub(crate) struct ModelFields {
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) max_tool_calls: Option<u32>,
     pub(crate) parallel_tool_calls: Option<bool>,
-    /// In the words of agent files.
+    /// The reasoning effort, by its name in agent files.
     pub(crate) effort: Option<&'static str>,
 }
 
@@ -203,7 +203,7 @@ fn stream_options(field: &RequestField) -> Result<DeltaPadding, ApiError> {
     Ok(if pads == Some(true) { DeltaPadding::On } else { DeltaPadding::Off })
 }
 
-/// The server has one tier. The response names the tier that was used, which may be another than the request asked for.
+/// Checks `service_tier`. The server has one tier, and the response names it even if the request asked for a different one.
 fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), ApiError> {
     match field.word(&["auto", "default", "flex", "priority", "scale"])? {
         None | Some("auto" | "default") => {}
@@ -212,7 +212,7 @@ fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), 
     Ok(())
 }
 
-/// Every field that a response must have, with the value that it has if the request does not set it.
+/// Returns every field that a response must have, with its value for a request that does not set it.
 fn defaults() -> Map<String, Value> {
     let value = json!({
         "previous_response_id": null, "instructions": null, "tools": [], "tool_choice": "auto",
@@ -349,7 +349,7 @@ fn parameters(
     Ok(ModelFields { temperature, top_p, max_output_tokens, max_tool_calls, parallel_tool_calls, effort })
 }
 
-/// Fields that would change the answer and that haft cannot pass on: it refuses them instead of ignoring them.
+/// Refuses fields that would change the answer and that haft cannot pass on to the model. Ignoring them would mislead.
 fn refuse_unsupported(
     take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
@@ -371,7 +371,7 @@ fn refuse_unsupported(
     Ok(())
 }
 
-/// Fields that are checked and repeated.
+/// Checks the fields that the response repeats unchanged.
 fn copied(
     take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,

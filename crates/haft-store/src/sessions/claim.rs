@@ -131,7 +131,7 @@ impl FileClaim {
         let written = begin + bytes.len() as u64;
         let meta = self.file.metadata().map_err(JournalError::unavailable)?;
         if meta.nlink() == 0 {
-            return Err(JournalError::unavailable("its file was removed"));
+            return Err(JournalError::unavailable("the file of the session was removed"));
         }
         if meta.len() != written {
             self.check_fence(begin)?;
@@ -154,7 +154,9 @@ impl FileClaim {
                 let _ = self.file.unlock();
                 Err(JournalError::Fenced { epoch: self.epoch, by })
             }
-            _ if tail.is_empty() => Err(JournalError::unavailable("another program shortened its file")),
+            _ if tail.is_empty() => {
+                Err(JournalError::unavailable("another program shortened the file of the session"))
+            }
             _ => Ok(()),
         }
     }

@@ -14,11 +14,11 @@ pub(super) enum QuickLine {
         at_ms: u64,
         used: ModelUse,
     },
-    /// The user asked something more.
+    /// A further request of the user.
     Requested {
         at_ms: u64,
     },
-    /// Nothing that a list shows.
+    /// A line that lists of sessions do not use.
     Other {
         at_ms: u64,
     },

@@ -22,7 +22,7 @@ pub enum ReadError {
     NoHeader,
     /// Another version of this program wrote the session.
     #[error(
-        "it has version {found}, but this program reads versions {VERSION_OLDEST} to {VERSION}; use the program that wrote it"
+        "it has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}; use the version that wrote it"
     )]
     Version { found: u32 },
     #[error("line {number}: {problem}")]
@@ -45,7 +45,7 @@ pub struct JournalLines<R> {
     /// The bytes of the complete lines so far.
     bytes: u64,
     epoch: Epoch,
-    /// The last line, without its end. Lines share the memory.
+    /// The last line, without its newline. The buffer is reused for each line.
     line: Vec<u8>,
 }
 

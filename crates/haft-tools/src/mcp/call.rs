@@ -59,8 +59,8 @@ pub(super) struct McpToolCall<'a> {
 /// The reason for a failed call.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// An error for the caller.
-    Told(ToolError),
+    /// The error that the caller of the tool gets.
+    Tool(ToolError),
     /// The server answered with an error of the protocol.
     Rpc(RpcError),
     /// No reply or progress came in time: the server may be stuck.
@@ -93,7 +93,7 @@ pub(super) async fn call(
     let results = call.in_flight.caller.run.raw_results;
     match content::read(&raw) {
         Ok(output) => Ok(ToolOutput { raw: raw_result(results, raw), ..output }),
-        Err(error) => Err(CallError::Told(error.with_raw(raw_result(results, raw)))),
+        Err(error) => Err(CallError::Tool(error.with_raw(raw_result(results, raw)))),
     }
 }
 
@@ -111,15 +111,15 @@ pub(super) async fn exchange(
         ask.trace_parent.clone_from(&request.trace_parent);
         ask.progress = Some(request.progress);
         let raw = session.peer.request(ask).await.map_err(failed)?;
-        match content::input_required(&raw).map_err(CallError::Told)? {
+        match content::input_required(&raw).map_err(CallError::Tool)? {
             None => return Ok(raw),
             Some(required) => {
-                more = inputs(&required, host, request.in_flight).await.map_err(CallError::Told)?;
+                more = inputs(&required, host, request.in_flight).await.map_err(CallError::Tool)?;
             }
         }
     }
     let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was stopped");
-    Err(CallError::Told(ToolError::new(ToolErrorKind::Failed, message)))
+    Err(CallError::Tool(ToolError::new(ToolErrorKind::Failed, message)))
 }
 
 /// Returns the headers that only the era without sessions needs.
@@ -188,7 +188,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 fn failed(error: PeerError) -> CallError {
-    let failed = |kind, message: String| CallError::Told(ToolError::new(kind, message));
+    let failed = |kind, message: String| CallError::Tool(ToolError::new(kind, message));
     match error {
         PeerError::Rpc(error) if error.code == SESSION_NOT_FOUND => CallError::SessionExpired,
         PeerError::Rpc(error) => CallError::Rpc(error),

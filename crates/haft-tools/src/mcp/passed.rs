@@ -123,7 +123,7 @@ impl SupervisedServer {
             CallError::Rpc(error) => {
                 PassError::Refused { code: error.code, message: error.message, data: error.data }
             }
-            CallError::Told(error) => PassError::Unavailable(self.shared.host.withheld.redact(error.message)),
+            CallError::Tool(error) => PassError::Unavailable(self.shared.host.withheld.redact(error.message)),
             CallError::NeedsAuth(reason) => {
                 self.note(generation, LifecycleEvent::AuthNeeded { reason: reason.clone() });
                 PassError::Unavailable(reason)

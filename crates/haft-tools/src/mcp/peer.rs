@@ -242,7 +242,7 @@ impl Drop for CancelOnDrop<'_> {
             return;
         }
         let server_knows =
-            self.peer.transport.forget(id) == ForgetOutcome::Told || OPENING.contains(&self.method);
+            self.peer.transport.forget(id) == ForgetOutcome::Cancelled || OPENING.contains(&self.method);
         if !server_knows {
             let fields = format!("\"requestId\":{id},\"reason\":\"the caller no longer waits\"");
             self.peer.notify("notifications/cancelled", &fields);

@@ -256,9 +256,9 @@ impl SupervisedServer {
                     self.report_authorized(connection.generation);
                     return Ok(output);
                 }
-                Err(CallError::Told(error)) => {
+                Err(CallError::Tool(error)) => {
                     let message = self.shared.host.withheld.redact(error.message.clone());
-                    // The server's own text would show the secret that was masked.
+                    // The raw text of the server would show the secret that was masked.
                     let raw = error.raw.filter(|_| message == error.message);
                     return Err(ToolError::new(error.kind, message).with_raw(raw));
                 }
@@ -344,7 +344,7 @@ impl SupervisedServer {
         }
     }
 
-    /// Sends an event about one connection to the driver. Stops lending out an expired connection.
+    /// Sends an event about one connection to the driver. After that, no call gets an expired connection.
     pub(super) fn note(&self, generation: u64, event: LifecycleEvent) {
         if event == LifecycleEvent::Expired {
             self.shared.withdraw_generation(generation);

@@ -38,11 +38,11 @@ struct OutputInput {
     /// The handle that was shown in place of the output.
     #[schemars(length(min = 1))]
     handle: String,
-    /// What to extract; when left out, the output as `mode` says.
+    /// The part to extract; without it you get the whole output, as far as `mode` allows.
     #[serde(default)]
     extract: Option<String>,
-    /// How a question in other words is answered: `full-chunked` reads all in pieces, `read-grep` searches, `truncate`
-    /// shows the beginning and the end, `auto` decides by size.
+    /// The way to answer a question in your own words: `full-chunked` reads the whole output in pieces, `read-grep` searches
+    /// it, `truncate` reads its beginning and end, `auto` chooses by size.
     #[serde(default)]
     mode: OutputReadMode,
 }

@@ -33,7 +33,7 @@ pub fn serve(mut channel: UnixStream) {
 
 fn answer(asked: &ExtractRequest) -> Result<String, ExtractError> {
     let question =
-        OutputQuery::parse(&asked.extract)?.ok_or_else(|| ExtractError("not a known question".into()))?;
+        OutputQuery::parse(&asked.extract)?.ok_or_else(|| ExtractError("the query is unknown".into()))?;
     question.answer(asked.content.as_bytes())
 }
 

@@ -125,7 +125,7 @@ fn damaged_or_unknown_snapshot_is_rejected() {
         let error = resume(&changed).unwrap_err().to_string();
         assert!(error.contains(expected), "{pointer}: {error}");
     };
-    check("/version", json!(2), "has version 2, this program reads version 1");
+    check("/version", json!(2), "has version 2; this version of haft reads 1");
     check("/state/forced", json!("boredom"), "`boredom`");
     check("/state/repeats", json!({"zz": 1}), "digest");
     check("/plan/budget", json!({"seconds": -1.0}), "not a valid duration");

@@ -187,7 +187,7 @@ fn sessions_are_swept_once_per_process_interval() {
 }
 
 #[test]
-fn reader_with_unlimited_keep_does_not_sweep() {
+fn sessions_without_an_age_limit_are_never_swept() {
     let fixture = SessionsFixture::new();
     write(&fixture, 1, |_| {});
     age(&fixture, 1, Duration::from_hours(24 * 365));

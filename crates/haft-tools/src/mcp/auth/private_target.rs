@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_of_a_private_address_is_found_only_for_a_private_server() {
+    async fn host_name_of_a_private_address_resolves_only_for_a_private_server() {
         let found = async |server: &str, answered_from: &[&str]| {
             let network = ServerNetwork::of(&url(server));
             for address in answered_from {

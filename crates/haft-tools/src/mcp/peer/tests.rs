@@ -32,7 +32,7 @@ impl Transport for RecordingTransport {
     }
 
     fn forget(&self, _: RequestId) -> ForgetOutcome {
-        ForgetOutcome::NotTold
+        ForgetOutcome::NeedsCancellation
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

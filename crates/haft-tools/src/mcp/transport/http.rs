@@ -162,9 +162,9 @@ impl Transport for StreamableHttpTransport {
         match running {
             Some(RunningExchange { task, modern }) => {
                 task.abort();
-                if modern { ForgetOutcome::Told } else { ForgetOutcome::NotTold }
+                if modern { ForgetOutcome::Cancelled } else { ForgetOutcome::NeedsCancellation }
             }
-            None => ForgetOutcome::Told,
+            None => ForgetOutcome::Cancelled,
         }
     }
 

@@ -36,13 +36,13 @@ pub trait TransportOpener: Send + Sync {
     fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportFailure>>;
 }
 
-/// The result of `forget`: says if the server still needs a cancellation message.
+/// The result of `forget`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgetOutcome {
     /// The transport closed the reply stream, which already means a cancellation.
-    Told,
-    /// The server needs a notification.
-    NotTold,
+    Cancelled,
+    /// The caller must send a cancellation message.
+    NeedsCancellation,
 }
 
 /// Receives the messages of a server.

@@ -108,7 +108,7 @@ impl Transport for SseTransport {
     }
 
     fn forget(&self, _: RequestId) -> ForgetOutcome {
-        ForgetOutcome::NotTold
+        ForgetOutcome::NeedsCancellation
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

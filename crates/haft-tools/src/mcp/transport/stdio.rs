@@ -76,7 +76,7 @@ impl Transport for StdioTransport {
     }
 
     fn forget(&self, _: RequestId) -> ForgetOutcome {
-        ForgetOutcome::NotTold
+        ForgetOutcome::NeedsCancellation
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -72,7 +72,7 @@ impl Transport for WebSocketTransport {
     }
 
     fn forget(&self, _: RequestId) -> ForgetOutcome {
-        ForgetOutcome::NotTold
+        ForgetOutcome::NeedsCancellation
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

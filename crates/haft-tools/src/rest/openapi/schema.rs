@@ -60,7 +60,8 @@ const BREADTH_MAX: usize = 3_000;
 pub(super) struct SchemaInliner {
     /// Keyed by the address of the value and the number of references still followed below it.
     sizes: RefCell<HashMap<(usize, u8), usize>>,
-    /// Written-out schemas. `None` marks a schema that was requested once.
+    /// The inlined schemas, so that a schema with many references is inlined once. `None` marks a schema that was requested
+    /// once: only the second request is worth a cache entry.
     made: RefCell<HashMap<(usize, Direction), Option<Value>>>,
     pub(super) effort: SchemaBudget,
 }

@@ -67,7 +67,7 @@ fn credential(
                 Some("cookie") => RestKeyLocation::Cookie,
                 Some(_) | None => RestKeyLocation::Header,
             },
-            name: scheme.text("name").ok_or("the scheme has no key name")?.to_owned(),
+            name: scheme.text("name").ok_or("the security scheme does not name its key")?.to_owned(),
             value: token()?,
         }),
         ("http", "basic") => Ok(Credential::Basic {
@@ -76,7 +76,9 @@ fn credential(
         }),
         ("oauth2", _) if login.client_id.is_some() => client_credentials(scheme, login, reach),
         ("http" | "oauth2" | "openIdConnect", _) => token().map(Credential::Bearer),
-        (other, _) => Err(format!("the scheme has the unknown type `{other}`; use `headers`")),
+        (other, _) => Err(format!(
+            "the security scheme has the unknown type `{other}`; set the credential with `headers` instead"
+        )),
     }
 }
 

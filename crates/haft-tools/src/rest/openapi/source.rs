@@ -124,7 +124,7 @@ fn neighbours(value: &serde_json::Value, at: &Url, directory: &Path) -> Vec<Path
 }
 
 fn file_url(path: &Path) -> Result<Url, SourceError> {
-    Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be used"))
+    Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be written as a file URL"))
 }
 
 /// Reads a regular file. Refuses others: reading a pipe or a device might never end.
