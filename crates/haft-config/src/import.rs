@@ -26,36 +26,20 @@ pub enum ImportSource {
     Codex,
 }
 
+haft_core::name_table!(ImportSource {
+    ClaudeDesktop: "claude-desktop",
+    ClaudeCode: "claude-code",
+    Cursor: "cursor",
+    VsCode: "vscode",
+    Windsurf: "windsurf",
+    Cline: "cline",
+    Gemini: "gemini",
+    Opencode: "opencode",
+    Goose: "goose",
+    Codex: "codex",
+});
+
 impl ImportSource {
-    pub const ALL: [ImportSource; 10] = [
-        Self::ClaudeDesktop,
-        Self::ClaudeCode,
-        Self::Cursor,
-        Self::VsCode,
-        Self::Windsurf,
-        Self::Cline,
-        Self::Gemini,
-        Self::Opencode,
-        Self::Goose,
-        Self::Codex,
-    ];
-
-    /// Returns the name for the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ClaudeDesktop => "claude-desktop",
-            Self::ClaudeCode => "claude-code",
-            Self::Cursor => "cursor",
-            Self::VsCode => "vscode",
-            Self::Windsurf => "windsurf",
-            Self::Cline => "cline",
-            Self::Gemini => "gemini",
-            Self::Opencode => "opencode",
-            Self::Goose => "goose",
-            Self::Codex => "codex",
-        }
-    }
-
     /// Returns the files of the program, relative to the user's home directory.
     pub fn files_in_home(self) -> &'static [&'static str] {
         match self {

@@ -41,6 +41,7 @@ pub mod model_provider;
 pub mod model_reply;
 pub mod model_request;
 pub mod name;
+mod name_table;
 pub mod naming;
 pub mod op_tree;
 pub mod output;

@@ -31,21 +31,9 @@ pub enum NamingScheme {
     Bare,
 }
 
+crate::name_table!(NamingScheme { Double: "double", Claude: "claude", Single: "single", Bare: "bare" });
+
 impl NamingScheme {
-    /// Every scheme, in the order of the variants.
-    pub const ALL: [NamingScheme; 4] =
-        [NamingScheme::Double, NamingScheme::Claude, NamingScheme::Single, NamingScheme::Bare];
-
-    /// Returns the name for the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            NamingScheme::Double => "double",
-            NamingScheme::Claude => "claude",
-            NamingScheme::Single => "single",
-            NamingScheme::Bare => "bare",
-        }
-    }
-
     fn expose(self, identity: &ToolIdentity) -> ToolName {
         let ToolIdentity { namespace, tool, .. } = identity;
         match self {

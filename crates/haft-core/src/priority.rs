@@ -12,16 +12,4 @@ pub enum Priority {
     High,
 }
 
-impl Priority {
-    /// Every priority, the lowest first.
-    pub const ALL: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
-
-    /// Returns the name for the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Priority::Low => "low",
-            Priority::Normal => "normal",
-            Priority::High => "high",
-        }
-    }
-}
+crate::name_table!(Priority { Low: "low", Normal: "normal", High: "high" });

@@ -92,24 +92,13 @@ pub enum ProviderKind {
     Client,
 }
 
-impl ProviderKind {
-    /// Returns the stable name for all wire formats.
-    pub fn name(self) -> &'static str {
-        match self {
-            ProviderKind::Builtin => "builtin",
-            ProviderKind::Mcp => "mcp",
-            ProviderKind::Rest => "rest",
-            ProviderKind::Agent => "agent",
-            ProviderKind::Client => "client",
-        }
-    }
-
-    /// Reads the text that `name` returns.
-    pub fn of_name(name: &str) -> Option<Self> {
-        let all = [Self::Builtin, Self::Mcp, Self::Rest, Self::Agent, Self::Client];
-        all.into_iter().find(|kind| kind.name() == name)
-    }
-}
+crate::name_table!(ProviderKind {
+    Builtin: "builtin",
+    Mcp: "mcp",
+    Rest: "rest",
+    Agent: "agent",
+    Client: "client",
+});
 
 /// The context of a call: everything that the provider needs apart from the arguments.
 pub struct CallContext {

@@ -27,27 +27,16 @@ pub enum SchemaDialect {
     Ollama,
 }
 
+haft_core::name_table!(SchemaDialect {
+    Json: "openai",
+    OpenaiStrict: "openai-strict",
+    Anthropic: "anthropic",
+    AnthropicOutput: "anthropic-output",
+    Gemini: "gemini",
+    Ollama: "ollama",
+});
+
 impl SchemaDialect {
-    pub const ALL: [SchemaDialect; 6] = [
-        SchemaDialect::Json,
-        SchemaDialect::OpenaiStrict,
-        SchemaDialect::Anthropic,
-        SchemaDialect::AnthropicOutput,
-        SchemaDialect::Gemini,
-        SchemaDialect::Ollama,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            SchemaDialect::Json => "openai",
-            SchemaDialect::OpenaiStrict => "openai-strict",
-            SchemaDialect::Anthropic => "anthropic",
-            SchemaDialect::AnthropicOutput => "anthropic-output",
-            SchemaDialect::Gemini => "gemini",
-            SchemaDialect::Ollama => "ollama",
-        }
-    }
-
     /// Returns the rules of a language that is smaller than JSON Schema, or `None` for full JSON Schema.
     fn rules(self) -> Option<&'static SchemaRules> {
         match self {

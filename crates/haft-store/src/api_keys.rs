@@ -40,26 +40,12 @@ pub enum KeyScope {
     Admin,
 }
 
-impl KeyScope {
-    /// Every scope, in the order of the variants.
-    pub const ALL: [KeyScope; 4] =
-        [KeyScope::Api, KeyScope::BuiltinTools, KeyScope::Approvals, KeyScope::Admin];
-
-    /// Returns the stable name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Api => "api",
-            Self::BuiltinTools => "builtin-tools",
-            Self::Approvals => "approvals",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// Returns the scope of a name.
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.name() == name)
-    }
-}
+haft_core::name_table!(KeyScope {
+    Api: "api",
+    BuiltinTools: "builtin-tools",
+    Approvals: "approvals",
+    Admin: "admin",
+});
 
 impl fmt::Display for KeyScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -334,7 +320,7 @@ mod tests {
     #[test]
     fn scope_names_are_distinct_and_parse_back() {
         for scope in KeyScope::ALL {
-            assert_eq!(KeyScope::of_name(scope.name()), Some(scope));
+            assert_eq!(KeyScope::from_name(scope.name()), Some(scope));
             assert_eq!(serde_json::to_value(scope).unwrap(), scope.name());
         }
     }

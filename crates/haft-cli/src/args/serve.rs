@@ -117,5 +117,5 @@ pub(crate) struct KeysCreateArgs {
 
 fn scope(text: &str) -> Result<KeyScope, String> {
     let names: Vec<&str> = KeyScope::ALL.iter().map(|scope| scope.name()).collect();
-    KeyScope::of_name(text).ok_or_else(|| format!("expected one of {}; got `{text}`", names.join(", ")))
+    KeyScope::from_name(text).ok_or_else(|| format!("expected one of {}; got `{text}`", names.join(", ")))
 }

@@ -43,18 +43,7 @@ pub enum CompactionScope {
     Turns,
 }
 
-impl CompactionScope {
-    /// Returns the stable name for storage and wire formats.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Outputs => "outputs",
-            Self::Turns => "turns",
-        }
-    }
-
-    /// Both scopes, the cheaper first.
-    pub const ALL: [CompactionScope; 2] = [Self::Outputs, Self::Turns];
-}
+crate::name_table!(CompactionScope { Outputs: "outputs", Turns: "turns" });
 
 /// A compaction of one conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]

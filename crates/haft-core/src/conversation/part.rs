@@ -62,27 +62,13 @@ pub enum ModelApiFormat {
     Ollama,
 }
 
-impl ModelApiFormat {
-    /// Every format, in the order of the variants.
-    pub const ALL: [ModelApiFormat; 5] = [
-        ModelApiFormat::OpenaiChat,
-        ModelApiFormat::OpenaiResponses,
-        ModelApiFormat::Anthropic,
-        ModelApiFormat::Gemini,
-        ModelApiFormat::Ollama,
-    ];
-
-    /// Returns the stable name for stored conversations.
-    pub fn name(self) -> &'static str {
-        match self {
-            ModelApiFormat::OpenaiChat => "openai_chat",
-            ModelApiFormat::OpenaiResponses => "openai_responses",
-            ModelApiFormat::Anthropic => "anthropic",
-            ModelApiFormat::Gemini => "gemini",
-            ModelApiFormat::Ollama => "ollama",
-        }
-    }
-}
+crate::name_table!(ModelApiFormat {
+    OpenaiChat: "openai_chat",
+    OpenaiResponses: "openai_responses",
+    Anthropic: "anthropic",
+    Gemini: "gemini",
+    Ollama: "ollama",
+});
 
 /// The identity of a part in one wire format. Only that format reads it; all others drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -46,24 +46,7 @@ pub enum ReportContent {
     Json(Value),
 }
 
-impl ReportStatus {
-    /// Every status, in the order in which the model sees them.
-    pub const ALL: [ReportStatus; 3] = [Self::Success, Self::Failure, Self::Partial];
-
-    /// Returns the name that the model writes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Partial => "partial",
-        }
-    }
-
-    /// Returns the status with this name; `None` if there is none.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.name() == name)
-    }
-}
+crate::name_table!(ReportStatus { Success: "success", Failure: "failure", Partial: "partial" });
 
 impl ReportContent {
     /// Returns the content as text; JSON in its compact form.

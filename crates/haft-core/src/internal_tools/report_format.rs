@@ -43,29 +43,17 @@ pub enum ReportFormat {
     SubAgent,
 }
 
+crate::name_table!(ReportFormat {
+    Json: "json",
+    Markdown: "markdown",
+    SlackBlockKit: "slack-block-kit",
+    Tty: "tty",
+    Pipe: "pipe",
+    Text: "text",
+    SubAgent: "sub-agent",
+});
+
 impl ReportFormat {
-    /// Every format, in the order of the variants.
-    pub const ALL: [ReportFormat; 7] =
-        [Self::Json, Self::Markdown, Self::SlackBlockKit, Self::Tty, Self::Pipe, Self::Text, Self::SubAgent];
-
-    /// Returns the name for configuration and for the model.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Markdown => "markdown",
-            Self::SlackBlockKit => "slack-block-kit",
-            Self::Tty => "tty",
-            Self::Pipe => "pipe",
-            Self::Text => "text",
-            Self::SubAgent => "sub-agent",
-        }
-    }
-
-    /// Returns the format with this name; `None` if there is none.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name)
-    }
-
     /// Returns the instruction for the model.
     pub fn rule(self) -> &'static str {
         match self {

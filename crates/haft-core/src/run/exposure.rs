@@ -33,18 +33,7 @@ pub enum ToolListGrowth {
     Append,
 }
 
-impl ToolListGrowth {
-    /// Returns the stable name for stored runs and the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Constant => "constant",
-            Self::Append => "append",
-        }
-    }
-
-    /// All values, in the order of their names.
-    pub const ALL: [Self; 2] = [Self::Append, Self::Constant];
-}
+crate::name_table!(ToolListGrowth { Append: "append", Constant: "constant" });
 
 impl ToolSearchPlan {
     /// Returns the tools of the search itself.

@@ -23,6 +23,17 @@ pub enum FinalTurnReason {
     LastTurn,
 }
 
+crate::name_table!(FinalTurnReason {
+    Stopped: "stopped",
+    Budget: "budget",
+    ContextFull: "context_full",
+    MaxToolCalls: "max_tool_calls",
+    MaxToolCallsPerTurn: "max_tool_calls_per_turn",
+    TaskComplete: "task_complete",
+    OnlyTurn: "only_turn",
+    LastTurn: "last_turn",
+});
+
 impl FinalTurnReason {
     /// Returns the explanation for the model.
     pub(super) fn message(self) -> &'static str {
@@ -62,36 +73,5 @@ impl FinalTurnReason {
             Self::LastTurn => Some(FinishReason::MaxTurns),
             Self::TaskComplete | Self::OnlyTurn => None,
         }
-    }
-
-    /// Returns the stable name for all wire formats.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Budget => "budget",
-            Self::ContextFull => "context_full",
-            Self::MaxToolCalls => "max_tool_calls",
-            Self::MaxToolCallsPerTurn => "max_tool_calls_per_turn",
-            Self::TaskComplete => "task_complete",
-            Self::OnlyTurn => "only_turn",
-            Self::LastTurn => "last_turn",
-        }
-    }
-
-    /// Every reason, in the order of the variants.
-    pub const ALL: [FinalTurnReason; 8] = [
-        Self::Stopped,
-        Self::Budget,
-        Self::ContextFull,
-        Self::MaxToolCalls,
-        Self::MaxToolCallsPerTurn,
-        Self::TaskComplete,
-        Self::OnlyTurn,
-        Self::LastTurn,
-    ];
-
-    /// Returns the reason with this name; `None` if there is none.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|why| why.name() == name)
     }
 }

@@ -86,15 +86,4 @@ impl RunNote {
     }
 }
 
-impl SummaryAuthor {
-    /// Returns the stable name for all wire formats.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::List => "list",
-        }
-    }
-
-    /// Both authors.
-    pub const ALL: [SummaryAuthor; 2] = [Self::Model, Self::List];
-}
+crate::name_table!(SummaryAuthor { Model: "model", List: "list" });

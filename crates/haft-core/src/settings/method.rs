@@ -21,31 +21,17 @@ pub enum Method {
     Patch,
 }
 
+crate::name_table!(Method {
+    Get: "GET",
+    Head: "HEAD",
+    Options: "OPTIONS",
+    Put: "PUT",
+    Delete: "DELETE",
+    Post: "POST",
+    Patch: "PATCH",
+});
+
 impl Method {
-    /// Every method, in the order of the variants.
-    pub const ALL: [Method; 7] = [
-        Method::Get,
-        Method::Head,
-        Method::Options,
-        Method::Put,
-        Method::Delete,
-        Method::Post,
-        Method::Patch,
-    ];
-
-    /// Returns the method in capitals, as HTTP sends it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Head => "HEAD",
-            Method::Options => "OPTIONS",
-            Method::Put => "PUT",
-            Method::Delete => "DELETE",
-            Method::Post => "POST",
-            Method::Patch => "PATCH",
-        }
-    }
-
     /// Parses a method in upper or lower case.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name().eq_ignore_ascii_case(text))

@@ -22,19 +22,9 @@ pub enum SandboxMode {
     Full,
 }
 
+crate::name_table!(SandboxMode { Workspace: "workspace", Network: "network", Full: "full" });
+
 impl SandboxMode {
-    /// Every mode, the strictest first.
-    pub const ALL: [SandboxMode; 3] = [SandboxMode::Workspace, SandboxMode::Network, SandboxMode::Full];
-
-    /// Returns the name for the command line and the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            SandboxMode::Workspace => "workspace",
-            SandboxMode::Network => "network",
-            SandboxMode::Full => "full",
-        }
-    }
-
     fn old_name(self) -> &'static str {
         match self {
             SandboxMode::Workspace => "sandbox",

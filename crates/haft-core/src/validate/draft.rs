@@ -18,27 +18,15 @@ pub enum SchemaDraft {
     Draft202012,
 }
 
+crate::name_table!(SchemaDraft {
+    Draft4: "4",
+    Draft6: "6",
+    Draft7: "7",
+    Draft201909: "2019-09",
+    Draft202012: "2020-12",
+});
+
 impl SchemaDraft {
-    /// Every draft, the oldest first.
-    pub const ALL: [SchemaDraft; 5] = [
-        SchemaDraft::Draft4,
-        SchemaDraft::Draft6,
-        SchemaDraft::Draft7,
-        SchemaDraft::Draft201909,
-        SchemaDraft::Draft202012,
-    ];
-
-    /// Returns the name for the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            SchemaDraft::Draft4 => "4",
-            SchemaDraft::Draft6 => "6",
-            SchemaDraft::Draft7 => "7",
-            SchemaDraft::Draft201909 => "2019-09",
-            SchemaDraft::Draft202012 => "2020-12",
-        }
-    }
-
     /// Returns the draft to assume, or `None` if the schema names its own.
     pub(super) fn of(self, schema: &Value) -> Option<Self> {
         schema.get("$schema").and_then(Value::as_str).is_none().then_some(self)

@@ -37,7 +37,7 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
         let _ = state.responses.end(&one.id);
         return;
     };
-    let scopes = one.scopes.iter().filter_map(|name| KeyScope::of_name(name)).collect();
+    let scopes = one.scopes.iter().filter_map(|name| KeyScope::from_name(name)).collect();
     let caller = Caller { principal: owner, scopes };
     let session = SessionId(Uuid::parse_str(&record.run).map_or(0, |id| id.as_u128()));
     match resume(state, &caller, session).await {

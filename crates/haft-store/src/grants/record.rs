@@ -146,7 +146,7 @@ impl TargetRecord {
 
     fn into_target(self) -> Option<GrantTarget> {
         let tool = ToolIdentity {
-            kind: ProviderKind::of_name(&self.kind)?,
+            kind: ProviderKind::from_name(&self.kind)?,
             namespace: Namespace::new(&self.namespace).ok()?,
             tool: ToolName::new(&self.tool).ok()?,
         };
