@@ -96,7 +96,7 @@ impl ApiFormat {
             Self::OpenAiChat | Self::OpenAiResponses | Self::Anthropic => {
                 vec![": still working\n\n".to_owned(); count]
             }
-            // Gemini's own SDK takes a comment for the beginning of JSON; Ollama has no comments.
+            // Gemini's own SDK would parse a comment as JSON, and Ollama's line format has no comments.
             Self::Gemini | Self::Ollama => Vec::new(),
         }
     }

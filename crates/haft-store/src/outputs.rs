@@ -70,7 +70,7 @@ impl OutputStores for FileOutputs {
     }
 }
 
-/// Outputs of one session, next to those of other sessions, which it stores but does not read.
+/// The outputs of one session, as files. Other sessions have their files in the same directory; this store never reads them.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     root: PathBuf,

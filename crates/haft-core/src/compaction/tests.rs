@@ -114,7 +114,7 @@ fn large_first_request_leaves_nothing_to_compact() {
 }
 
 #[test]
-fn moved_outputs_name_their_lines_in_the_archive() {
+fn reference_to_a_moved_output_has_its_line_numbers_in_the_archive() {
     let conversation = turns(&[1000, 2000, 10]);
     let plan = CompactionPlan { scope: CompactionScope::Outputs, recent_from: 5, summary_tokens_max: 0 };
     let text = plan.archive_text(&conversation);

@@ -18,7 +18,7 @@ pub(super) struct OpenCall {
 pub(super) enum CallPosition {
     /// Directly in the reply.
     Turn,
-    /// Inside the batch at this index, with the id that the model gave it there.
+    /// Inside a batch. `parent` is the index of the batch, and `item` the id that the model gave the call there.
     Batch { parent: usize, item: String },
 }
 

@@ -3,11 +3,11 @@
 /// Whether OAuth tokens may be kept outside the desktop's keyring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyringPreference {
-    /// A file holds the token where no keyring answers.
+    /// Tokens are in the keyring, or in a file if no keyring answers.
     WhereThereIsOne,
-    /// The login fails where no keyring answers.
+    /// Tokens are in the keyring. A login fails if no keyring answers.
     Required,
-    /// A token found in the keyring is read, and written to a file when it changes.
+    /// Tokens are in files. A token that is still in the keyring is read, and moves to a file when it changes.
     Never,
 }
 

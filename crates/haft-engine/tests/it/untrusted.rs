@@ -84,7 +84,7 @@ async fn untrusted_text_restricts_the_run_and_its_sub_agents_only() {
 }
 
 #[tokio::test]
-async fn a_command_reads_untrusted_text_only_with_network() {
+async fn command_output_is_untrusted_only_if_the_command_has_network() {
     for (network, expected) in
         [(ResourceAccess::Deny, "store: x"), (ResourceAccess::Allow, "denied: this call of")]
     {

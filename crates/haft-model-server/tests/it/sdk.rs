@@ -249,7 +249,7 @@ fn check_choices(told: &Value, abouts: &[&str]) {
 #[track_caller]
 fn check_common(told: &Value, requests: &[RecordedRequest], format: ApiFormat, mismatch: &str) {
     assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));
-    let complaint = "the script expected another request: the last user message should contain `the rain`; \
+    let complaint = "the script expected a different request: the last user message should contain `the rain`; \
                      it is `Unexpected`";
     assert_eq!(told["mismatch"][0], mismatch);
     assert!(told["mismatch"].to_string().contains(complaint), "{}", told["mismatch"]);

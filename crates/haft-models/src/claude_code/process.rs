@@ -31,7 +31,7 @@ pub trait RunningCommand: Send {
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>>;
 }
 
-/// The end of a command.
+/// The result of a command: its exit and its last error output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaudeExit {
     /// The exit code or signal, in words.

@@ -20,7 +20,7 @@ pub(super) struct UpstreamAddresses {
 pub(super) enum AddressOwner<'a> {
     /// The position of the server, and its own name or URI.
     Server(usize, &'a str),
-    /// Names are not namespaced, so the lists of the servers decide.
+    /// The naming scheme adds no server name, so the owner is found by looking into the lists of all servers.
     Any(&'a str),
     Unknown,
 }

@@ -32,7 +32,7 @@ pub(super) struct DetachedCall {
     pub(super) request: Digest,
 }
 
-/// Cancels a task with its owner.
+/// Aborts a task when its owner is dropped.
 #[derive(Debug)]
 pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
@@ -81,7 +81,7 @@ struct HeldCall {
 #[derive(Debug, Default)]
 pub(super) struct HeldCalls(Mutex<HashMap<String, HeldCall>>);
 
-/// The result of a repeated request.
+/// The state of a held call after the client repeated its request with answers.
 #[derive(Debug)]
 pub(super) enum ResumedCall {
     /// All questions are answered, and the call goes on.

@@ -81,7 +81,7 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the items of the warnings, which are the first ones of the output.
+    /// Returns the warnings as output items. They come before all other items of the output.
     pub(crate) fn warning_items(&self) -> Vec<Value> {
         let of_response = self.id.trim_start_matches("resp_");
         let item = |(index, message): (usize, &String)| {

@@ -122,7 +122,7 @@ fn only_the_exact_answers_of_the_owner_continue_the_run() {
 }
 
 #[test]
-fn request_cannot_loosen_a_rule_and_needs_the_scope_to_answer_for_the_operator() {
+fn request_cannot_loosen_a_rule_of_the_operator_or_approve_without_the_scope() {
     let tools = ToolServer::start();
     let mut config = tools.config();
     config["policy"] = json!({"rules": [{"tool": "docs__*", "decision": "ask"}]});

@@ -41,7 +41,7 @@ impl CacheUsage {
         Self { entries, bytes: self.bytes.saturating_sub(bytes), ..self }
     }
 
-    /// Returns true if the last sweep is recent. One in the future was made under a wrong clock.
+    /// Returns true if the last sweep is recent. A time in the future comes from a wrong clock and does not count.
     pub(super) fn is_recent(&self, now_ms: u64) -> bool {
         let since = now_ms.checked_sub(self.swept_ms).map(Duration::from_millis);
         since.is_some_and(|since| since < SWEEP_INTERVAL)

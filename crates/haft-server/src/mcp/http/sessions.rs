@@ -1,4 +1,5 @@
-//! Sessions of the era with a handshake: each belongs to one principal, and sorts its messages into the streams of requests.
+//! Sessions of clients that begin with `initialize`. A session belongs to one principal, and sends each message on the
+//! stream of the request that it belongs to.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
