@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn concurrent_edits_lose_no_entry() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("haft.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("haft.json");
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let path = &path;
@@ -205,7 +205,7 @@ mod tests {
         });
         let written: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!(written["mcpServers"].as_object().unwrap().len(), 8, "{written}");
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -81,22 +81,22 @@ mod tests {
 
     #[test]
     fn only_small_utf8_regular_files_are_read() {
-        let place = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let check = |name: &str, expected: &str| {
-            let path = place.path().join(name);
+            let path = dir.path().join(name);
             let failed = bytes(&path).and_then(|bytes| text(&path, bytes.unwrap())).unwrap_err();
             assert!(failed.to_string().contains(expected), "{name}: {failed}");
         };
-        std::fs::File::create(place.path().join("large")).unwrap().set_len(50 << 20).unwrap();
-        std::fs::write(place.path().join("latin1"), b"{\"a\": \"\xfc\"}").unwrap();
-        std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
-        let pipe = place.path().join("pipe");
+        std::fs::File::create(dir.path().join("large")).unwrap().set_len(50 << 20).unwrap();
+        std::fs::write(dir.path().join("latin1"), b"{\"a\": \"\xfc\"}").unwrap();
+        std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+        let pipe = dir.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
         check("", "found a directory");
         check("large", "larger than 1048576 bytes");
         check("latin1", "byte 8 is invalid");
         check("socket", "cannot be read");
         check("pipe", "found a pipe or device");
-        assert_eq!(bytes(&place.path().join("none")), Ok(None));
+        assert_eq!(bytes(&dir.path().join("none")), Ok(None));
     }
 }

@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn json_entry_is_added_and_taken_out_with_comments_kept() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("mcp.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp.json");
         let before = "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" }\n  }\n}\n";
         fs::write(&path, before).unwrap();
         let file = ForeignFile::read(&path).unwrap();
@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn toml_table_is_added_replaced_and_taken_out_with_comments_kept() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("config.toml");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
         let before = "# mine\nmodel = \"m\"\n\n[mcp_servers.a]\ncommand = \"x\"\n";
         fs::write(&path, before).unwrap();
         let file = ForeignFile::read(&path).unwrap();
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn file_that_changed_since_it_was_read_is_not_written() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("mcp.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp.json");
         fs::write(&path, "{}").unwrap();
         let file = ForeignFile::read(&path).unwrap();
         fs::write(&path, "{ }").unwrap();
         assert!(matches!(file.replace("{\"a\": 1}"), Err(EditError::Changed(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "{ }");
-        let absent = place.path().join("new/mcp.json");
+        let absent = dir.path().join("new/mcp.json");
         let file = ForeignFile::read(&absent).unwrap();
         let text = file.with_json_entry(JSON, &json!({})).unwrap();
         assert_eq!(file.replace(&text).unwrap(), None);

@@ -45,9 +45,10 @@ impl ConfigLayers {
             self.drop_readdressed_entries(section, &layer.value);
         }
         merge(&mut self.value, layer.value);
-        let places = layer.places.into_iter();
+        let key_positions = layer.key_positions.into_iter();
         self.origins.extend(
-            places.map(|(path, (line, column))| (path, ConfigOrigin { file: file.clone(), line, column })),
+            key_positions
+                .map(|(path, (line, column))| (path, ConfigOrigin { file: file.clone(), line, column })),
         );
     }
 

@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn only_trusted_and_unchanged_instruction_files_count() {
-        let place = tempfile::tempdir().unwrap();
-        let (home, project) = (Home::at(&place.path().join("home")), place.path().join("project"));
+        let dir = tempfile::tempdir().unwrap();
+        let (home, project) = (Home::at(&dir.path().join("home")), dir.path().join("project"));
         crate::home::create(&home).unwrap();
         fs::create_dir(&project).unwrap();
         let project = project.canonicalize().unwrap();
@@ -120,8 +120,8 @@ mod tests {
         fs::write(project.join("rules.md"), "Run the tests.").unwrap();
         link(Path::new("rules.md"), "CLAUDE.md");
         assert_eq!(load().files.len(), 2, "a link inside the project counts");
-        fs::write(place.path().join("key"), "Run the tests.").unwrap();
-        link(&place.path().join("key"), "CLAUDE.md");
+        fs::write(dir.path().join("key"), "Run the tests.").unwrap();
+        link(&dir.path().join("key"), "CLAUDE.md");
         assert_eq!(project_instruction_files(&project), [project.join("AGENTS.md")]);
         let reason = UntrustedReason::Undecided("it is a link out of the project".into());
         assert_eq!(load().ignored, [(project.join("CLAUDE.md"), reason)]);

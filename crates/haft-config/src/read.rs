@@ -20,7 +20,7 @@ use super::value_format::{ANY_JSON, ValueContext, ValueFormat};
 #[derive(Debug, Default)]
 pub(super) struct ConfigLayer {
     pub(super) value: Map<String, Value>,
-    pub(super) places: BTreeMap<String, (usize, usize)>,
+    pub(super) key_positions: BTreeMap<String, (usize, usize)>,
     /// Old names of keys and values in the file.
     pub(super) warnings: Vec<ConfigError>,
 }
@@ -51,7 +51,7 @@ pub(super) fn read(
         file,
         around: ValueContext { directory, variables },
         positions: Positions::new(text),
-        places: BTreeMap::new(),
+        key_positions: BTreeMap::new(),
         errors: Vec::new(),
         warnings: Vec::new(),
     };
@@ -66,7 +66,7 @@ pub(super) fn read(
         Some(ast::Value::Object(object)) => {
             let value = reader.object(&object, schema::schema(), "");
             if reader.errors.is_empty() {
-                Ok(ConfigLayer { value, places: reader.places, warnings: reader.warnings })
+                Ok(ConfigLayer { value, key_positions: reader.key_positions, warnings: reader.warnings })
             } else {
                 Err(reader.errors)
             }
@@ -94,7 +94,7 @@ struct ConfigFileReader<'a> {
     file: &'a Path,
     around: ValueContext<'a>,
     positions: Positions<'a>,
-    places: BTreeMap<String, (usize, usize)>,
+    key_positions: BTreeMap<String, (usize, usize)>,
     errors: Vec<ConfigError>,
     warnings: Vec<ConfigError>,
 }
@@ -118,13 +118,15 @@ impl ConfigFileReader<'_> {
             let (written, at) = (property.name.as_str(), property.start());
             let Some((key, inner)) = self.known(written, at, schema, path) else { continue };
             let inner_path = child(path, key);
-            if let Some(first) = members.contains_key(key).then(|| self.places.get(&inner_path)).flatten() {
+            if let Some(first) =
+                members.contains_key(key).then(|| self.key_positions.get(&inner_path)).flatten()
+            {
                 let message = format!("duplicate key; the first one is in line {}", first.0);
                 self.wrong(at, &inner_path, &message);
                 continue;
             }
             let position = self.positions.at(at);
-            self.places.insert(inner_path.clone(), position);
+            self.key_positions.insert(inner_path.clone(), position);
             let value = self.value(&property.value, inner, &inner_path);
             let in_ms =
                 |unit_ms: u64| value.as_u64().map(|number| Value::from(number.saturating_mul(unit_ms)));
@@ -185,7 +187,7 @@ impl ConfigFileReader<'_> {
         for (index, element) in array.elements.iter().enumerate() {
             let inner_path = item(path, index);
             let position = self.positions.at(element.start());
-            self.places.insert(inner_path.clone(), position);
+            self.key_positions.insert(inner_path.clone(), position);
             values.push(self.value(element, &schema["items"], &inner_path));
         }
         Value::Array(values)

@@ -55,9 +55,9 @@ impl ConfigFixture {
 }
 
 fn resolve_text(text: &str) -> Result<ResolvedConfig, String> {
-    let place = ConfigFixture::new();
-    let named = place.write("named.json", text);
-    place.load(Some(&named)).map(|loaded| loaded.resolved).map_err(|errors| errors.to_string())
+    let fixture = ConfigFixture::new();
+    let named = fixture.write("named.json", text);
+    fixture.load(Some(&named)).map(|loaded| loaded.resolved).map_err(|errors| errors.to_string())
 }
 
 #[test]
@@ -254,18 +254,18 @@ fn references_between_keys_are_checked_with_position() {
 
 #[test]
 fn trusted_project_and_named_files_override_home() {
-    let place = ConfigFixture::new();
-    place.write(
+    let fixture = ConfigFixture::new();
+    fixture.write(
         "home/haft.json",
         r#"{"toolTimeout": "1s", "naming": "bare", "tools": {"a": {"maxBytes": 1}}}"#,
     );
-    place.write("project/haft.json", r#"{"toolTimeout": "2s", "tools": {"a": {"timeout": 9}}}"#);
-    let named = place.write("named.json", r#"{"toolResponseMaxBytes": 3}"#);
-    let timeout = |named| place.load(named).unwrap().resolved.tool_timeout;
+    fixture.write("project/haft.json", r#"{"toolTimeout": "2s", "tools": {"a": {"timeout": 9}}}"#);
+    let named = fixture.write("named.json", r#"{"toolResponseMaxBytes": 3}"#);
+    let timeout = |named| fixture.load(named).unwrap().resolved.tool_timeout;
     assert_eq!(timeout(None), Duration::from_secs(1));
-    place.trust();
+    fixture.trust();
     assert_eq!(timeout(None), Duration::from_secs(2));
-    let loaded = place.load(Some(&named)).unwrap();
+    let loaded = fixture.load(Some(&named)).unwrap();
     let from = |key: &str| {
         let rows = loaded.rows();
         let row = rows.iter().find(|row| row.key == key).unwrap();
@@ -281,31 +281,31 @@ fn trusted_project_and_named_files_override_home() {
 
 #[test]
 fn untrusted_project_config_is_ignored() {
-    let place = ConfigFixture::new();
-    let standing = || place.load(None).unwrap().files.last().map(|file| file.standing.clone());
+    let fixture = ConfigFixture::new();
+    let standing = || fixture.load(None).unwrap().files.last().map(|file| file.standing.clone());
     assert_eq!(standing(), None);
-    place.write("project/haft.json", "{ broken");
+    fixture.write("project/haft.json", "{ broken");
     assert_eq!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Never)));
-    place.write("project/haft.json", r#"{"sandbox": {"mode": "full"}}"#);
-    place.trust();
+    fixture.write("project/haft.json", r#"{"sandbox": {"mode": "full"}}"#);
+    fixture.trust();
     assert_eq!(standing(), Some(ConfigFileStatus::Counts));
-    place.write("project/haft.json", r#"{"sandbox": {"mode": "full" }}"#);
+    fixture.write("project/haft.json", r#"{"sandbox": {"mode": "full" }}"#);
     assert_eq!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Changed)));
-    assert_eq!(place.load(None).unwrap().resolved.sandbox.mode, SandboxMode::Workspace);
-    fs::write(trust::path_in(&place.home), "nonsense").unwrap();
+    assert_eq!(fixture.load(None).unwrap().resolved.sandbox.mode, SandboxMode::Workspace);
+    fs::write(trust::path_in(&fixture.home), "nonsense").unwrap();
     assert!(matches!(standing(), Some(ConfigFileStatus::Ignored(UntrustedReason::Undecided(_)))));
 }
 
 #[test]
 fn symlink_to_a_file_trusted_elsewhere_is_not_trusted() {
-    let place = ConfigFixture::new();
-    place.write("project/haft.json", r#"{"sandbox": {"mode": "full"}}"#);
-    place.trust();
-    let other = place.directory.path().join("other");
+    let fixture = ConfigFixture::new();
+    fixture.write("project/haft.json", r#"{"sandbox": {"mode": "full"}}"#);
+    fixture.trust();
+    let other = fixture.directory.path().join("other");
     fs::create_dir(&other).unwrap();
-    std::os::unix::fs::symlink(place.project().join(FILE_NAME), other.join(FILE_NAME)).unwrap();
+    std::os::unix::fs::symlink(fixture.project().join(FILE_NAME), other.join(FILE_NAME)).unwrap();
     let loaded =
-        load(ConfigSources { home: Some(&place.home), project: Some(&other), named: None }, &|_| None)
+        load(ConfigSources { home: Some(&fixture.home), project: Some(&other), named: None }, &|_| None)
             .unwrap();
     assert_eq!(loaded.resolved.sandbox.mode, SandboxMode::Workspace);
     assert_eq!(loaded.files[0].standing, ConfigFileStatus::Ignored(UntrustedReason::Never));
@@ -313,28 +313,28 @@ fn symlink_to_a_file_trusted_elsewhere_is_not_trusted() {
 
 #[test]
 fn errors_of_all_config_files_are_reported_together() {
-    let place = ConfigFixture::new();
-    place.write("home/haft.json", r#"{"nameing": 1}"#);
-    let named = place.write("named.json", "[]");
-    let ConfigErrors(errors) = place.load(Some(&named)).unwrap_err();
+    let fixture = ConfigFixture::new();
+    fixture.write("home/haft.json", r#"{"nameing": 1}"#);
+    let named = fixture.write("named.json", "[]");
+    let ConfigErrors(errors) = fixture.load(Some(&named)).unwrap_err();
     assert_eq!(errors.len(), 2);
-    let missing = place.directory.path().join("none.json");
-    let told = place.load(Some(&missing)).unwrap_err().to_string();
+    let missing = fixture.directory.path().join("none.json");
+    let told = fixture.load(Some(&missing)).unwrap_err().to_string();
     assert!(told.contains("2 errors") && told.contains("none.json: does not exist"), "{told}");
 }
 
 #[test]
 fn inspect_lists_only_keys_set_by_the_file() {
-    let place = ConfigFixture::new();
+    let fixture = ConfigFixture::new();
     let path =
-        place.write("project/haft.json", r#"{"naming": "bare", "tools": {"x": {"queue": "of-home"}}}"#);
+        fixture.write("project/haft.json", r#"{"naming": "bare", "tools": {"x": {"queue": "of-home"}}}"#);
     let inspected = inspect(&path, &|_| None).unwrap().unwrap();
     assert_eq!(
         inspected.rows.iter().map(|row| row.key.as_str()).collect::<Vec<_>>(),
         ["naming", "tools.x.queue"]
     );
     assert_eq!(inspected.digest, digest_of(&path).unwrap());
-    assert!(inspect(&place.project().join("none"), &|_| None).unwrap().is_none());
+    assert!(inspect(&fixture.project().join("none"), &|_| None).unwrap().is_none());
 }
 
 /// Checks a file at the root of the project that is generated from the table of keys. `UPDATE_DOCS=1` rewrites the

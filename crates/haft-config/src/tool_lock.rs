@@ -241,8 +241,8 @@ mod tests {
 
     #[test]
     fn project_lock_wins_over_the_lock_of_home() {
-        let place = tempfile::tempdir().unwrap();
-        let (project, root) = (place.path().join("project"), place.path().join("home"));
+        let dir = tempfile::tempdir().unwrap();
+        let (project, root) = (dir.path().join("project"), dir.path().join("home"));
         for directory in [&project, &root] {
             std::fs::create_dir(directory).unwrap();
         }

@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn trust_record_keeps_all_entries_with_private_permissions() {
-        let place = tempfile::tempdir().unwrap();
-        let home = Home::at(place.path());
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
         crate::home::create(&home).unwrap();
         assert_eq!(TrustRecord::load(&home).unwrap(), TrustRecord::default());
         for name in ["/a/haft.json", "/b/haft.json"] {
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn damaged_trust_record_is_an_error_and_is_not_overwritten() {
-        let place = tempfile::tempdir().unwrap();
-        let home = Home::at(place.path());
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
         crate::home::create(&home).unwrap();
         fs::write(path_in(&home), "{\"files\": [").unwrap();
         assert!(TrustRecord::load(&home).is_err());
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn concurrent_trust_change_fails_with_try_again() {
-        let place = tempfile::tempdir().unwrap();
-        let home = Home::at(place.path());
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
         crate::home::create(&home).unwrap();
         TrustRecord::change(&home, |_| {
             let error = TrustRecord::change(&home, |_| {}).unwrap_err();

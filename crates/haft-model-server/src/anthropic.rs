@@ -200,7 +200,9 @@ fn read_user(
                 said.push(non_empty(block)?);
             }
             Some("image" | "document" | "search_result") => pairing.all_answered()?,
-            other => return Err(format!("content: a block of type {other:?} is not allowed in a user message")),
+            other => {
+                return Err(format!("content: a block of type {other:?} is not allowed in a user message"));
+            }
         }
     }
     if !said.is_empty() {

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::OriginalUri;
-use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
@@ -59,18 +57,10 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         .layer(from_fn_with_state(Arc::clone(state), auth::check))
 }
 
-async fn unknown_route(OriginalUri(uri): OriginalUri) -> ApiError {
-    ApiError::new(ApiErrorKind::NotFound, format!("there is no route `{}`", shown(uri.path())))
+async fn unknown_route() -> ApiError {
+    ApiError::new(ApiErrorKind::NotFound, "this server has no such route")
 }
 
-async fn wrong_method(method: Method, OriginalUri(uri): OriginalUri) -> ApiError {
-    let message = format!("`{}` does not support {}", shown(uri.path()), shown(method.as_str()));
-    ApiError::new(ApiErrorKind::MethodNotAllowed, message)
-}
-
-/// The most characters of a path that an error message repeats.
-const PATH_CHARS_MAX: usize = 100;
-
-fn shown(text: &str) -> String {
-    text.chars().take(PATH_CHARS_MAX).collect()
+async fn wrong_method() -> ApiError {
+    ApiError::new(ApiErrorKind::MethodNotAllowed, "this route does not support the method of the request")
 }

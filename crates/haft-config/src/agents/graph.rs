@@ -76,14 +76,14 @@ impl AgentGraph {
         let start = key(&first.file);
         let mut graph = Self { nodes: BTreeMap::new(), first: start.clone() };
         let mut waiting = vec![(start, first)];
-        while let Some((place, found)) = waiting.pop() {
+        while let Some((path, found)) = waiting.pop() {
             if graph.nodes.len() >= AGENTS_MAX {
                 return Err(AgentGraphError::TooMany { first: graph.first().agent.name.clone() });
             }
-            let node = graph.join(place, found, loader)?;
+            let node = graph.join(path, found, loader)?;
             let by = node.agent.name.clone();
             for file in node.linked_files().cloned().collect::<Vec<_>>() {
-                if !graph.nodes.contains_key(&file) && waiting.iter().all(|(place, _)| *place != file) {
+                if !graph.nodes.contains_key(&file) && waiting.iter().all(|(path, _)| *path != file) {
                     let error = |error| AgentGraphError::Load { by: by.clone(), error };
                     let found = loader.open(&file).map_err(error)?;
                     waiting.push((file, found));
@@ -176,7 +176,7 @@ impl AgentGraph {
 
     fn join(
         &mut self,
-        place: PathBuf,
+        path: PathBuf,
         found: AgentFile,
         from: &AgentLoader,
     ) -> Result<&AgentNode, AgentGraphError> {
@@ -189,7 +189,7 @@ impl AgentGraph {
         let all = |names: &[String]| names.iter().map(find).collect::<Result<Vec<_>, _>>();
         let (agents, destinations) = (all(&agent.reach.agents)?, all(&agent.reach.destinations)?);
         let handoff = agent.reach.handoff.as_ref().map(find).transpose()?;
-        Ok(self.nodes.entry(place).or_insert(AgentNode { agent, source, agents, destinations, handoff }))
+        Ok(self.nodes.entry(path).or_insert(AgentNode { agent, source, agents, destinations, handoff }))
     }
 
     fn check(&self) -> Result<(), AgentGraphError> {

@@ -11,7 +11,7 @@ use crate::agents::{AgentDefinition, AgentError, AgentOverrides, AgentReadContex
 use crate::{UntrustedReason, environment};
 
 /// The directories of a project's agents, the stronger first.
-const PROJECT_PLACES: [&str; 2] = [".haft/agents", "agents"];
+const PROJECT_DIRECTORIES: [&str; 2] = [".haft/agents", "agents"];
 
 /// The largest number of files read from one directory of agents; further files are ignored.
 const FILES_MAX: usize = 200;
@@ -84,8 +84,8 @@ pub enum AgentLoadError {
 impl AgentLoader {
     pub fn new(home: Option<Home>, project: Option<&Path>) -> Self {
         let project = project.and_then(|project| project.canonicalize().ok());
-        let places = project.iter().flat_map(|project| PROJECT_PLACES.map(|place| project.join(place)));
-        Self { home, project: places.collect() }
+        let dirs = project.iter().flat_map(|project| PROJECT_DIRECTORIES.map(|dir| project.join(dir)));
+        Self { home, project: dirs.collect() }
     }
 
     /// Reads a named agent: a file, else an agent of one of the directories, with or without its extension. The
@@ -118,7 +118,7 @@ impl AgentLoader {
     /// wins.
     pub fn all(&self) -> Vec<(PathBuf, Result<AgentFile, AgentLoadError>)> {
         let mut names = BTreeSet::new();
-        let files = self.directories().flat_map(|place| files_in(&place));
+        let files = self.directories().flat_map(|dir| files_in(&dir));
         let agents = files.filter(|file| file.extension().is_some_and(|ending| ending == "md"));
         let mut all: Vec<_> = agents
             .filter(|file| names.insert(file.file_stem().map(ToOwned::to_owned)))
@@ -143,7 +143,7 @@ impl AgentLoader {
     }
 
     fn look_for(&self, name: &str) -> Option<PathBuf> {
-        let mut paths = self.directories().flat_map(|place| with_ending(&place, name).collect::<Vec<_>>());
+        let mut paths = self.directories().flat_map(|dir| with_ending(&dir, name).collect::<Vec<_>>());
         paths.find(|path| path.is_file())
     }
 
@@ -162,7 +162,7 @@ impl AgentLoader {
     fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), UntrustedReason> {
         self.refuse_outside_link(file)?;
         let real = real(file);
-        if self.project.iter().any(|place| real.starts_with(place)) {
+        if self.project.iter().any(|dir| real.starts_with(dir)) {
             return crate::trusted(&real, bytes, self.home.as_ref());
         }
         Ok(())
@@ -172,7 +172,7 @@ impl AgentLoader {
     /// that the operator has not reviewed.
     fn refuse_outside_link(&self, file: &Path) -> Result<(), UntrustedReason> {
         let real = real(file);
-        let leads_out = |place: &PathBuf| is_below(file, place) && !real.starts_with(place);
+        let leads_out = |dir: &PathBuf| is_below(file, dir) && !real.starts_with(dir);
         if self.project.iter().any(leads_out) {
             let why = "it is a symlink to a file outside of the project's agents directory";
             return Err(UntrustedReason::Undecided(why.into()));
@@ -188,10 +188,10 @@ fn is_explicit_path(file: &Path) -> bool {
 }
 
 /// Returns true when a file is named through a directory, in any spelling.
-fn is_below(file: &Path, place: &Path) -> bool {
-    let place = real(place);
+fn is_below(file: &Path, dir: &Path) -> bool {
+    let dir = real(dir);
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    file.ancestors().skip(1).any(|above| real(above) == place)
+    file.ancestors().skip(1).any(|above| real(above) == dir)
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -201,13 +201,13 @@ fn real(path: &Path) -> PathBuf {
 /// Lists the files of a project's agents and the files next to them, trusted or not.
 pub fn project_agent_files(project: &Path) -> Vec<PathBuf> {
     let loader = AgentLoader::new(None, Some(project));
-    loader.project.iter().flat_map(|place| files_in(place)).collect()
+    loader.project.iter().flat_map(|dir| files_in(dir)).collect()
 }
 
 /// Lists files in the order of their paths, including subdirectories. It does not follow links.
-fn files_in(place: &Path) -> Vec<PathBuf> {
+fn files_in(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    let mut waiting = vec![place.to_owned()];
+    let mut waiting = vec![dir.to_owned()];
     while let Some(directory) = waiting.pop() {
         let Ok(entries) = std::fs::read_dir(&directory) else { continue };
         for entry in entries.flatten().take(FILES_MAX) {

@@ -248,13 +248,13 @@ fn oversized_deep_or_alias_bomb_file_is_rejected() {
 /// A path that the user writes out needs no trust, but what the file includes must be in its directory.
 #[test]
 fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
-        let file = place.path().join(name);
+        let file = dir.path().join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, text).unwrap();
     };
-    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path().join(from)).unwrap();
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, dir.path().join(from)).unwrap();
     write("secret.txt", "the key");
     write("elsewhere/rules.md", "Be evil.");
     write("team/rules.md", "Be kind.");
@@ -266,7 +266,7 @@ fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
     link("rules.md", "team/same.md");
     let loader = AgentLoader::new(None, None);
     let read = |name: &str| {
-        let file = place.path().join("team").join(name);
+        let file = dir.path().join("team").join(name);
         loader.read(&file.to_string_lossy(), &AgentOverrides::default())
     };
     for name in ["a.md", "b.md"] {

@@ -14,7 +14,7 @@ use crate::{UntrustedReason, file_bytes, trusted};
 const SKILLS_MAX: usize = 256;
 
 /// The directories of a project's skills, the stronger first.
-const PROJECT_PLACES: [&str; 2] = [".haft/skills", "skills"];
+const PROJECT_DIRECTORIES: [&str; 2] = [".haft/skills", "skills"];
 
 /// All skills that were found.
 #[derive(Debug, Clone, Default)]
@@ -71,9 +71,9 @@ pub fn load(home: Option<&Home>, project: Option<&Path>, variables: VariableSour
 pub fn project_skill_files(project: &Path) -> Vec<PathBuf> {
     let Ok(project) = project.canonicalize() else { return Vec::new() };
     // Through a link, skills trusted in another project would count here, where their commands name other programs.
-    let inside = |place: &PathBuf| place.canonicalize().is_ok_and(|place| place.starts_with(&project));
-    let places = PROJECT_PLACES.iter().map(|place| project.join(place)).filter(inside);
-    places.flat_map(|place| files_in(&place)).collect()
+    let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| dir.starts_with(&project));
+    let dirs = PROJECT_DIRECTORIES.iter().map(|dir| project.join(dir)).filter(inside);
+    dirs.flat_map(|dir| files_in(&dir)).collect()
 }
 
 /// Returns true for a skill that is a single Markdown file without a separate directory. Other Markdown files, such as
@@ -89,16 +89,16 @@ fn is_flat_skill(path: &Path) -> bool {
 }
 
 /// Lists skill files in the order of their names. It skips links that lead out of the directory.
-fn files_in(place: &Path) -> Vec<PathBuf> {
-    let (Ok(place), Ok(entries)) = (place.canonicalize(), std::fs::read_dir(place)) else {
+fn files_in(dir: &Path) -> Vec<PathBuf> {
+    let (Ok(dir), Ok(entries)) = (dir.canonicalize(), std::fs::read_dir(dir)) else {
         return Vec::new();
     };
     let file = |entry: std::fs::DirEntry| {
-        let path = place.join(entry.file_name());
+        let path = dir.join(entry.file_name());
         if is_flat_skill(&path) { path } else { path.join(FILE_NAME) }
     };
     let files = entries.flatten().map(file);
-    let inside = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.starts_with(&place));
+    let inside = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path.starts_with(&dir));
     let mut files: Vec<PathBuf> = files.filter(inside).take(SKILLS_MAX).collect();
     files.sort();
     files

@@ -146,17 +146,17 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
 }
 
 fn skill_at(directory: &Path, name: &str, description: &str) -> std::path::PathBuf {
-    let place = directory.join(name);
-    fs::create_dir_all(&place).unwrap();
-    let file = place.join(FILE_NAME);
+    let dir = directory.join(name);
+    fs::create_dir_all(&dir).unwrap();
+    let file = dir.join(FILE_NAME);
     fs::write(&file, format!("---\nname: {name}\ndescription: {description}\ntrigger: x\n---\n")).unwrap();
     file
 }
 
 #[test]
 fn project_skills_apply_only_while_trusted_and_unchanged() {
-    let place = tempfile::tempdir().unwrap();
-    let root = place.path().canonicalize().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
     let home = Home::at(&root.join("home"));
     crate::home::create(&home).unwrap();
     let project = root.join("ws");
@@ -185,12 +185,12 @@ fn project_skills_apply_only_while_trusted_and_unchanged() {
 
 #[test]
 fn symlinked_and_invalid_skills_are_skipped() {
-    let place = tempfile::tempdir().unwrap();
-    let home = Home::at(&place.path().join("home"));
+    let dir = tempfile::tempdir().unwrap();
+    let home = Home::at(&dir.path().join("home"));
     crate::home::create(&home).unwrap();
     let skills = home.root().join("skills");
     skill_at(&skills, "good", "stays");
-    let outside = skill_at(place.path(), "outside", "no");
+    let outside = skill_at(dir.path(), "outside", "no");
     symlink(outside.parent().unwrap(), skills.join("linked")).unwrap();
     fs::create_dir(skills.join("bad")).unwrap();
     fs::write(skills.join("bad").join(FILE_NAME), b"\xff").unwrap();
@@ -203,8 +203,8 @@ fn symlinked_and_invalid_skills_are_skipped() {
 /// The commands of the linked skill would be looked up in the project that has the link.
 #[test]
 fn trust_in_one_project_does_not_apply_to_another() {
-    let place = tempfile::tempdir().unwrap();
-    let root = place.path().canonicalize().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
     let home = Home::at(&root.join("home"));
     crate::home::create(&home).unwrap();
     let trusted = skill_at(&root.join("one/skills"), "lent", "of another project");

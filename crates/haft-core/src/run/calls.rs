@@ -10,7 +10,7 @@ use crate::tool::{CallId, ToolCall};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OpenCall {
     pub(super) call: ToolCall,
-    pub(super) place: CallPosition,
+    pub(super) position: CallPosition,
     pub(super) state: CallState,
 }
 
@@ -109,27 +109,27 @@ impl OpenCalls {
         from: ResultSender,
         answers: Vec<(CallId, CallState)>,
     ) -> Result<(), RunError> {
-        let mut places = Vec::with_capacity(answers.len());
+        let mut indexes = Vec::with_capacity(answers.len());
         for (id, _) in &answers {
-            let place = self.place_of(from, id)?;
-            if places.contains(&place) {
+            let index = self.index_of(from, id)?;
+            if indexes.contains(&index) {
                 return Err(RunError::AnsweredTwice { call: id.clone() });
             }
-            places.push(place);
+            indexes.push(index);
         }
-        for (place, (_, state)) in places.into_iter().zip(answers) {
-            self.0[place].state = state;
+        for (index, (_, state)) in indexes.into_iter().zip(answers) {
+            self.0[index].state = state;
         }
         Ok(())
     }
 
-    fn place_of(&self, from: ResultSender, id: &CallId) -> Result<usize, RunError> {
-        let place = self.0.iter().position(|open| open.call.id == *id);
-        let place = place.ok_or_else(|| RunError::UnknownCall { call: id.clone() })?;
-        match (from, &self.0[place].state) {
+    fn index_of(&self, from: ResultSender, id: &CallId) -> Result<usize, RunError> {
+        let index = self.0.iter().position(|open| open.call.id == *id);
+        let index = index.ok_or_else(|| RunError::UnknownCall { call: id.clone() })?;
+        match (from, &self.0[index].state) {
             (ResultSender::Tools, CallState::Running)
             | (ResultSender::Approval, CallState::Approval)
-            | (ResultSender::Client, CallState::Client) => Ok(place),
+            | (ResultSender::Client, CallState::Client) => Ok(index),
             (_, CallState::Ended(_)) => Err(RunError::AnsweredTwice { call: id.clone() }),
             (
                 _,
@@ -144,7 +144,7 @@ impl OpenCalls {
 
     /// Returns the results of the turn's calls as one message. A call without a result gets an error.
     pub(super) fn into_message(self) -> Message {
-        let ends = self.0.iter().enumerate().filter(|(_, open)| open.place == CallPosition::Turn);
+        let ends = self.0.iter().enumerate().filter(|(_, open)| open.position == CallPosition::Turn);
         Message::tool(ends.map(|(at, open)| self.reply(at, open)).collect())
     }
 
@@ -161,7 +161,7 @@ impl OpenCalls {
     }
 
     fn batch_outcomes(&self, batch: usize) -> Vec<BatchItemOutcome<'_>> {
-        let inside = self.0.iter().filter_map(|open| match &open.place {
+        let inside = self.0.iter().filter_map(|open| match &open.position {
             CallPosition::Batch { parent, item } if *parent == batch => Some((item, open)),
             CallPosition::Batch { .. } | CallPosition::Turn => None,
         });

@@ -59,7 +59,7 @@ impl RunPhase {
             Self::Calls(calls) => calls.0.as_slice(),
             Self::Model | Self::Compacting(_) | Self::Ended(_) => &[],
         };
-        calls.iter().filter(|open| open.place == CallPosition::Turn).map(|open| &open.call.id)
+        calls.iter().filter(|open| open.position == CallPosition::Turn).map(|open| &open.call.id)
     }
 
     /// Describes the expected input, for errors.

@@ -105,13 +105,13 @@ impl ClassifiedTurn {
         for (at, item) in batch.items.into_iter().enumerate() {
             let id = inner_id(&call.id, at, all);
             let inner = ToolCall { id, name: item.tool, arguments: item.arguments };
-            let place = CallPosition::Batch { parent, item: item.id };
-            let Some(inner) = self.unwrapped(rules, &inner, &place) else { continue };
+            let position = CallPosition::Batch { parent, item: item.id };
+            let Some(inner) = self.unwrapped(rules, &inner, &position) else { continue };
             let refusal =
                 batch::refusal(&inner.name).or_else(|| tool_choice::refusal(rules.choice, &inner.name));
             match refusal {
-                Some(why) => self.refuse(&inner, place, &why),
-                None => self.take_plain(rules, &inner, place),
+                Some(why) => self.refuse(&inner, position, &why),
+                None => self.take_plain(rules, &inner, position),
             }
         }
     }
@@ -121,35 +121,35 @@ impl ClassifiedTurn {
         &mut self,
         rules: ClassifierInput<'_>,
         call: &ToolCall,
-        place: &CallPosition,
+        position: &CallPosition,
     ) -> Option<ToolCall> {
         if call.name != TOOL_CALL || rules.plan.search().is_none() {
             return Some(call.clone());
         }
         if was_cut(rules.stop, call) {
             self.cut += 1;
-            self.refuse(call, place.clone(), CUT_OFF);
+            self.refuse(call, position.clone(), CUT_OFF);
             return None;
         }
         match tool_search::unwrap(call) {
             Ok(inner) => Some(inner),
             Err(why) => {
-                self.misread(call, place.clone(), &why);
+                self.misread(call, position.clone(), &why);
                 None
             }
         }
     }
 
-    fn take_plain(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, place: CallPosition) {
+    fn take_plain(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, position: CallPosition) {
         if call.name == TASK_STATUS && rules.plan.offer.task_status {
             return match TaskStatus::read(&call.arguments) {
-                Ok(status) => self.accept_status(call, place, status),
-                Err(why) => self.misread(call, place, &why),
+                Ok(status) => self.accept_status(call, position, status),
+                Err(why) => self.misread(call, position, &why),
             };
         }
         if was_cut(rules.stop, call) {
             self.cut += 1;
-            return self.refuse(call, place, CUT_OFF);
+            return self.refuse(call, position, CUT_OFF);
         }
         let limits = &rules.plan.limits;
         if self.let_through >= limits.tool_calls_per_turn_max {
@@ -160,7 +160,7 @@ impl ClassifiedTurn {
             let why = format!(
                 "a turn has at most {max} tool calls; this one was not made: call it in the next turn if needed"
             );
-            return self.refuse(call, place, &why);
+            return self.refuse(call, position, &why);
         }
         if limits
             .tool_calls_max
@@ -170,7 +170,7 @@ impl ClassifiedTurn {
             self.useful += 1;
             return self.refuse(
                 call,
-                place,
+                position,
                 "the tool calls of this run are used up; answer with what you have",
             );
         }
@@ -178,7 +178,7 @@ impl ClassifiedTurn {
         self.useful += 1;
         self.searches += u32::from(call.name == TOOL_SEARCH);
         let is_client = rules.plan.client_tools.contains(&call.name);
-        self.put(call.clone(), place, if is_client { CallState::Client } else { CallState::New });
+        self.put(call.clone(), position, if is_client { CallState::Client } else { CallState::New });
     }
 
     fn accept_report(&mut self, call: &ToolCall, report: RunReport) {
@@ -203,27 +203,27 @@ impl ClassifiedTurn {
         self.put(call.clone(), CallPosition::Turn, CallState::Ended(ToolReply::text(call, message)));
     }
 
-    fn accept_status(&mut self, call: &ToolCall, place: CallPosition, status: TaskStatus) {
+    fn accept_status(&mut self, call: &ToolCall, position: CallPosition, status: TaskStatus) {
         self.useful += 1;
         let message = status.completion().message();
         self.statuses.push(status);
-        self.put(call.clone(), place, CallState::Ended(ToolReply::text(call, message)));
+        self.put(call.clone(), position, CallState::Ended(ToolReply::text(call, message)));
     }
 
     /// Refuses a call of one of the run's own tools whose arguments do not parse. It counts as a turn, like any failed
     /// call.
-    fn misread(&mut self, call: &ToolCall, place: CallPosition, why: &str) {
+    fn misread(&mut self, call: &ToolCall, position: CallPosition, why: &str) {
         self.useful += 1;
-        self.refuse(call, place, why);
+        self.refuse(call, position, why);
     }
 
-    fn refuse(&mut self, call: &ToolCall, place: CallPosition, why: &str) {
+    fn refuse(&mut self, call: &ToolCall, position: CallPosition, why: &str) {
         self.refused.push((call.name.clone(), why.to_owned()));
-        self.put(call.clone(), place, CallState::Ended(ToolReply::error(call, format!("Error: {why}"))));
+        self.put(call.clone(), position, CallState::Ended(ToolReply::error(call, format!("Error: {why}"))));
     }
 
-    fn put(&mut self, call: ToolCall, place: CallPosition, state: CallState) {
-        self.calls.push(OpenCall { call, place, state });
+    fn put(&mut self, call: ToolCall, position: CallPosition, state: CallState) {
+        self.calls.push(OpenCall { call, position, state });
     }
 }
 

@@ -83,7 +83,10 @@ impl ListedItems {
             None => 0,
             Some(cursor) => {
                 let last = decoded(cursor).ok_or_else(|| {
-                    GatewayError::new(INVALID_PARAMS, "the cursor is not valid; use `nextCursor` of the previous page")
+                    GatewayError::new(
+                        INVALID_PARAMS,
+                        "the cursor is not valid; use `nextCursor` of the previous page",
+                    )
                 })?;
                 self.0.partition_point(|item| item.name <= last)
             }

@@ -221,7 +221,7 @@ impl StoredCounts {
 
 impl StoredOpenCall {
     fn of(open: &OpenCall) -> Self {
-        let batch = match &open.place {
+        let batch = match &open.position {
             CallPosition::Turn => None,
             CallPosition::Batch { parent, item } => Some((*parent, item.clone())),
         };
@@ -239,7 +239,7 @@ impl StoredOpenCall {
     }
 
     fn into_open_call(self) -> Result<OpenCall, SnapshotError> {
-        let place = match self.batch {
+        let position = match self.batch {
             None => CallPosition::Turn,
             Some((parent, item)) => CallPosition::Batch { parent, item },
         };
@@ -252,7 +252,7 @@ impl StoredOpenCall {
             StoredCallState::Batch { cut_off: false } => CallState::Batch(BatchCompleteness::Whole),
             StoredCallState::Ended(reply) => CallState::Ended(reply.into_reply()?),
         };
-        Ok(OpenCall { call: self.call.into_call(), place, state })
+        Ok(OpenCall { call: self.call.into_call(), position, state })
     }
 }
 

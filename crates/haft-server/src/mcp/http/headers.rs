@@ -100,7 +100,10 @@ fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a s
     match (written.next(), written.next()) {
         (None, _) => Ok(None),
         (Some(value), None) if value.to_str().is_ok() => Ok(value.to_str().ok().map(str::trim)),
-        (Some(_), _) => Err(GatewayError::new(HEADER_MISMATCH, format!("the header `{name}` must have one value of ASCII text"))),
+        (Some(_), _) => Err(GatewayError::new(
+            HEADER_MISMATCH,
+            format!("the header `{name}` must have one value of ASCII text"),
+        )),
     }
 }
 
