@@ -30,16 +30,16 @@ pub struct HaftOutput {
 }
 
 impl HaftCommand {
-    pub(crate) fn new(place: &TestTree, words: &[&str]) -> Self {
-        Self::of_program(place, &binary(), words)
+    pub(crate) fn new(tree: &TestTree, words: &[&str]) -> Self {
+        Self::of_program(tree, &binary(), words)
     }
 
     /// Prepares a run of any program in the same place and environment.
-    pub(crate) fn of_program(place: &TestTree, program: &Path, words: &[&str]) -> Self {
-        let mut command = as_user(place.user());
-        command.env_clear().current_dir(place.path("ws"));
+    pub(crate) fn of_program(tree: &TestTree, program: &Path, words: &[&str]) -> Self {
+        let mut command = as_user(tree.user());
+        command.env_clear().current_dir(tree.path("ws"));
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        command.env("HAFT_HOME", place.path("home")).env("HOME", place.path("user")).env("USER", "tester");
+        command.env("HAFT_HOME", tree.path("home")).env("HOME", tree.path("user")).env("USER", "tester");
         let words = std::iter::once(program.into()).chain(words.iter().map(OsString::from)).collect();
         Self { command, words, stdin: Vec::new() }
     }
@@ -54,7 +54,7 @@ impl HaftCommand {
         self
     }
 
-    /// Puts a wrapper before the program: it runs as the place's user and executes the command line after it.
+    /// Puts a wrapper before the program: it runs as the tree's user and executes the command line after it.
     pub fn through(mut self, wrapper: &[&str]) -> Self {
         self.words.splice(0..0, wrapper.iter().map(OsString::from));
         self
@@ -173,7 +173,7 @@ pub fn binary() -> PathBuf {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
         let own = std::env::current_exe().unwrap();
-        let built = own.ancestors().map(|place| place.join("haft")).find(|path| path.is_file());
+        let built = own.ancestors().map(|tree| tree.join("haft")).find(|path| path.is_file());
         let built = built.expect("the haft binary is built beside the tests");
         remove_stale_copies();
         let reachable = Path::new("/var/tmp").join(format!("{COPY_PREFIX}{}", std::process::id()));

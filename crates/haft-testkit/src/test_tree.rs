@@ -24,12 +24,12 @@ impl TestTree {
     pub fn below(parent: &Path, user: TestUser) -> Self {
         let dir = tempfile::Builder::new().prefix("haft-test-").tempdir_in(parent).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let place = Self { dir, user };
-        place.give(place.root());
+        let tree = Self { dir, user };
+        tree.give(tree.root());
         for name in ["ws", "home", "user", "outside"] {
-            place.directory(name);
+            tree.directory(name);
         }
-        place
+        tree
     }
 
     pub fn root(&self) -> &Path {
@@ -44,7 +44,7 @@ impl TestTree {
         self.root().join(name)
     }
 
-    /// Creates a directory with its parents, owned by the place's user.
+    /// Creates a directory with its parents, owned by the tree's user.
     pub fn directory(&self, name: &str) -> PathBuf {
         let mut path = self.root().to_path_buf();
         for part in Path::new(name) {
@@ -57,7 +57,7 @@ impl TestTree {
         path
     }
 
-    /// Creates a file, owned by the place's user.
+    /// Creates a file, owned by the tree's user.
     pub fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.path(name);
         let parent = Path::new(name).parent().and_then(Path::to_str).unwrap();
@@ -75,7 +75,7 @@ impl TestTree {
         self.path(name).symlink_metadata().is_ok()
     }
 
-    /// Prepares a run of haft in this place, as the place's user.
+    /// Prepares a run of haft in this place, as the tree's user.
     pub fn haft(&self, words: &[&str]) -> HaftCommand {
         HaftCommand::new(self, words)
     }
@@ -107,7 +107,7 @@ impl TestTree {
         TreeSnapshot::of(&["home", "user", "outside"].map(|name| self.path(name)))
     }
 
-    /// Makes the place's user the owner of a path.
+    /// Makes the tree's user the owner of a path.
     pub fn give(&self, path: &Path) {
         if self.user == TestUser::Nobody {
             lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();

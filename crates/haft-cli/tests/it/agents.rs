@@ -16,24 +16,23 @@ pub(crate) fn script(about: impl IntoIterator<Item = (&'static str, Vec<ScriptSt
     about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps))
 }
 
-pub(crate) fn haft(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
-    place
-        .haft(&[&["run", "-m", "openai/m"], words].concat())
+pub(crate) fn haft(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
+    tree.haft(&[&["run", "-m", "openai/m"], words].concat())
         .env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
         .env("OPENAI_API_KEY", "k")
 }
 
-fn run(place: &TestTree, script: Script, words: &[&str]) -> HaftOutput {
+fn run(tree: &TestTree, script: Script, words: &[&str]) -> HaftOutput {
     let server = ModelServer::start(script).unwrap();
-    haft(place, &server, words).output()
+    haft(tree, &server, words).output()
 }
 
 pub(crate) fn agents(files: &[(&str, &str)]) -> TestTree {
-    let place = here();
+    let tree = here();
     for (name, yaml) in files {
-        place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
+        tree.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
     }
-    place
+    tree
 }
 
 pub(crate) fn ask(agent: &str, request: &str) -> ScriptPart {
@@ -57,12 +56,12 @@ fn using(step: ScriptStep, tokens: u64) -> ScriptStep {
 
 #[test]
 fn nested_agents_count_each_call_and_token_once() {
-    let place = agents(&[
+    let tree = agents(&[
         ("lead.md", "agents: researcher.md\ntools: []"),
         ("researcher.md", "description: Looks things up\nagents: [below/reader.md]"),
         ("below/reader.md", "tools: read, bash"),
     ]);
-    place.file("ws/facts.txt", "the answer is 42\n");
+    tree.file("ws/facts.txt", "the answer is 42\n");
     let script = script([
         (
             "LEAD",
@@ -88,7 +87,7 @@ fn nested_agents_count_each_call_and_token_once() {
         ),
     ]);
     let ran =
-        run(&place, script, &["--tree", "--output-format", "json", "@lead.md", "LEAD on"]).expect_code(0);
+        run(&tree, script, &["--tree", "--output-format", "json", "@lead.md", "LEAD on"]).expect_code(0);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&said["answer"], &said["turns"]), (&"It is 42.".into(), &2.into()));
     assert_eq!((&said["tool_calls"], &said["requests"]), (&4.into(), &7.into()), "two agents, two tools");
@@ -96,7 +95,7 @@ fn nested_agents_count_each_call_and_token_once() {
     for line in ["1-1 agent__researcher", "1-1.1-1 agent__reader", "1-1.1-1.1-1 read", "1-1.1-1.2-1 bash"] {
         assert!(ran.stderr.contains(line), "{line}\n{}", ran.stderr);
     }
-    let accounts = accounting(&place);
+    let accounts = accounting(&tree);
     let tools: Vec<&Value> = accounts.iter().filter(|line| line["type"] == "tool_finished").collect();
     assert_eq!(tools.len(), 4);
     let origins: Vec<&Value> = tools.iter().map(|line| line.get("origin").unwrap_or(&line["run"])).collect();
@@ -108,7 +107,7 @@ fn nested_agents_count_each_call_and_token_once() {
 
 #[test]
 fn sub_agent_log_lines_are_indented_and_named() {
-    let place = agents(&[("lead.md", "agents: helper.md"), ("helper.md", "tools: current_date")]);
+    let tree = agents(&[("lead.md", "agents: helper.md"), ("helper.md", "tools: current_date")]);
     let script = script([
         (
             "LEAD",
@@ -128,13 +127,13 @@ fn sub_agent_log_lines_are_indented_and_named() {
             ],
         ),
     ]);
-    let ran = run(&place, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
+    let ran = run(&tree, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
     assert_eq!(ran.stdout, "done\n");
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert!(lines.iter().any(|line| line.starts_with("  ✓ helper: current_date")), "{}", ran.stderr);
     assert!(lines.iter().any(|line| line.starts_with("✓ agent__helper HELP")), "{}", ran.stderr);
     assert!(!ran.stderr.contains("only for the lead"), "{}", ran.stderr);
-    let ran = run(&place, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
+    let ran = run(&tree, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
     let lines: Vec<Value> = ran.events();
     let started: Vec<&Value> = lines.iter().filter(|line| line["type"] == "run_started").collect();
     assert_eq!(started[1]["agents"], json!(["lead", "helper"]));
@@ -152,7 +151,7 @@ fn sub_agent_log_lines_are_indented_and_named() {
 
 #[test]
 fn sub_agents_run_concurrently_and_hold_no_queue_slot() {
-    let place = agents(&[("lead.md", "agents: [one.md, two.md]"), ("one.md", ""), ("two.md", "")]);
+    let tree = agents(&[("lead.md", "agents: [one.md, two.md]"), ("one.md", ""), ("two.md", "")]);
     let meet =
         |own: &str, other: &str| bash(&format!("touch {own}; until [ -e {other} ]; do sleep 0.05; done"));
     let both = || ScriptStep::say([ask("one", "FIRST"), ask("two", "SECOND")]);
@@ -170,29 +169,29 @@ fn sub_agents_run_concurrently_and_hold_no_queue_slot() {
         ("FIRST", vec![meet("a", "b"), ScriptStep::text("one saw")]),
         ("SECOND", vec![meet("b", "a"), ScriptStep::text("two saw")]),
     ]);
-    assert_eq!(run(&place, meeting, &["@lead.md", "LEAD"]).expect_code(0).stdout, "met\n");
+    assert_eq!(run(&tree, meeting, &["@lead.md", "LEAD"]).expect_code(0).stdout, "met\n");
     // With a single queue slot, the calls of an agent would deadlock if the call of the agent itself held the slot.
-    place.file("home/haft.json", r#"{"queues": {"default": {"maxConcurrency": 1}}}"#);
+    tree.file("home/haft.json", r#"{"queues": {"default": {"maxConcurrency": 1}}}"#);
     let one_by_one = script([
         ("LEAD", vec![both(), ScriptStep::text("done")]),
         ("FIRST", vec![bash("echo 1 >> log"), ScriptStep::text("x")]),
         ("SECOND", vec![bash("echo 2 >> log"), ScriptStep::text("x")]),
     ]);
-    run(&place, one_by_one, &["@lead.md", "LEAD"]).expect_code(0);
-    assert_eq!(place.text("ws/log").lines().count(), 2);
+    run(&tree, one_by_one, &["@lead.md", "LEAD"]).expect_code(0);
+    assert_eq!(tree.text("ws/log").lines().count(), 2);
 }
 
 #[test]
 fn interrupt_cancels_all_sub_agents() {
     let marker = unique_marker();
-    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "")]);
+    let tree = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "")]);
     let server = ModelServer::start(script([
         ("LEAD", vec![ScriptStep::say([ask("a", "MIDDLE")])]),
         ("MIDDLE", vec![ScriptStep::say([ask("b", "LOWEST")])]),
         ("LOWEST", vec![bash(&format!("exec -a {marker} sleep 300"))]),
     ]))
     .unwrap();
-    let mut child = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]).start();
+    let mut child = haft(&tree, &server, &["--output-format", "json", "@lead.md", "LEAD"]).start();
     eventually("the command runs", || !processes_with(&marker).is_empty());
     send_signal(child.id(), libc::SIGINT);
     child.stdin.take();
@@ -201,13 +200,13 @@ fn interrupt_cancels_all_sub_agents() {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["finish"], "aborted");
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    let cancelled = accounting(&place).iter().filter(|line| line["error_kind"] == "cancelled").count();
+    let cancelled = accounting(&tree).iter().filter(|line| line["error_kind"] == "cancelled").count();
     assert_eq!(cancelled, 3, "the command and both agents");
 }
 
 #[test]
 fn budget_covers_agent_and_its_sub_agents() {
-    let place = agents(&[("lead.md", "agents: helper.md\nbudget: {tokens: 1000}"), ("helper.md", "")]);
+    let tree = agents(&[("lead.md", "agents: helper.md\nbudget: {tokens: 1000}"), ("helper.md", "")]);
     let date = || ScriptStep::call("current_date", json!({}));
     let script = |helper: Vec<ScriptStep>| {
         script([
@@ -226,11 +225,11 @@ fn budget_covers_agent_and_its_sub_agents() {
     };
     // The helper spends the rest of the budget: it gets a last turn, and then the lead gets one.
     let helper = vec![using(date(), 950), told(ScriptStep::text("half"), "the call was not made")];
-    let ran = run(&place, script(helper), &["--output-format", "json", "@lead.md", "LEAD"]).expect_code(10);
+    let ran = run(&tree, script(helper), &["--output-format", "json", "@lead.md", "LEAD"]).expect_code(10);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&said["finish"], &said["answer"]), (&"budget".into(), &"what we have".into()));
     // With its own budget, only the helper is cut short.
-    place.file("ws/helper.md", "---\nbudget: {calls: 1}\n---\n");
+    tree.file("ws/helper.md", "---\nbudget: {calls: 1}\n---\n");
     let helper = vec![
         ScriptStep::say([
             ScriptPart::call("current_date", json!({})),
@@ -241,15 +240,15 @@ fn budget_covers_agent_and_its_sub_agents() {
     let lead =
         vec![ScriptStep::say([ask("helper", "HELP")]), told(ScriptStep::text("fine"), "ended early: budget")];
     let ran =
-        run(&place, self::script([("LEAD", lead), ("HELP", helper)]), &["@lead.md", "LEAD"]).expect_code(0);
+        run(&tree, self::script([("LEAD", lead), ("HELP", helper)]), &["@lead.md", "LEAD"]).expect_code(0);
     assert!(ran.stderr.contains("✓ helper: current_date"), "{}", ran.stderr);
-    let made = accounting(&place).iter().filter(|line| line["tool"] == "current_date").count();
+    let made = accounting(&tree).iter().filter(|line| line["tool"] == "current_date").count();
     assert_eq!(made, 1, "none in the first run, one of two in the second");
 }
 
 #[test]
 fn sub_agent_timeout_fails_its_call() {
-    let place = agents(&[("lead.md", "agents: helper.md\ntimeout: 60s"), ("helper.md", "timeout: 1s")]);
+    let tree = agents(&[("lead.md", "agents: helper.md\ntimeout: 60s"), ("helper.md", "timeout: 1s")]);
     let slow = ScriptStep::text("x")
         .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
     let lead = vec![
@@ -257,17 +256,17 @@ fn sub_agent_timeout_fails_its_call() {
         told(ScriptStep::text("it took too long"), "timed_out"),
     ];
     let ran =
-        run(&place, script([("LEAD", lead), ("HELP", vec![slow])]), &["@lead.md", "LEAD"]).expect_code(0);
+        run(&tree, script([("LEAD", lead), ("HELP", vec![slow])]), &["@lead.md", "LEAD"]).expect_code(0);
     assert!(ran.stderr.contains("✗ agent__helper") && ran.stderr.contains("timeout"), "{}", ran.stderr);
 }
 
 /// A key typed after a question timed out answers the next question and not the earlier one.
 #[test]
 fn typed_answer_does_not_approve_a_timed_out_call() {
-    let place = here();
-    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
-    place.file("ws/lead.md", "---\nagents: helper.md\n---\n");
-    place.file("ws/helper.md", "---\ntimeout: 1s\n---\n");
+    let tree = here();
+    tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    tree.file("ws/lead.md", "---\nagents: helper.md\n---\n");
+    tree.file("ws/helper.md", "---\ntimeout: 1s\n---\n");
     let lead = [
         ScriptStep::call("agent__helper", json!({"request": "BELOW"})),
         bash("echo second > second"),
@@ -275,13 +274,13 @@ fn typed_answer_does_not_approve_a_timed_out_call() {
     ];
     let script = Script::of(lead).about("BELOW", [bash("echo first > first")]);
     let server = ModelServer::start(script).unwrap();
-    let mut run = haft(&place, &server, &["@lead.md", "go"]).on_terminal();
+    let mut run = haft(&tree, &server, &["@lead.md", "go"]).on_terminal();
     run.wait_for("echo first");
     run.wait_for("echo second");
     run.wait_for("allow?");
     run.type_keys("y");
     run.finish().expect_code(0);
-    assert!(place.exists("ws/second") && !place.exists("ws/first"));
+    assert!(tree.exists("ws/second") && !tree.exists("ws/first"));
 }
 
 #[test]
@@ -312,7 +311,7 @@ fn invalid_agent_graph_is_rejected_before_model_request() {
 
 #[test]
 fn router_hands_off_and_last_agent_answers() {
-    let place = agents(&[
+    let tree = agents(&[
         ("desk.md", "router: {destinations: [legal.md, sales.md]}\ntools: []"),
         ("legal.md", "description: Knows the law\nhandoff: editor.md"),
         ("sales.md", "description: Sells"),
@@ -357,7 +356,7 @@ fn router_hands_off_and_last_agent_answers() {
     ]))
     .unwrap();
     let ran =
-        haft(&place, &server, &["--output-format", "json", "@desk.md", "MAY I?"]).output().expect_code(0);
+        haft(&tree, &server, &["--output-format", "json", "@desk.md", "MAY I?"]).output().expect_code(0);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
         (&said["answer"], &said["finish"], &said["requests"]),
@@ -368,7 +367,7 @@ fn router_hands_off_and_last_agent_answers() {
 
 #[test]
 fn batch_and_status_tools_are_offered_when_listed() {
-    let place = agents(&[
+    let tree = agents(&[
         ("lead.md", "agents: helper.md\ntools: [current_date, 'agent__batch', 'agent__task_status']"),
         ("helper.md", "tools: []"),
     ]);
@@ -390,11 +389,11 @@ fn batch_and_status_tools_are_offered_when_listed() {
         ScriptStep::text("ready"),
     ];
     let script = script([("LEAD", lead), ("HELP", vec![ScriptStep::text("helped")])]);
-    let ran = run(&place, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
+    let ran = run(&tree, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
     assert_eq!(ran.stdout, "ready\n");
     assert!(ran.stderr.contains("I am through"), "{}", ran.stderr);
     // The JSON stream gives the kind of each note, and the full status.
-    let ran = run(&place, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
+    let ran = run(&tree, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
     let events = ran.events().into_iter();
     let notes: Vec<Value> = events.filter(|event| event["type"] == "note").collect();
     let kinds: Vec<&str> = notes.iter().filter_map(|note| note["kind"].as_str()).collect();
@@ -408,7 +407,7 @@ fn batch_and_status_tools_are_offered_when_listed() {
 fn sub_agent_call_is_validated_against_input_schema() {
     let schema =
         "input: {schema: {type: object, properties: {city: {type: string}}, required: [city]}}\ntools: []";
-    let place = agents(&[("lead.md", "agents: weather.md\ntools: []"), ("weather.md", schema)]);
+    let tree = agents(&[("lead.md", "agents: weather.md\ntools: []"), ("weather.md", schema)]);
     let lead = vec![
         ScriptStep::call("agent__weather", json!({"town": 1})),
         told(ScriptStep::call("agent__weather", json!({"city": "Oslo"})), "city"),
@@ -418,12 +417,12 @@ fn sub_agent_call_is_validated_against_input_schema() {
         user: Some(r#"{"city":"Oslo"}"#.into()),
         ..RequestExpectation::default()
     })];
-    run(&place, script([("LEAD", lead), ("Oslo", weather)]), &["@lead.md", "LEAD"]).expect_code(0);
+    run(&tree, script([("LEAD", lead), ("Oslo", weather)]), &["@lead.md", "LEAD"]).expect_code(0);
 }
 
 #[test]
 fn sub_agent_answer_is_cached_for_equal_request() {
-    let place = agents(&[("lead.md", "agents: helper.md\ntools: []"), ("helper.md", "cache: 1h\ntools: []")]);
+    let tree = agents(&[("lead.md", "agents: helper.md\ntools: []"), ("helper.md", "cache: 1h\ntools: []")]);
     let lead = vec![
         ScriptStep::say([ask("helper", "HELP")]),
         ScriptStep::say([ask("helper", "HELP")]),
@@ -431,15 +430,15 @@ fn sub_agent_answer_is_cached_for_equal_request() {
     ];
     let server =
         ModelServer::start(script([("LEAD", lead), ("HELP", vec![ScriptStep::text("helped")])])).unwrap();
-    haft(&place, &server, &["@lead.md", "LEAD"]).output().expect_code(0);
+    haft(&tree, &server, &["@lead.md", "LEAD"]).output().expect_code(0);
     assert_eq!(server.requests().len(), 4, "the helper was asked once");
 }
 
 #[test]
 fn agent_file_timeouts_and_size_limits_apply_to_its_calls() {
-    let place = agents(&[("a.md", "toolTimeout: 1500\nllmTimeout: 3s\ntoolResponseMaxBytes: 600")]);
-    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store"}}}"#);
-    place.file("ws/long.txt", &"0123456789\n".repeat(100));
+    let tree = agents(&[("a.md", "toolTimeout: 1500\nllmTimeout: 3s\ntoolResponseMaxBytes: 600")]);
+    tree.file("home/haft.json", r#"{"tools": {"read": {"output": "store"}}}"#);
+    tree.file("ws/long.txt", &"0123456789\n".repeat(100));
     let slow = ScriptStep::text("x")
         .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
     let steps = [
@@ -447,28 +446,28 @@ fn agent_file_timeouts_and_size_limits_apply_to_its_calls() {
         told(ScriptStep::call("read", json!({"file_path": "long.txt"})), "timed out after 1.5s"),
         told(slow, "tool_output"),
     ];
-    let ran = run(&place, Script::of(steps), &["@a.md", "go"]).expect_code(124);
+    let ran = run(&tree, Script::of(steps), &["@a.md", "go"]).expect_code(124);
     assert!(ran.stderr.contains("llmTimeout"), "{}", ran.stderr);
 }
 
 #[test]
 fn override_flag_replaces_agent_settings() {
-    let place = agents(&[("a.md", "maxTurns: 2\ntools: [read]")]);
+    let tree = agents(&[("a.md", "maxTurns: 2\ntools: [read]")]);
     let date = || ScriptStep::call("current_date", json!({}));
     let steps = || [date(), date(), ScriptStep::text("done")];
-    run(&place, Script::of(steps()), &["@a.md", "go"]).expect_code(9);
+    run(&tree, Script::of(steps()), &["@a.md", "go"]).expect_code(9);
     let words = ["--override", "maxTurns=3", "--override", "tools=[current_date]", "@a.md", "go"];
-    assert_eq!(run(&place, Script::of(steps()), &words).expect_code(0).stdout, "done\n");
-    let ran = run(&place, Script::default(), &["--override", "maxTurn=3", "go"]).expect_code(42);
+    assert_eq!(run(&tree, Script::of(steps()), &words).expect_code(0).stdout, "done\n");
+    let ran = run(&tree, Script::default(), &["--override", "maxTurn=3", "go"]).expect_code(42);
     assert!(ran.stderr.contains("did you mean `maxTurns`"), "{}", ran.stderr);
-    run(&place, Script::default(), &["--override", "maxTurns", "go"]).expect_code(2);
+    run(&tree, Script::default(), &["--override", "maxTurns", "go"]).expect_code(2);
 }
 
 #[test]
 fn top_level_request_is_validated_against_input_schema() {
-    let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
+    let tree = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
     let check = |request: &str, code: i32| {
-        run(&place, Script::of([ScriptStep::text("ok")]), &["@a.md", request]).expect_code(code)
+        run(&tree, Script::of([ScriptStep::text("ok")]), &["@a.md", request]).expect_code(code)
     };
     check(r#"{"city": "Oslo"}"#, 0);
     assert!(check("{}", 42).stderr.contains("city"));
@@ -477,11 +476,11 @@ fn top_level_request_is_validated_against_input_schema() {
 
 #[test]
 fn agent_caching_setting_controls_cache_control() {
-    let place = agents(&[("a.md", "caching: none"), ("b.md", "caching: full")]);
+    let tree = agents(&[("a.md", "caching: none"), ("b.md", "caching: full")]);
     let server = ModelServer::start(Script::of([ScriptStep::text("ok")])).unwrap();
     let marked = |agent: &str| {
         let words = ["run", "-m", "anthropic/m", agent, "go"];
-        let haft = place.haft(&words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "k");
+        let haft = tree.haft(&words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "k");
         haft.output().expect_code(0);
         server.requests().last().unwrap().raw.contains("cache_control")
     };
@@ -491,12 +490,12 @@ fn agent_caching_setting_controls_cache_control() {
 
 #[test]
 fn routing_lets_fast_model_choose_the_model() {
-    let place = here();
+    let tree = here();
     let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
-    place.file("home/haft.json", models);
+    tree.file("home/haft.json", models);
     let check = |word: &str, words: &[&str], expected: &[&str]| {
         let server = ModelServer::start(Script::of([ScriptStep::text(word)])).unwrap();
-        let haft = place.haft(&[&["run", "--output-format", "json"], words, &["go"]].concat());
+        let haft = tree.haft(&[&["run", "--output-format", "json"], words, &["go"]].concat());
         let haft = haft.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
         let said: Value = serde_json::from_str(&haft.output().expect_code(0).stdout).unwrap();
         let asked: Vec<String> = server
@@ -512,17 +511,17 @@ fn routing_lets_fast_model_choose_the_model() {
     check("who knows", &["--route"], &["small", "large"]);
     check("fast", &[], &["m"]);
     check("fast", &["--route", "-m", "openai/other"], &["other"]);
-    place.file("home/haft.json", &models.replacen('{', r#"{"route": true, "#, 1));
+    tree.file("home/haft.json", &models.replacen('{', r#"{"route": true, "#, 1));
     check("fast", &[], &["small", "small"]);
 }
 
 #[test]
 fn project_agents_are_found_by_name_only_when_trusted() {
-    let place = here();
-    place.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
-    place.file("ws/agents/helper.md", "---\ndescription: Of the project\n---\n{{ include \"rules.txt\" }}\n");
-    place.file("ws/agents/rules.txt", "Be brief.");
-    let list = || place.haft(&["agents", "list"]).output().expect_code(0);
+    let tree = here();
+    tree.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
+    tree.file("ws/agents/helper.md", "---\ndescription: Of the project\n---\n{{ include \"rules.txt\" }}\n");
+    tree.file("ws/agents/rules.txt", "Be brief.");
+    let list = || tree.haft(&["agents", "list"]).output().expect_code(0);
     let go = |agent: &str| {
         let kind = RequestExpectation { system: Some("Be brief.".into()), ..RequestExpectation::default() };
         let steps = if agent == "@helper" {
@@ -530,7 +529,7 @@ fn project_agents_are_found_by_name_only_when_trusted() {
         } else {
             [ScriptStep::text("ok")]
         };
-        run(&place, Script::of(steps), &[agent, "go"])
+        run(&tree, Script::of(steps), &[agent, "go"])
     };
     assert!(
         list().stdout.contains("Of home") && !list().stdout.contains("Of the project"),
@@ -540,25 +539,25 @@ fn project_agents_are_found_by_name_only_when_trusted() {
     assert!(list().stderr.contains("is not trusted"), "{}", list().stderr);
     go("@clerk").expect_code(0);
     assert!(go("@helper").expect_code(42).stderr.contains("haft trust"));
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
     go("@helper").expect_code(0);
-    let json = place.haft(&["agents", "list", "--json"]).output().expect_code(0);
+    let json = tree.haft(&["agents", "list", "--json"]).output().expect_code(0);
     let found: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((&found[0]["name"], &found[1]["name"]), (&"clerk".into(), &"helper".into()), "{found}");
     // An included file is part of the agent, so a change to it ends the trust.
-    place.file("ws/agents/rules.txt", "Be evil.");
+    tree.file("ws/agents/rules.txt", "Be evil.");
     let changed = go("@helper").expect_code(42).stderr;
     assert!(changed.contains("changed since it was trusted") && changed.contains("haft trust"), "{changed}");
     // A user who writes out a path has chosen that file, so trust is not checked.
-    run(&place, Script::of([ScriptStep::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
+    run(&tree, Script::of([ScriptStep::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
 }
 
 #[test]
 fn agents_list_warns_about_unreadable_agent() {
-    let place = here();
-    place.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
-    std::fs::write(place.path("home/agents/odd.md"), b"\xff\xfe").unwrap();
-    let list = place.haft(&["agents", "list", "--json"]).output().expect_code(0);
+    let tree = here();
+    tree.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
+    std::fs::write(tree.path("home/agents/odd.md"), b"\xff\xfe").unwrap();
+    let list = tree.haft(&["agents", "list", "--json"]).output().expect_code(0);
     let found: Value = serde_json::from_str(&list.stdout).unwrap();
     assert_eq!((found.as_array().unwrap().len(), &found[0]["name"]), (1, &"clerk".into()), "{found}");
     let named = list.stderr.contains("agents/odd.md` is left out") && list.stderr.contains("not UTF-8");
@@ -568,11 +567,11 @@ fn agents_list_warns_about_unreadable_agent() {
 /// A process that can write the workspace can replace an include by a pipe without a writer.
 #[test]
 fn fifo_as_included_file_is_rejected_without_blocking() {
-    let place = here();
-    place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
-    place.file("ws/agents/rules.txt", "Be good.");
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
-    let rules = place.path("ws/agents/rules.txt");
+    let tree = here();
+    tree.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
+    tree.file("ws/agents/rules.txt", "Be good.");
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    let rules = tree.path("ws/agents/rules.txt");
     std::fs::remove_file(&rules).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(rules).status().unwrap().success());
     for words in [
@@ -580,7 +579,7 @@ fn fifo_as_included_file_is_rejected_without_blocking() {
         &["agents", "check"],
         &["agents", "check", "agents/reader.md"],
     ] {
-        let ran = place.haft(words).through(&["timeout", "-s", "KILL", "60"]).output().expect_code(42);
+        let ran = tree.haft(words).through(&["timeout", "-s", "KILL", "60"]).output().expect_code(42);
         let told = format!("{}{}", ran.stdout, ran.stderr);
         assert!(told.contains("expected a file; found a pipe"), "{words:?}: {told}");
     }
@@ -589,14 +588,14 @@ fn fifo_as_included_file_is_rejected_without_blocking() {
 /// A process that can write the workspace can create links and files of any name there.
 #[test]
 fn symlink_or_same_named_file_does_not_become_agent() {
-    let place = here();
-    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path(from)).unwrap();
-    let go = |agent: &str| run(&place, Script::of([ScriptStep::text("ok")]), &[agent, "go"]);
-    place.file("ws/notes.md", "Be evil.");
-    place.file("ws/agents/lead.md", "---\nagents: [inner]\n---\n");
-    place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
-    place.file("ws/agents/good.md", "Be good.");
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
+    let tree = here();
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, tree.path(from)).unwrap();
+    let go = |agent: &str| run(&tree, Script::of([ScriptStep::text("ok")]), &[agent, "go"]);
+    tree.file("ws/notes.md", "Be evil.");
+    tree.file("ws/agents/lead.md", "---\nagents: [inner]\n---\n");
+    tree.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
+    tree.file("ws/agents/good.md", "Be good.");
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
     for name in ["evil.md", "inner.md", "rules.txt"] {
         link("../notes.md", &format!("ws/agents/{name}"));
     }
@@ -607,33 +606,33 @@ fn symlink_or_same_named_file_does_not_become_agent() {
     }
     go("@same").expect_code(0);
     // A link to a whole directory is refused too.
-    std::fs::create_dir(place.path("ws/.haft")).unwrap();
-    place.file("ws/others/clerk.md", "Be evil.");
+    std::fs::create_dir(tree.path("ws/.haft")).unwrap();
+    tree.file("ws/others/clerk.md", "Be evil.");
     link("../others", "ws/.haft/agents");
     assert!(go("@clerk").expect_code(42).stderr.contains("it is a symlink to a file outside"));
-    std::fs::remove_file(place.path("ws/.haft/agents")).unwrap();
+    std::fs::remove_file(tree.path("ws/.haft/agents")).unwrap();
     // A file in the workspace with the name of an agent does not replace that agent.
-    place.file("home/agents/clerk.md", "Be kind.");
-    place.file("ws/clerk", "Be evil.");
+    tree.file("home/agents/clerk.md", "Be kind.");
+    tree.file("ws/clerk", "Be evil.");
     let kind = RequestExpectation { system: Some("Be kind.".into()), ..RequestExpectation::default() };
-    run(&place, Script::of([ScriptStep::text("ok").expecting(kind)]), &["@clerk", "go"]).expect_code(0);
+    run(&tree, Script::of([ScriptStep::text("ok").expecting(kind)]), &["@clerk", "go"]).expect_code(0);
     go("@./clerk").expect_code(0);
 }
 
 #[test]
 fn agents_new_creates_valid_runnable_agent() {
-    let place = here();
-    place.haft(&["agents", "new", "reviewer"]).output().expect_code(0);
-    place.haft(&["agents", "new", "reviewer"]).output().expect_code(42);
-    place.haft(&["agents", "new", "../evil"]).output().expect_code(2);
-    place.haft(&["agents", "check", "agents/reviewer.md"]).output().expect_code(0);
-    run(&place, Script::of([ScriptStep::text("ok")]), &["@agents/reviewer.md", "go"]).expect_code(0);
-    place.haft(&["agents", "new", "--home", "clerk"]).output().expect_code(0);
-    place.haft(&["agents", "check"]).output().expect_code(42);
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
-    place.haft(&["agents", "check"]).output().expect_code(0);
-    place.file("home/agents/clerk.md", "---\nagents: clerk\n---\n");
-    let ran = place.haft(&["agents", "check", "--json"]).output().expect_code(42);
+    let tree = here();
+    tree.haft(&["agents", "new", "reviewer"]).output().expect_code(0);
+    tree.haft(&["agents", "new", "reviewer"]).output().expect_code(42);
+    tree.haft(&["agents", "new", "../evil"]).output().expect_code(2);
+    tree.haft(&["agents", "check", "agents/reviewer.md"]).output().expect_code(0);
+    run(&tree, Script::of([ScriptStep::text("ok")]), &["@agents/reviewer.md", "go"]).expect_code(0);
+    tree.haft(&["agents", "new", "--home", "clerk"]).output().expect_code(0);
+    tree.haft(&["agents", "check"]).output().expect_code(42);
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    tree.haft(&["agents", "check"]).output().expect_code(0);
+    tree.file("home/agents/clerk.md", "---\nagents: clerk\n---\n");
+    let ran = tree.haft(&["agents", "check", "--json"]).output().expect_code(42);
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(found["ok"], false);
     assert!(found["errors"][0]["error"].as_str().unwrap().contains("clerk > clerk"), "{found}");
@@ -641,18 +640,18 @@ fn agents_new_creates_valid_runnable_agent() {
 
 #[test]
 fn triggered_skills_are_sent_in_full_and_others_listed() {
-    let place = here();
-    place.file(
+    let tree = here();
+    tree.file(
         "home/skills/tides/SKILL.md",
         "---\nname: tides\ndescription: Knows the sea\ntrigger: tide\n---\nAsk the moon.\n",
     );
-    place.file(
+    tree.file(
         "home/skills/stars/SKILL.md",
         "---\nname: stars\ndescription: Knows the sky\ntrigger: star\n---\nLook up.\n",
     );
     let check = |request: &str, contains: &[&str], lacks: &[&str]| {
         let server = ModelServer::start(Script::of([ScriptStep::text("ok")])).unwrap();
-        haft(&place, &server, &[request]).output().expect_code(0);
+        haft(&tree, &server, &[request]).output().expect_code(0);
         let sent = &server.requests()[0].raw;
         assert!(contains.iter().all(|part| sent.contains(part)), "{request}: {sent}");
         assert!(!lacks.iter().any(|part| sent.contains(part)), "{request}: {sent}");
@@ -663,7 +662,7 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
         &["Look up."],
     );
     check("hello", &["- stars: Knows the sky", "- tides: Knows the sea"], &["Ask the moon."]);
-    place.file("home/haft.json", r#"{"instructions": false}"#);
+    tree.file("home/haft.json", r#"{"instructions": false}"#);
     check("when is the tide?", &[], &["Ask the moon.", "Knows the sky"]);
 }
 
@@ -671,11 +670,11 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
 /// the reader that searches.
 #[test]
 fn stored_output_is_answered_by_reader_model() {
-    let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
-    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"maxConcurrency": 1}}}"#);
+    let tree = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
+    tree.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"maxConcurrency": 1}}}"#);
     let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
-    place.file("ws/short.txt", &lines[..3_000]);
-    place.file("ws/long.txt", &lines);
+    tree.file("ws/short.txt", &lines[..3_000]);
+    tree.file("ws/long.txt", &lines);
     let handle = "{{word session-}}";
     let ask_about = |file: &str, mode: &str, about: Vec<(&'static str, Vec<ScriptStep>)>, expected: &str| {
         let read = ScriptStep::call("read", json!({"file_path": file, "limit": 50_000}));
@@ -690,7 +689,7 @@ fn stored_output_is_answered_by_reader_model() {
         };
         let script = script(about).about("GO", vec![read, ask, told(ScriptStep::text("done"), expected)]);
         let server = ModelServer::start(script).unwrap();
-        let ran = haft(&place, &server, &["--tree", "@a.md", "GO"]).output().expect_code(0);
+        let ran = haft(&tree, &server, &["--tree", "@a.md", "GO"]).output().expect_code(0);
         assert!(server.requests().iter().any(|request| request.body["model"] == "reader"), "{file} {mode}");
         ran
     };
@@ -717,7 +716,7 @@ fn stored_output_is_answered_by_reader_model() {
             text.lines().filter(|line| line.trim_start_matches(['│', ' ']).starts_with("session ")).count();
         (sessions, text.matches("openai/reader ok").count())
     };
-    let kept = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    let kept = tree.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     assert_eq!((drawn(&ran.stderr), drawn(&kept)), ((2, 2), (2, 2)), "{}\n{kept}", ran.stderr);
     let pieces = vec![
         ("Piece 1 of 2", found("NOTHING FOUND.")),
@@ -730,7 +729,7 @@ fn stored_output_is_answered_by_reader_model() {
         ("Piece 2 of 2", found("two")),
     ];
     let ran = ask_about("long.txt", "full-chunked", pieces, "both");
-    let kept = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    let kept = tree.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     let expected = (4, 3);
     assert_eq!((drawn(&ran.stderr), drawn(&kept)), (expected, expected), "{}\n{kept}", ran.stderr);
     // Without an answer from the model, the result is the beginning and the end of the output.
@@ -739,13 +738,13 @@ fn stored_output_is_answered_by_reader_model() {
 
 #[test]
 fn a_check_names_unknown_tools_and_all_unknown_keys() {
-    let place = agents(&[
+    let tree = agents(&[
         ("a.md", "tools: [raed, 'ba*', docs__search]\nallowedTools: [bash, wrte]"),
         ("b.md", "tools: [read, 'ba*']\nallowedTools: [bash]"),
         ("c.md", "maxTurn: 1\nfoo: 2\ntools: [read]\nbar: 3"),
     ]);
     let check =
-        |file: &str, code: i32| place.haft(&["agents", "check", file]).output().expect_code(code).stdout;
+        |file: &str, code: i32| tree.haft(&["agents", "check", file]).output().expect_code(code).stdout;
     let told = check("a.md", 42);
     for part in ["`raed`; did you mean `read`?", "`wrte`; did you mean `write`?", "`docs__search`", "hint: "]
     {
@@ -766,36 +765,36 @@ fn a_check_names_unknown_tools_and_all_unknown_keys() {
 #[test]
 fn a_property_may_be_called_n() {
     let schema = "input: {schema: {type: object, properties: {n: {type: string}}, required: [n]}}";
-    let place = agents(&[("a.md", schema)]);
-    place.haft(&["agents", "check", "a.md"]).output().expect_code(0);
+    let tree = agents(&[("a.md", schema)]);
+    tree.haft(&["agents", "check", "a.md"]).output().expect_code(0);
 }
 
 #[test]
 fn agents_check_accepts_groups_servers_and_groups_of_rest_tools() {
-    let place = here();
+    let tree = here();
     let tool = json!({"description": "It", "method": "GET", "url": "http://127.0.0.1:9/", "group": "web"});
     let config = json!({
         "groups": {"files": ["read"]},
         "mcpServers": {"docs": {"command": "true"}},
         "restTools": {"it": tool},
     });
-    place.file("home/haft.json", &config.to_string());
-    place.file("ws/a.md", "---\ntools: [files, '@files', docs, web, '@web', builtin, bash]\n---\nWork.\n");
-    place.haft(&["agents", "check", "a.md"]).output().expect_code(0);
-    place.file("ws/a.md", "---\ntools: [dosc]\n---\nWork.\n");
-    let ran = place.haft(&["agents", "check", "a.md"]).output().expect_code(42);
+    tree.file("home/haft.json", &config.to_string());
+    tree.file("ws/a.md", "---\ntools: [files, '@files', docs, web, '@web', builtin, bash]\n---\nWork.\n");
+    tree.haft(&["agents", "check", "a.md"]).output().expect_code(0);
+    tree.file("ws/a.md", "---\ntools: [dosc]\n---\nWork.\n");
+    let ran = tree.haft(&["agents", "check", "a.md"]).output().expect_code(42);
     assert!(ran.stdout.contains("there is no tool `dosc`"), "{}", ran.stdout);
-    let listed = place.haft(&["tools", "--group", "web", "--json"]).output().expect_code(0).stdout;
+    let listed = tree.haft(&["tools", "--group", "web", "--json"]).output().expect_code(0).stdout;
     assert!(listed.contains("rest__it"), "{listed}");
 }
 
 #[test]
 fn run_selects_the_group_of_a_rest_tool() {
-    let place = here();
+    let tree = here();
     let tool = json!({"description": "It", "method": "GET", "url": "http://127.0.0.1:9/", "group": "web"});
-    place.file("home/haft.json", &json!({"restTools": {"it": tool}}).to_string());
+    tree.file("home/haft.json", &json!({"restTools": {"it": tool}}).to_string());
     let server = ModelServer::start(Script::of([ScriptStep::text("x")])).unwrap();
-    haft(&place, &server, &["--tools", "@web", "go"]).output().expect_code(0);
+    haft(&tree, &server, &["--tools", "@web", "go"]).output().expect_code(0);
     let tools = server.requests()[0].body["tools"].clone();
     let names: Vec<&str> =
         tools.as_array().unwrap().iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 const GIT_RULE: &str = r#"{"policy": {"rules": [{"tool": "bash", "command": "git *", "decision": "ask"}]}}"#;
 
-fn place() -> TestTree {
-    let place = TestTree::new(TestUser::Ourselves);
-    place.file("home/haft.json", GIT_RULE);
-    place
+fn tree() -> TestTree {
+    let tree = TestTree::new(TestUser::Ourselves);
+    tree.file("home/haft.json", GIT_RULE);
+    tree
 }
 
 fn bash(command: &str) -> String {
@@ -17,22 +17,22 @@ fn bash(command: &str) -> String {
 }
 
 /// Calls `bash` on a terminal and answers with this key. Returns everything that the terminal showed.
-fn at_a_terminal(place: &TestTree, flags: &[&str], command: &str, key: &str) -> String {
-    let mut run = call(place, flags, command).on_terminal();
+fn at_a_terminal(tree: &TestTree, flags: &[&str], command: &str, key: &str) -> String {
+    let mut run = call(tree, flags, command).on_terminal();
     run.wait_for(QUESTION);
     run.type_keys(key);
     run.finish().stdout
 }
 
-fn call(place: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
-    place.haft(&[&["call"], flags, &["bash", &bash(command)]].concat())
+fn call(tree: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
+    tree.haft(&[&["call"], flags, &["bash", &bash(command)]].concat())
 }
 
 const QUESTION: &str = "allow? [y] once";
 
 /// Returns true when the call asks. The answer is no.
-fn prompts_for_approval(place: &TestTree, flags: &[&str], command: &str) -> bool {
-    let mut run = call(place, flags, command).on_terminal();
+fn prompts_for_approval(tree: &TestTree, flags: &[&str], command: &str) -> bool {
+    let mut run = call(tree, flags, command).on_terminal();
     let mut asked = false;
     eventually("the call asks or ends", || {
         asked = run.text().contains(QUESTION);
@@ -45,31 +45,31 @@ fn prompts_for_approval(place: &TestTree, flags: &[&str], command: &str) -> bool
     asked
 }
 
-fn list(place: &TestTree) -> Vec<Value> {
-    let ran = place.haft(&["approvals", "list", "--json"]).output().expect_code(0);
+fn list(tree: &TestTree) -> Vec<Value> {
+    let ran = tree.haft(&["approvals", "list", "--json"]).output().expect_code(0);
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-fn explain(place: &TestTree, command: &str) -> HaftOutput {
-    place.haft(&["policy", "explain", "bash", &bash(command)]).output().expect_code(0)
+fn explain(tree: &TestTree, command: &str) -> HaftOutput {
+    tree.haft(&["policy", "explain", "bash", &bash(command)]).output().expect_code(0)
 }
 
 #[test]
 fn approved_prefix_allows_no_other_command() {
-    let place = place();
-    let shown = at_a_terminal(&place, &[], "git status", "p");
+    let tree = tree();
+    let shown = at_a_terminal(&tree, &[], "git status", "p");
     assert!(shown.contains(QUESTION) && shown.contains("[p] always `git status *`"), "{shown}");
-    assert!(!prompts_for_approval(&place, &[], "git status --short"), "it is remembered");
+    assert!(!prompts_for_approval(&tree, &[], "git status --short"), "it is remembered");
     for other in ["git push --force", "git status && git push --force", "git status > x", "git $X"] {
-        assert!(prompts_for_approval(&place, &[], other), "{other}");
+        assert!(prompts_for_approval(&tree, &[], other), "{other}");
     }
-    assert!(prompts_for_approval(&place, &["--mode", "network"], "git status"), "a wider mode");
-    assert!(prompts_for_approval(&place, &["--network", "allow"], "git status"), "with network");
-    std::fs::create_dir(place.path("ws/below")).unwrap();
-    assert!(prompts_for_approval(&place, &["--workspace", "below"], "git status"), "another workspace");
-    let denied = place.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
+    assert!(prompts_for_approval(&tree, &["--mode", "network"], "git status"), "a wider mode");
+    assert!(prompts_for_approval(&tree, &["--network", "allow"], "git status"), "with network");
+    std::fs::create_dir(tree.path("ws/below")).unwrap();
+    assert!(prompts_for_approval(&tree, &["--workspace", "below"], "git status"), "another workspace");
+    let denied = tree.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
     assert!(denied.stderr.contains("no user is available"), "{}", denied.stderr);
-    let ran = place.haft(&["call", "bash", &bash("git status; true")]).output().expect_code(0);
+    let ran = tree.haft(&["call", "bash", &bash("git status; true")]).output().expect_code(0);
     assert!(
         !ran.stderr.contains("no user is available"),
         "without a terminal a grant counts too: {}",
@@ -80,102 +80,102 @@ fn approved_prefix_allows_no_other_command() {
 #[test]
 fn exact_and_rule_approvals_are_stored_per_workspace() {
     for (key, scope, covered) in [("e", "exact", "git status"), ("r", "rule", "git log")] {
-        let place = place();
-        at_a_terminal(&place, &[], "git status", key);
-        assert!(!prompts_for_approval(&place, &[], covered), "{key}");
-        assert_eq!(list(&place)[0]["scope"], scope);
-        std::fs::create_dir(place.path("ws/below")).unwrap();
-        assert!(prompts_for_approval(&place, &["--workspace", "below"], covered), "{key}: another workspace");
+        let tree = tree();
+        at_a_terminal(&tree, &[], "git status", key);
+        assert!(!prompts_for_approval(&tree, &[], covered), "{key}");
+        assert_eq!(list(&tree)[0]["scope"], scope);
+        std::fs::create_dir(tree.path("ws/below")).unwrap();
+        assert!(prompts_for_approval(&tree, &["--workspace", "below"], covered), "{key}: another workspace");
     }
 }
 
 #[test]
 fn approvals_are_listed_explained_and_revoked() {
-    let place = place();
-    let none = place.haft(&["approvals", "list"]).output().expect_code(0);
+    let tree = tree();
+    let none = tree.haft(&["approvals", "list"]).output().expect_code(0);
     assert!(none.stdout.starts_with("no remembered approvals"), "{}", none.stdout);
-    assert!(explain(&place, "git status").stdout.starts_with("ask: "));
-    at_a_terminal(&place, &[], "git status", "p");
-    let [grant] = list(&place).try_into().unwrap();
+    assert!(explain(&tree, "git status").stdout.starts_with("ask: "));
+    at_a_terminal(&tree, &[], "git status", "p");
+    let [grant] = list(&tree).try_into().unwrap();
     let id = grant["id"].as_str().unwrap().to_owned();
     assert_eq!(
         (&grant["allows"], &grant["mode"], &grant["network"], &grant["decided_by"]),
         (&"git status *".into(), &"workspace".into(), &"deny".into(), &"terminal".into())
     );
-    let table = place.haft(&["approvals", "list", "--workspace", "."]).output().expect_code(0).stdout;
+    let table = tree.haft(&["approvals", "list", "--workspace", "."]).output().expect_code(0).stdout;
     assert!(table.contains(&id[..8]) && table.contains("git status *"), "{table}");
-    let elsewhere = place.haft(&["approvals", "list", "--workspace", "/tmp", "--json"]).output();
+    let elsewhere = tree.haft(&["approvals", "list", "--workspace", "/tmp", "--json"]).output();
     assert_eq!(elsewhere.expect_code(0).stdout, "[]\n");
 
-    let explained = explain(&place, "git status -s").stdout;
+    let explained = explain(&tree, "git status -s").stdout;
     let expected = format!("allow: remembered approval {} (git status *) covers this call\n", &id[..8]);
     assert!(explained.starts_with(&expected) && explained.contains("without it, ask: "), "{explained}");
-    assert!(explain(&place, "git push").stdout.starts_with("ask: "));
-    let json = place.haft(&["policy", "explain", "--json", "bash", &bash("git status")]).output();
+    assert!(explain(&tree, "git push").stdout.starts_with("ask: "));
+    let json = tree.haft(&["policy", "explain", "--json", "bash", &bash("git status")]).output();
     let json: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
     assert_eq!((&json["decision"], &json["approvals"][0]), (&"allow".into(), &id.as_str().into()));
-    let wider = place.haft(&["policy", "explain", "--mode", "network", "bash", &bash("git status")]).output();
+    let wider = tree.haft(&["policy", "explain", "--mode", "network", "bash", &bash("git status")]).output();
     assert!(wider.expect_code(0).stdout.starts_with("ask: "));
 
-    place.haft(&["approvals", "revoke"]).output().expect_code(2);
-    place.haft(&["approvals", "revoke", "--all", &id]).output().expect_code(2);
+    tree.haft(&["approvals", "revoke"]).output().expect_code(2);
+    tree.haft(&["approvals", "revoke", "--all", &id]).output().expect_code(2);
     for bad in ["abc", "ffffffffffffffffffffffffffffffff"] {
-        let refused = place.haft(&["approvals", "revoke", bad]).output().expect_code(42);
+        let refused = tree.haft(&["approvals", "revoke", bad]).output().expect_code(42);
         assert!(refused.stderr.contains("hint: `haft approvals list`"), "{}", refused.stderr);
     }
-    let revoked = place.haft(&["approvals", "revoke", &id[..8]]).output().expect_code(0);
+    let revoked = tree.haft(&["approvals", "revoke", &id[..8]]).output().expect_code(0);
     assert_eq!(revoked.stdout, format!("revoked {}  git status *\n", &id[..8]));
-    assert!(prompts_for_approval(&place, &[], "git status"), "a revoked approval asks again");
-    at_a_terminal(&place, &[], "git status", "e");
-    at_a_terminal(&place, &[], "git log", "r");
-    let all = place.haft(&["approvals", "revoke", "--all", "--json"]).output().expect_code(0);
+    assert!(prompts_for_approval(&tree, &[], "git status"), "a revoked approval asks again");
+    at_a_terminal(&tree, &[], "git status", "e");
+    at_a_terminal(&tree, &[], "git log", "r");
+    let all = tree.haft(&["approvals", "revoke", "--all", "--json"]).output().expect_code(0);
     let all: Value = serde_json::from_str(&all.stdout).unwrap();
-    assert_eq!((all["revoked"].as_array().unwrap().len(), list(&place)), (2, Vec::new()));
+    assert_eq!((all["revoked"].as_array().unwrap().len(), list(&tree)), (2, Vec::new()));
 }
 
 #[test]
 fn old_format_rules_are_dropped_with_one_warning() {
-    let place = place();
-    place.file("home/data/approvals.json", r#"{"exact": [], "rules": ["ask bash: git *"]}"#);
-    let ran = place.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
+    let tree = tree();
+    tree.file("home/data/approvals.json", r#"{"exact": [], "rules": ["ask bash: git *"]}"#);
+    let ran = tree.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
     assert!(ran.stderr.contains("1 remembered rule was dropped"), "{}", ran.stderr);
-    let again = place.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
+    let again = tree.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
     assert!(!again.stderr.contains("dropped"), "{}", again.stderr);
 }
 
 #[test]
 fn old_format_exact_approval_still_applies() {
-    let place = place();
-    at_a_terminal(&place, &[], "git status", "e");
-    let digest = list(&place)[0]["granted"].as_str().unwrap().to_owned();
-    place.haft(&["approvals", "revoke", "--all"]).output().expect_code(0);
-    place.file("home/data/approvals.json", &format!(r#"{{"exact": ["{digest}"], "rules": []}}"#));
-    assert!(!prompts_for_approval(&place, &[], "git status"));
-    assert!(prompts_for_approval(&place, &[], "git push"));
+    let tree = tree();
+    at_a_terminal(&tree, &[], "git status", "e");
+    let digest = list(&tree)[0]["granted"].as_str().unwrap().to_owned();
+    tree.haft(&["approvals", "revoke", "--all"]).output().expect_code(0);
+    tree.file("home/data/approvals.json", &format!(r#"{{"exact": ["{digest}"], "rules": []}}"#));
+    assert!(!prompts_for_approval(&tree, &[], "git status"));
+    assert!(prompts_for_approval(&tree, &[], "git push"));
     assert!(
-        prompts_for_approval(&place, &["--mode", "network"], "git status"),
+        prompts_for_approval(&tree, &["--mode", "network"], "git status"),
         "the old file did not store the mode"
     );
-    let table = place.haft(&["approvals", "list"]).output().expect_code(0).stdout;
+    let table = tree.haft(&["approvals", "list"]).output().expect_code(0).stdout;
     assert!(table.contains("from an earlier version"), "{table}");
 }
 
 #[test]
 fn unwritable_grant_store_warns_and_call_still_runs() {
-    let place = place();
-    place.file("home/data/grants", "in the way");
-    let shown = at_a_terminal(&place, &[], "git --version", "e");
+    let tree = tree();
+    tree.file("home/data/grants", "in the way");
+    let shown = at_a_terminal(&tree, &[], "git --version", "e");
     assert!(shown.contains("could not be stored and counts for this call only"), "{shown}");
     assert!(shown.contains("git version "), "{shown}");
-    let ran = place.haft(&["approvals", "list"]).output().expect_code(1);
+    let ran = tree.haft(&["approvals", "list"]).output().expect_code(1);
     assert!(ran.stderr.contains("cannot be read") && ran.stderr.contains("hint: "), "{}", ran.stderr);
 }
 
 /// A model that calls tools, and haft with a rule that asks about `bash`.
-fn asking_run(place: &TestTree, steps: impl IntoIterator<Item = ScriptStep>) -> (ModelServer, HaftCommand) {
-    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "*", "decision": "ask"}]}}"#);
+fn asking_run(tree: &TestTree, steps: impl IntoIterator<Item = ScriptStep>) -> (ModelServer, HaftCommand) {
+    tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "*", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of(steps)).unwrap();
-    let run = place.haft(&["run", "-m", "openai/m", "go"]);
+    let run = tree.haft(&["run", "-m", "openai/m", "go"]);
     let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     (server, run)
 }
@@ -186,9 +186,9 @@ fn touch(file: &str) -> ScriptStep {
 
 #[test]
 fn keys_typed_before_a_question_appears_do_not_answer_it() {
-    let place = place();
+    let tree = tree();
     let (_server, run) =
-        asking_run(&place, [touch("first"), touch("second"), touch("third"), ScriptStep::text("done")]);
+        asking_run(&tree, [touch("first"), touch("second"), touch("third"), ScriptStep::text("done")]);
     let mut run = run.on_terminal();
     // Typed before the first question.
     run.type_keys("y\ny\ny\n");
@@ -205,36 +205,36 @@ fn keys_typed_before_a_question_appears_do_not_answer_it() {
     run.wait_for("→ no");
     run.wait_for("touch third");
     run.wait_for(QUESTION);
-    assert!(!["first", "second", "third"].iter().any(|file| place.exists(&format!("ws/{file}"))));
+    assert!(!["first", "second", "third"].iter().any(|file| tree.exists(&format!("ws/{file}"))));
     run.type_keys("Y");
     run.wait_for("→ once");
     let shown = run.finish().expect_code(0).stdout;
-    assert!(place.exists("ws/third") && !place.exists("ws/first") && !place.exists("ws/second"), "{shown}");
+    assert!(tree.exists("ws/third") && !tree.exists("ws/first") && !tree.exists("ws/second"), "{shown}");
 }
 
 #[test]
 fn pasted_text_that_begins_with_a_key_allows_nothing() {
-    let place = place();
-    let (_server, run) = asking_run(&place, [touch("first"), ScriptStep::text("done")]);
+    let tree = tree();
+    let (_server, run) = asking_run(&tree, [touch("first"), ScriptStep::text("done")]);
     let mut run = run.on_terminal();
     run.wait_for(QUESTION);
     run.type_keys("yes please\n");
     run.wait_for("→ no");
     run.finish();
-    assert!(!place.exists("ws/first"));
+    assert!(!tree.exists("ws/first"));
 }
 
 #[test]
 fn a_question_shows_edits_as_a_diff_and_look_alikes_as_escapes() {
-    let place = place();
-    place.file("ws/a", "one\ntwo\n");
+    let tree = tree();
+    tree.file("ws/a", "one\ntwo\n");
     let edit = json!({"file_path": "a", "old_string": "one\ntwo", "new_string": "1\n\u{202e}2"});
     let steps = [
         ScriptStep::call("edit", edit),
         ScriptStep::call("bash", json!({"command": "\u{441}at a\n# \u{1b}[2Aharmless"})),
         ScriptStep::text("done"),
     ];
-    let (_server, run) = asking_run(&place, steps);
+    let (_server, run) = asking_run(&tree, steps);
     let mut run = run.on_terminal();
     run.wait_for("    - one\r\n    - two\r\n    + 1\r\n    + \\u{202e}2\r\n");
     run.wait_for(QUESTION);
@@ -248,17 +248,17 @@ fn a_question_shows_edits_as_a_diff_and_look_alikes_as_escapes() {
 /// Two calls of one turn only read, so they run together: one asks, the other ends meanwhile.
 #[test]
 fn no_result_appears_between_a_question_and_its_answer() {
-    let place = place();
-    place.file("ws/a", "text");
+    let tree = tree();
+    tree.file("ws/a", "text");
     let calls =
         [ScriptPart::call("current_date", json!({})), ScriptPart::call("read", json!({"file_path": "a"}))];
-    let (server, run) = asking_run(&place, [ScriptStep::say(calls), ScriptStep::text("done")]);
-    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "current_date", "decision": "ask"}]}}"#);
+    let (server, run) = asking_run(&tree, [ScriptStep::say(calls), ScriptStep::text("done")]);
+    tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "current_date", "decision": "ask"}]}}"#);
     let mut run = run.on_terminal();
     run.wait_for(QUESTION);
     eventually("the other call has ended", || {
         let accounts = "home/data/accounting.jsonl";
-        place.exists(accounts) && place.text(accounts).contains("tool_finished")
+        tree.exists(accounts) && tree.text(accounts).contains("tool_finished")
     });
     assert!(!run.text().contains("✓"), "{}", run.text());
     run.type_keys("y");

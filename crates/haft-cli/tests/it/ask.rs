@@ -25,10 +25,9 @@ fn server(steps: impl IntoIterator<Item = ScriptStep>) -> ModelServer {
 }
 
 /// Returns haft with the usual environment variables of every provider, pointing at the server.
-fn haft(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
+fn haft(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let url = server.url();
-    place
-        .haft(words)
+    tree.haft(words)
         .env("OPENAI_BASE_URL", &format!("{url}/v1"))
         .env("ANTHROPIC_BASE_URL", &url)
         .env("GOOGLE_GEMINI_BASE_URL", &url)
@@ -62,13 +61,13 @@ fn every_provider_works_with_only_standard_env_variables() {
 fn ask_json_reports_usage_cost_and_attempts() {
     let spent = ScriptUsage { input: 1_000_000, output: 10, ..ScriptUsage::default() };
     let steps = [ScriptStep::fail(ErrorResponse::new(500, "oh")), ScriptStep::text("x").using(spent)];
-    let place = here();
-    place.file(
+    let tree = here();
+    tree.file(
         "home/haft.json",
         r#"{"models": {"settings": {"openai/m": {"price": {"input": 2.5, "output": 10}}}}}"#,
     );
     let server = server(steps);
-    let ran = haft(&place, &server, &["ask", "-m", "openai/m", "--json", "hi"]).output().expect_code(0);
+    let ran = haft(&tree, &server, &["ask", "-m", "openai/m", "--json", "hi"]).output().expect_code(0);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
         (&said["text"], &said["stop"], &said["attempts"]),
@@ -76,16 +75,16 @@ fn ask_json_reports_usage_cost_and_attempts() {
     );
     assert_eq!(said["usage"]["input_tokens"], 1_000_000);
     assert_eq!(said["cost_nano_usd"], 2_500_100_000_u64);
-    let journal = place.text("home/data/accounting.jsonl");
+    let journal = tree.text("home/data/accounting.jsonl");
     assert_eq!(journal.matches("\"type\":\"model_finished\"").count(), 2, "{journal}");
     assert!(journal.contains("\"error_kind\":\"server_failed\"") && !journal.contains(KEY), "{journal}");
-    let stats = haft(&place, &server, &["stats", "--models", "--json"]).output().expect_code(0);
+    let stats = haft(&tree, &server, &["stats", "--models", "--json"]).output().expect_code(0);
     let sums: Value = serde_json::from_str(&stats.stdout).unwrap();
     assert_eq!(
         (&sums[0]["model"], &sums[0]["attempts"], &sums[0]["errors"]),
         (&"openai/m".into(), &2.into(), &1.into())
     );
-    let shown = haft(&place, &server, &["stats", "--models"]).output().expect_code(0).stdout;
+    let shown = haft(&tree, &server, &["stats", "--models"]).output().expect_code(0).stdout;
     assert!(shown.contains("$2.500100"), "{shown}");
 }
 
@@ -93,9 +92,9 @@ fn ask_json_reports_usage_cost_and_attempts() {
 fn provider_failures_have_distinct_exit_codes_and_hide_keys() {
     let once = r#"{"providers": {"openai": {"maxAttempts": 1, "firstByteTimeout": "300ms"}}}"#;
     let check = |step: ScriptStep, code: i32, words: &str| {
-        let place = here();
-        place.file("home/haft.json", once);
-        let ran = haft(&place, &server([step]), &["ask", "-m", "openai/m", "hi"]).output().expect_code(code);
+        let tree = here();
+        tree.file("home/haft.json", once);
+        let ran = haft(&tree, &server([step]), &["ask", "-m", "openai/m", "hi"]).output().expect_code(code);
         assert!(ran.stderr.contains(words) && ran.stderr.contains("hint:"), "{}", ran.stderr);
         assert!(!ran.stderr.contains(KEY), "{}", ran.stderr);
     };
@@ -118,26 +117,25 @@ fn provider_failures_have_distinct_exit_codes_and_hide_keys() {
 
 #[test]
 fn unreachable_provider_and_missing_key_have_distinct_codes() {
-    let place = here();
-    place.file("home/haft.json", r#"{"providers": {"ollama": {"maxAttempts": 1}}}"#);
+    let tree = here();
+    tree.file("home/haft.json", r#"{"providers": {"ollama": {"maxAttempts": 1}}}"#);
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
-    let ran =
-        place.haft(&["ask", "-m", "ollama/m", "hi"]).env("OLLAMA_HOST", &closed).output().expect_code(8);
+    let ran = tree.haft(&["ask", "-m", "ollama/m", "hi"]).env("OLLAMA_HOST", &closed).output().expect_code(8);
     assert!(ran.stderr.contains("refused"), "{}", ran.stderr);
-    let ran = place.haft(&["ask", "-m", "openai/gpt-4o", "hi"]).output().expect_code(6);
+    let ran = tree.haft(&["ask", "-m", "openai/gpt-4o", "hi"]).output().expect_code(6);
     assert!(ran.stderr.contains("set OPENAI_API_KEY"), "{}", ran.stderr);
-    let ran = place.haft(&["ask", "hi"]).output().expect_code(2);
+    let ran = tree.haft(&["ask", "hi"]).output().expect_code(2);
     assert!(ran.stderr.contains("-m PROVIDER/MODEL"), "{}", ran.stderr);
-    let ran = place.haft(&["ask", "-m", "nobody/m", "hi"]).output().expect_code(42);
+    let ran = tree.haft(&["ask", "-m", "nobody/m", "hi"]).output().expect_code(42);
     assert!(ran.stderr.contains("known providers: anthropic"), "{}", ran.stderr);
-    place.haft(&["ask", "-m", "just-a-model", "hi"]).output().expect_code(2);
+    tree.haft(&["ask", "-m", "just-a-model", "hi"]).output().expect_code(2);
 }
 
 #[test]
 fn ask_reads_question_from_stdin_and_attaches_images() {
-    let place = here();
-    place.file("ws/picture", "\u{0}");
-    std::fs::write(place.path("ws/picture"), b"\x89PNG\r\n\x1a\n not really").unwrap();
+    let tree = here();
+    tree.file("ws/picture", "\u{0}");
+    std::fs::write(tree.path("ws/picture"), b"\x89PNG\r\n\x1a\n not really").unwrap();
     let expected = RequestExpectation {
         user: Some("what is this".into()),
         body_contains: vec!["iVBORw0KGgogbm90IHJlYWxseQ==".into()],
@@ -145,24 +143,24 @@ fn ask_reads_question_from_stdin_and_attaches_images() {
     };
     let server = server([ScriptStep::text("A picture.").expecting(expected)]);
     let words = ["ask", "-m", "anthropic/m", "--image", "picture", "-"];
-    let ran = haft(&place, &server, &words).stdin("what is this").output().expect_code(0);
+    let ran = haft(&tree, &server, &words).stdin("what is this").output().expect_code(0);
     assert_eq!(ran.stdout, "A picture.\n");
-    haft(&place, &server, &words).stdin(" \n").output().expect_code(42);
-    let ran = haft(&place, &server, &["ask", "-m", "anthropic/m", " "]).output().expect_code(42);
+    haft(&tree, &server, &words).stdin(" \n").output().expect_code(42);
+    let ran = haft(&tree, &server, &["ask", "-m", "anthropic/m", " "]).output().expect_code(42);
     assert!(ran.stderr.contains("the question is empty"), "{}", ran.stderr);
-    haft(&place, &server, &words).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
-    place.file("ws/text", "hello");
-    let ran = haft(&place, &server, &["ask", "-m", "anthropic/m", "--image", "text", "x"]).output();
+    haft(&tree, &server, &words).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
+    tree.file("ws/text", "hello");
+    let ran = haft(&tree, &server, &["ask", "-m", "anthropic/m", "--image", "text", "x"]).output();
     assert!(ran.expect_code(42).stderr.contains("unknown image format"));
     let recording = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "--image", "nowhere", "x"];
-    haft(&place, &server, &recording).output().expect_code(42);
-    assert!(!place.path("ws/r.jsonl").exists(), "a recording of nothing is in the way of the next");
+    haft(&tree, &server, &recording).output().expect_code(42);
+    assert!(!tree.path("ws/r.jsonl").exists(), "a recording of nothing is in the way of the next");
     assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
 fn config_sets_providers_default_model_and_fallback() {
-    let place = here();
+    let tree = here();
     let failing = server([ScriptStep::fail(ErrorResponse::new(401, "no"))]);
     let expected = RequestExpectation {
         model: Some("second".into()),
@@ -178,24 +176,24 @@ fn config_sets_providers_default_model_and_fallback() {
             "models": {{"default": "first/m", "fallback": ["mine/second"]}}}}"#,
         failing.url()
     );
-    place.file("home/haft.json", &config);
+    tree.file("home/haft.json", &config);
     let run = |words: &[&str]| {
-        place.haft(words).env("MINE", &good.url()).env("MY_KEY", KEY).env("FIRST_KEY", "sk-first-11111111")
+        tree.haft(words).env("MINE", &good.url()).env("MY_KEY", KEY).env("FIRST_KEY", "sk-first-11111111")
     };
     assert_eq!(run(&["ask", "hi"]).output().expect_code(0).stdout, "here\n");
     assert_eq!(good.requests()[0].headers["x-who"], "me");
     let shown = run(&["config", "show"]).output().expect_code(0).stdout;
     assert!(shown.contains("${MY_KEY}") && !shown.contains(KEY), "{shown}");
     let unset =
-        place.haft(&["ask", "-m", "mine/second", "hi"]).env("MINE", &good.url()).output().expect_code(42);
+        tree.haft(&["ask", "-m", "mine/second", "hi"]).env("MINE", &good.url()).output().expect_code(42);
     assert!(unset.stderr.contains("providers.mine.apiKey: variable `MY_KEY` is not set"), "{}", unset.stderr);
 }
 
 #[test]
 fn model_requests_use_http_proxy_variable() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("through a proxy")]);
-    let run = place.haft(&["ask", "-m", "openai/m", "hi"]).env("HTTP_PROXY", &server.url());
+    let run = tree.haft(&["ask", "-m", "openai/m", "hi"]).env("HTTP_PROXY", &server.url());
     let run = run.env("OPENAI_BASE_URL", "http://models.invalid/v1").env("OPENAI_API_KEY", KEY);
     assert_eq!(run.output().expect_code(0).stdout, "through a proxy\n");
 }
@@ -204,8 +202,8 @@ fn model_requests_use_http_proxy_variable() {
 fn interrupt_closes_model_connection() {
     let slowly = ResponsePace { chunk_bytes: Some(16), between_milliseconds: 50, ..ResponsePace::default() };
     let server = server([ScriptStep::text(&"on and on ".repeat(1000)).at_pace(slowly)]);
-    let place = here();
-    let mut child = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).start();
+    let tree = here();
+    let mut child = haft(&tree, &server, &["ask", "-m", "openai/m", "hi"]).start();
     let mut first = [0_u8; 4];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"on a");
@@ -226,72 +224,72 @@ fn broken_stream_prints_partial_answer_and_fails() {
 
 #[test]
 fn providers_and_their_models_are_listed() {
-    let place = here();
+    let tree = here();
     let script =
         Script { models: vec!["small".into(), "large".into()], ..Script::of([ScriptStep::text("x")]) };
     let server = ModelServer::start(script.with_key(KEY)).unwrap();
     for provider in ["openai", "anthropic", "gemini", "ollama"] {
-        let ran = haft(&place, &server, &["models", provider, "--json"]).output().expect_code(0);
+        let ran = haft(&tree, &server, &["models", provider, "--json"]).output().expect_code(0);
         let list: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&list[0]["id"], &list[1]["id"]), (&"small".into(), &"large".into()), "{provider}");
     }
-    let ran = haft(&place, &server, &["models", "openai"]).output().expect_code(0);
+    let ran = haft(&tree, &server, &["models", "openai"]).output().expect_code(0);
     assert!(ran.stdout.contains("openai/small"), "{}", ran.stdout);
-    let all = place.haft(&["models"]).output().expect_code(0).stdout;
+    let all = tree.haft(&["models"]).output().expect_code(0).stdout;
     assert!(all.contains("ollama") && all.contains("set MISTRAL_API_KEY"), "{all}");
 }
 
 #[test]
 fn models_lists_command_line_provider_with_readiness() {
-    let place = here();
+    let tree = here();
     let row = |words: &[&str]| {
-        let all = place.haft(words).output().expect_code(0).stdout;
+        let all = tree.haft(words).output().expect_code(0).stdout;
         all.lines().find(|line| line.starts_with("claude-code")).unwrap().to_owned()
     };
-    place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "/bin/true"}}}"#);
+    tree.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "/bin/true"}}}"#);
     assert_eq!(row(&["models"]).split_whitespace().collect::<Vec<_>>(), ["claude-code", "command", "ready"]);
-    place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
+    tree.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
     let missing = row(&["models"]);
     let words = missing.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(" command not ready install it with `npm install"), "{missing}");
-    let told = place.haft(&["models", "--json"]).output().expect_code(0).stdout;
+    let told = tree.haft(&["models", "--json"]).output().expect_code(0).stdout;
     assert!(told.contains("`no-such-command` is not installed"), "{told}");
-    let listed = place.haft(&["models", "claude-code", "--json"]).output().expect_code(0);
+    let listed = tree.haft(&["models", "claude-code", "--json"]).output().expect_code(0);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!((&listed[0]["id"], &listed[1]["id"]), (&"sonnet".into(), &"opus".into()));
 }
 
 #[test]
 fn tools_check_reports_schema_losses_per_provider() {
-    let place = here();
+    let tree = here();
     for provider in ["gemini", "openai-strict", "openai", "anthropic", "ollama"] {
-        let ran = place.haft(&["tools", "check", "--provider", provider, "--json"]).output().expect_code(0);
+        let ran = tree.haft(&["tools", "check", "--provider", provider, "--json"]).output().expect_code(0);
         let list: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert!(list.as_array().unwrap().iter().any(|tool| tool["tool"] == "bash"), "{provider}");
     }
-    let strict = place.haft(&["tools", "check", "--provider", "openai-strict"]).output().expect_code(0);
+    let strict = tree.haft(&["tools", "check", "--provider", "openai-strict"]).output().expect_code(0);
     assert!(strict.stdout.contains("bash:"), "{}", strict.stdout);
-    place.haft(&["tools", "check", "--provider", "nobody"]).output().expect_code(2);
-    assert!(place.haft(&["tools", "bash"]).output().expect_code(0).stdout.contains("bash"));
+    tree.haft(&["tools", "check", "--provider", "nobody"]).output().expect_code(2);
+    assert!(tree.haft(&["tools", "bash"]).output().expect_code(0).stdout.contains("bash"));
 }
 
 #[test]
 fn dev_model_server_serves_script_until_terminated() {
-    let place = here();
-    place.file(
+    let tree = here();
+    tree.file(
         "ws/script.json",
         r#"{"models": ["tiny"], /* one answer for all */ "steps": [{"say": [{"text": "Scripted."}]}]}"#,
     );
-    let mut child = place.haft(&["dev", "model-server", "--script", "script.json"]).start();
+    let mut child = tree.haft(&["dev", "model-server", "--script", "script.json"]).start();
     let mut address = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
     let host = address.trim().trim_start_matches("http://");
-    let ran = place.haft(&["ask", "-m", "ollama/tiny", "hi"]).env("OLLAMA_HOST", host).output();
+    let ran = tree.haft(&["ask", "-m", "ollama/tiny", "hi"]).env("OLLAMA_HOST", host).output();
     assert_eq!(ran.expect_code(0).stdout, "Scripted.\n");
     send_signal(child.id(), libc::SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(143));
-    place.file("ws/bad.json", r#"{"steps": [{"sya": []}]}"#);
-    let ran = place.haft(&["dev", "model-server", "--script", "bad.json"]).output().expect_code(42);
+    tree.file("ws/bad.json", r#"{"steps": [{"sya": []}]}"#);
+    let ran = tree.haft(&["dev", "model-server", "--script", "bad.json"]).output().expect_code(42);
     assert!(ran.stderr.contains("unknown field `sya`"), "{}", ran.stderr);
 }
 
@@ -318,9 +316,9 @@ fn peak_megabytes(process: u32) -> u64 {
 
 #[test]
 fn dev_model_server_keeps_no_requests_in_memory() {
-    let place = here();
-    place.file("ws/script.json", r#"{"steps": [{"say": [{"text": "Scripted."}]}]}"#);
-    let mut child = place.haft(&["dev", "model-server", "--script", "script.json"]).start();
+    let tree = here();
+    tree.file("ws/script.json", r#"{"steps": [{"say": [{"text": "Scripted."}]}]}"#);
+    let mut child = tree.haft(&["dev", "model-server", "--script", "script.json"]).start();
     let mut address = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
     let host = address.trim().trim_start_matches("http://");
@@ -341,41 +339,41 @@ fn dev_model_server_keeps_no_requests_in_memory() {
 
 #[test]
 fn recorded_answer_replays_without_key_or_server() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("Hello\nthere.")]);
     let words = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "hi on 2026-01-01"];
-    let ran = haft(&place, &server, &words).output().expect_code(0);
+    let ran = haft(&tree, &server, &words).output().expect_code(0);
     assert_eq!(ran.stdout, "Hello\nthere.\n");
-    assert!(!place.text("ws/r.jsonl").contains(KEY));
-    let ran = haft(&place, &server, &words).output().expect_code(42);
+    assert!(!tree.text("ws/r.jsonl").contains(KEY));
+    let ran = haft(&tree, &server, &words).output().expect_code(42);
     assert!(
         ran.stderr.contains("r.jsonl: the file exists already, and a recording is never overwritten\nhint: "),
         "{}",
         ran.stderr
     );
 
-    let lines = || place.text("home/data/accounting.jsonl").lines().count();
+    let lines = || tree.text("home/data/accounting.jsonl").lines().count();
     let before = lines();
-    let replay = |question: &str| place.haft(&["ask", "--replay", "r.jsonl", question]).output();
+    let replay = |question: &str| tree.haft(&["ask", "--replay", "r.jsonl", question]).output();
     assert_eq!(replay("hi on 2031-05-06").expect_code(0).stdout, "Hello\nthere.\n");
-    let other = place.haft(&["ask", "-m", "gemini/x", "--replay", "r.jsonl", "hi on 2031-05-06"]);
+    let other = tree.haft(&["ask", "-m", "gemini/x", "--replay", "r.jsonl", "hi on 2031-05-06"]);
     assert_eq!(other.output().expect_code(0).stdout, "Hello\nthere.\n");
     assert_eq!(lines(), before, "what is replayed costs nothing");
 
     let missed = replay("ho on 2031-05-06").expect_code(42);
     let expected = "`messages[0].parts[0].text` is `hi on <date>` instead of `ho on <date>`\nhint: ";
     assert!(missed.stderr.contains(expected), "{}", missed.stderr);
-    place.file("ws/garbage", "hello");
-    let refused = place.haft(&["ask", "--replay", "garbage", "x"]).output().expect_code(42);
+    tree.file("ws/garbage", "hello");
+    let refused = tree.haft(&["ask", "--replay", "garbage", "x"]).output().expect_code(42);
     assert!(refused.stderr.contains("garbage: it is not a recording\nhint: "), "{}", refused.stderr);
 }
 
 #[test]
 fn unwritable_recording_fails_before_model_request() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("Hello.")]);
     let words = ["ask", "-m", "ollama/m", "--record", "nowhere/r.jsonl", "hi"];
-    let ran = haft(&place, &server, &words).output().expect_code(42);
+    let ran = haft(&tree, &server, &words).output().expect_code(42);
     assert!(ran.stderr.contains("nowhere/r.jsonl: ") && ran.stderr.contains("hint: "), "{}", ran.stderr);
     assert_eq!(server.requests().len(), 0, "nobody was asked");
 }
@@ -387,15 +385,15 @@ const PLACE: &str = r#"{"type": "object", "properties": {"city": {"type": "strin
 #[test]
 fn output_schema_answer_conforms_with_every_provider() {
     for model in PROVIDERS {
-        let place = here();
-        place.file("ws/place.json", PLACE);
+        let tree = here();
+        tree.file("ws/place.json", PLACE);
         let said = r#"{"city":"Paris","floor":null,"street":null}"#;
         let server = server([ScriptStep::text(said), ScriptStep::text(said)]);
         let words = ["ask", "-m", model, "--output-schema", "place.json", "where?"];
-        let ran = haft(&place, &server, &words).output().expect_code(0);
+        let ran = haft(&tree, &server, &words).output().expect_code(0);
         let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(answer, serde_json::json!({"city": "Paris", "floor": null}), "{model}");
-        let ran = haft(&place, &server, &[&words[..], &["--json"]].concat()).output().expect_code(0);
+        let ran = haft(&tree, &server, &[&words[..], &["--json"]].concat()).output().expect_code(0);
         let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&printed["answer"], &printed["text"]), (&answer, &said.into()), "{model}");
     }
@@ -403,23 +401,23 @@ fn output_schema_answer_conforms_with_every_provider() {
 
 #[test]
 fn nonconforming_answer_fails_and_bad_schema_sends_no_request() {
-    let place = here();
-    place.file("ws/place.json", PLACE);
+    let tree = here();
+    tree.file("ws/place.json", PLACE);
     let words = ["ask", "-m", "openai/m", "--output-schema", "place.json", "where?"];
     for (said, expected) in
         [(r#"{"city": null, "floor": 1}"#, "'city' must be string; got null"), ("Paris", "expected value")]
     {
         let server = server([ScriptStep::text(said), ScriptStep::text(said)]);
-        let ran = haft(&place, &server, &words).output().expect_code(3);
+        let ran = haft(&tree, &server, &words).output().expect_code(3);
         assert!(ran.stderr.contains(expected) && ran.stderr.contains("hint:"), "{}", ran.stderr);
-        let ran = haft(&place, &server, &[&words[..], &["--json"]].concat()).output().expect_code(3);
+        let ran = haft(&tree, &server, &[&words[..], &["--json"]].concat()).output().expect_code(3);
         let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert!(printed["answer"].is_null() && printed["error"].as_str().unwrap().contains(expected));
     }
     let server = server([]);
     for bad in ["{", r#"{"type": "array"}"#, r#"{"type": "object", "properties": 7}"#] {
-        place.file("ws/place.json", bad);
-        let ran = haft(&place, &server, &words).output().expect_code(42);
+        tree.file("ws/place.json", bad);
+        let ran = haft(&tree, &server, &words).output().expect_code(42);
         assert!(ran.stderr.contains("place.json") && ran.stderr.contains("hint:"), "{}", ran.stderr);
     }
     assert!(server.requests().is_empty());
@@ -439,31 +437,31 @@ fn model_attempts_are_logged_with_outcome() {
     let finished = json!("model_finished");
     assert_eq!(ends, [(&finished, &json!("server_failed")), (&finished, &Value::Null)]);
     assert!(events[0]["retry_after_ms"].is_u64(), "{}", events[0]);
-    let (place, server) = (here(), server(steps()));
-    let ran = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).env("HAFT_LOG", "warn").output();
+    let (tree, server) = (here(), server(steps()));
+    let ran = haft(&tree, &server, &["ask", "-m", "openai/m", "hi"]).env("HAFT_LOG", "warn").output();
     let ran = ran.expect_code(0);
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
 }
 
 #[test]
 fn private_ca_provider_works_only_with_ca_file() {
-    let (place, server) = (here(), SecureServer::start(OfferedProtocols::Http2, 1));
+    let (tree, server) = (here(), SecureServer::start(OfferedProtocols::Http2, 1));
     let configure = |more: &str| {
         let config = format!(
             r#"{{"providers": {{"mine": {{"baseUrl": "{}", "maxAttempts": 1{more}}}}}}}"#,
             server.url()
         );
-        place.file("home/haft.json", &config);
+        tree.file("home/haft.json", &config);
     };
     let ask =
-        || place.haft(&["ask", "-m", "mine/m", "hi"]).env("CA", &server.authority().display().to_string());
+        || tree.haft(&["ask", "-m", "mine/m", "hi"]).env("CA", &server.authority().display().to_string());
     configure("");
     let refused = ask().output().expect_code(8);
     assert!(refused.stderr.contains("certificate") && server.arrived().is_empty(), "{}", refused.stderr);
     configure(r#", "caFile": "${CA}""#);
     assert_eq!(ask().output().expect_code(0).stdout, "safe\n");
     assert_eq!(format!("{:?}", server.arrived()[0].version), "HTTP/2.0");
-    place.file("home/ca.pem", "hello");
+    tree.file("home/ca.pem", "hello");
     configure(r#", "caFile": "home/ca.pem""#);
     let wrong = ask().output().expect_code(42);
     assert!(wrong.stderr.contains("providers.mine.caFile"), "{}", wrong.stderr);
@@ -471,47 +469,47 @@ fn private_ca_provider_works_only_with_ca_file() {
 
 #[test]
 fn a_misspelt_provider_gets_a_suggestion() {
-    let place = here();
+    let tree = here();
     for words in [["ask", "-m", "opnai/m", "hi"].as_slice(), &["models", "opnai"]] {
-        let ran = place.haft(words).output().expect_code(42);
+        let ran = tree.haft(words).output().expect_code(42);
         assert!(ran.stderr.contains("no provider `opnai`; did you mean `openai`?"), "{}", ran.stderr);
     }
 }
 
 #[test]
 fn a_base_url_of_anthropic_may_end_with_the_version() {
-    let place = here();
+    let tree = here();
     for end in ["", "/", "/v1", "/v1/"] {
         let server = server([ScriptStep::text("here")]);
         let provider = json!({"baseUrl": format!("{}{end}", server.url()), "apiKey": KEY});
-        place.file("home/haft.json", &json!({"providers": {"anthropic": provider}}).to_string());
-        let ran = place.haft(&["ask", "-m", "anthropic/m", "hi"]).output().expect_code(0);
+        tree.file("home/haft.json", &json!({"providers": {"anthropic": provider}}).to_string());
+        let ran = tree.haft(&["ask", "-m", "anthropic/m", "hi"]).output().expect_code(0);
         assert_eq!(ran.stdout, "here\n", "{end}");
     }
 }
 
 #[test]
 fn the_list_of_providers_shows_the_format_in_force() {
-    let place = here();
+    let tree = here();
     let mine =
         json!({"kind": "compatible", "baseUrl": "http://127.0.0.1:9/v1", "format": "openai_responses"});
-    place.file("home/haft.json", &json!({"providers": {"mine": mine}}).to_string());
-    let listed = place.haft(&["models"]).output().expect_code(0).stdout;
+    tree.file("home/haft.json", &json!({"providers": {"mine": mine}}).to_string());
+    let listed = tree.haft(&["models"]).output().expect_code(0).stdout;
     let row = listed.lines().find(|line| line.starts_with("mine ")).unwrap();
     assert!(row.contains("openai_responses"), "{row}");
 }
 
 #[test]
 fn the_list_of_providers_says_which_local_servers_answer() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("x")]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let provider = |url: &str| json!({"kind": "compatible", "baseUrl": format!("{url}/v1"), "apiKey": KEY});
     let far = json!({"kind": "compatible", "baseUrl": "https://models.invalid/v1", "apiKey": KEY});
     let providers =
         json!({"here": provider(&server.url()), "gone": provider(&format!("http://{gone}")), "far": far});
-    place.file("home/haft.json", &json!({"providers": providers}).to_string());
-    let listed = place.haft(&["models", "--json"]).output().expect_code(0).stdout;
+    tree.file("home/haft.json", &json!({"providers": providers}).to_string());
+    let listed = tree.haft(&["models", "--json"]).output().expect_code(0).stdout;
     let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
     let answers = |name: &str| {
         let row = listed.iter().find(|row| row["provider"] == name).unwrap();
@@ -519,7 +517,7 @@ fn the_list_of_providers_says_which_local_servers_answer() {
     };
     assert_eq!((answers("here"), answers("gone")), (json!(true), json!(false)));
     assert_eq!(answers("far"), Value::Null, "only local servers are asked");
-    let text = place.haft(&["models"]).output().expect_code(0).stdout;
+    let text = tree.haft(&["models"]).output().expect_code(0).stdout;
     let row = text.lines().find(|line| line.starts_with("here ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert!(cells.ends_with(&["ready", "answers"]), "{row}");
@@ -527,12 +525,12 @@ fn the_list_of_providers_says_which_local_servers_answer() {
 
 #[test]
 fn status_404_names_the_address() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("x")]);
     let url = format!("{}/no/such/path", server.url());
     let provider = json!({"kind": "compatible", "baseUrl": url, "apiKey": KEY});
-    place.file("home/haft.json", &json!({"providers": {"mine": provider}}).to_string());
-    let ran = place.haft(&["ask", "-m", "mine/m", "hi"]).output();
+    tree.file("home/haft.json", &json!({"providers": {"mine": provider}}).to_string());
+    let ran = tree.haft(&["ask", "-m", "mine/m", "hi"]).output();
     let told = format!("{url}/chat/completions answered with status 404");
     assert!(ran.stderr.contains(&told), "{}", ran.stderr);
 }

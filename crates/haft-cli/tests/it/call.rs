@@ -6,23 +6,23 @@ use std::process::Command;
 use haft_testkit::{HaftOutput, TestTree, TestUser, eventually, users};
 use serde_json::{Value, json};
 
-/// A place owned by the current user.
+/// Returns a tree owned by the current user.
 pub(super) fn here() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
 /// Makes one call with its arguments on the command line.
-pub(super) fn call(place: &TestTree, tool: &str, arguments: &Value) -> HaftOutput {
-    place.haft(&["call", tool, &arguments.to_string()]).output()
+pub(super) fn call(tree: &TestTree, tool: &str, arguments: &Value) -> HaftOutput {
+    tree.haft(&["call", tool, &arguments.to_string()]).output()
 }
 
 /// Makes one call with its arguments on standard input, which can be longer than a command line.
-fn piped(place: &TestTree, tool: &str, arguments: impl Into<Vec<u8>>) -> HaftOutput {
-    place.haft(&["call", tool, "-"]).stdin(arguments).output()
+fn piped(tree: &TestTree, tool: &str, arguments: impl Into<Vec<u8>>) -> HaftOutput {
+    tree.haft(&["call", tool, "-"]).stdin(arguments).output()
 }
 
-fn bash(place: &TestTree, command: &str) -> HaftOutput {
-    call(place, "bash", &json!({ "command": command }))
+fn bash(tree: &TestTree, command: &str) -> HaftOutput {
+    call(tree, "bash", &json!({ "command": command }))
 }
 
 #[track_caller]
@@ -46,9 +46,9 @@ fn check_refused(ran: HaftOutput, code: i32, fragments: &[&str]) {
 #[test]
 fn readme_bash_call_works_for_every_user() {
     for user in users() {
-        let place = TestTree::new(user);
-        let ran = bash(&place, "echo hello from $(pwd)").expect_code(0);
-        assert_eq!(ran.stdout, format!("hello from {}\n", place.path("ws").display()), "{user:?}");
+        let tree = TestTree::new(user);
+        let ran = bash(&tree, "echo hello from $(pwd)").expect_code(0);
+        assert_eq!(ran.stdout, format!("hello from {}\n", tree.path("ws").display()), "{user:?}");
         assert_eq!(ran.stderr, "", "{user:?}");
     }
 }
@@ -63,18 +63,18 @@ fn dash_reads_arguments_from_stdin() {
 
 #[test]
 fn arguments_may_be_omitted_if_none_are_required() {
-    let place = here();
-    assert!(place.haft(&["call", "current_date"]).output().expect_code(0).stdout.contains("\"date\""));
-    assert!(call(&place, "current_date", &json!({})).expect_code(0).stdout.contains("\"date\""));
-    let ran = place.haft(&["call", "bash"]).output();
+    let tree = here();
+    assert!(tree.haft(&["call", "current_date"]).output().expect_code(0).stdout.contains("\"date\""));
+    assert!(call(&tree, "current_date", &json!({})).expect_code(0).stdout.contains("\"date\""));
+    let ran = tree.haft(&["call", "bash"]).output();
     check_refused(ran, 42, &["'command' parameter is required (string)", "hint: `haft tools bash --schema`"]);
 }
 
 #[test]
 fn call_json_output_has_all_result_fields() {
-    let place = here();
+    let tree = here();
     let ran =
-        place.haft(&["call", "--json", "BASH", r#"{"command":"echo a; exit 7",}"#]).output().expect_code(3);
+        tree.haft(&["call", "--json", "BASH", r#"{"command":"echo a; exit 7",}"#]).output().expect_code(3);
     let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
     let keys: Vec<&String> = printed.as_object().unwrap().keys().collect();
     assert_eq!(
@@ -102,7 +102,7 @@ fn call_json_output_has_all_result_fields() {
     assert_eq!(printed["notes"]["exit_code"], 7);
     assert_eq!(printed["notes"]["resolved_as"], "bash");
     assert!(printed["notes"]["sandbox"]["layers"].as_array().unwrap().contains(&json!("landlock")));
-    let refused = place.haft(&["call", "--json", "nosuch"]).output().expect_code(42);
+    let refused = tree.haft(&["call", "--json", "nosuch"]).output().expect_code(42);
     let refused: Value = serde_json::from_str(&refused.stdout).unwrap();
     assert_eq!(refused["error_kind"], "unknown_tool");
     assert_eq!(refused["executed"], false);
@@ -137,9 +137,9 @@ fn bash_reports_exit_code_or_signal() {
 /// The shell exits and its output ends in either order; the result must not depend on the order.
 #[test]
 fn successful_command_succeeds_thirty_times_in_a_row() {
-    let place = here();
+    let tree = here();
     for _ in 0..30 {
-        assert_eq!(bash(&place, "true").expect_code(0).stdout, "(exit code: 0)\n");
+        assert_eq!(bash(&tree, "true").expect_code(0).stdout, "(exit code: 0)\n");
     }
 }
 
@@ -171,8 +171,8 @@ fn bash_output_is_truncated_at_30000_characters() {
 #[test]
 fn endless_output_uses_bounded_memory_until_timeout() {
     const PEAK_KB_MAX: u64 = 96 * 1024;
-    let place = here();
-    let mut child = place.haft(&["call", "--timeout", "1s", "bash", r#"{"command":"yes"}"#]).start();
+    let tree = here();
+    let mut child = tree.haft(&["call", "--timeout", "1s", "bash", r#"{"command":"yes"}"#]).start();
     let status = format!("/proc/{}/status", child.id());
     let mut peak_kb = 0;
     eventually("haft ends", || {
@@ -211,20 +211,20 @@ fn command_too_long_or_with_nul_is_rejected() {
 
 #[test]
 fn unknown_tool_error_suggests_nearest_name() {
-    let place = here();
+    let tree = here();
     check_refused(
-        call(&place, "bahs", &json!({})),
+        call(&tree, "bahs", &json!({})),
         42,
         &["Unknown tool: bahs; did you mean `bash`?", "hint: `haft tools` lists all tools"],
     );
-    check_refused(call(&place, "", &json!({})), 42, &["Unknown tool"]);
+    check_refused(call(&tree, "", &json!({})), 42, &["Unknown tool"]);
 }
 
 #[test]
 fn tool_name_is_case_insensitive() {
-    let place = here();
+    let tree = here();
     for name in ["Bash", "BASH"] {
-        assert_eq!(call(&place, name, &json!({ "command": "echo ok" })).expect_code(0).stdout, "ok\n");
+        assert_eq!(call(&tree, name, &json!({ "command": "echo ok" })).expect_code(0).stdout, "ok\n");
     }
 }
 
@@ -279,20 +279,20 @@ fn malformed_json_arguments_are_repaired() {
 
 #[test]
 fn current_date_uses_requested_time_zone() {
-    let place = here();
-    let told = call(&place, "current_date", &json!({ "timezone": "Asia/Tokyo" })).expect_code(0).stdout;
+    let tree = here();
+    let told = call(&tree, "current_date", &json!({ "timezone": "Asia/Tokyo" })).expect_code(0).stdout;
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(told["timezone"], "Asia/Tokyo");
     assert!(told["date"].as_str().unwrap().ends_with("+09:00"), "{told}");
-    let system = place.haft(&["call", "current_date"]).env("TZ", "America/Sao_Paulo").output().expect_code(0);
+    let system = tree.haft(&["call", "current_date"]).env("TZ", "America/Sao_Paulo").output().expect_code(0);
     assert!(system.stdout.contains("America/Sao_Paulo"), "{}", system.stdout);
-    let unknown = call(&place, "current_date", &json!({ "timezone": "Tokio" }));
+    let unknown = call(&tree, "current_date", &json!({ "timezone": "Tokio" }));
     check_refused(unknown, 42, &["unknown time zone `Tokio`", "Asia/Tokyo"]);
 }
 
 #[test]
 fn introspect_shows_a_repository_without_its_secrets() {
-    let place = here();
+    let tree = here();
     for (name, content) in [
         ("README.md", "about this"),
         ("src/main.rs", "fn main() {}"),
@@ -303,81 +303,77 @@ fn introspect_shows_a_repository_without_its_secrets() {
         ("Cargo.lock", "canary lock"),
         ("deploy/id_rsa", "canary key"),
     ] {
-        place.file(&format!("ws/{name}"), content);
+        tree.file(&format!("ws/{name}"), content);
     }
-    let overview = call(&place, "introspect", &json!({ "level": "overview" })).expect_code(0).stdout;
+    let overview = call(&tree, "introspect", &json!({ "level": "overview" })).expect_code(0).stdout;
     assert!(
         overview.contains("main.rs") && overview.contains("about this") && !overview.contains("fn main"),
         "{overview}"
     );
-    let all = call(&place, "introspect", &json!({ "level": "all", "path": "." })).expect_code(0).stdout;
+    let all = call(&tree, "introspect", &json!({ "level": "all", "path": "." })).expect_code(0).stdout;
     assert!(all.contains("fn main() {}") && all.contains("src/main.rs"), "{all}");
     for text in [overview, all] {
         assert!(!text.contains("canary"), "{text}");
         assert!(!text.contains("Cargo.lock") && !text.contains("id_rsa\n"), "{text}");
     }
-    let part = call(&place, "introspect", &json!({ "level": "all", "path": "src" })).expect_code(0).stdout;
+    let part = call(&tree, "introspect", &json!({ "level": "all", "path": "src" })).expect_code(0).stdout;
     assert!(part.contains("fn main() {}") && !part.contains("about this"), "{part}");
 }
 
 #[test]
 fn read_write_and_edit_make_a_round_trip() {
-    let place = here();
-    let path = place.path("ws/notes/today.txt");
+    let tree = here();
+    let path = tree.path("ws/notes/today.txt");
     let path = path.to_str().unwrap();
     let check = |tool: &str, arguments: Value, code: i32, expected: &str| {
-        assert_eq!(
-            call(&place, tool, &arguments).expect_code(code).stdout,
-            format!("{expected}\n"),
-            "{tool}"
-        );
+        assert_eq!(call(&tree, tool, &arguments).expect_code(code).stdout, format!("{expected}\n"), "{tool}");
     };
     let content = "one ä\ntwo\none ä\n";
     check("write", json!({ "file_path": path, "content": content }), 0, &format!("Wrote 18 bytes to {path}"));
-    assert_eq!(place.text("ws/notes/today.txt"), content);
+    assert_eq!(tree.text("ws/notes/today.txt"), content);
     check("read", json!({ "file_path": path }), 0, content.trim_end());
     check("read", json!({ "file_path": path, "offset": 2, "limit": 1 }), 0, "two");
     let first = json!({ "file_path": path, "old_string": "one ä", "new_string": "three" });
     check("edit", first, 0, &format!("Edited {path} (2 occurrence(s) of pattern, replaced first)"));
-    assert_eq!(place.text("ws/notes/today.txt"), "three\ntwo\none ä\n");
+    assert_eq!(tree.text("ws/notes/today.txt"), "three\ntwo\none ä\n");
     let all = json!({ "file_path": path, "old_string": "o", "new_string": "0", "replace_all": true });
     check("edit", all, 0, &format!("Edited {path} (2 occurrence(s) of pattern, replaced all)"));
     let missing = json!({ "file_path": path, "old_string": "not there", "new_string": "x" });
     check("edit", missing, 3, "Error: old_string not found in file");
-    assert_eq!(place.text("ws/notes/today.txt"), "three\ntw0\n0ne ä\n");
+    assert_eq!(tree.text("ws/notes/today.txt"), "three\ntw0\n0ne ä\n");
 }
 
 #[test]
 fn denied_path_is_named_and_exit_code_is_4() {
-    let place = here();
-    let data = place.file("home/data/tokens", "canary");
-    let read = call(&place, "read", &json!({ "file_path": data }));
+    let tree = here();
+    let data = tree.file("home/data/tokens", "canary");
+    let read = call(&tree, "read", &json!({ "file_path": data }));
     check_refused(read, 4, &[&format!("Read denied: {} is a protected path", data.display()), "hint: "]);
-    let write = call(&place, "write", &json!({ "file_path": data, "content": "" }));
+    let write = call(&tree, "write", &json!({ "file_path": data, "content": "" }));
     check_refused(write, 4, &[&format!("Write denied: {} is a protected path", data.display()), "hint: "]);
-    let etc = call(&place, "write", &json!({ "file_path": "/etc/haft-test", "content": "" }));
+    let etc = call(&tree, "write", &json!({ "file_path": "/etc/haft-test", "content": "" }));
     check_refused(etc, 4, &["Write denied: /etc/haft-test is a protected path"]);
-    let outside = place.path("outside/new");
-    let write = call(&place, "write", &json!({ "file_path": outside, "content": "" }));
+    let outside = tree.path("outside/new");
+    let write = call(&tree, "write", &json!({ "file_path": outside, "content": "" }));
     check_refused(
         write,
         4,
         &[&format!("Write denied: {} is outside what workspace mode may write", outside.display())],
     );
-    assert_eq!(place.text("home/data/tokens"), "canary");
-    assert!(!place.exists("outside/new"));
+    assert_eq!(tree.text("home/data/tokens"), "canary");
+    assert!(!tree.exists("outside/new"));
 }
 
 #[test]
 fn colors_need_a_terminal_and_respect_no_color() {
-    let place = here();
-    let plain = place.haft(&["call", "nosuch"]).output().expect_code(42);
+    let tree = here();
+    let plain = tree.haft(&["call", "nosuch"]).output().expect_code(42);
     assert!(!plain.stderr.contains('\x1b'), "{:?}", plain.stderr);
     let on_terminal = |no_color: Option<&str>| {
         let mut command = Command::new("script");
         let words = format!("{} call nosuch", env!("CARGO_BIN_EXE_haft"));
-        command.args(["-qec", &words, "/dev/null"]).current_dir(place.path("ws")).env_clear();
-        command.env("HAFT_HOME", place.path("home")).env("TERM", "xterm").env("PATH", "/usr/bin:/bin");
+        command.args(["-qec", &words, "/dev/null"]).current_dir(tree.path("ws")).env_clear();
+        command.env("HAFT_HOME", tree.path("home")).env("TERM", "xterm").env("PATH", "/usr/bin:/bin");
         command.envs(no_color.map(|value| ("NO_COLOR", value)));
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(42), "{output:?}");

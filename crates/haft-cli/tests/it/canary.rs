@@ -39,14 +39,14 @@ const WAYS: [(&str, &str, &str); 11] = [
 ];
 
 fn planted() -> TestTree {
-    let place = here();
-    place.file("home/haft.json", CONFIG);
-    place
+    let tree = here();
+    tree.file("home/haft.json", CONFIG);
+    tree
 }
 
 /// Returns the journal and the telemetry as one text.
-fn kept(place: &TestTree, collector: &SpanCollector) -> String {
-    format!("{}\n{:?}", place.text("home/data/accounting.jsonl"), collector.spans())
+fn kept(tree: &TestTree, collector: &SpanCollector) -> String {
+    format!("{}\n{:?}", tree.text("home/data/accounting.jsonl"), collector.spans())
 }
 
 /// Returns the log lines of standard error, in either format, without the error message of the call.
@@ -57,15 +57,15 @@ fn log(stderr: &str) -> String {
 }
 
 fn check(kind: &str, tool: &str, arguments: &str, format: &str) {
-    let (place, collector) = (planted(), SpanCollector::start());
+    let (tree, collector) = (planted(), SpanCollector::start());
     let arguments = arguments.replace("THEIRS", THEIRS);
     let words = ["call", "-v", "--tree", "--timeout", "2s", "--log-format", format, tool, &arguments];
-    let run = place.haft(&words).env("CANARY", OURS).env("OTHER_TOKEN", OURS);
+    let run = tree.haft(&words).env("CANARY", OURS).env("OTHER_TOKEN", OURS);
     let ran = run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).output();
-    let record = accounting(&place).pop().unwrap();
+    let record = accounting(&tree).pop().unwrap();
     assert_eq!(record["error_kind"].as_str().unwrap_or_default(), kind, "{tool}: {ran:?}");
     assert_eq!(collector.spans().len(), 1, "{ran:?}");
-    let kept = kept(&place, &collector);
+    let kept = kept(&tree, &collector);
     let said = format!("{}{}{kept}", ran.stdout, ran.stderr);
     assert!(!said.contains(OURS), "{tool} {arguments}: {said}");
     let log = log(&ran.stderr);
@@ -84,27 +84,27 @@ fn secrets_reach_no_log_or_trace_for_any_call_outcome() {
 /// The endings that a single call cannot reach.
 #[test]
 fn queue_full_and_interrupted_calls_log_no_secret() {
-    let (place, collector) = (planted(), SpanCollector::start());
+    let (tree, collector) = (planted(), SpanCollector::start());
     let line = |id: u32| {
         format!(
             "{{\"id\":{id},\"tool\":\"bash\",\"args\":{{\"command\":\"touch s; sleep 60; echo {THEIRS}\"}}}}\n"
         )
     };
-    let run = place.haft(&["call", "--stdin", "-v", "--tree"]).env("CANARY", OURS);
+    let run = tree.haft(&["call", "--stdin", "-v", "--tree"]).env("CANARY", OURS);
     let mut child = run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).start();
     let mut stdin = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut stdin, format!("{}{}", line(1), line(2)).as_bytes()).unwrap();
-    let full = || place.exists("home/data/accounting.jsonl") && !accounting(&place).is_empty();
-    eventually("one call runs and the other is refused", || place.exists("ws/s") && full());
+    let full = || tree.exists("home/data/accounting.jsonl") && !accounting(&tree).is_empty();
+    eventually("one call runs and the other is refused", || tree.exists("ws/s") && full());
     send_signal(child.id(), libc::SIGINT);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let mut kinds: Vec<_> =
-        accounting(&place).iter().map(|record| record["error_kind"].as_str().unwrap().to_owned()).collect();
+        accounting(&tree).iter().map(|record| record["error_kind"].as_str().unwrap().to_owned()).collect();
     kinds.sort();
     assert_eq!(kinds, ["cancelled", "queue_full"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let kept = kept(&place, &collector);
+    let kept = kept(&tree, &collector);
     assert_eq!(collector.spans().len(), 2);
     for secret in [OURS, THEIRS] {
         assert!(!format!("{kept}{}", log(&stderr)).contains(secret), "{kept}\n{stderr}");
@@ -116,7 +116,7 @@ fn queue_full_and_interrupted_calls_log_no_secret() {
 #[test]
 fn provider_key_and_headers_are_redacted_in_recording() {
     use haft_model_server::{ModelServer, Script, ScriptStep};
-    let place = here();
+    let tree = here();
     let header = "canary-of-a-header-9e1d";
     let server =
         ModelServer::start(Script::of([ScriptStep::text(&format!("You said {OURS} and {header}."))]))
@@ -124,12 +124,12 @@ fn provider_key_and_headers_are_redacted_in_recording() {
     let config = serde_json::json!({"providers": {"work": {
         "baseUrl": format!("{}/v1", server.url()), "apiKey": "${CANARY}", "headers": {"X-Team": "${HEADER}"},
     }}});
-    place.file("home/haft.json", &config.to_string());
+    tree.file("home/haft.json", &config.to_string());
     let question = format!("keep {OURS} and {header} to yourself");
-    let run = place.haft(&["ask", "-m", "work/m", "--record", "r.jsonl", "--system", OURS, &question]);
+    let run = tree.haft(&["ask", "-m", "work/m", "--record", "r.jsonl", "--system", OURS, &question]);
     let ran = run.env("CANARY", OURS).env("HEADER", header).output().expect_code(0);
     assert!(ran.stdout.contains(OURS), "the answer itself is the asker's");
-    let recorded = place.text("ws/r.jsonl");
+    let recorded = tree.text("ws/r.jsonl");
     assert!(recorded.contains("[redacted]"), "{recorded}");
     // Not split over several deltas either.
     let letters: String =

@@ -60,14 +60,14 @@ else:
     result(subtype="success", is_error=False, result="You said: " + prompt)
 "#;
 
-fn place() -> TestTree {
-    let place = here();
-    let script = place.file("ws/claude", STAND_IN);
+fn tree() -> TestTree {
+    let tree = here();
+    let script = tree.file("ws/claude", STAND_IN);
     make_executable(&script);
     let config =
         json!({"providers": {"claude-code": {"command": script, "maxTurns": 7, "allowedTools": ["Read"]}}});
-    place.file("home/haft.json", &config.to_string());
-    place
+    tree.file("home/haft.json", &config.to_string());
+    tree
 }
 
 fn make_executable(path: &std::path::Path) {
@@ -75,8 +75,8 @@ fn make_executable(path: &std::path::Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn asked(place: &TestTree) -> Vec<Value> {
-    place.text("ws/asked.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn asked(tree: &TestTree) -> Vec<Value> {
+    tree.text("ws/asked.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn after(asked: &Value, flag: &str) -> Option<String> {
@@ -88,14 +88,14 @@ fn after(asked: &Value, flag: &str) -> Option<String> {
 
 #[test]
 fn ask_runs_claude_code_without_tools() {
-    let place = place();
-    let run = place.haft(&["ask", "-m", "claude-code/sonnet", "--system", "be brief", "--json", "hi"]);
+    let tree = tree();
+    let run = tree.haft(&["ask", "-m", "claude-code/sonnet", "--system", "be brief", "--json", "hi"]);
     let ran =
         run.env("ANTHROPIC_API_KEY", "k-0123456789").env("OPENAI_API_KEY", "other").output().expect_code(0);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&said["text"], &said["model"]), (&json!("You said: hi"), &json!("claude-sonnet")));
     assert_eq!((&said["cost_nano_usd"], &said["usage"]["input_tokens"]), (&json!(500_000_000), &json!(7)));
-    let asked = asked(&place);
+    let asked = asked(&tree);
     assert_eq!((asked.len(), &asked[0]["key"]), (1, &json!("k-0123456789")));
     let word = |flag| after(&asked[0], flag);
     assert_eq!(word("--model").as_deref(), Some("sonnet"));
@@ -104,34 +104,34 @@ fn ask_runs_claude_code_without_tools() {
     assert_eq!(word("--tools").as_deref(), Some(""));
     assert_eq!(word("--allowedTools"), None);
     let line: Value =
-        serde_json::from_str(place.text("home/data/accounting.jsonl").lines().last().unwrap()).unwrap();
+        serde_json::from_str(tree.text("home/data/accounting.jsonl").lines().last().unwrap()).unwrap();
     assert_eq!(line["event"]["model"], "claude-code/sonnet", "{line}");
 }
 
 #[test]
 fn run_passes_mcp_servers_to_claude_code_without_argv_secrets() {
-    let place = place();
-    let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+    let tree = tree();
+    let mut config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
     config["mcpServers"] = json!({
         "notes": {"command": "true", "args": ["x"], "env": {"TOKEN": "${NOTES_TOKEN}"}},
         "far": {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "${NOTES_TOKEN}"}},
     });
-    place.file("home/haft.json", &config.to_string());
-    let run = place.haft(&["run", "-m", "claude-code/opus", "--tools", "current_date", "hi"]);
+    tree.file("home/haft.json", &config.to_string());
+    let run = tree.haft(&["run", "-m", "claude-code/opus", "--tools", "current_date", "hi"]);
     let ran = run.env("NOTES_TOKEN", "canary-token").output().expect_code(0);
     assert_eq!(ran.stdout, "You said: hi\n", "{}", ran.stderr);
-    let asked = &asked(&place)[0];
+    let asked = &asked(&tree)[0];
     assert_eq!(after(asked, "--allowedTools").as_deref(), Some("Read,mcp__far,mcp__notes"));
     assert!(!asked["words"].to_string().contains("canary-token"), "{asked}");
     let notes = &asked["servers"]["mcpServers"]["notes"];
     assert_eq!(notes, &json!({"command": "true", "args": ["x"], "env": {"TOKEN": "canary-token"}}));
     assert_eq!(asked["servers"]["mcpServers"]["far"]["type"], "http");
-    assert_eq!(run_directories(&place), 0, "the directory with the servers is gone");
+    assert_eq!(run_directories(&tree), 0, "the directory with the servers is gone");
 }
 
 /// Counts the directories of the command in haft's cache.
-fn run_directories(place: &TestTree) -> usize {
-    let entries = std::fs::read_dir(place.path("home/cache")).unwrap().flatten();
+fn run_directories(tree: &TestTree) -> usize {
+    let entries = std::fs::read_dir(tree.path("home/cache")).unwrap().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".claude-code-")).count()
 }
 
@@ -141,83 +141,83 @@ fn it_cannot_change_the_users_configuration() {
     for (mode, wrapper) in
         [("workspace", &[][..]), ("network", &[]), ("full", &[]), ("workspace", WITHOUT_NAMESPACES)]
     {
-        let place = place();
-        let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+        let tree = tree();
+        let mut config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
         config["sandbox"] = json!({"mode": mode});
-        place.file("home/haft.json", &config.to_string());
+        tree.file("home/haft.json", &config.to_string());
         for name in ["settings.json", "CLAUDE.md", "commands/one.md", ".credentials.json"] {
-            place.file(&format!("user/.claude/{name}"), "{}");
+            tree.file(&format!("user/.claude/{name}"), "{}");
         }
-        let run = place.haft(&["ask", "-m", "claude-code/sonnet", "PLANT"]).through(wrapper);
+        let run = tree.haft(&["ask", "-m", "claude-code/sonnet", "PLANT"]).through(wrapper);
         let ran = run.output().expect_code(0);
         let written: Vec<String> = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(written, ["own .credentials.json", "own note"], "{mode} {wrapper:?}");
-        assert_eq!(place.text("user/.claude/.credentials.json"), "{} ", "the login can be renewed");
-        assert_eq!(run_directories(&place), 0, "{mode}");
+        assert_eq!(tree.text("user/.claude/.credentials.json"), "{} ", "the login can be renewed");
+        assert_eq!(run_directories(&tree), 0, "{mode}");
     }
 }
 
 /// The file holds tokens. It goes with the command, also when haft itself is killed.
 #[test]
 fn the_list_of_servers_goes_with_the_command() {
-    let place = place();
-    let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+    let tree = tree();
+    let mut config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
     config["mcpServers"] = json!({"notes": {"command": "true", "env": {"TOKEN": "canary-token"}}});
-    place.file("home/haft.json", &config.to_string());
-    let holds_token = || place.unconfined("grep -rl canary-token ../home/cache").stdout.lines().count();
+    tree.file("home/haft.json", &config.to_string());
+    let holds_token = || tree.unconfined("grep -rl canary-token ../home/cache").stdout.lines().count();
     let words = ["run", "-m", "claude-code/sonnet", "--tools", "current_date", "HANG"];
-    let mut child = place.haft(&words).start();
-    eventually("the command hangs", || place.exists("ws/hangs"));
+    let mut child = tree.haft(&words).start();
+    eventually("the command hangs", || tree.exists("ws/hangs"));
     assert_eq!(holds_token(), 1);
     send_signal(child.id(), libc::SIGKILL);
     child.wait().unwrap();
     eventually("the list is gone", || holds_token() == 0);
-    place.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(0);
-    assert_eq!(run_directories(&place), 0, "the next start removes the directory");
+    tree.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(0);
+    assert_eq!(run_directories(&tree), 0, "the next start removes the directory");
 }
 
 #[test]
 fn broken_claude_code_session_is_resumed() {
     for (prompt, failure) in [("DIE", "server_failed"), ("TURNS", "reply_too_large")] {
-        let place = place();
-        let ran = place.haft(&["ask", "-m", "claude-code/sonnet", "--json", prompt]).output().expect_code(0);
+        let tree = tree();
+        let ran = tree.haft(&["ask", "-m", "claude-code/sonnet", "--json", prompt]).output().expect_code(0);
         let said: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(
             (&said["text"], &said["attempts"]),
             (&json!("You said: Continue where you left off."), &json!(2))
         );
-        let asked = asked(&place);
+        let asked = asked(&tree);
         assert_eq!(
             (after(&asked[0], "--resume"), after(&asked[1], "--resume").as_deref()),
             (None, Some("s-1"))
         );
         let first: Value =
-            serde_json::from_str(place.text("home/data/accounting.jsonl").lines().next().unwrap()).unwrap();
+            serde_json::from_str(tree.text("home/data/accounting.jsonl").lines().next().unwrap()).unwrap();
         assert_eq!(first["event"]["error_kind"], failure, "{first}");
     }
 }
 
 #[test]
 fn auth_failure_and_missing_command_have_distinct_errors() {
-    let place = place();
-    let refused = place.haft(&["ask", "-m", "claude-code/sonnet", "REFUSE"]).output().expect_code(6);
+    let tree = tree();
+    let refused = tree.haft(&["ask", "-m", "claude-code/sonnet", "REFUSE"]).output().expect_code(6);
     assert!(
         refused.stderr.contains("Invalid API key") && !refused.stderr.contains("0123456789"),
         "{}",
         refused.stderr
     );
-    place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
-    let missing = place.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(5);
+    tree.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
+    let missing = tree.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(5);
     assert!(
         missing.stderr.contains("`no-such-command` cannot be started") && missing.stderr.contains("hint: "),
         "{}",
         missing.stderr
     );
-    place.file(
+    tree.file(
         "home/haft.json",
         r#"{"providers": {"claude-code": {"apiKey": "x"}, "openai": {"maxTurns": 3}}}"#,
     );
-    let wrong = place.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(42);
+    let wrong = tree.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(42);
     for key in ["providers.claude-code.apiKey", "providers.openai.maxTurns"] {
         assert!(wrong.stderr.contains(key), "{}", wrong.stderr);
     }
@@ -225,12 +225,12 @@ fn auth_failure_and_missing_command_have_distinct_errors() {
 
 #[test]
 fn claude_code_answer_is_streamed() {
-    let place = place();
-    let mut child = place.haft(&["ask", "-m", "claude-code/sonnet", "LIVE"]).start();
+    let tree = tree();
+    let mut child = tree.haft(&["ask", "-m", "claude-code/sonnet", "LIVE"]).start();
     let mut first = [0_u8; 2];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"A ");
-    place.file("ws/go", "");
+    tree.file("ws/go", "");
     let rest = child.wait_with_output().unwrap();
     assert_eq!((rest.status.code(), rest.stdout.as_slice()), (Some(0), b"handle.\n".as_slice()));
 }
@@ -239,12 +239,12 @@ fn claude_code_answer_is_streamed() {
 #[test]
 fn claude_code_process_tree_dies_with_haft() {
     for signal in [libc::SIGINT, libc::SIGKILL] {
-        let place = place();
-        let mut child = place.haft(&["ask", "-m", "claude-code/sonnet", "HANG"]).start();
-        eventually("the command hangs", || place.exists("ws/hangs"));
+        let tree = tree();
+        let mut child = tree.haft(&["ask", "-m", "claude-code/sonnet", "HANG"]).start();
+        eventually("the command hangs", || tree.exists("ws/hangs"));
         send_signal(child.id(), signal);
         child.wait().unwrap();
-        let script = place.path("ws/claude");
+        let script = tree.path("ws/claude");
         eventually("nothing of it is left", || processes_with(script.to_str().unwrap()).is_empty());
     }
 }
@@ -252,7 +252,7 @@ fn claude_code_process_tree_dies_with_haft() {
 /// Returns the path of the program that `cargo xtask install` installed.
 fn installed() -> String {
     let program = std::env::current_exe().unwrap();
-    let places = program.ancestors().map(|place| place.join("tools/claude/node_modules/.bin/claude"));
+    let places = program.ancestors().map(|tree| tree.join("tools/claude/node_modules/.bin/claude"));
     let path = places.into_iter().find(|path| path.exists());
     path.unwrap_or_else(|| panic!("claude is not there; `cargo xtask install` installs it"))
         .to_str()
@@ -260,15 +260,15 @@ fn installed() -> String {
         .to_owned()
 }
 
-fn real(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
+fn real(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let config = json!({"providers": {"claude-code": {"command": installed(), "allowedTools": ["Read"]}}});
-    place.file("home/haft.json", &config.to_string());
-    place.haft(words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "sk-test-0123456789")
+    tree.file("home/haft.json", &config.to_string());
+    tree.haft(words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "sk-test-0123456789")
 }
 
 #[test]
 fn real_claude_code_answers_from_scripted_server() {
-    let place = here();
+    let tree = here();
     let expected = RequestExpectation {
         user: Some("What is a haft?".into()),
         system: Some("be brief".into()),
@@ -276,17 +276,17 @@ fn real_claude_code_answers_from_scripted_server() {
     };
     let server = ModelServer::start(Script::of([ScriptStep::text("A handle.").expecting(expected)])).unwrap();
     let words = ["ask", "-m", "claude-code/sonnet", "--system", "be brief", "What is a haft?"];
-    let ran = real(&place, &server, &words).output().expect_code(0);
+    let ran = real(&tree, &server, &words).output().expect_code(0);
     assert_eq!(ran.stdout, "A handle.\n", "{}", ran.stderr);
 }
 
 #[test]
 fn real_claude_code_answer_is_streamed() {
-    let place = here();
+    let tree = here();
     let slowly = ResponsePace { chunk_bytes: Some(64), between_milliseconds: 50, ..ResponsePace::default() };
     let step = ScriptStep::text(&"on and on ".repeat(4000)).at_pace(slowly);
     let server = ModelServer::start(Script::of([step])).unwrap();
-    let mut child = real(&place, &server, &["ask", "-m", "claude-code/sonnet", "hi"]).start();
+    let mut child = real(&tree, &server, &["ask", "-m", "claude-code/sonnet", "hi"]).start();
     let mut first = [0_u8; 4];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"on a");
@@ -298,9 +298,9 @@ fn real_claude_code_answer_is_streamed() {
 
 #[test]
 fn real_claude_code_uses_its_read_tool_in_sandbox() {
-    let place = here();
-    place.file("ws/note.txt", "the note says seven");
-    let note = place.path("ws/note.txt");
+    let tree = here();
+    tree.file("ws/note.txt", "the note says seven");
+    let note = tree.path("ws/note.txt");
     let told = RequestExpectation {
         body_contains: vec!["the note says seven".into()],
         ..RequestExpectation::default()
@@ -309,6 +309,6 @@ fn real_claude_code_uses_its_read_tool_in_sandbox() {
         [ScriptStep::call("Read", json!({"file_path": note})), ScriptStep::text("Seven.").expecting(told)];
     let server = ModelServer::start(Script::of(steps)).unwrap();
     let ran =
-        real(&place, &server, &["run", "-q", "-m", "claude-code/sonnet", "What does the note say?"]).output();
+        real(&tree, &server, &["run", "-q", "-m", "claude-code/sonnet", "What does the note say?"]).output();
     assert_eq!(ran.expect_code(0).stdout, "Seven.\n");
 }

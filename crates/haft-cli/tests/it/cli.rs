@@ -23,10 +23,10 @@ fn json(ran: &HaftOutput) -> Value {
 }
 
 /// Runs haft with exactly these variables and PATH.
-fn haft_with(place: &TestTree, variables: &[(&str, &Path)], words: &[&str]) -> Output {
+fn haft_with(tree: &TestTree, variables: &[(&str, &Path)], words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
     command.args(words).env_clear().env("PATH", "/usr/bin:/bin").envs(variables.iter().copied());
-    command.current_dir(place.path("ws")).output().unwrap()
+    command.current_dir(tree.path("ws")).output().unwrap()
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn command_line_errors_suggest_a_fix() {
 
 #[test]
 fn workspace_containing_haft_home_is_rejected() {
-    let place = here();
-    let ran = place
-        .haft(&["call", "--workspace", place.root().to_str().unwrap(), "bash", "{}"])
+    let tree = here();
+    let ran = tree
+        .haft(&["call", "--workspace", tree.root().to_str().unwrap(), "bash", "{}"])
         .output()
         .expect_code(2);
     assert!(
@@ -128,9 +128,9 @@ fn exit_codes_match_documentation() {
 
 #[test]
 fn doctor_reports_kernel_sandbox_and_config() {
-    let place = here();
-    place.file("home/haft.json", "{}");
-    let text = place.haft(&["doctor"]).output().expect_code(0).stdout;
+    let tree = here();
+    tree.file("home/haft.json", "{}");
+    let text = tree.haft(&["doctor"]).output().expect_code(0).stdout;
     for fragment in [
         "kernel ",
         "Landlock ABI ",
@@ -141,12 +141,12 @@ fn doctor_reports_kernel_sandbox_and_config() {
     ] {
         assert!(text.contains(fragment), "no `{fragment}` in {text}");
     }
-    let found = json(&place.haft(&["doctor", "--json", "--mode", "network"]).output().expect_code(0));
+    let found = json(&tree.haft(&["doctor", "--json", "--mode", "network"]).output().expect_code(0));
     assert!(!found["system"]["kernel"].as_str().unwrap().is_empty());
     assert!(found["system"]["landlock_abi"].as_i64().unwrap() >= 1);
     assert_eq!((&found["sandbox"]["mode"], &found["sandbox"]["works"]), (&"network".into(), &true.into()));
-    assert_eq!(found["home"], place.path("home").to_str().unwrap());
-    assert_eq!(found["workspace"], place.path("ws").to_str().unwrap());
+    assert_eq!(found["home"], tree.path("home").to_str().unwrap());
+    assert_eq!(found["workspace"], tree.path("ws").to_str().unwrap());
     assert_eq!(found["config"].as_array().unwrap().len(), 2);
     let has_mounts = found["sandbox"]["level"] != "landlock";
     let names_race = found["sandbox"]["limits"].to_string().contains("another program replaces");
@@ -160,17 +160,16 @@ fn doctor_reports_kernel_sandbox_and_config() {
 
 #[test]
 fn doctor_reports_why_workspace_is_unusable() {
-    let place = here();
-    let file = place.file("outside/file", "");
+    let tree = here();
+    let file = tree.file("outside/file", "");
     for (workspace, why) in [
         ("/nonexistent", "does not exist"),
         ("/", "whole file system"),
         (file.to_str().unwrap(), "not a directory"),
     ] {
-        let text = place.haft(&["doctor", "--workspace", workspace]).output().expect_code(5).stdout;
+        let text = tree.haft(&["doctor", "--workspace", workspace]).output().expect_code(5).stdout;
         assert!(text.contains("does not work") && text.contains(why), "{text}");
-        let found =
-            json(&place.haft(&["doctor", "--json", "--workspace", workspace]).output().expect_code(5));
+        let found = json(&tree.haft(&["doctor", "--json", "--workspace", workspace]).output().expect_code(5));
         assert_eq!(found["sandbox"]["works"], false);
         assert!(found["sandbox"]["reason"].as_str().unwrap().contains(why), "{found}");
     }
@@ -229,9 +228,9 @@ fn sandbox_returns_exit_code_of_its_command() {
 
 #[test]
 fn haft_home_is_created_with_mode_0700() {
-    let place = here();
-    let home = place.path("user/deep/home");
-    let run = place.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", home.to_str().unwrap());
+    let tree = here();
+    let home = tree.path("user/deep/home");
+    let run = tree.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", home.to_str().unwrap());
     run.output().expect_code(0);
     for directory in [home.clone(), home.join("data")] {
         assert_eq!(
@@ -242,17 +241,17 @@ fn haft_home_is_created_with_mode_0700() {
         );
     }
     let found = json(
-        &place.haft(&["doctor", "--json"]).env("HAFT_HOME", home.to_str().unwrap()).output().expect_code(0),
+        &tree.haft(&["doctor", "--json"]).env("HAFT_HOME", home.to_str().unwrap()).output().expect_code(0),
     );
     assert_eq!(found["home"], home.to_str().unwrap());
 }
 
 #[test]
 fn haft_home_defaults_to_dot_haft_in_user_home() {
-    let place = here();
-    let (home, user) = (place.path("home"), place.path("user"));
+    let tree = here();
+    let (home, user) = (tree.path("home"), tree.path("user"));
     let doctor = |variables: &[(&str, &Path)]| {
-        let output = haft_with(&place, variables, &["doctor", "--json"]);
+        let output = haft_with(&tree, variables, &["doctor", "--json"]);
         assert!(output.status.success(), "{variables:?}: {output:?}");
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["home"].as_str().unwrap().to_owned()
     };
@@ -266,9 +265,9 @@ fn haft_home_defaults_to_dot_haft_in_user_home() {
 
 #[test]
 fn unusable_haft_home_is_an_error_with_hint() {
-    let place = here();
-    let file = place.file("outside/file", "");
-    let run = place.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", file.to_str().unwrap());
+    let tree = here();
+    let file = tree.file("outside/file", "");
+    let run = tree.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", file.to_str().unwrap());
     let ran = run.output().expect_code(1);
     assert!(
         ran.stderr.contains("cannot be used") && ran.stderr.contains("hint: set HAFT_HOME"),
@@ -279,8 +278,8 @@ fn unusable_haft_home_is_an_error_with_hint() {
 
 #[test]
 fn closed_stdout_prints_no_error() {
-    let place = here();
-    let mut child = place.haft(&["tools", "--schema"]).start();
+    let tree = here();
+    let mut child = tree.haft(&["tools", "--schema"]).start();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(matches!(output.status.code(), Some(0 | 141)), "{output:?}");
@@ -289,13 +288,13 @@ fn closed_stdout_prints_no_error() {
 
 #[test]
 fn a_plain_number_of_a_timeout_is_seconds() {
-    let place = here();
+    let tree = here();
     let sleeps = r#"{"command": "sleep 0.2; echo done"}"#;
-    let ran = place.haft(&["call", "--timeout", "10", "bash", sleeps]).output().expect_code(0);
+    let ran = tree.haft(&["call", "--timeout", "10", "bash", sleeps]).output().expect_code(0);
     assert_eq!(ran.stdout, "done\n");
-    place.haft(&["call", "--timeout", "0.1", "bash", sleeps]).output().expect_code(124);
+    tree.haft(&["call", "--timeout", "0.1", "bash", sleeps]).output().expect_code(124);
     for command in ["call", "run", "stats"] {
-        let help = place.haft(&[command, "--help"]).output().expect_code(0).stdout;
+        let help = tree.haft(&[command, "--help"]).output().expect_code(0).stdout;
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains("a plain number is seconds"), "{command}: {help}");
     }

@@ -33,31 +33,31 @@ fn code(number: usize) -> String {
 }
 
 /// Writes files of this many bytes, each with a code in its middle.
-fn files(place: &TestTree, count: usize, bytes: usize) {
+fn files(tree: &TestTree, count: usize, bytes: usize) {
     for number in 0..count {
         let line = format!("Line of prose number {number}, as a tool might print it.\n");
         let half = line.repeat(bytes / 2 / line.len());
-        place.file(&format!("ws/f{number}.txt"), &format!("{half}{}\n{half}", code(number)));
+        tree.file(&format!("ws/f{number}.txt"), &format!("{half}{}\n{half}", code(number)));
     }
 }
 
-fn run(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
+fn run(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
     let first = ["run", "--max-turns", "1000", "--tools", "read,tool_output", "--timeout", "30m"];
-    haft(place, server, &[&first, words].concat()).output()
+    haft(tree, server, &[&first, words].concat()).output()
 }
 
 /// Returns the `stream-json` output of a run that compacts its conversation.
 pub(super) fn compacted_stream() -> HaftOutput {
-    let place = here();
-    files(&place, 20, 1_500);
+    let tree = here();
+    files(&tree, 20, 1_500);
     let steps = (0..20).map(|number| ScriptStep::say([read(number)])).chain([ScriptStep::text("done")]);
     let server = server(8_192, steps.collect(), vec![ScriptStep::text("The files were read."); 80]);
     let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--output-format", "stream-json", "go"];
-    run(&place, &server, &words).expect_code(0)
+    run(&tree, &server, &words).expect_code(0)
 }
 
-fn journal(place: &TestTree) -> Vec<String> {
-    let mut paths = std::fs::read_dir(place.path("home/data/sessions")).unwrap();
+fn journal(tree: &TestTree) -> Vec<String> {
+    let mut paths = std::fs::read_dir(tree.path("home/data/sessions")).unwrap();
     let text = std::fs::read_to_string(paths.next().unwrap().unwrap().path()).unwrap();
     text.lines().map(str::to_owned).collect()
 }
@@ -67,15 +67,15 @@ fn parsed(line: &str) -> Value {
 }
 
 /// Returns the archive of the last compaction.
-fn archive(place: &TestTree) -> String {
-    let lines = journal(place);
+fn archive(tree: &TestTree) -> String {
+    let lines = journal(tree);
     let mut stored = lines.iter().rev().map(|line| parsed(line)["told"]["archived"]["stored"].clone());
     let last = stored.find(|entry| !entry.is_null()).unwrap();
     last["handle"].as_str().unwrap().to_owned()
 }
 
-fn inputs(place: &TestTree, name: &str) -> usize {
-    journal(place).iter().filter(|line| !parsed(line)["told"][name].is_null()).count()
+fn inputs(tree: &TestTree, name: &str) -> usize {
+    journal(tree).iter().filter(|line| !parsed(line)["told"][name].is_null()).count()
 }
 
 /// Returns the handle of the output that has a code: the archive, or an output that did not fit into the context and was
@@ -94,18 +94,18 @@ fn holder(archived: &str, archive: &str, number: usize) -> String {
 #[test]
 fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
     for window in [8_192, 131_072] {
-        let place = here();
-        files(&place, 500, 4_000);
+        let tree = here();
+        files(&tree, 500, 4_000);
         let steps = (0..500).map(|number| ScriptStep::say([read(number)]));
         let steps = steps.chain([ScriptStep::text("read all of it")]).collect();
         let summaries = vec![ScriptStep::text("The user wants all files read."); 500];
         let first = server(window, steps, summaries);
         let context = format!("contextWindow={window}");
-        let ran = run(&place, &first, &["-m", "openai/m", "--override", &context, "go"]).expect_code(0);
+        let ran = run(&tree, &first, &["-m", "openai/m", "--override", &context, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "read all of it\n", "{window}");
         assert!(ran.stderr.contains("! compacted the context from "), "{}", ran.stderr);
-        let handle = archive(&place);
-        let archived = place.haft(&["output", &handle]).output().expect_code(0).stdout;
+        let handle = archive(&tree);
+        let archived = tree.haft(&["output", &handle]).output().expect_code(0).stdout;
         let query = |number: usize| {
             let extract = format!("grep CODE-{number} is");
             ScriptStep::call(
@@ -121,7 +121,7 @@ fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
         questions.push(told(ScriptStep::text("all ten known"), &code(9)));
         let second = server(window, questions, vec![ScriptStep::text("Ten codes were asked for."); 20]);
         let ran =
-            haft(&place, &second, &["resume", "last", "Which codes do the first ten files have?"]).output();
+            haft(&tree, &second, &["resume", "last", "Which codes do the first ten files have?"]).output();
         assert_eq!(ran.expect_code(0).stdout, "all ten known\n", "{window}");
     }
 }
@@ -130,8 +130,8 @@ fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
 #[test]
 fn compacted_conversations_are_valid_in_every_format() {
     for model in FORMATS {
-        let place = here();
-        files(&place, 40, 1_500);
+        let tree = here();
+        files(&tree, 40, 1_500);
         let thought = |number: usize| {
             let (text, state) = (format!("thought {number}"), Some(format!("c2lnbmF0dXJl{number:04}")));
             ScriptPart::Reasoning(ScriptReasoning { text, state })
@@ -139,25 +139,21 @@ fn compacted_conversations_are_valid_in_every_format() {
         let steps = (0..20).map(|turn| ScriptStep::say([thought(turn), read(2 * turn), read(2 * turn + 1)]));
         let steps = steps.chain([ScriptStep::text("done")]).collect();
         let server = server(8_192, steps, vec![ScriptStep::text("Some files were read."); 40]);
-        let ran = run(&place, &server, &["-m", model, "--override", SMALL_WINDOW, "go"]).expect_code(0);
+        let ran = run(&tree, &server, &["-m", model, "--override", SMALL_WINDOW, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "done\n", "{model}");
-        assert!(
-            inputs(&place, "summarized") > 0 && inputs(&place, "archived") > 1,
-            "{model}: {}",
-            ran.stderr
-        );
+        assert!(inputs(&tree, "summarized") > 0 && inputs(&tree, "archived") > 1, "{model}: {}", ran.stderr);
     }
 }
 
 #[test]
 fn compaction_is_shown_with_the_tokens_before_and_after_and_its_cost_counts() {
-    let place = here();
-    files(&place, 20, 1_500);
+    let tree = here();
+    files(&tree, 20, 1_500);
     let steps = (0..20).map(|number| ScriptStep::say([read(number)]));
     let steps: Vec<ScriptStep> = steps.chain([ScriptStep::text("done")]).collect();
     let server = server(8_192, steps, vec![ScriptStep::text("Some files were read."); 40]);
     let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--output-format", "stream-json", "go"];
-    let ran = run(&place, &server, &words).expect_code(0);
+    let ran = run(&tree, &server, &words).expect_code(0);
     let events = ran.events();
     let compacted: Vec<&Value> = events.iter().filter(|event| event["type"] == "context_compacted").collect();
     assert!(compacted.len() > 1, "{}", ran.stdout);
@@ -166,48 +162,48 @@ fn compaction_is_shown_with_the_tokens_before_and_after_and_its_cost_counts() {
         assert!(tokens("after_tokens") < tokens("before_tokens") && tokens("items") > 0, "{event}");
     }
     let asked = events.iter().filter(|event| event["type"] == "model_finished").count();
-    let summaries = inputs(&place, "summarized");
+    let summaries = inputs(&tree, "summarized");
     assert_eq!(asked, 21 + summaries, "each request for a summary is an attempt of the run");
     assert!(!ran.stdout.contains("Some files were read"), "the summary is no answer: {}", ran.stdout);
-    let tree = place.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
+    let drawn = tree.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
     assert!(
-        tree.contains("compacted the context from ") && tree.contains(" old messages summarized"),
-        "{tree}"
+        drawn.contains("compacted the context from ") && drawn.contains(" old messages summarized"),
+        "{drawn}"
     );
-    assert!(tree.contains(&format!("models: {asked}, ")), "{tree}");
+    assert!(drawn.contains(&format!("models: {asked}, ")), "{drawn}");
 }
 
 #[test]
 fn run_ends_with_context_full_when_compaction_is_off() {
-    let place = here();
-    files(&place, 20, 4_000);
+    let tree = here();
+    files(&tree, 20, 4_000);
     let steps = || (0..20).map(|number| ScriptStep::say([read(number)])).collect::<Vec<_>>();
     let ends = |off: &[&str]| {
         let server = server(8_192, steps(), Vec::new());
         let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--output-format", "json", "go"];
-        run(&place, &server, &[off, &words].concat())
+        run(&tree, &server, &[off, &words].concat())
     };
     let ran = ends(&["--override", "compaction=off"]);
     assert!(ran.stdout.contains("context_full"), "{} {}", ran.stdout, ran.stderr);
-    place.file("home/haft.json", r#"{"compaction": {"at": "off"}}"#);
+    tree.file("home/haft.json", r#"{"compaction": {"at": "off"}}"#);
     assert!(ends(&[]).stdout.contains("context_full"));
-    assert!(!journal(&place).iter().any(|line| line.contains("\"archived\"")));
+    assert!(!journal(&tree).iter().any(|line| line.contains("\"archived\"")));
 }
 
 #[test]
 fn another_model_can_write_the_summaries() {
-    let place = here();
-    files(&place, 40, 500);
-    place.file("home/haft.json", r#"{"compaction": {"model": "anthropic/small", "keep": 2}}"#);
+    let tree = here();
+    files(&tree, 40, 500);
+    tree.file("home/haft.json", r#"{"compaction": {"model": "anthropic/small", "keep": 2}}"#);
     let steps = (0..40).map(|number| ScriptStep::say([read(number)]));
     let steps = steps.chain([ScriptStep::text("done")]).collect();
     let small = RequestExpectation { model: Some("small".into()), ..RequestExpectation::default() };
     let summary = ScriptStep::text("Some files were read.").expecting(small);
     let server = server(8_192, steps, vec![summary; 20]);
-    let ran = run(&place, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
+    let ran = run(&tree, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
     assert_eq!(ran.stdout, "done\n");
     assert!(!ran.stderr.contains("no summary"), "{}", ran.stderr);
-    assert!(inputs(&place, "summarized") > 0);
+    assert!(inputs(&tree, "summarized") > 0);
 }
 
 #[test]
@@ -222,12 +218,12 @@ fn bad_summaries_do_not_end_the_run() {
         ("the request failed: forbidden: no", ScriptStep::fail(ErrorResponse::new(403, "no"))),
     ];
     for (why, bad) in cases {
-        let place = here();
-        files(&place, 20, 1_500);
+        let tree = here();
+        files(&tree, 20, 1_500);
         let steps = (0..20).map(|number| ScriptStep::say([read(number)]));
         let steps = steps.chain([ScriptStep::text("done")]).collect();
         let server = server(8_192, steps, vec![bad; 80]);
-        let ran = run(&place, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
+        let ran = run(&tree, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "done\n", "{why}");
         let shown = format!("! no summary of old turns: {why}");
         assert!(ran.stderr.contains(&shown), "{why}: {}", ran.stderr);
@@ -246,16 +242,16 @@ fn one_summary() -> Vec<ScriptStep> {
 
 #[test]
 fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_request() {
-    let place = here();
-    files(&place, TURNS, 500);
+    let tree = here();
+    files(&tree, TURNS, 500);
     let whole = server(8_192, one_summary(), vec![ScriptStep::text("Files were read."); 9]);
     let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--override", "compaction.keep=1", "go"];
-    run(&place, &whole, &words).expect_code(0);
-    let lines = journal(&place);
+    run(&tree, &whole, &words).expect_code(0);
+    let lines = journal(&tree);
     let is = |line: &String, name: &str| !parsed(line)["told"][name].is_null();
     let first = lines.iter().position(|line| is(line, "archived")).unwrap();
     let last = lines.iter().position(|line| is(line, "summarized")).unwrap();
-    let path = std::fs::read_dir(place.path("home/data/sessions")).unwrap().next().unwrap().unwrap().path();
+    let path = std::fs::read_dir(tree.path("home/data/sessions")).unwrap().next().unwrap().unwrap().path();
     for kept in first - 3..(last + 5).min(lines.len()) {
         for torn in ["", "{\"type\":\"told\",\"at_ms\":1,\"to"] {
             let before: Vec<&String> = lines[..kept].iter().collect();
@@ -266,7 +262,7 @@ fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_req
             let rest = one_summary().split_off(replied);
             let second = server(8_192, rest, vec![ScriptStep::text("Files were read."); 9]);
             let case = format!("killed after line {kept}: {}", lines[kept]);
-            let ran = haft(&place, &second, &["resume", "last"]).output().expect_code(0);
+            let ran = haft(&tree, &second, &["resume", "last"]).output().expect_code(0);
             assert_eq!(ran.stdout, "done\n", "{case}");
             let requests = second.requests();
             let is_summary = |raw: &str| raw.contains(SUMMARY_REQUEST);
@@ -278,7 +274,7 @@ fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_req
             );
             assert_eq!(
                 asked,
-                inputs(&place, "summarized") - summarized,
+                inputs(&tree, "summarized") - summarized,
                 "{case}: no summary is asked for twice"
             );
             if summarized == 0 && count("archived") > 0 && kept > first {
@@ -291,34 +287,34 @@ fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_req
 /// The process gets SIGKILL while the model that summarizes is silent: the archive is written, the summary is not.
 #[test]
 fn a_run_killed_while_it_waits_for_a_summary_goes_on_when_it_is_resumed() {
-    let place = here();
-    files(&place, TURNS, 500);
+    let tree = here();
+    files(&tree, TURNS, 500);
     let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
     let silent = ScriptStep::text("Files were read.").at_pace(slow);
     let first = server(8_192, one_summary(), vec![silent]);
     let words = ["run", "--max-turns", "1000", "--tools", "read,tool_output", "-m", "openai/m"];
     let words = [&words[..], &["--override", SMALL_WINDOW, "--override", "compaction.keep=1", "go"]].concat();
     let asks = || first.requests().iter().any(|request| request.raw.contains(SUMMARY_REQUEST));
-    kill(&place, &first, &words, "the request for a summary", asks);
-    assert_eq!((inputs(&place, "archived"), inputs(&place, "summarized")), (1, 0));
-    let replied = inputs(&place, "replied");
+    kill(&tree, &first, &words, "the request for a summary", asks);
+    assert_eq!((inputs(&tree, "archived"), inputs(&tree, "summarized")), (1, 0));
+    let replied = inputs(&tree, "replied");
     let rest = one_summary().split_off(replied);
     let second = server(8_192, rest, vec![ScriptStep::text("Files were read."); 9]);
-    let ran = haft(&place, &second, &["resume", "last"]).output().expect_code(0);
+    let ran = haft(&tree, &second, &["resume", "last"]).output().expect_code(0);
     assert_eq!(ran.stdout, "done\n");
     let requests = second.requests();
     assert!(requests[0].raw.contains(SUMMARY_REQUEST), "only the pending request is repeated");
     assert!(requests[0].raw.contains("f0.txt"), "the record has the first turns: {}", requests[0].raw);
     let summaries = requests.iter().filter(|request| request.raw.contains(SUMMARY_REQUEST)).count();
     assert_eq!(requests.len() - summaries, TURNS + 1 - replied, "one request for each missing reply");
-    let archived = place.haft(&["output", &archive(&place)]).output().expect_code(0).stdout;
+    let archived = tree.haft(&["output", &archive(&tree)]).output().expect_code(0).stdout;
     assert_eq!(archived.matches(&format!("{}\n", code(0))).count(), 1, "the archive has each turn once");
 }
 
 #[test]
 fn replay_of_a_compacted_run_writes_the_same_bytes() {
-    let place = here();
-    files(&place, 20, 1_500);
+    let tree = here();
+    files(&tree, 20, 1_500);
     let steps = (0..20).map(|number| ScriptStep::say([read(number)]));
     let steps = steps.chain([ScriptStep::text("done")]).collect();
     let bad = ScriptStep::text("");
@@ -326,12 +322,12 @@ fn replay_of_a_compacted_run_writes_the_same_bytes() {
     let server = server(8_192, steps, summaries);
     let stream = ["--output-format", "stream-json"];
     let words = ["-m", "openai/m", "--override", SMALL_WINDOW, "--record", "r.jsonl", "go"];
-    let ran = run(&place, &server, &[&stream[..], &words].concat()).expect_code(0);
+    let ran = run(&tree, &server, &[&stream[..], &words].concat()).expect_code(0);
     assert!(
         ran.stdout.contains("context_compacted") && ran.stdout.contains("compaction_fault"),
         "{}",
         ran.stdout
     );
-    let again = place.haft(&[&["replay", "r.jsonl"], &stream[..]].concat()).output().expect_code(0);
+    let again = tree.haft(&[&["replay", "r.jsonl"], &stream[..]].concat()).output().expect_code(0);
     assert_eq!(again.stdout, ran.stdout);
 }

@@ -18,8 +18,8 @@ const BELOW_TMP: EscapeTrial<'static> = EscapeTrial { below: "/tmp", watched: &[
 #[track_caller]
 fn for_each_user(words: &[&str], check: impl Fn(HaftOutput)) {
     for user in users() {
-        let place = TestTree::new(user);
-        check(place.haft(words).through(WITHOUT_NAMESPACES).output().expect_code(0));
+        let tree = TestTree::new(user);
+        check(tree.haft(words).through(WITHOUT_NAMESPACES).output().expect_code(0));
     }
 }
 
@@ -229,9 +229,9 @@ fn cannot_signal_limit_inspect_or_trace_other_processes() {
 #[test]
 fn cannot_read_the_environment_of_any_process() {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let script = whole(&place, r"cat /proc/[0-9]*/environ | tr '\0' '\n'");
-        let ran = place
+        let tree = TRIAL.arena(user);
+        let script = whole(&tree, r"cat /proc/[0-9]*/environ | tr '\0' '\n'");
+        let ran = tree
             .confined(&[], &script)
             .through(WITHOUT_NAMESPACES)
             .env("API_KEY", "canary-of-the-environment")
@@ -279,9 +279,9 @@ for chain in range(6):
 fn assert_no_process_is_left(script: &str) {
     for user in users() {
         let marker = unique_marker().replace('-', "_");
-        let place = TestTree::new(user);
+        let tree = TestTree::new(user);
         let script = format!("{}\necho tried", script.replace("MARKER", &marker));
-        let ran = place.confined(&[], &script).through(WITHOUT_NAMESPACES).output();
+        let ran = tree.confined(&[], &script).through(WITHOUT_NAMESPACES).output();
         assert_eq!(ran.stdout, "tried\n", "as {user:?}: {ran:?}");
         let left = processes_with(&marker);
         assert!(left.is_empty(), "as {user:?}: {left:?}");

@@ -18,7 +18,7 @@ const NOT_RUN_MAX: usize = 9;
 
 /// A command in a document.
 struct DocumentedCommand {
-    place: String,
+    tree: String,
     words: String,
     ends: DocumentedEnd,
 }
@@ -83,26 +83,26 @@ fn documented_tool_code_matches_example_source() {
 fn reason(shown: &DocumentedCommand) -> Option<String> {
     match &shown.ends {
         DocumentedEnd::Code(_) => None,
-        DocumentedEnd::NotRun(reason) => Some(format!("{}: {}: {reason}", shown.place, shown.words)),
+        DocumentedEnd::NotRun(reason) => Some(format!("{}: {}: {reason}", shown.tree, shown.words)),
     }
 }
 
 /// Returns the commands that did not end as documented. A shell runs each line, as it would for a reader.
 fn run(block: &[DocumentedCommand]) -> Vec<String> {
-    let place = here();
+    let tree = here();
     let models = model_server();
-    place.file("ws/README.md", "# A project\n");
+    tree.file("ws/README.md", "# A project\n");
     let mut failures = Vec::new();
     for shown in block {
         let DocumentedEnd::Code(expected) = shown.ends else { continue };
         let mut shell = std::process::Command::new("bash");
         // `haft` and the ways to run it from source all mean the binary under test.
         let script = format!("haft() {{ \"$HAFT_BINARY\" \"$@\"; }}\n{}", shown.words);
-        shell.args(["-c", &script]).current_dir(place.path("ws")).env_clear();
+        shell.args(["-c", &script]).current_dir(tree.path("ws")).env_clear();
         shell.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HAFT_BINARY", env!("CARGO_BIN_EXE_haft"));
         shell
-            .env("HAFT_HOME", place.path("home"))
-            .env("HOME", place.path("user"))
+            .env("HAFT_HOME", tree.path("home"))
+            .env("HOME", tree.path("user"))
             .stdin(std::process::Stdio::null());
         // The variables that a reader would have exported for a provider.
         shell.env("OPENAI_BASE_URL", format!("{}/v1", models.url())).env("OPENAI_API_KEY", "example");
@@ -113,7 +113,7 @@ fn run(block: &[DocumentedCommand]) -> Vec<String> {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             failures.push(format!(
                 "{}: `{}` ended with {:?}, not {expected}: {said}\nhint: write `# exit N` or `{NOT_RUN}needs …` after it",
-                shown.place,
+                shown.tree,
                 shown.words,
                 output.status.code()
             ));
@@ -170,7 +170,7 @@ fn blocks(document: &Path) -> Vec<Vec<DocumentedCommand>> {
 }
 
 /// Parses a line that calls haft or creates a file for it; other lines show output or other programs.
-fn shown(place: String, line: &str) -> Option<DocumentedCommand> {
+fn shown(tree: String, line: &str) -> Option<DocumentedCommand> {
     let typed = line.strip_prefix("$ ").unwrap_or(line);
     let called =
         PROMPTS.iter().find_map(|prompt| typed.strip_prefix(prompt)).map(|words| format!("haft {words}"));
@@ -182,7 +182,7 @@ fn shown(place: String, line: &str) -> Option<DocumentedCommand> {
         (None, Some((words, code))) => (words, DocumentedEnd::Code(code.trim().parse().unwrap())),
         (None, None) => (typed.as_str(), DocumentedEnd::Code(0)),
     };
-    Some(DocumentedCommand { place, words: words.trim().to_owned(), ends })
+    Some(DocumentedCommand { tree, words: words.trim().to_owned(), ends })
 }
 
 #[test]

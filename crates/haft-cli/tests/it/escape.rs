@@ -117,41 +117,41 @@ impl EscapeTrial<'_> {
     /// Runs the script confined, and checks that it ran to its end and changed nothing.
     #[track_caller]
     fn confined(&self, user: TestUser, script: &str) -> HaftOutput {
-        let place = self.arena(user);
-        let before = self.snapshot(&place);
-        let ran = self.run(&place, script);
-        let changed = before.difference(&self.snapshot(&place));
+        let tree = self.arena(user);
+        let before = self.snapshot(&tree);
+        let ran = self.run(&tree, script);
+        let changed = before.difference(&self.snapshot(&tree));
         assert!(changed.is_empty(), "as {user:?} changed\n{changed}{ran:?}");
         assert!(!ran.stdout.contains(ESCAPED), "as {user:?}: {ran:?}");
         ran
     }
 
     #[track_caller]
-    fn run(&self, place: &TestTree, script: &str) -> HaftOutput {
-        let ran = self.run_in(place, script).output();
+    fn run(&self, tree: &TestTree, script: &str) -> HaftOutput {
+        let ran = self.run_in(tree, script).output();
         tried(&ran);
         ran
     }
 
     pub(crate) fn arena(&self, user: TestUser) -> TestTree {
-        let place = arena(self.below, user);
+        let tree = arena(self.below, user);
         if !self.setup.is_empty() {
-            let ran = place.unconfined(&format!("set -e\n{}", whole(&place, self.setup)));
+            let ran = tree.unconfined(&format!("set -e\n{}", whole(&tree, self.setup)));
             assert_eq!(ran.code, Some(0), "setup: {ran:?}");
         }
-        place
+        tree
     }
 
     /// Prepares a run of the script with the settings of this trial.
-    pub(crate) fn run_in(&self, place: &TestTree, script: &str) -> HaftCommand {
-        let root = place.root().to_str().unwrap();
+    pub(crate) fn run_in(&self, tree: &TestTree, script: &str) -> HaftCommand {
+        let root = tree.root().to_str().unwrap();
         let flags: Vec<String> = self.flags.iter().map(|flag| flag.replace('@', root)).collect();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        place.confined(&flags, &whole(place, script)).through(self.wrapper)
+        tree.confined(&flags, &whole(tree, script)).through(self.wrapper)
     }
 
-    fn snapshot(&self, place: &TestTree) -> TreeSnapshot {
-        TreeSnapshot::of(&self.watched.iter().map(|name| place.path(name)).collect::<Vec<_>>())
+    fn snapshot(&self, tree: &TestTree) -> TreeSnapshot {
+        TreeSnapshot::of(&self.watched.iter().map(|name| tree.path(name)).collect::<Vec<_>>())
     }
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn configuration() -> String {
 
 /// Creates a place with everything worth attacking.
 pub(crate) fn arena(below: &str, user: TestUser) -> TestTree {
-    let place = TestTree::below(Path::new(below), user);
+    let tree = TestTree::below(Path::new(below), user);
     for name in [
         "outside/file",
         "outside/dir/inner",
@@ -186,16 +186,16 @@ pub(crate) fn arena(below: &str, user: TestUser) -> TestTree {
         "user/.docker/config.json",
         "user/.config/gcloud/token",
     ] {
-        place.file(name, CANARY);
+        tree.file(name, CANARY);
     }
-    place.file("home/haft.json", &configuration());
-    place.file("ws/own", "own");
-    place
+    tree.file("home/haft.json", &configuration());
+    tree.file("ws/own", "own");
+    tree
 }
 
 /// Returns the script with variables for the paths of the place, and a last line that proves that it ran to its end.
-pub(crate) fn whole(place: &TestTree, script: &str) -> String {
-    let root = place.root().display();
+pub(crate) fn whole(tree: &TestTree, script: &str) -> String {
+    let root = tree.root().display();
     format!(
         "export root={root} outside={root}/outside home={root}/home user={root}/user ws={root}/ws\n{script}\necho; echo tried"
     )

@@ -1,11 +1,11 @@
 use haft_testkit::{TestTree, TestUser};
 
-fn place() -> TestTree {
+fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
-fn config(place: &TestTree, text: &str) {
-    place.file("home/haft.json", text);
+fn config(tree: &TestTree, text: &str) {
+    tree.file("home/haft.json", text);
 }
 
 const BASH_RULES: &str = r#"{
@@ -22,45 +22,45 @@ fn bash(command: &str) -> String {
 
 #[test]
 fn denied_command_is_found_anywhere_in_the_command_line() {
-    let place = place();
-    config(&place, BASH_RULES);
-    place.file("ws/kept", "");
+    let tree = tree();
+    config(&tree, BASH_RULES);
+    tree.file("ws/kept", "");
     for line in ["rm kept", "true && rm kept", "echo $(rm kept)", "bash -c 'rm kept'"] {
-        let ran = place.haft(&["call", "bash", &bash(line)]).output().expect_code(4);
+        let ran = tree.haft(&["call", "bash", &bash(line)]).output().expect_code(4);
         assert!(ran.stderr.contains("deny bash: rm *"), "{line}: {}", ran.stderr);
-        assert!(place.exists("ws/kept"), "{line}");
+        assert!(tree.exists("ws/kept"), "{line}");
     }
-    place.haft(&["call", "bash", &bash("ls")]).output().expect_code(0);
+    tree.haft(&["call", "bash", &bash("ls")]).output().expect_code(0);
 }
 
 #[test]
 fn ask_rule_denies_without_a_terminal() {
-    let place = place();
-    config(&place, BASH_RULES);
-    let ran = place.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
+    let tree = tree();
+    config(&tree, BASH_RULES);
+    let ran = tree.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
     assert!(ran.stderr.contains("no user is available"), "{}", ran.stderr);
 }
 
 #[test]
 fn policy_explain_reports_decision_without_running() {
-    let place = place();
-    config(&place, BASH_RULES);
-    place.file("ws/kept", "");
-    let ran = place.haft(&["policy", "explain", "bash", &bash("ls; rm kept")]).output().expect_code(0);
+    let tree = tree();
+    config(&tree, BASH_RULES);
+    tree.file("ws/kept", "");
+    let ran = tree.haft(&["policy", "explain", "bash", &bash("ls; rm kept")]).output().expect_code(0);
     assert!(ran.stdout.starts_with("deny: "), "{}", ran.stdout);
-    assert!(place.exists("ws/kept"));
-    let ran = place.haft(&["policy", "explain", "--json", "bash", &bash("ls")]).output().expect_code(0);
+    assert!(tree.exists("ws/kept"));
+    let ran = tree.haft(&["policy", "explain", "--json", "bash", &bash("ls")]).output().expect_code(0);
     assert!(ran.stdout.contains("\"decision\": \"allow\""), "{}", ran.stdout);
 }
 
 #[test]
 fn policy_explain_shows_how_a_line_was_read() {
-    let place = place();
-    config(&place, BASH_RULES);
+    let tree = tree();
+    config(&tree, BASH_RULES);
     let explain = |words: &[&str], line: &str| {
         let arguments = bash(line);
         let words = [&["policy", "explain"], words, &["bash", &arguments]].concat();
-        place.haft(&words).output().expect_code(0).stdout
+        tree.haft(&words).output().expect_code(0).stdout
     };
     let text = explain(&[], "sudo -n env A=1 rm kept");
     assert!(
@@ -78,91 +78,89 @@ fn policy_explain_shows_how_a_line_was_read() {
 
 #[test]
 fn project_config_applies_only_while_trusted() {
-    let place = place();
-    place.file("ws/haft.json", r#"{"toolsDenied": ["current_date"]}"#);
-    let ran = place.haft(&["call", "current_date"]).output().expect_code(0);
+    let tree = tree();
+    tree.file("ws/haft.json", r#"{"toolsDenied": ["current_date"]}"#);
+    let ran = tree.haft(&["call", "current_date"]).output().expect_code(0);
     assert!(ran.stderr.contains("is ignored"), "{}", ran.stderr);
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
-    place.haft(&["call", "current_date"]).output().expect_code(4);
-    place.file("ws/haft.json", r#"{"toolsDenied": ["current_date" ]}"#);
-    place.haft(&["call", "current_date"]).output().expect_code(0);
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    tree.haft(&["call", "current_date"]).output().expect_code(4);
+    tree.file("ws/haft.json", r#"{"toolsDenied": ["current_date" ]}"#);
+    tree.haft(&["call", "current_date"]).output().expect_code(0);
 }
 
 #[test]
 fn trusted_project_config_is_hidden_from_commands() {
-    let place = place();
-    place.file("ws/haft.json", r#"{"toolTimeout": "5s"}"#);
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
+    let tree = tree();
+    tree.file("ws/haft.json", r#"{"toolTimeout": "5s"}"#);
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
     let line = "cat haft.json; echo x > haft.json; mv haft.json away; rm haft.json; true";
-    let ran = place.haft(&["call", "bash", &bash(line)]).output().expect_code(0);
+    let ran = tree.haft(&["call", "bash", &bash(line)]).output().expect_code(0);
     assert!(!ran.stdout.contains("toolTimeout"), "{ran:?}");
-    assert_eq!(place.text("ws/haft.json"), r#"{"toolTimeout": "5s"}"#);
+    assert_eq!(tree.text("ws/haft.json"), r#"{"toolTimeout": "5s"}"#);
 }
 
 #[test]
 fn sandboxed_command_cannot_trust_its_project() {
-    let place = place();
+    let tree = tree();
     let script = "echo '{}' > haft.json; echo '{}' > \"$HAFT_HOME/data/trust.json\"; ls \"$HAFT_HOME/data\"; echo tried";
-    let ran = place.confined(&["--env", "HAFT_HOME"], script).output();
+    let ran = tree.confined(&["--env", "HAFT_HOME"], script).output();
     assert!(ran.stdout.contains("tried"), "{ran:?}");
-    assert!(!place.exists("home/data/trust.json"));
+    assert!(!tree.exists("home/data/trust.json"));
 }
 
 #[test]
 fn invalid_config_stops_calls_and_lists_all_errors() {
-    let place = place();
-    config(&place, "{\n  \"sandbx\": {},\n  \"toolTimeout\": true\n}");
-    let ran = place.haft(&["call", "current_date"]).output().expect_code(42);
+    let tree = tree();
+    config(&tree, "{\n  \"sandbx\": {},\n  \"toolTimeout\": true\n}");
+    let ran = tree.haft(&["call", "current_date"]).output().expect_code(42);
     assert!(
         ran.stderr.contains("haft.json:2:3") && ran.stderr.contains("did you mean `sandbox`"),
         "{}",
         ran.stderr
     );
     assert!(ran.stderr.contains("haft.json:3:"), "{}", ran.stderr);
-    place.haft(&["config", "check"]).output().expect_code(42);
+    tree.haft(&["config", "check"]).output().expect_code(42);
 }
 
 #[test]
 fn flags_override_config() {
-    let place = place();
-    config(&place, r#"{"sandbox": {"mode": "network", "limits": {"openFiles": 99}}}"#);
-    let ran = place.confined(&["-v"], "ulimit -n").output().expect_code(0);
+    let tree = tree();
+    config(&tree, r#"{"sandbox": {"mode": "network", "limits": {"openFiles": 99}}}"#);
+    let ran = tree.confined(&["-v"], "ulimit -n").output().expect_code(0);
     assert_eq!(ran.stdout, "99\n");
     assert!(!ran.stderr.contains("network"), "mode network has no network namespace: {}", ran.stderr);
-    let ran =
-        place.confined(&["-v", "--mode", "workspace", "--limit", "open-files=77"], "ulimit -n").output();
+    let ran = tree.confined(&["-v", "--mode", "workspace", "--limit", "open-files=77"], "ulimit -n").output();
     assert_eq!(ran.stdout, "77\n");
     assert!(ran.stderr.contains("network"), "{}", ran.stderr);
 }
 
 #[test]
 fn config_file_passed_by_flag_is_hidden_from_commands() {
-    let place = place();
-    let file = place.file("ws/my.json", r#"{"toolTimeout": "5s"}"#);
+    let tree = tree();
+    let file = tree.file("ws/my.json", r#"{"toolTimeout": "5s"}"#);
     let flag = file.to_str().unwrap();
-    let ran =
-        place.haft(&["call", "--config", flag, "bash", &bash("cat my.json; echo x > my.json")]).output();
+    let ran = tree.haft(&["call", "--config", flag, "bash", &bash("cat my.json; echo x > my.json")]).output();
     assert!(!ran.stdout.contains("toolTimeout"), "{ran:?}");
-    assert_eq!(place.text("ws/my.json"), r#"{"toolTimeout": "5s"}"#);
+    assert_eq!(tree.text("ws/my.json"), r#"{"toolTimeout": "5s"}"#);
 }
 
 #[test]
 fn long_output_is_stored_and_can_be_queried() {
-    let place = place();
+    let tree = tree();
     let lines = concat!(r#"{"id":1,"tool":"bash","args":{"command":"seq 1 20000; echo '{}'"}}"#, "\n");
-    let ran = place.haft(&["call", "--stdin"]).stdin(lines).output().expect_code(0);
+    let ran = tree.haft(&["call", "--stdin"]).stdin(lines).output().expect_code(0);
     let handle = handle_in(&ran.stdout);
-    let last = place.haft(&["output", &handle, "lines", "19999-20000"]).output().expect_code(0);
+    let last = tree.haft(&["output", &handle, "lines", "19999-20000"]).output().expect_code(0);
     assert_eq!(last.stdout, "19999\n20000\n");
-    let grep = place.haft(&["output", &handle, "grep", "-A", "1", "^777$"]).output().expect_code(0);
+    let grep = tree.haft(&["output", &handle, "grep", "-A", "1", "^777$"]).output().expect_code(0);
     assert_eq!(grep.stdout, "777:777\n778-778\n");
-    place.haft(&["output", "session-../../haft.json"]).output().expect_code(42);
+    tree.haft(&["output", "session-../../haft.json"]).output().expect_code(42);
 }
 
 #[test]
 fn stored_output_is_readable_only_in_its_session() {
-    let place = place();
-    let mut child = place.haft(&["call", "--stdin", "--jobs", "1"]).start();
+    let tree = tree();
+    let mut child = tree.haft(&["call", "--stdin", "--jobs", "1"]).start();
     let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut answers = std::io::BufRead::lines(std::io::BufReader::new(output));
     let mut ask = |line: String| {
@@ -182,14 +180,14 @@ fn stored_output_is_readable_only_in_its_session() {
     drop(input);
     assert!(child.wait().unwrap().success());
     let line = format!("{{\"id\":3,\"tool\":\"tool_output\",\"args\":{{\"handle\":\"{handle}\"}}}}\n");
-    let other = place.haft(&["call", "--stdin"]).stdin(line).output().expect_code(0);
+    let other = tree.haft(&["call", "--stdin"]).stdin(line).output().expect_code(0);
     assert!(other.stdout.contains("no such stored output"), "{}", other.stdout);
 }
 
 #[test]
 fn endless_jq_filter_ends_at_call_timeout() {
-    let place = place();
-    let mut child = place.haft(&["call", "--stdin", "--jobs", "1", "--timeout", "2s"]).start();
+    let tree = tree();
+    let mut child = tree.haft(&["call", "--stdin", "--jobs", "1", "--timeout", "2s"]).start();
     let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut answers = std::io::BufRead::lines(std::io::BufReader::new(output));
     let mut ask = |line: String| {
@@ -208,99 +206,99 @@ fn endless_jq_filter_ends_at_call_timeout() {
 
 #[test]
 fn every_call_is_journaled_and_counted_in_stats() {
-    let place = place();
-    config(&place, BASH_RULES);
-    place.haft(&["call", "current_date"]).output().expect_code(0);
-    place.haft(&["call", "bash", &bash("rm x")]).output().expect_code(4);
-    place.haft(&["call", "no_such_tool"]).output().expect_code(42);
-    let journal = place.text("home/data/accounting.jsonl");
+    let tree = tree();
+    config(&tree, BASH_RULES);
+    tree.haft(&["call", "current_date"]).output().expect_code(0);
+    tree.haft(&["call", "bash", &bash("rm x")]).output().expect_code(4);
+    tree.haft(&["call", "no_such_tool"]).output().expect_code(42);
+    let journal = tree.text("home/data/accounting.jsonl");
     assert_eq!(journal.lines().count(), 3, "{journal}");
     assert!(!journal.contains("rm x"), "arguments are told by digest only: {journal}");
-    let ran = place.haft(&["stats", "--json"]).output().expect_code(0);
+    let ran = tree.haft(&["stats", "--json"]).output().expect_code(0);
     assert!(
         ran.stdout.contains("\"tool\": \"bash\"") && ran.stdout.contains("\"errors\": 1"),
         "{}",
         ran.stdout
     );
-    place.haft(&["stats", "--since", "1h"]).output().expect_code(0);
+    tree.haft(&["stats", "--since", "1h"]).output().expect_code(0);
 }
 
 #[test]
 fn silent_command_is_stopped_at_its_idle_timeout() {
-    let place = place();
-    config(&place, r#"{"tools": {"bash": {"idleTimeout": "300ms", "timeout": "1h"}}}"#);
-    let ran = place.haft(&["call", "bash", &bash("echo begun; sleep 3600")]).output().expect_code(124);
+    let tree = tree();
+    config(&tree, r#"{"tools": {"bash": {"idleTimeout": "300ms", "timeout": "1h"}}}"#);
+    let ran = tree.haft(&["call", "bash", &bash("echo begun; sleep 3600")]).output().expect_code(124);
     assert!(ran.stderr.contains("without progress (idle timeout)"), "{}", ran.stderr);
 }
 
 #[test]
 fn configured_cache_answers_equal_calls() {
-    let place = place();
-    config(&place, r#"{"tools": {"current_date": {"cache": "1h"}}}"#);
+    let tree = tree();
+    config(&tree, r#"{"tools": {"current_date": {"cache": "1h"}}}"#);
     let line = "{\"id\":1,\"tool\":\"current_date\",\"args\":{}}\n";
-    let ran = place.haft(&["call", "--stdin", "--jobs", "1"]).stdin(line.repeat(3)).output().expect_code(0);
+    let ran = tree.haft(&["call", "--stdin", "--jobs", "1"]).stdin(line.repeat(3)).output().expect_code(0);
     assert_eq!(ran.stdout.lines().count(), 3);
-    assert_eq!(place.text("home/data/accounting.jsonl").matches("\"cached\":true").count(), 2);
+    assert_eq!(tree.text("home/data/accounting.jsonl").matches("\"cached\":true").count(), 2);
 }
 
 #[test]
 fn groups_and_tools_denied_filter_the_tool_list() {
-    let place = place();
-    config(&place, r#"{"groups": {"files": ["read", "write", "edit"]}, "toolsDenied": ["WRI*"]}"#);
-    assert_eq!(listed(&place, "files"), ["read", "edit"]);
-    let ran = place.haft(&["tools", "--group", "nothing"]).output().expect_code(42);
+    let tree = tree();
+    config(&tree, r#"{"groups": {"files": ["read", "write", "edit"]}, "toolsDenied": ["WRI*"]}"#);
+    assert_eq!(listed(&tree, "files"), ["read", "edit"]);
+    let ran = tree.haft(&["tools", "--group", "nothing"]).output().expect_code(42);
     assert!(ran.stderr.contains("the groups are builtin, files"), "{}", ran.stderr);
-    let ran = place.haft(&["call", "write", "{}"]).output().expect_code(4);
+    let ran = tree.haft(&["call", "write", "{}"]).output().expect_code(4);
     assert!(ran.stderr.contains("tool `write` is not active: `toolsDenied` names it"), "{}", ran.stderr);
 }
 
 #[test]
 fn inactive_tool_is_denied_with_reason() {
-    let place = place();
+    let tree = tree();
     let active =
         r#""groups": {"files": ["read"], "all": ["@files", "current_*"]}, "activeGroups": ["files"]"#;
-    config(&place, &format!("{{{active}}}"));
-    let ran = place.haft(&["call", "current_date"]).output().expect_code(4);
+    config(&tree, &format!("{{{active}}}"));
+    let ran = tree.haft(&["call", "current_date"]).output().expect_code(4);
     assert!(ran.stderr.contains("`activeGroups` has none of its groups (builtin, all)"), "{}", ran.stderr);
     assert!(ran.stderr.contains("haft config show"), "{}", ran.stderr);
-    place.haft(&["call", "read", r#"{"file_path":"/etc/hostname"}"#]).output().expect_code(0);
-    config(&place, &format!(r#"{{{active}, "tools": {{"current_date": {{"enabled": true}}}}}}"#));
-    place.haft(&["call", "current_date"]).output().expect_code(0);
-    assert_eq!(listed(&place, "all"), ["read", "current_date"]);
-    config(&place, r#"{"tools": {"current_date": {"enabled": false}}}"#);
-    let ran = place.haft(&["call", "current_date"]).output().expect_code(4);
+    tree.haft(&["call", "read", r#"{"file_path":"/etc/hostname"}"#]).output().expect_code(0);
+    config(&tree, &format!(r#"{{{active}, "tools": {{"current_date": {{"enabled": true}}}}}}"#));
+    tree.haft(&["call", "current_date"]).output().expect_code(0);
+    assert_eq!(listed(&tree, "all"), ["read", "current_date"]);
+    config(&tree, r#"{"tools": {"current_date": {"enabled": false}}}"#);
+    let ran = tree.haft(&["call", "current_date"]).output().expect_code(4);
     assert!(ran.stderr.contains("`enabled` is false for it in `tools`"), "{}", ran.stderr);
 }
 
-fn listed(place: &TestTree, group: &str) -> Vec<String> {
-    let ran = place.haft(&["tools", "--group", group]).output().expect_code(0);
+fn listed(tree: &TestTree, group: &str) -> Vec<String> {
+    let ran = tree.haft(&["tools", "--group", group]).output().expect_code(0);
     ran.stdout.lines().skip(1).filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
 }
 
 #[test]
 fn string_arguments_are_coerced_and_reported() {
-    let place = place();
-    place.file("ws/text", "one\ntwo\nthree\n");
+    let tree = tree();
+    tree.file("ws/text", "one\ntwo\nthree\n");
     let ran =
-        place.haft(&["call", "-v", "read", r#"{"file_path":"text","limit":"1"}"#]).output().expect_code(0);
+        tree.haft(&["call", "-v", "read", r#"{"file_path":"text","limit":"1"}"#]).output().expect_code(0);
     assert!(ran.stdout.contains("one") && !ran.stdout.contains("two"), "{}", ran.stdout);
     assert!(ran.stderr.contains(r#"mended: ["limit"]"#), "{}", ran.stderr);
 }
 
 #[test]
 fn config_limits_tools_per_provider() {
-    let place = place();
+    let tree = tree();
     config(
-        &place,
+        &tree,
         r#"{"catalog": {"maxToolsPerProvider": 2, "warmupTimeout": "5s"}, "validation": {"draft": "7"}}"#,
     );
-    let ran = place.haft(&["call", "bash", &bash("echo here")]).output().expect_code(0);
+    let ran = tree.haft(&["call", "bash", &bash("echo here")]).output().expect_code(0);
     assert!(
         ran.stderr.contains("provider `builtin`: it lists 6 tools, of which the first 2 are used"),
         "{}",
         ran.stderr
     );
-    place.haft(&["call", "current_date"]).output().expect_code(42);
+    tree.haft(&["call", "current_date"]).output().expect_code(42);
 }
 
 pub(crate) fn handle_in(text: &str) -> String {
@@ -310,19 +308,19 @@ pub(crate) fn handle_in(text: &str) -> String {
 
 #[test]
 fn trust_shows_all_that_would_run_and_asks_first() {
-    let place = place();
-    place.file(
+    let tree = tree();
+    tree.file(
         "ws/haft.json",
         r#"{"mcpServers": {"docs": {"command": "npx", "args": ["-y", "docs-server"]}}}"#,
     );
-    place.file("ws/.haft/agents/reviewer.md", "You review.\n");
+    tree.file("ws/.haft/agents/reviewer.md", "You review.\n");
     let skill = "---\nname: notes\ndescription: Takes notes\n---\nTake notes.\n";
-    place.file("ws/.haft/skills/notes/SKILL.md", skill);
-    let trusted = || place.haft(&["trust", "--list"]).output().expect_code(0).stdout;
+    tree.file("ws/.haft/skills/notes/SKILL.md", skill);
+    let trusted = || tree.haft(&["trust", "--list"]).output().expect_code(0).stdout;
     let shown =
         ["mcpServers.docs: npx -y docs-server", "agent ", "reviewer.md", "skill notes", "You review."];
 
-    let refused = place.haft(&["trust"]).output().expect_code(4);
+    let refused = tree.haft(&["trust"]).output().expect_code(4);
     assert!(
         refused.stderr.contains("hint: ") && refused.stderr.contains("haft trust --yes"),
         "{}",
@@ -333,7 +331,7 @@ fn trust_shows_all_that_would_run_and_asks_first() {
     }
     for (key, code) in [("n", 4), ("\n", 4), ("y", 0)] {
         assert!(trusted().starts_with("nothing is trusted"), "{key:?}");
-        let mut run = place.haft(&["trust"]).on_terminal();
+        let mut run = tree.haft(&["trust"]).on_terminal();
         run.wait_for("trust these 3 files? [y] yes, any other key: no");
         run.type_keys(key);
         let ran = run.finish().expect_code(code);
@@ -346,8 +344,8 @@ fn trust_shows_all_that_would_run_and_asks_first() {
 
 #[test]
 fn a_tool_that_does_not_exist_is_not_explained() {
-    let place = place();
-    let explain = |tool: &str, code: i32| place.haft(&["policy", "explain", tool]).output().expect_code(code);
+    let tree = tree();
+    let explain = |tool: &str, code: i32| tree.haft(&["policy", "explain", tool]).output().expect_code(code);
     let refused = explain("bsh", 42);
     assert!(
         refused.stderr.contains("there is no tool `bsh`; did you mean `bash`?\nhint: "),
@@ -356,6 +354,6 @@ fn a_tool_that_does_not_exist_is_not_explained() {
     );
     explain("docs__search", 42);
     explain("tool_output", 0);
-    config(&place, r#"{"mcpServers": {"docs": {"command": "true"}}}"#);
+    config(&tree, r#"{"mcpServers": {"docs": {"command": "true"}}}"#);
     explain("docs__search", 0);
 }

@@ -9,58 +9,56 @@ use super::run::{self, bash, told};
 const QUESTION: &str = "work in it? [y] yes, any other key: no";
 
 /// A home directory with haft's own home and a secret in it.
-fn place() -> TestTree {
-    let place = here();
-    place.file("user/.haft/haft.json", "{}");
-    place.file("user/.ssh/id_rsa", "a private key");
-    place.file("user/notes.txt", "my notes");
-    place
+fn tree() -> TestTree {
+    let tree = here();
+    tree.file("user/.haft/haft.json", "{}");
+    tree.file("user/.ssh/id_rsa", "a private key");
+    tree.file("user/notes.txt", "my notes");
+    tree
 }
 
-fn in_home(place: &TestTree, command: HaftCommand) -> HaftCommand {
-    let home = place.path("user/.haft");
-    command.env("HAFT_HOME", home.to_str().unwrap()).in_directory(&place.path("user"))
+fn in_home(tree: &TestTree, command: HaftCommand) -> HaftCommand {
+    let home = tree.path("user/.haft");
+    command.env("HAFT_HOME", home.to_str().unwrap()).in_directory(&tree.path("user"))
 }
 
-fn call(place: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
+fn call(tree: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
     let arguments = format!("{{\"command\": {command:?}}}");
-    in_home(place, place.haft(&[&["call"], flags, &["bash", &arguments]].concat()))
+    in_home(tree, tree.haft(&[&["call"], flags, &["bash", &arguments]].concat()))
 }
 
 #[test]
 fn home_directory_needs_a_yes_or_a_flag() {
-    let place = place();
-    let refused = call(&place, &[], "touch made").output().expect_code(2).stderr;
+    let tree = tree();
+    let refused = call(&tree, &[], "touch made").output().expect_code(2).stderr;
     assert!(refused.contains("your home directory") && refused.contains("--allow-home"), "{refused}");
     for (key, code) in [("n", 4), ("y", 0)] {
-        let mut run = call(&place, &[], "touch made").on_terminal();
+        let mut run = call(&tree, &[], "touch made").on_terminal();
         run.wait_for(QUESTION);
         run.type_keys(key);
         let shown = run.finish().expect_code(code).stdout;
-        assert_eq!(place.exists("user/made"), code == 0, "{key}: {shown}");
+        assert_eq!(tree.exists("user/made"), code == 0, "{key}: {shown}");
     }
-    call(&place, &["--allow-home"], "touch again").output().expect_code(0);
-    assert!(place.exists("user/again"));
+    call(&tree, &["--allow-home"], "touch again").output().expect_code(0);
+    assert!(tree.exists("user/again"));
     // Explaining a rule runs nothing, so it asks nothing.
-    in_home(&place, place.haft(&["policy", "explain", "bash", r#"{"command": "ls"}"#]))
-        .output()
-        .expect_code(0);
+    in_home(&tree, tree.haft(&["policy", "explain", "bash", r#"{"command": "ls"}"#])).output().expect_code(0);
 }
 
 #[test]
 fn mcp_add_in_the_home_directory_asks_nothing_and_starts_nothing() {
-    let place = place();
-    let run = in_home(&place, place.haft(&["mcp", "add", "a", "--", "touch", "made"])).on_terminal();
+    let tree = tree();
+    let run = in_home(&tree, tree.haft(&["mcp", "add", "a", "--", "touch", "made"])).on_terminal();
     let shown = run.finish().expect_code(0).stdout;
     assert!(shown.contains("its tools are not known yet: the workspace is the home directory"), "{shown}");
-    assert!(place.text("user/.haft/haft.json").contains("touch") && !place.exists("user/made"), "{shown}");
+    assert!(tree.text("user/.haft/haft.json").contains("touch") && !tree.exists("user/made"), "{shown}");
 }
 
 #[test]
 fn secrets_and_own_home_stay_hidden_in_the_home_directory() {
-    let place = place();
+    let tree = tree();
     let check = |command: &str, succeeds: bool| {
-        let ran = call(&place, &["--allow-home"], command).output();
+        let ran = call(&tree, &["--allow-home"], command).output();
         assert_eq!(ran.code == Some(0), succeeds, "{command}: {}{}", ran.stdout, ran.stderr);
     };
     check("cat notes.txt && echo more >> notes.txt", true);
@@ -75,30 +73,30 @@ fn secrets_and_own_home_stay_hidden_in_the_home_directory() {
     ] {
         check(command, false);
     }
-    let read = place.haft(&["call", "--allow-home", "read", r#"{"file_path": ".ssh/id_rsa"}"#]);
-    let read = in_home(&place, read).output();
+    let read = tree.haft(&["call", "--allow-home", "read", r#"{"file_path": ".ssh/id_rsa"}"#]);
+    let read = in_home(&tree, read).output();
     assert!(read.code != Some(0) && !read.stdout.contains("private key"), "{}", read.stdout);
-    assert_eq!(place.text("user/.ssh/id_rsa"), "a private key");
-    assert_eq!(place.text("user/.haft/haft.json"), "{}");
+    assert_eq!(tree.text("user/.ssh/id_rsa"), "a private key");
+    assert_eq!(tree.text("user/.haft/haft.json"), "{}");
     // Only the home directory itself is allowed, not one that contains it or lies in a secret.
     for workspace in ["..", ".ssh", ".haft"] {
-        call(&place, &["--allow-home", "--workspace", workspace], "true").output().expect_code(2);
+        call(&tree, &["--allow-home", "--workspace", workspace], "true").output().expect_code(2);
     }
 }
 
 #[test]
 fn resumed_run_works_in_the_allowed_home_directory() {
-    let place = place();
+    let tree = tree();
     let model =
         run::server([ScriptStep::say([bash("cat notes.txt")]), told(ScriptStep::text("read"), "my notes")]);
     let words = ["run", "--allow-home", "-m", "openai/m", "go"];
-    in_home(&place, run::haft(&place, &model, &words)).output().expect_code(0);
+    in_home(&tree, run::haft(&tree, &model, &words)).output().expect_code(0);
     let more = run::server([
         ScriptStep::text("one"),
         ScriptStep::text("two"),
         ScriptStep::say([bash("cat notes.txt")]),
         told(ScriptStep::text("again"), "my notes"),
     ]);
-    let resumed = in_home(&place, run::haft(&place, &more, &["resume", "last", "once more"])).output();
+    let resumed = in_home(&tree, run::haft(&tree, &more, &["resume", "last", "once more"])).output();
     assert_eq!(resumed.expect_code(0).stdout, "again\n");
 }

@@ -13,8 +13,8 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0";
 /// The beginning of the same image in base64, as requests contain it.
 const PNG_BASE64: &str = "iVBORw0KGgoAAAANSUhEUgAAAoAAAAHg";
 
-fn run(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
-    haft(place, server, &[&["run"], words, &["go"]].concat()).output()
+fn run(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
+    haft(tree, server, &[&["run"], words, &["go"]].concat()).output()
 }
 
 fn last_request(server: &ModelServer) -> String {
@@ -23,19 +23,19 @@ fn last_request(server: &ModelServer) -> String {
 
 #[test]
 fn trusted_project_instructions_join_the_system_text() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("x"), ScriptStep::text("x"), ScriptStep::text("x")]);
     let asked = |words: &[&str]| {
-        let ran = run(&place, &server, &[&["-m", "openai/m"], words].concat()).expect_code(0);
+        let ran = run(&tree, &server, &[&["-m", "openai/m"], words].concat()).expect_code(0);
         (last_request(&server), ran.stderr)
     };
-    place.file("ws/AGENTS.md", "Indent with tabs.\n");
-    place.file("ws/CLAUDE.md", "Run the tests.\n");
+    tree.file("ws/AGENTS.md", "Indent with tabs.\n");
+    tree.file("ws/CLAUDE.md", "Run the tests.\n");
     let (request, stderr) = asked(&[]);
     assert!(!request.contains("Indent with tabs"), "an untrusted file has no effect: {request}");
     assert!(stderr.contains("AGENTS.md` is not used as instructions: it is not trusted"), "{stderr}");
 
-    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
+    let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
     assert!(
         trusted.contains("Indent with tabs.") && trusted.contains("instructions for every model"),
         "{trusted}"
@@ -49,7 +49,7 @@ fn trusted_project_instructions_join_the_system_text() {
     }
     assert!(!stderr.contains("warning"), "{stderr}");
 
-    place.file("ws/AGENTS.md", "Indent with spaces.\n");
+    tree.file("ws/AGENTS.md", "Indent with spaces.\n");
     let (request, stderr) = asked(&[]);
     assert!(!request.contains("spaces") && request.contains("Run the tests."), "{request}");
     assert!(stderr.contains("changed since it was trusted"), "{stderr}");
@@ -57,46 +57,46 @@ fn trusted_project_instructions_join_the_system_text() {
 
 #[test]
 fn project_instructions_are_capped_and_can_be_turned_off() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("x"), ScriptStep::text("x"), ScriptStep::text("x")]);
-    place.file("ws/AGENTS.md", &"long ".repeat(20_000));
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
-    run(&place, &server, &["-m", "openai/m"]).expect_code(0);
+    tree.file("ws/AGENTS.md", &"long ".repeat(20_000));
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    run(&tree, &server, &["-m", "openai/m"]).expect_code(0);
     let request = last_request(&server);
     assert!(request.contains("99999 total chars, showing first 32768"), "{} bytes", request.len());
 
-    run(&place, &server, &["-m", "openai/m", "--no-project-instructions"]).expect_code(0);
+    run(&tree, &server, &["-m", "openai/m", "--no-project-instructions"]).expect_code(0);
     assert!(!last_request(&server).contains("long long"));
-    place.file("home/haft.json", r#"{"projectInstructions": false}"#);
-    run(&place, &server, &["-m", "openai/m"]).expect_code(0);
+    tree.file("home/haft.json", r#"{"projectInstructions": false}"#);
+    run(&tree, &server, &["-m", "openai/m"]).expect_code(0);
     assert!(!last_request(&server).contains("long long"));
 }
 
 #[test]
 fn images_of_the_request_reach_every_format() {
     for model in FORMATS {
-        let place = here();
+        let tree = here();
         let server = server([ScriptStep::text("x")]);
-        std::fs::write(place.path("ws/a.png"), PNG).unwrap();
-        std::fs::write(place.path("ws/b.png"), PNG).unwrap();
-        run(&place, &server, &["-m", model, "--image", "a.png", "--image", "b.png"]).expect_code(0);
+        std::fs::write(tree.path("ws/a.png"), PNG).unwrap();
+        std::fs::write(tree.path("ws/b.png"), PNG).unwrap();
+        run(&tree, &server, &["-m", model, "--image", "a.png", "--image", "b.png"]).expect_code(0);
         let request = last_request(&server);
         assert_eq!(request.matches(PNG_BASE64).count(), 2, "{model}: {request}");
     }
-    let place = here();
-    place.file("ws/text.png", "no image");
-    let ran = run(&place, &server([]), &["-m", "openai/m", "--image", "text.png"]).expect_code(42);
+    let tree = here();
+    tree.file("ws/text.png", "no image");
+    let ran = run(&tree, &server([]), &["-m", "openai/m", "--image", "text.png"]).expect_code(42);
     assert!(ran.stderr.contains("text.png: unknown image format"), "{}", ran.stderr);
 }
 
 #[test]
 fn read_shows_a_picture_to_models_that_see_and_describes_it_to_others() {
     let check = |model: &str, sees: bool| {
-        let place = here();
+        let tree = here();
         let read = ScriptStep::call("read", json!({"file_path": "a.png"}));
         let server = server([read, ScriptStep::text("x")]);
-        std::fs::write(place.path("ws/a.png"), PNG).unwrap();
-        run(&place, &server, &["-m", model]).expect_code(0);
+        std::fs::write(tree.path("ws/a.png"), PNG).unwrap();
+        run(&tree, &server, &["-m", model]).expect_code(0);
         let request = last_request(&server);
         assert_eq!(request.contains(PNG_BASE64), sees, "{model}: {request}");
         let described = "[image: image/png, 640x480 pixels, 24 bytes] (you cannot see images)";
@@ -113,15 +113,15 @@ fn read_shows_a_picture_to_models_that_see_and_describes_it_to_others() {
 /// The journal holds the images, so that a continued run still shows them.
 #[test]
 fn resumed_run_keeps_images_and_instructions() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("one"), ScriptStep::text("two")]);
-    place.file("ws/AGENTS.md", "Indent with tabs.\n");
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
-    std::fs::write(place.path("ws/a.png"), PNG).unwrap();
-    run(&place, &server, &["-m", "openai/m", "--image", "a.png"]).expect_code(0);
-    std::fs::remove_file(place.path("ws/a.png")).unwrap();
-    place.file("ws/AGENTS.md", "Indent with spaces.\n");
-    haft(&place, &server, &["resume", "last", "more"]).output().expect_code(0);
+    tree.file("ws/AGENTS.md", "Indent with tabs.\n");
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    std::fs::write(tree.path("ws/a.png"), PNG).unwrap();
+    run(&tree, &server, &["-m", "openai/m", "--image", "a.png"]).expect_code(0);
+    std::fs::remove_file(tree.path("ws/a.png")).unwrap();
+    tree.file("ws/AGENTS.md", "Indent with spaces.\n");
+    haft(&tree, &server, &["resume", "last", "more"]).output().expect_code(0);
     let request = last_request(&server);
     assert!(request.contains(PNG_BASE64) && request.contains("Indent with tabs."), "{request}");
 }

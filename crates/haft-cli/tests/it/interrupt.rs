@@ -56,57 +56,57 @@ fn assert_aborted(output: &Output) -> Value {
 }
 
 /// Checks that the session is stored as interrupted, and that it can be resumed.
-fn assert_session_resumes(place: &TestTree, server: &ModelServer, answer: &str) {
-    let listed = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+fn assert_session_resumes(tree: &TestTree, server: &ModelServer, answer: &str) {
+    let listed = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(listed.contains("interrupted"), "{listed}");
-    let resume = place.haft(&["resume", "-q"]);
+    let resume = tree.haft(&["resume", "-q"]);
     let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     assert_eq!(resume.stdin("").output().expect_code(0).stdout.trim(), answer);
 }
 
 #[test]
 fn interrupt_while_reading_stdin_sends_no_request() {
-    let place = here();
+    let tree = here();
     let server = ModelServer::start(Script::default()).unwrap();
-    assert_run_not_started(&interrupted(haft(&place, &server, &["-"]), "the request is read", listens));
+    assert_run_not_started(&interrupted(haft(&tree, &server, &["-"]), "the request is read", listens));
     assert!(server.requests().is_empty());
 }
 
 /// haft itself cannot handle the signal while it blocks on a pipe without a writer.
 #[test]
 fn interrupt_while_blocked_on_a_fifo_exits() {
-    let place = here();
+    let tree = here();
     let server = ModelServer::start(Script::default()).unwrap();
-    let fifo = place.path("ws/schema.fifo");
+    let fifo = tree.path("ws/schema.fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let run = haft(&place, &server, &["--output-schema", "schema.fifo", "go"]);
+    let run = haft(&tree, &server, &["--output-schema", "schema.fifo", "go"]);
     assert!(interrupted(run, "it listens", listens).stdout.is_empty());
 }
 
 #[test]
 fn interrupt_during_server_start_kills_the_server() {
-    let place = here();
+    let tree = here();
     let marker = unique_marker();
     let command = json!(["-c", format!("exec -a {marker} sleep 300")]);
     let servers =
         json!({"mcpServers": {"slow": {"command": "bash", "args": command, "startup": "required"}}});
-    place.file("home/haft.json", &servers.to_string());
+    tree.file("home/haft.json", &servers.to_string());
     let models = ModelServer::start(Script::default()).unwrap();
-    let run = haft(&place, &models, &["go"]);
+    let run = haft(&tree, &models, &["go"]);
     assert_run_not_started(&interrupted(run, "the server starts", |_| !processes_with(&marker).is_empty()));
     eventually("the server is gone", || processes_with(&marker).is_empty());
 }
 
 #[test]
 fn interrupt_during_model_routing_is_journaled() {
-    let place = here();
+    let tree = here();
     let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
-    place.file("home/haft.json", models);
+    tree.file("home/haft.json", models);
     let server = ModelServer::start(Script::of([never()])).unwrap();
-    let run = place.haft(&["run", "--route", "--output-format", "json", "go"]);
+    let run = tree.haft(&["run", "--route", "--output-format", "json", "go"]);
     let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     assert_run_not_started(&interrupted(run, "the fast model is asked", |_| server.requests().len() == 1));
-    let accounts = place.text("home/data/accounting.jsonl");
+    let accounts = tree.text("home/data/accounting.jsonl");
     assert!(accounts.contains(r#""error_kind":"cancelled""#), "what was asked is accounted for: {accounts}");
 }
 
@@ -116,19 +116,19 @@ fn interrupt_during_model_reply_aborts_and_can_be_resumed() {
     let report = json!({"status": "success", "format": "json", "content_json": {"a": 1}});
     let report = ScriptStep::call("agent__final_report", report);
     let check = |step: ScriptStep, words: &[&str]| {
-        let place = here();
-        place.file("ws/s.json", r#"{"type": "object"}"#);
+        let tree = here();
+        tree.file("ws/s.json", r#"{"type": "object"}"#);
         let server = ModelServer::start(Script::of([step])).unwrap();
         let words = [&["--output-format", "json"], words, &["go"]].concat();
-        let run = haft(&place, &server, &words);
+        let run = haft(&tree, &server, &words);
         let said = assert_aborted(&interrupted(run, "it is asked", |_| !server.requests().is_empty()));
         assert_eq!((&said["answer"], &said["answer_json"]), (&Value::Null, &Value::Null), "half is none");
-        place
+        tree
     };
     for step in [never(), hangs_after_frames(long, 4)] {
-        let place = check(step, &[]);
+        let tree = check(step, &[]);
         assert_session_resumes(
-            &place,
+            &tree,
             &ModelServer::start(Script::of([ScriptStep::text("after all")])).unwrap(),
             "after all",
         );
@@ -138,7 +138,7 @@ fn interrupt_during_model_reply_aborts_and_can_be_resumed() {
 
 #[test]
 fn interrupt_after_handoff_aborts_and_can_be_resumed() {
-    let place = agents(&[
+    let tree = agents(&[
         ("desk.md", "router: {destinations: [legal.md]}\ntools: []"),
         ("legal.md", "description: Knows the law"),
     ]);
@@ -150,24 +150,24 @@ fn interrupt_after_handoff_aborts_and_can_be_resumed() {
         ),
     ]))
     .unwrap();
-    let run = haft(&place, &server, &["--output-format", "json", "@desk.md", "MAY I?"]);
+    let run = haft(&tree, &server, &["--output-format", "json", "@desk.md", "MAY I?"]);
     let output = interrupted(run, "the second one is asked", |_| server.requests().len() == 2);
     assert_eq!(assert_aborted(&output)["requests"], 2);
     let answers =
         ModelServer::start(script([("hands this request", vec![ScriptStep::text("You may.")])])).unwrap();
-    assert_handoff_resumes(&place, &answers);
+    assert_handoff_resumes(&tree, &answers);
 }
 
 /// The first agent has finished; the agent that received the handoff continues.
-fn assert_handoff_resumes(place: &TestTree, server: &ModelServer) {
-    let resume = place.haft(&["resume", "-q"]);
+fn assert_handoff_resumes(tree: &TestTree, server: &ModelServer) {
+    let resume = tree.haft(&["resume", "-q"]);
     let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     assert_eq!(resume.stdin("").output().expect_code(0).stdout.trim(), "You may.");
 }
 
 #[test]
 fn interrupt_in_sub_agent_kills_command_and_can_be_resumed() {
-    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
+    let tree = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
     let marker = unique_marker();
     let about = |last: ScriptStep| {
         script([
@@ -182,26 +182,22 @@ fn interrupt_in_sub_agent_kills_command_and_can_be_resumed() {
         ])
     };
     let server = ModelServer::start(about(bash(&format!("exec -a {marker} sleep 300")))).unwrap();
-    let run = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
+    let run = haft(&tree, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
     assert_aborted(&interrupted(run, "the command runs", |_| !processes_with(&marker).is_empty()));
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    assert_session_resumes(
-        &place,
-        &ModelServer::start(about(ScriptStep::text("ready"))).unwrap(),
-        "all done",
-    );
-    assert_eq!(place.text("ws/marks"), "x\n", "what was done is not done again");
+    assert_session_resumes(&tree, &ModelServer::start(about(ScriptStep::text("ready"))).unwrap(), "all done");
+    assert_eq!(tree.text("ws/marks"), "x\n", "what was done is not done again");
 }
 
 #[test]
 fn resumed_model_gets_the_output_of_the_interrupted_call() {
-    let place = here();
+    let tree = here();
     let server = ModelServer::start(Script::of([bash("echo half done; touch begun; sleep 300")])).unwrap();
-    let run = haft(&place, &server, &["--output-format", "json", "go"]);
-    assert_aborted(&interrupted(run, "the command runs", |_| place.exists("ws/begun")));
+    let run = haft(&tree, &server, &["--output-format", "json", "go"]);
+    assert_aborted(&interrupted(run, "the command runs", |_| tree.exists("ws/begun")));
     // The resumed conversation has one reply of the model, so its next request is the second of a script.
     let answers = ModelServer::start(Script::of([bash("exit 9"), ScriptStep::text("I see.")])).unwrap();
-    assert_session_resumes(&place, &answers, "I see.");
+    assert_session_resumes(&tree, &answers, "I see.");
     let request = answers.requests()[0].raw.clone();
     let told = "check before you repeat it.\\nThe end of its output until then:\\nhalf done";
     assert!(request.contains(told), "{request}");
@@ -209,7 +205,7 @@ fn resumed_model_gets_the_output_of_the_interrupted_call() {
 
 #[test]
 fn resumed_sub_agent_gets_the_output_of_the_interrupted_call() {
-    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
+    let tree = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
     let about = |last: ScriptStep| {
         let lead = vec![ScriptStep::say([ask("a", "BELOW")]), ScriptStep::text("all done")];
         script([
@@ -218,10 +214,10 @@ fn resumed_sub_agent_gets_the_output_of_the_interrupted_call() {
         ])
     };
     let server = ModelServer::start(about(ScriptStep::text("never"))).unwrap();
-    let run = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
-    assert_aborted(&interrupted(run, "the command runs", |_| place.exists("ws/begun")));
+    let run = haft(&tree, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
+    assert_aborted(&interrupted(run, "the command runs", |_| tree.exists("ws/begun")));
     let answers = ModelServer::start(about(ScriptStep::text("ready"))).unwrap();
-    assert_session_resumes(&place, &answers, "all done");
+    assert_session_resumes(&tree, &answers, "all done");
     let told = "check before you repeat it.\\nThe end of its output until then:\\nhalf of it";
     let requests: Vec<String> = answers.requests().iter().map(|request| request.raw.clone()).collect();
     assert!(requests.iter().any(|request| request.contains(told)), "{requests:#?}");
@@ -230,14 +226,14 @@ fn resumed_sub_agent_gets_the_output_of_the_interrupted_call() {
 /// Presses the key in a terminal while a question is open.
 #[test]
 fn interrupt_at_approval_prompt_aborts_without_the_call() {
-    let place = here();
-    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    let tree = here();
+    tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of([bash("echo x > done")])).unwrap();
-    let mut run = haft(&place, &server, &["go"]).on_terminal();
+    let mut run = haft(&tree, &server, &["go"]).on_terminal();
     run.wait_for("allow?");
     run.type_keys("\x03");
     let shown = run.finish().expect_code(130).stdout;
-    assert!(!place.exists("ws/done") && shown.contains("aborted"), "{shown}");
+    assert!(!tree.exists("ws/done") && shown.contains("aborted"), "{shown}");
 }
 
 #[test]
@@ -245,12 +241,12 @@ fn nohup_run_survives_sighup() {
     let wait = "touch begun; until test -e go; do sleep 0.05; done";
     let server = ModelServer::start(Script::of([bash(wait), ScriptStep::text("all done")])).unwrap();
     for (wrapper, code, answer) in [("nohup", 0, "all done\n"), ("env", 143, "")] {
-        let place = here();
-        let mut child = haft(&place, &server, &["-q", "go"]).through(&[wrapper]).start();
-        eventually("the command runs", || place.exists("ws/begun"));
+        let tree = here();
+        let mut child = haft(&tree, &server, &["-q", "go"]).through(&[wrapper]).start();
+        eventually("the command runs", || tree.exists("ws/begun"));
         send_signal(child.id(), libc::SIGHUP);
         if code == 0 {
-            place.file("ws/go", "");
+            tree.file("ws/go", "");
         }
         child.stdin.take();
         let output = child.wait_with_output().unwrap();
@@ -267,10 +263,10 @@ fn interrupt_at_any_journal_line_repeats_no_call() {
         calls.chain([ScriptStep::text("all done")]).collect::<Vec<_>>()
     };
     for lines in [1, 4, 7, 11, 16] {
-        let place = here();
+        let tree = here();
         let server = ModelServer::start(Script::of(steps())).unwrap();
-        let mut child = haft(&place, &server, &["--output-format", "json", "go"]).start();
-        eventually("so much is written", || written(&place) >= lines);
+        let mut child = haft(&tree, &server, &["--output-format", "json", "go"]).start();
+        eventually("so much is written", || written(&tree) >= lines);
         send_signal(child.id(), libc::SIGINT);
         child.stdin.take();
         let output = child.wait_with_output().unwrap();
@@ -278,18 +274,18 @@ fn interrupt_at_any_journal_line_repeats_no_call() {
         match output.status.code() {
             Some(130) => {
                 assert_eq!(said["finish"], "aborted", "{lines}: {said}");
-                assert_session_resumes(&place, &ModelServer::start(Script::of(steps())).unwrap(), "all done");
+                assert_session_resumes(&tree, &ModelServer::start(Script::of(steps())).unwrap(), "all done");
             }
             code => assert_eq!((code, &said["answer"]), (Some(0), &"all done".into()), "{lines}: {said}"),
         }
-        let text = place.text("ws/marks");
+        let text = tree.text("ws/marks");
         let marks: std::collections::HashSet<&str> = text.lines().collect();
         assert_eq!(marks.len(), text.lines().count(), "{lines}: {text}");
     }
 }
 
-fn written(place: &TestTree) -> usize {
-    let Ok(journals) = std::fs::read_dir(place.path("home/data/sessions")) else { return 0 };
+fn written(tree: &TestTree) -> usize {
+    let Ok(journals) = std::fs::read_dir(tree.path("home/data/sessions")) else { return 0 };
     let texts = journals.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
     texts.map(|text| text.lines().count()).sum()
 }

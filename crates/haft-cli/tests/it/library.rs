@@ -18,13 +18,13 @@ use serde_json::json;
 const WORKSPACE: &str = "HAFT_TEST_WORKSPACE";
 
 /// Runs one test of this binary as a separate program with its own environment.
-fn embed(test: &str, program: &Path, place: &TestTree, variables: &[(&str, &str)]) -> Output {
+fn embed(test: &str, program: &Path, tree: &TestTree, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     command.args([&format!("library::{test}"), "--exact", "--nocapture"]).env_clear();
     command
-        .env("HAFT_HOME", place.path("home"))
-        .env("HOME", place.path("user"))
-        .env(WORKSPACE, place.path("ws"));
+        .env("HAFT_HOME", tree.path("home"))
+        .env("HOME", tree.path("user"))
+        .env(WORKSPACE, tree.path("ws"));
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
@@ -43,9 +43,9 @@ fn embedding(tool: &str, arguments: &serde_json::Value) -> bool {
 }
 
 #[track_caller]
-fn answer(output: &Output, place: &TestTree) -> String {
+fn answer(output: &Output, tree: &TestTree) -> String {
     assert!(output.status.success(), "{output:?}");
-    place.text("user/answer")
+    tree.text("user/answer")
 }
 
 const PATH: (&str, &str) = ("PATH", "/usr/local/bin:/usr/bin:/bin");
@@ -58,16 +58,12 @@ fn embedding_program_finds_adjacent_launcher() {
     ) {
         return;
     }
-    let place = TestTree::new(TestUser::Ourselves);
-    let output = embed(
-        "embedding_program_finds_adjacent_launcher",
-        &std::env::current_exe().unwrap(),
-        &place,
-        &[PATH],
-    );
-    let answer = answer(&output, &place);
-    assert!(answer.starts_with(&format!("false {}\n", place.path("ws").display())), "{answer}");
-    assert!(place.exists("ws/made"), "{answer}");
+    let tree = TestTree::new(TestUser::Ourselves);
+    let output =
+        embed("embedding_program_finds_adjacent_launcher", &std::env::current_exe().unwrap(), &tree, &[PATH]);
+    let answer = answer(&output, &tree);
+    assert!(answer.starts_with(&format!("false {}\n", tree.path("ws").display())), "{answer}");
+    assert!(tree.exists("ws/made"), "{answer}");
 }
 
 #[test]
@@ -75,12 +71,12 @@ fn missing_launcher_is_reported_in_the_result() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
-    let place = TestTree::new(TestUser::Ourselves);
-    let copy = place.path("outside/program");
+    let tree = TestTree::new(TestUser::Ourselves);
+    let copy = tree.path("outside/program");
     copy_program(&std::env::current_exe().unwrap(), &copy);
     let output =
-        embed("missing_launcher_is_reported_in_the_result", &copy, &place, &[("PATH", "/nonexistent")]);
-    let answer = answer(&output, &place);
+        embed("missing_launcher_is_reported_in_the_result", &copy, &tree, &[("PATH", "/nonexistent")]);
+    let answer = answer(&output, &tree);
     assert!(answer.starts_with("true ") && answer.contains("no sandbox launcher found"), "{answer}");
     assert!(answer.contains("; call haft::init()") && !answer.contains("ran\n"), "{answer}");
 }
@@ -90,11 +86,11 @@ fn nonexistent_launcher_path_is_an_error() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let variables = [PATH, ("HAFT_LAUNCHER", "/nonexistent/haft")];
     let output =
-        embed("nonexistent_launcher_path_is_an_error", &std::env::current_exe().unwrap(), &place, &variables);
-    let answer = answer(&output, &place);
+        embed("nonexistent_launcher_path_is_an_error", &std::env::current_exe().unwrap(), &tree, &variables);
+    let answer = answer(&output, &tree);
     assert!(
         answer.starts_with("true ") && answer.contains("launcher") && answer.contains("No such file"),
         "{answer}"
@@ -107,11 +103,11 @@ fn wrong_launcher_binary_is_an_error() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
         return;
     }
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let variables = [PATH, ("HAFT_LAUNCHER", "/usr/bin/true")];
     let output =
-        embed("wrong_launcher_binary_is_an_error", &std::env::current_exe().unwrap(), &place, &variables);
-    let answer = answer(&output, &place);
+        embed("wrong_launcher_binary_is_an_error", &std::env::current_exe().unwrap(), &tree, &variables);
+    let answer = answer(&output, &tree);
     assert!(answer.starts_with("true ") && answer.contains("launcher"), "{answer}");
 }
 
@@ -120,12 +116,12 @@ fn embedding_program_can_use_file_tools() {
     if embedding("write", &json!({ "file_path": "note", "content": "hello" })) {
         return;
     }
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let output =
-        embed("embedding_program_can_use_file_tools", &std::env::current_exe().unwrap(), &place, &[PATH]);
-    let answer = answer(&output, &place);
+        embed("embedding_program_can_use_file_tools", &std::env::current_exe().unwrap(), &tree, &[PATH]);
+    let answer = answer(&output, &tree);
     assert!(answer.starts_with("false Wrote 5 bytes to "), "{answer}");
-    assert_eq!(place.text("ws/note"), "hello");
+    assert_eq!(tree.text("ws/note"), "hello");
 }
 
 /// A tool that returns the number of its earlier calls; tests add and remove it at run time.
@@ -144,14 +140,11 @@ impl Tool for CountingTool {
 }
 
 /// Returns a registry in addition to the built-in tools, governed by a configuration of the embedding program.
-fn with_registry(
-    place: &TestTree,
-    change: impl FnOnce(&mut ResolvedConfig),
-) -> (Arc<Registry>, Orchestrator) {
+fn with_registry(tree: &TestTree, change: impl FnOnce(&mut ResolvedConfig)) -> (Arc<Registry>, Orchestrator) {
     let mut config = haft_config::defaults().unwrap();
     change(&mut config);
-    let home = Home::at(&place.path("home"));
-    let policy = SandboxPolicy::new(SandboxMode::Workspace, &place.path("ws"), &home, None).unwrap();
+    let home = Home::at(&tree.path("home"));
+    let policy = SandboxPolicy::new(SandboxMode::Workspace, &tree.path("ws"), &home, None).unwrap();
     let settings = ToolSettings { policy, timeout: None, config };
     let registry = Arc::new(Registry::new(Namespace::new("app").unwrap()));
     let orchestrator = wiring::orchestrator_with(settings, vec![Arc::clone(&registry) as _]);
@@ -165,8 +158,8 @@ async fn count(orchestrator: &Orchestrator) -> Result<String, String> {
 
 #[tokio::test]
 async fn program_tools_can_be_registered_at_any_time() {
-    let place = TestTree::new(TestUser::Ourselves);
-    let (registry, orchestrator) = with_registry(&place, |_| {});
+    let tree = TestTree::new(TestUser::Ourselves);
+    let (registry, orchestrator) = with_registry(&tree, |_| {});
     assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
     registry.register(CountingTool(0.into())).unwrap();
     assert_eq!(count(&orchestrator).await.unwrap(), "0");
@@ -184,13 +177,13 @@ async fn program_tools_can_be_registered_at_any_time() {
 
 #[tokio::test]
 async fn config_applies_to_tools_registered_later() {
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let glob = |pattern: &str| haft_core::glob::ToolGlob::new(pattern).unwrap();
-    let (registry, orchestrator) = with_registry(&place, |config| config.tools_denied = vec![glob("COUNT")]);
+    let (registry, orchestrator) = with_registry(&tree, |config| config.tools_denied = vec![glob("COUNT")]);
     registry.register(CountingTool(0.into())).unwrap();
     let denied = "denied: tool `count` is not active: `toolsDenied` names it";
     assert_eq!(count(&orchestrator).await.unwrap_err(), denied);
-    let (registry, orchestrator) = with_registry(&place, |config| {
+    let (registry, orchestrator) = with_registry(&tree, |config| {
         let kept = ToolKeys {
             cache: Some(CacheTtl::Time(std::time::Duration::from_mins(1))),
             ..ToolKeys::default()

@@ -5,8 +5,8 @@ use haft_testkit::{HaftOutput, TestTree, TestUser, checks, processes_with, uniqu
 #[track_caller]
 fn check(limit: &str, script: &str, holds: impl Fn(&HaftOutput) -> bool) {
     for user in users() {
-        let place = TestTree::new(user);
-        let ran = place.confined(&["--limit", limit], script).output();
+        let tree = TestTree::new(user);
+        let ran = tree.confined(&["--limit", limit], script).output();
         assert!(holds(&ran), "as {user:?}: {ran:?}");
     }
 }
@@ -47,12 +47,12 @@ import os; os._exit(0)'";
 fn fork_bomb_is_bounded_and_killed_at_timeout() {
     for user in users() {
         for mode in ["workspace", "full"] {
-            let (place, marker) = (TestTree::new(user), unique_marker().replace('-', "_"));
+            let (tree, marker) = (TestTree::new(user), unique_marker().replace('-', "_"));
             let script = format!("{marker}() {{ {marker} | {marker} & }}; {marker}; sleep 600");
             let arguments = serde_json::json!({ "command": script }).to_string();
             let flags =
                 ["call", "--timeout", "1s", "--mode", mode, "--limit", "processes=400", "bash", &arguments];
-            place.haft(&flags).output().expect_code(124);
+            tree.haft(&flags).output().expect_code(124);
             assert!(processes_with(&marker).is_empty(), "{mode} as {user:?}");
         }
     }
@@ -122,8 +122,8 @@ fn command_cannot_raise_its_process_limit() {
 #[test]
 fn calls_have_default_limits() {
     for user in users() {
-        let place = TestTree::new(user);
-        let ran = place.confined(&[], "ulimit -n; ulimit -c; ulimit -t").output().expect_code(0);
+        let tree = TestTree::new(user);
+        let ran = tree.confined(&[], "ulimit -n; ulimit -c; ulimit -t").output().expect_code(0);
         assert_eq!(ran.stdout, "4096\n0\n3600\n", "as {user:?}");
     }
 }
@@ -131,11 +131,11 @@ fn calls_have_default_limits() {
 /// With a control group, twenty small processes are limited like one large process.
 #[test]
 fn memory_limit_covers_all_processes_of_a_call() {
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let hog = "python3 -c 'x = bytearray(60 << 20); x[::4096] = bytes(len(x[::4096])); import time; time.sleep(3); print(\"kept\")'";
     let script = format!("for i in $(seq 20); do {hog} & done; wait; echo tried");
     let flags = ["-v", "--limit", "memory-bytes=400000000"];
-    let ran = place.confined(&flags, &script).output();
+    let ran = tree.confined(&flags, &script).output();
     if ran.stderr.contains("memory of the whole call") {
         assert!(ran.stdout.matches("kept").count() < 20, "{ran:?}");
     } else {

@@ -21,21 +21,21 @@ mod server_requests;
 mod sharing;
 mod sse;
 
-fn place() -> TestTree {
+fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
 /// Configures the server `bad`. Runs wait for it, because a busy machine may need more than `mcp.readyWait` to start it.
-pub(crate) fn configure(place: &TestTree, mode: &str, args: &[&str], keys: &str) {
-    let server = place.misbehaving_server(mode, args);
-    place.file(
+pub(crate) fn configure(tree: &TestTree, mode: &str, args: &[&str], keys: &str) {
+    let server = tree.misbehaving_server(mode, args);
+    tree.file(
         "home/haft.json",
         &format!("{{\"mcpServers\": {{\"bad\": {{{server}, \"startup\": \"required\"{keys}}}}}}}"),
     );
 }
 
-fn echo(place: &TestTree) -> haft_testkit::HaftOutput {
-    place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).output()
+fn echo(tree: &TestTree) -> haft_testkit::HaftOutput {
+    tree.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).output()
 }
 
 /// A stream of calls to one running haft.
@@ -45,8 +45,8 @@ struct McpCallStream {
 }
 
 impl McpCallStream {
-    fn open(place: &TestTree, flags: &[&str]) -> Self {
-        let mut child = place.haft(&[&["call", "--stdin"], flags].concat()).start();
+    fn open(tree: &TestTree, flags: &[&str]) -> Self {
+        let mut child = tree.haft(&[&["call", "--stdin"], flags].concat()).start();
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, answers }
     }
@@ -85,55 +85,55 @@ impl McpCallStream {
 
 #[test]
 fn configured_server_tools_are_listed_and_called() {
-    let place = place();
-    configure(&place, "good", &[], "");
-    let listed = place.haft(&["tools"]).output().expect_code(0);
+    let tree = tree();
+    configure(&tree, "good", &[], "");
+    let listed = tree.haft(&["tools"]).output().expect_code(0);
     assert!(listed.stdout.contains("bad__echo") && listed.stdout.contains("bash"), "{}", listed.stdout);
-    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
-    let failed = place.haft(&["call", "bad__fail"]).output().expect_code(3);
+    assert_eq!(echo(&tree).expect_code(0).stdout, "echo: hi\n");
+    let failed = tree.haft(&["call", "bad__fail"]).output().expect_code(3);
     assert_eq!(failed.stdout, "it went wrong\n");
 }
 
 #[test]
 fn schema_that_does_not_compile_warns_in_tools_test_and_verbose_calls() {
-    let place = place();
+    let tree = tree();
     let schema = r#"{"type": "object", "properties": {"text": {"pattern": "("}}}"#;
-    configure(&place, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
+    configure(&tree, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
     let reason = "the schema does not compile";
-    let listed = place.haft(&["tools"]).output().expect_code(0).stderr;
+    let listed = tree.haft(&["tools"]).output().expect_code(0).stderr;
     assert!(listed.contains(&format!("the arguments of `bad__echo` are not checked: {reason}")), "{listed}");
-    let tested = place.haft(&["mcp", "test", "bad"]).output().expect_code(0).stdout;
+    let tested = tree.haft(&["mcp", "test", "bad"]).output().expect_code(0).stdout;
     assert!(tested.contains(&format!("unchecked  echo: {reason}")), "{tested}");
-    let called = place.haft(&["call", "-v", "bad__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
+    let called = tree.haft(&["call", "-v", "bad__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
     assert_eq!(called.stdout, "echo: hi\n");
     assert!(called.stderr.contains(&format!("unvalidated: \"{reason}")), "{}", called.stderr);
-    assert!(!echo(&place).expect_code(0).stderr.contains(reason), "a plain call says nothing of it");
+    assert!(!echo(&tree).expect_code(0).stderr.contains(reason), "a plain call says nothing of it");
 }
 
 /// One such schema would otherwise make the provider refuse every request of the run.
 #[test]
 fn schema_that_a_provider_refuses_is_reduced_and_named_in_runs_and_checks() {
-    let place = place();
+    let tree = tree();
     let schema =
         r#"{"type": "object", "properties": {"text": {"type": "any"}, "$filter": {"type": "string"}}}"#;
-    configure(&place, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
+    configure(&tree, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
     for model in ["openai/m", "anthropic/m", "gemini/m", "ollama/m"] {
         let server = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
-        let ran = haft(&place, &server, &["run", "-m", model, "go"]).output().expect_code(0);
+        let ran = haft(&tree, &server, &["run", "-m", model, "go"]).output().expect_code(0);
         let warning = "tool `bad__echo` of `bad` is shown in a reduced form: ";
         assert!(ran.stderr.contains(warning), "{model}: {}", ran.stderr);
     }
-    let checked = place.haft(&["tools", "check", "--provider", "anthropic"]).output().expect_code(0).stdout;
+    let checked = tree.haft(&["tools", "check", "--provider", "anthropic"]).output().expect_code(0).stdout;
     assert!(checked.contains("bad__echo:\n  /properties/text: `type` is unknown"), "{checked}");
 }
 
 #[test]
 fn server_with_cached_catalog_starts_on_first_call() {
-    let place = place();
+    let tree = tree();
     let marker = unique_marker();
-    configure(&place, "good", &[&marker], "");
-    place.haft(&["tools"]).output().expect_code(0);
-    let mut stream = McpCallStream::open(&place, &[]);
+    configure(&tree, "good", &[&marker], "");
+    tree.haft(&["tools"]).output().expect_code(0);
+    let mut stream = McpCallStream::open(&tree, &[]);
     assert!(stream.ask("current_date", "{}").contains("content"));
     assert!(processes_with(&marker).is_empty(), "nobody has called it yet");
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
@@ -144,32 +144,30 @@ fn server_with_cached_catalog_starts_on_first_call() {
 
 #[test]
 fn server_environment_has_only_declared_variables() {
-    let place = place();
-    configure(&place, "tells", &[], r#", "env": {"DECLARED": "${SECRET_TOKEN}"}"#);
-    let run = place
+    let tree = tree();
+    configure(&tree, "tells", &[], r#", "env": {"DECLARED": "${SECRET_TOKEN}"}"#);
+    let run = tree
         .haft(&["call", "bad__echo"])
         .env("SECRET_TOKEN", "s3cret")
         .env("npm_config_registry", "http://r");
     let told = run.output().expect_code(0).stdout;
     assert!(told.contains("DECLARED") && told.contains("npm_config_registry"), "{told}");
     assert!(!told.contains("SECRET_TOKEN") && !told.contains("HAFT_HOME"), "{told}");
-    let cache = place.path("home/cache/bad");
+    let cache = tree.path("home/cache/bad");
     assert!(cache.is_dir(), "its cache was made");
-    assert!(!place.text("home/data/mcp/bad.json").contains("s3cret"));
-    assert!(
-        !place.haft(&["config", "show"]).env("SECRET_TOKEN", "s3cret").output().stdout.contains("s3cret")
-    );
+    assert!(!tree.text("home/data/mcp/bad.json").contains("s3cret"));
+    assert!(!tree.haft(&["config", "show"]).env("SECRET_TOKEN", "s3cret").output().stdout.contains("s3cret"));
 }
 
 #[test]
 fn server_can_write_only_its_cache_directory() {
-    let place = place();
+    let tree = tree();
     let script = "import json,os,sys\nfor line in sys.stdin:\n r=json.loads(line)\n def w(p):\n  try: open(p,'w').write('x'); return 'written'\n  except OSError as e: return str(e)\n h=os.environ['UV_CACHE_DIR'].rsplit('/',2)[0]\n m=r.get('method')\n res={'protocolVersion':'2025-11-25','capabilities':{'tools':{}},'serverInfo':{}} if m=='initialize' else {'tools':[{'name':'t'}]} if m=='tools/list' else {'content':[{'type':'text','text':' / '.join([w(h+'/mine/f'),w(h+'/other'),w(h+'/../data/f'),w('/var/tmp/outside')])}]}\n if 'id' in r and m!='server/discover': print(json.dumps({'jsonrpc':'2.0','id':r['id'],'result':res}),flush=True)\n elif 'id' in r: print(json.dumps({'jsonrpc':'2.0','id':r['id'],'error':{'code':-1,'message':'?'}}),flush=True)\n";
-    let file = place.file("outside/tries.py", script);
+    let file = tree.file("outside/tries.py", script);
     let config =
         format!("{{\"mcpServers\": {{\"mine\": {{\"command\": \"python3\", \"args\": [{file:?}]}}}}}}");
-    place.file("home/haft.json", &config);
-    let ran = place.haft(&["call", "mine__t"]).output().expect_code(0);
+    tree.file("home/haft.json", &config);
+    let ran = tree.haft(&["call", "mine__t"]).output().expect_code(0);
     let tried: Vec<&str> = ran.stdout.trim().split(" / ").collect();
     assert_eq!(tried[0], "written", "{tried:?}");
     assert!(tried[1..].iter().all(|result| *result != "written"), "{tried:?}");
@@ -178,44 +176,44 @@ fn server_can_write_only_its_cache_directory() {
 #[test]
 fn failed_or_silent_era_probe_falls_back_to_initialize() {
     for mode in ["dies-on-probe", "silent-on-probe"] {
-        let place = place();
-        configure(&place, mode, &[], "");
-        assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n", "{mode}");
-        assert!(place.text("home/data/mcp/bad.json").contains("2025-11-25"));
+        let tree = tree();
+        configure(&tree, mode, &[], "");
+        assert_eq!(echo(&tree).expect_code(0).stdout, "echo: hi\n", "{mode}");
+        assert!(tree.text("home/data/mcp/bad.json").contains("2025-11-25"));
     }
 }
 
 /// haft reports the server's own error to `initialize`, not the failure of the probe for its era that follows.
 #[test]
 fn initialize_error_of_server_is_reported_verbatim() {
-    let place = place();
-    let used_up = place.path("ws/used-up");
-    configure(&place, "refuses-later", &[used_up.to_str().unwrap()], "");
-    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
-    place.file("ws/used-up", "");
-    let refused = echo(&place).expect_code(5);
+    let tree = tree();
+    let used_up = tree.path("ws/used-up");
+    configure(&tree, "refuses-later", &[used_up.to_str().unwrap()], "");
+    assert_eq!(echo(&tree).expect_code(0).stdout, "echo: hi\n");
+    tree.file("ws/used-up", "");
+    let refused = echo(&tree).expect_code(5);
     assert!(refused.stderr.contains("the licence is used up"), "{}", refused.stderr);
 }
 
 #[test]
 fn unanswered_call_times_out_and_is_cancelled() {
-    let place = place();
-    let noted = place.path("ws/noted");
-    configure(&place, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeout": 300"#);
-    let ran = echo(&place).expect_code(124);
+    let tree = tree();
+    let noted = tree.path("ws/noted");
+    configure(&tree, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeout": 300"#);
+    let ran = echo(&tree).expect_code(124);
     assert!(ran.stderr.contains("neither a result nor progress for 300 ms"), "{}", ran.stderr);
     // On a slow machine haft may also have cancelled its ping.
-    assert!(place.text("ws/noted").starts_with("cancelled\n"));
+    assert!(tree.text("ws/noted").starts_with("cancelled\n"));
 }
 
 /// Applies to any timeout: here the tool's timeout is shorter than that of the server.
 #[test]
 fn hanging_server_is_restarted_after_tool_timeout() {
-    let place = place();
-    configure(&place, "never-answers", &[], "");
-    let mut stream = McpCallStream::open(&place, &["--timeout", "300ms"]);
+    let tree = tree();
+    configure(&tree, "never-answers", &[], "");
+    let mut stream = McpCallStream::open(&tree, &["--timeout", "300ms"]);
     assert!(stream.ask("bad__echo", "{}").contains("timed out"));
-    let log = || place.text("home/data/mcp/bad.log");
+    let log = || tree.text("home/data/mcp/bad.log");
     eventually("it is asked, and given up", || log().contains("degraded ► restarting"));
     eventually("it is up again", || log().matches("starting ► ready").count() == 2);
     stream.end();
@@ -223,33 +221,33 @@ fn hanging_server_is_restarted_after_tool_timeout() {
 
 #[test]
 fn response_with_wrong_id_is_ignored() {
-    let place = place();
-    configure(&place, "wrong-id", &[], r#", "requestTimeout": 300"#);
-    echo(&place).expect_code(124);
+    let tree = tree();
+    configure(&tree, "wrong-id", &[], r#", "requestTimeout": 300"#);
+    echo(&tree).expect_code(124);
 }
 
 #[test]
 fn progress_extends_the_request_timeout() {
-    let place = place();
-    configure(&place, "good", &[], r#", "requestTimeout": 1200"#);
-    let ran = place.haft(&["call", "bad__slow", r#"{"text": "done"}"#]).output().expect_code(0);
+    let tree = tree();
+    configure(&tree, "good", &[], r#", "requestTimeout": 1200"#);
+    let ran = tree.haft(&["call", "bad__slow", r#"{"text": "done"}"#]).output().expect_code(0);
     assert_eq!(ran.stdout, "echo: done\n");
 }
 
 #[test]
 fn server_exit_at_start_is_a_warning_with_reason() {
-    let place = place();
-    configure(&place, "exits-at-once", &[], "");
-    let ran = place.haft(&["tools"]).output().expect_code(0);
+    let tree = tree();
+    configure(&tree, "exits-at-once", &[], "");
+    let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert!(ran.stdout.contains("bash"));
     assert!(ran.stderr.contains("exit code 1") && ran.stderr.contains("no licence found"), "{}", ran.stderr);
 }
 
 #[test]
 fn crashed_server_is_restarted_without_repeating_the_call() {
-    let place = place();
-    configure(&place, "exits-after-3", &[], "");
-    let mut stream = McpCallStream::open(&place, &["--jobs", "1"]);
+    let tree = tree();
+    configure(&tree, "exits-after-3", &[], "");
+    let mut stream = McpCallStream::open(&tree, &["--jobs", "1"]);
     for _ in 0..3 {
         assert!(stream.ask("bad__slow", r#"{"text":"x"}"#).contains("echo: x"));
     }
@@ -261,48 +259,48 @@ fn crashed_server_is_restarted_without_repeating_the_call() {
 
 #[test]
 fn stdout_noise_is_ignored_and_invalid_utf8_is_replaced() {
-    let place = place();
-    configure(&place, "noise", &[], "");
-    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
-    configure(&place, "not-utf8", &[], "");
-    assert_eq!(echo(&place).expect_code(0).stdout, "a\u{fffd}\u{fffd}b\n");
+    let tree = tree();
+    configure(&tree, "noise", &[], "");
+    assert_eq!(echo(&tree).expect_code(0).stdout, "echo: hi\n");
+    configure(&tree, "not-utf8", &[], "");
+    assert_eq!(echo(&tree).expect_code(0).stdout, "a\u{fffd}\u{fffd}b\n");
 }
 
 #[test]
 fn oversized_or_too_deep_result_fails_only_its_call() {
-    let place = place();
+    let tree = tree();
     for (mode, expected) in
         [("huge-result", "larger than"), ("endless-line", "larger than"), ("deep", "cannot be read")]
     {
-        configure(&place, mode, &[], "");
-        let ran = place.haft(&["call", "--json", "bad__echo", "{}"]).output().expect_code(3);
+        configure(&tree, mode, &[], "");
+        let ran = tree.haft(&["call", "--json", "bad__echo", "{}"]).output().expect_code(3);
         assert!(ran.stdout.contains(expected), "{mode}: {}", ran.stdout);
-        assert_eq!(place.haft(&["call", "current_date"]).output().code, Some(0));
+        assert_eq!(tree.haft(&["call", "current_date"]).output().code, Some(0));
     }
 }
 
 #[test]
 fn long_tool_list_is_truncated_and_invalid_tools_skipped() {
-    let place = place();
-    configure(&place, "bad-tools", &[], "");
-    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
-    let place = TestTree::new(TestUser::Ourselves);
-    configure(&place, "many-tools", &[], "");
-    let ran = place.haft(&["tools"]).output().expect_code(0);
+    let tree = tree();
+    configure(&tree, "bad-tools", &[], "");
+    assert_eq!(echo(&tree).expect_code(0).stdout, "echo: hi\n");
+    let tree = TestTree::new(TestUser::Ourselves);
+    configure(&tree, "many-tools", &[], "");
+    let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 10_000);
-    configure(&place, "small-pages", &[], "");
-    let ran = place.haft(&["tools"]).output().expect_code(0);
+    configure(&tree, "small-pages", &[], "");
+    let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 2_000, "none is lost for being alone on its page");
 }
 
 #[test]
 fn shutdown_kills_stubborn_servers_and_their_daemons() {
     for mode in ["daemon", "ignores-term", "hangs-in-shutdown"] {
-        let place = place();
+        let tree = tree();
         let marker = unique_marker();
         let sleep = format!("{}", 100_000 + std::process::id());
-        configure(&place, mode, &[&sleep, &marker], "");
-        assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n", "{mode}");
+        configure(&tree, mode, &[&sleep, &marker], "");
+        assert_eq!(echo(&tree).expect_code(0).stdout, "echo: hi\n", "{mode}");
         assert!(processes_with(&marker).is_empty(), "{mode}");
         assert!(processes_with(&format!("sleep\0{sleep}")).is_empty(), "{mode}");
     }
@@ -310,33 +308,33 @@ fn shutdown_kills_stubborn_servers_and_their_daemons() {
 
 #[test]
 fn shutdown_sends_sigterm_before_sigkill() {
-    let place = place();
-    let noted = place.path("ws/noted");
-    configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
-    echo(&place).expect_code(0);
-    assert_eq!(place.text("ws/noted"), "ended in good order");
+    let tree = tree();
+    let noted = tree.path("ws/noted");
+    configure(&tree, "obeys-term", &["x", noted.to_str().unwrap()], "");
+    echo(&tree).expect_code(0);
+    assert_eq!(tree.text("ws/noted"), "ended in good order");
 }
 
 #[test]
 fn sigterm_shuts_servers_down_cleanly() {
-    let place = place();
-    let noted = place.path("ws/noted");
-    configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
-    let mut stream = McpCallStream::open(&place, &[]);
+    let tree = tree();
+    let noted = tree.path("ws/noted");
+    configure(&tree, "obeys-term", &["x", noted.to_str().unwrap()], "");
+    let mut stream = McpCallStream::open(&tree, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
     // Kept open, because the end of standard input would end haft in good order as well.
     let _stdin = stream.child.stdin.take();
     send_signal(stream.child.id(), 15);
     assert_eq!(stream.child.wait().unwrap().code(), Some(143));
-    assert_eq!(place.text("ws/noted"), "ended in good order");
+    assert_eq!(tree.text("ws/noted"), "ended in good order");
 }
 
 #[test]
 fn server_dies_when_haft_is_killed() {
-    let place = place();
+    let tree = tree();
     let marker = unique_marker();
-    configure(&place, "ignores-term", &[&marker], "");
-    let mut stream = McpCallStream::open(&place, &[]);
+    configure(&tree, "ignores-term", &[&marker], "");
+    let mut stream = McpCallStream::open(&tree, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
     assert!(!processes_with(&marker).is_empty());
     send_signal(stream.child.id(), 9);
@@ -346,8 +344,8 @@ fn server_dies_when_haft_is_killed() {
 
 #[test]
 fn server_with_unset_variable_is_skipped_with_warning() {
-    let place = place();
-    configure(&place, "good", &[], r#", "env": {"KEY": "${NOT_SET_ANYWHERE}"}"#);
-    let ran = place.haft(&["tools"]).output().expect_code(0);
+    let tree = tree();
+    configure(&tree, "good", &[], r#", "env": {"KEY": "${NOT_SET_ANYWHERE}"}"#);
+    let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert!(ran.stderr.contains("mcpServers.bad.env.KEY"), "{}", ran.stderr);
 }

@@ -11,8 +11,8 @@ fn check(script: &str, expected: &str) {
 #[track_caller]
 fn check_with(flags: &[&str], script: &str, expected: &str) {
     for user in users() {
-        let place = TestTree::new(user);
-        let ran = place.confined(flags, &format!("set -e\n{script}")).output();
+        let tree = TestTree::new(user);
+        let ran = tree.confined(flags, &format!("set -e\n{script}")).output();
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "as {user:?}: {}", ran.stderr);
         assert_eq!(ran.stderr, "", "as {user:?}");
     }
@@ -29,9 +29,9 @@ checks!(check {
 #[test]
 fn commands_start_in_the_workspace() {
     for user in users() {
-        let place = TestTree::new(user);
-        let ran = place.confined(&[], "pwd").output();
-        assert_eq!(ran.stdout.trim_end(), place.path("ws").to_str().unwrap());
+        let tree = TestTree::new(user);
+        let ran = tree.confined(&[], "pwd").output();
+        assert_eq!(ran.stdout.trim_end(), tree.path("ws").to_str().unwrap());
     }
 }
 
@@ -46,10 +46,10 @@ checks!(check {
 #[test]
 fn sandbox_returns_exit_codes_and_signals() {
     for user in users() {
-        let place = TestTree::new(user);
-        place.confined(&[], "exit 42").output().expect_code(42);
-        place.confined(&[], "kill -TERM $$").output().expect_code(143);
-        place.haft(&["sandbox", "--", "no-such-program-anywhere"]).output().expect_code(127);
+        let tree = TestTree::new(user);
+        tree.confined(&[], "exit 42").output().expect_code(42);
+        tree.confined(&[], "kill -TERM $$").output().expect_code(143);
+        tree.haft(&["sandbox", "--", "no-such-program-anywhere"]).output().expect_code(127);
     }
 }
 
@@ -68,11 +68,11 @@ checks!(check {
 #[test]
 fn git_works_in_an_existing_repository() {
     for user in users() {
-        let place = TestTree::new(user);
-        assert_eq!(place.unconfined("git init -q -b main .").code, Some(0));
+        let tree = TestTree::new(user);
+        assert_eq!(tree.unconfined("git init -q -b main .").code, Some(0));
         let script = "set -e; echo x > file; git add .; git -c user.name=n -c user.email=e@x commit -qm first
             git branch side; git tag v1; git stash list; git gc -q; git worktree add -q ../ws/tree side; git log --format=%s";
-        let ran = place.confined(&[], script).output().expect_code(0);
+        let ran = tree.confined(&[], script).output().expect_code(0);
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("first\n", ""), "as {user:?}");
     }
 }
@@ -80,11 +80,11 @@ fn git_works_in_an_existing_repository() {
 #[test]
 fn git_init_works_in_a_subdirectory_of_a_repository() {
     for user in users() {
-        let place = TestTree::new(user);
-        assert_eq!(place.unconfined("git init -q .").code, Some(0));
+        let tree = TestTree::new(user);
+        assert_eq!(tree.unconfined("git init -q .").code, Some(0));
         let script =
             "mkdir sub; cd sub; git init -q .; git config a.b c; echo x > .git/hooks/new; git config a.b";
-        let ran = place.confined(&[], script).output().expect_code(0);
+        let ran = tree.confined(&[], script).output().expect_code(0);
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("c\n", ""), "as {user:?}");
     }
 }
@@ -149,8 +149,8 @@ checks!(check {
 #[test]
 fn locale_and_timezone_are_passed_to_commands() {
     for user in users() {
-        let place = TestTree::new(user);
-        let run = place
+        let tree = TestTree::new(user);
+        let run = tree
             .confined(&[], "echo $LC_ALL $LANG $TERM; date -d @0 +%H")
             .env("LC_ALL", "C.UTF-8")
             .env("LANG", "C")
@@ -173,8 +173,8 @@ fn commands_work_in_full_and_network_mode() {
 #[test]
 fn workspace_below_tmp_works() {
     for user in users() {
-        let place = TestTree::below(std::path::Path::new("/tmp"), user);
-        let ran = place.confined(&[], "echo x > f; mkdir ../beside; cat f; ls ..").output().expect_code(0);
+        let tree = TestTree::below(std::path::Path::new("/tmp"), user);
+        let ran = tree.confined(&[], "echo x > f; mkdir ../beside; cat f; ls ..").output().expect_code(0);
         assert_eq!(ran.stdout, "x\nbeside\nhome\noutside\nuser\nws\n", "as {user:?}: {ran:?}");
     }
 }
@@ -182,9 +182,9 @@ fn workspace_below_tmp_works() {
 #[test]
 fn workspace_with_special_characters_works() {
     for user in users() {
-        let place = TestTree::new(user);
-        let odd = place.directory("ws/ö \"quoted\" $name\nline");
-        let ran = place
+        let tree = TestTree::new(user);
+        let odd = tree.directory("ws/ö \"quoted\" $name\nline");
+        let ran = tree
             .confined(&["--workspace", odd.to_str().unwrap()], "echo x > f; cat f")
             .output()
             .expect_code(0);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::governed::handle_in;
 
-fn place() -> TestTree {
+fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
@@ -24,8 +24,8 @@ struct OutputCallSession {
 }
 
 impl OutputCallSession {
-    fn start(place: &TestTree) -> Self {
-        let mut child = place.haft(&["call", "--stdin", "--jobs", "1"]).start();
+    fn start(tree: &TestTree) -> Self {
+        let mut child = tree.haft(&["call", "--stdin", "--jobs", "1"]).start();
         let answers = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { input: child.stdin.take(), child, answers }
     }
@@ -54,17 +54,17 @@ fn numbers(last: usize) -> String {
 
 #[test]
 fn a_filter_on_the_command_line_is_confined_and_ends() {
-    let place = place();
-    place.file("ws/list.json", &json!((0..20_000).collect::<Vec<_>>()).to_string());
-    let mut session = OutputCallSession::start(&place);
+    let tree = tree();
+    tree.file("ws/list.json", &json!((0..20_000).collect::<Vec<_>>()).to_string());
+    let mut session = OutputCallSession::start(&tree);
     let shown = session.said("bash", &json!({"command": "cat list.json"}));
     let handle = handle_in(&shown);
-    let ask = |filter: &str| place.haft(&["output", &handle, "jq", filter]).output();
+    let ask = |filter: &str| tree.haft(&["output", &handle, "jq", filter]).output();
     assert_eq!(ask("length").expect_code(0).stdout, "20000\n");
     for import in [r#"import "x" as $x; $x"#, r#"import "x" as x; x::f"#, r#"include "x"; ."#] {
         ask(import).expect_code(42);
     }
-    place.file("home/haft.json", r#"{"toolTimeout": "300ms"}"#);
+    tree.file("home/haft.json", r#"{"toolTimeout": "300ms"}"#);
     let ended = ask("last(repeat(1))").expect_code(42);
     assert!(
         ended.stderr.contains("it took more than 300 ms (`toolTimeout`) and was ended"),
@@ -75,9 +75,9 @@ fn a_filter_on_the_command_line_is_confined_and_ends() {
 
 #[test]
 fn truncated_read_output_is_stored() {
-    let place = place();
-    place.file("ws/long", &numbers(20_000));
-    let mut session = OutputCallSession::start(&place);
+    let tree = tree();
+    tree.file("ws/long", &numbers(20_000));
+    let mut session = OutputCallSession::start(&tree);
     let shown = session.said("read", &json!({"file_path": "long"}));
     assert!(shown.contains("\n... (output truncated: 108894 total chars, showing first 50000)\n"), "{shown}");
     assert!(shown.contains("All of it is stored (108894 bytes, 20000 lines, about 27224 tokens; size_cap)."));
@@ -89,8 +89,8 @@ fn truncated_read_output_is_stored() {
 
 #[test]
 fn tool_output_pages_cover_the_whole_output() {
-    let place = place();
-    let mut session = OutputCallSession::start(&place);
+    let tree = tree();
+    let mut session = OutputCallSession::start(&tree);
     let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let mut question = "lines 1-20000".to_owned();
     let mut seen = String::new();
@@ -106,9 +106,9 @@ fn tool_output_pages_cover_the_whole_output() {
 
 #[test]
 fn tool_output_without_model_truncates_or_pages_by_mode() {
-    let place = place();
-    place.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 0}}"#);
-    let mut session = OutputCallSession::start(&place);
+    let tree = tree();
+    tree.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 0}}"#);
+    let mut session = OutputCallSession::start(&tree);
     let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let mut ask = |extract: &str, mode: &str| {
         session.said("tool_output", &json!({"handle": handle, "extract": extract, "mode": mode}))
@@ -127,18 +127,18 @@ fn tool_output_without_model_truncates_or_pages_by_mode() {
 
 #[test]
 fn tool_output_config_sets_chunks_and_disables_storage() {
-    let place = place();
-    place.file("home/haft.json", r#"{"toolOutput": {"maxChunks": 9}}"#);
-    let mut session = OutputCallSession::start(&place);
+    let tree = tree();
+    tree.file("home/haft.json", r#"{"toolOutput": {"maxChunks": 9}}"#);
+    let mut session = OutputCallSession::start(&tree);
     let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let whole = session.said("tool_output", &json!({"handle": handle}));
     assert!(whole.ends_with("(page 1 of 4; next: `page 2`)"), "{whole}");
     drop(session);
-    place.file("home/haft.json", r#"{"toolOutput": {"enabled": false}}"#);
-    let cut = OutputCallSession::start(&place).said("bash", &json!({"command": "seq 1 20000"}));
+    tree.file("home/haft.json", r#"{"toolOutput": {"enabled": false}}"#);
+    let cut = OutputCallSession::start(&tree).said("bash", &json!({"command": "seq 1 20000"}));
     assert!(cut.ends_with("total chars, showing first 30000)"), "{cut}");
-    place.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 51}}"#);
-    place.haft(&["config", "check"]).output().expect_code(42);
+    tree.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 51}}"#);
+    tree.haft(&["config", "check"]).output().expect_code(42);
 }
 
 /// The header of a PNG picture of 640 by 480 pixels, followed by zeros.
@@ -147,36 +147,36 @@ const PICTURE: &str =
 
 #[test]
 fn binary_output_is_described_and_can_be_exported() {
-    let place = place();
-    let mut session = OutputCallSession::start(&place);
+    let tree = tree();
+    let mut session = OutputCallSession::start(&tree);
     let handle = handle_in(&session.said("bash", &json!({"command": PICTURE})));
     let described = session.said("tool_output", &json!({"handle": handle}));
     assert!(described.starts_with("binary: image/png, 640x480 pixels, 40024 bytes, sha256 "), "{described}");
     let grep = session.call("tool_output", &json!({"handle": handle, "extract": "grep PNG"}));
     assert_eq!(grep["error_kind"], "invalid_arguments", "{grep}");
     assert_eq!(
-        place.haft(&["output", &handle]).output().expect_code(0).stdout,
+        tree.haft(&["output", &handle]).output().expect_code(0).stdout,
         described.lines().next().unwrap().to_owned() + "\n"
     );
-    let raw = place.haft(&["output", &handle, "--raw"]).output().expect_code(0);
+    let raw = tree.haft(&["output", &handle, "--raw"]).output().expect_code(0);
     assert!(raw.stdout.contains("PNG") && raw.stdout.len() > 40_000);
-    place.file("ws/picture.png", "old");
-    place.haft(&["output", &handle, "-o", "picture.png"]).output().expect_code(0);
-    let written = std::fs::read(place.path("ws/picture.png")).unwrap();
+    tree.file("ws/picture.png", "old");
+    tree.haft(&["output", &handle, "-o", "picture.png"]).output().expect_code(0);
+    let written = std::fs::read(tree.path("ws/picture.png")).unwrap();
     assert!(written.starts_with(b"\x89PNG") && written.len() == 40_024);
     let names: Vec<_> =
-        std::fs::read_dir(place.path("ws")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        std::fs::read_dir(tree.path("ws")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["picture.png"], "nothing is left beside it");
-    place.directory("ws/directory");
-    place.haft(&["output", &handle, "-o", "directory"]).output().expect_code(42);
-    place.haft(&["output", &handle, "-o", "none/picture.png"]).output().expect_code(42);
-    place.haft(&["output", &handle, "--raw", "stats"]).output().expect_code(2);
+    tree.directory("ws/directory");
+    tree.haft(&["output", &handle, "-o", "directory"]).output().expect_code(42);
+    tree.haft(&["output", &handle, "-o", "none/picture.png"]).output().expect_code(42);
+    tree.haft(&["output", &handle, "--raw", "stats"]).output().expect_code(2);
 }
 
 #[test]
 fn invalid_handles_look_like_expired_ones() {
-    let place = place();
-    let mut session = OutputCallSession::start(&place);
+    let tree = tree();
+    let mut session = OutputCallSession::start(&tree);
     let name = "00000000-0000-4000-8000-000000000000";
     let kept = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
     let (mine, _) = kept.split_once('/').unwrap();
@@ -204,11 +204,11 @@ fn invalid_handles_look_like_expired_ones() {
 
 #[test]
 fn full_disk_loses_only_the_truncated_output() {
-    let place = place();
+    let tree = tree();
     // Limits files to 64 KiB. With the signal ignored, a longer write fails as on a full disk instead of killing the
     // writer.
     let full = ["bash", "-c", r#"trap '' XFSZ; ulimit -S -f 64; exec "$0" "$@""#];
-    place.file("ws/long", &numbers(20_000));
+    tree.file("ws/long", &numbers(20_000));
     let calls = [
         json!({"id": 1, "tool": "bash", "args": {"command": "seq 1 20000"}}),
         json!({"id": 2, "tool": "read", "args": {"file_path": "long"}}),
@@ -216,19 +216,19 @@ fn full_disk_loses_only_the_truncated_output() {
     ];
     let lines: String = calls.map(|call| format!("{call}\n")).concat();
     let ran =
-        place.haft(&["call", "--stdin", "--jobs", "1"]).through(&full).stdin(lines).output().expect_code(0);
+        tree.haft(&["call", "--stdin", "--jobs", "1"]).through(&full).stdin(lines).output().expect_code(0);
     let answers: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (answer, shown) in answers.iter().zip(["first 30000)", "first 50000)"]) {
         assert_eq!(answer["is_error"], false, "{answer}");
         assert!(answer["content"].as_str().unwrap().ends_with(shown), "{answer}");
     }
     assert_eq!(answers[2]["is_error"], false);
-    let left: Vec<_> = std::fs::read_dir(place.path("home/data/outputs")).unwrap().flatten().collect();
+    let left: Vec<_> = std::fs::read_dir(tree.path("home/data/outputs")).unwrap().flatten().collect();
     assert!(
         left.iter().all(|session| std::fs::read_dir(session.path()).unwrap().next().is_none()),
         "{left:?}"
     );
-    let ran = place.haft(&["call", "--json", "bash", r#"{"command":"seq 1 20000"}"#]).through(&full).output();
+    let ran = tree.haft(&["call", "--json", "bash", r#"{"command":"seq 1 20000"}"#]).through(&full).output();
     assert!(
         ran.stdout.contains("the output store failed: File too large"),
         "the receipt says why: {}",
@@ -238,9 +238,9 @@ fn full_disk_loses_only_the_truncated_output() {
 
 #[test]
 fn unusable_output_store_fails_at_start() {
-    let place = place();
-    place.file("home/data/outputs", "");
-    let ran = place.haft(&["call", "current_date"]).output().expect_code(1);
+    let tree = tree();
+    tree.file("home/data/outputs", "");
+    let ran = tree.haft(&["call", "current_date"]).output().expect_code(1);
     assert!(
         ran.stderr.contains("the output store cannot be opened") && ran.stderr.contains("hint: "),
         "{}",
@@ -250,14 +250,14 @@ fn unusable_output_store_fails_at_start() {
 
 #[test]
 fn concurrent_processes_share_one_output_store() {
-    let place = place();
+    let tree = tree();
     let runs: Vec<Child> =
-        (0..6).map(|_| place.haft(&["call", "bash", r#"{"command":"seq 1 20000"}"#]).start()).collect();
+        (0..6).map(|_| tree.haft(&["call", "bash", r#"{"command":"seq 1 20000"}"#]).start()).collect();
     for run in runs {
         let output = run.wait_with_output().unwrap();
         let handle = handle_in(&String::from_utf8_lossy(&output.stdout));
         assert_eq!(
-            place.haft(&["output", &handle, "last", "1", "lines"]).output().expect_code(0).stdout,
+            tree.haft(&["output", &handle, "last", "1", "lines"]).output().expect_code(0).stdout,
             "20000\n"
         );
     }
@@ -271,13 +271,13 @@ fn counts<'a>(text: &'a str, nouns: [&str; 2]) -> Vec<&'a str> {
 
 #[test]
 fn notice_and_stats_count_the_same_lines_and_tokens() {
-    let place = place();
+    let tree = tree();
     for command in ["seq 1 20000", "printf 'ein Wört %.0s' $(seq 1 9000)", "seq 1 20000 | tr '\\n' '\\r'"] {
-        let mut session = OutputCallSession::start(&place);
+        let mut session = OutputCallSession::start(&tree);
         let notice = session.said("bash", &json!({"command": command}));
         let handle = handle_in(&notice);
         let line = notice.lines().find(|line| line.contains("is stored (")).unwrap();
-        let stats = place.haft(&["output", &handle, "stats"]).output().expect_code(0).stdout;
+        let stats = tree.haft(&["output", &handle, "stats"]).output().expect_code(0).stdout;
         let nouns = [" line", " lines"];
         let lines: Vec<&str> =
             counts(&stats, nouns).into_iter().filter(|part| !part.starts_with("longest")).collect();
@@ -291,8 +291,8 @@ fn notice_and_stats_count_the_same_lines_and_tokens() {
 
 #[test]
 fn tools_tokens_prints_token_count_per_definition() {
-    let place = place();
-    let table = place.haft(&["tools", "--tokens"]).output().expect_code(0).stdout;
+    let tree = tree();
+    let table = tree.haft(&["tools", "--tokens"]).output().expect_code(0).stdout;
     let cost = |line: &str| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
     let (sum, rows) = table
         .lines()
@@ -305,20 +305,20 @@ fn tools_tokens_prints_token_count_per_definition() {
     assert!(sum.0.starts_with("sum "), "{table}");
     assert_eq!(sum.1, rows.iter().map(|row| row.1).sum::<u64>());
     assert!(rows.iter().all(|row| (30..1_000).contains(&row.1)), "{table}");
-    let json = place.haft(&["tools", "--tokens", "--json"]).output().expect_code(0).stdout;
+    let json = tree.haft(&["tools", "--tokens", "--json"]).output().expect_code(0).stdout;
     let json: Vec<Value> = serde_json::from_str(&json).unwrap();
     assert_eq!(json.iter().map(|tool| tool["tokens"].as_u64().unwrap()).sum::<u64>(), sum.1);
-    let plain = place.haft(&["tools", "--json"]).output().expect_code(0).stdout;
+    let plain = tree.haft(&["tools", "--json"]).output().expect_code(0).stdout;
     assert!(!plain.contains("\"tokens\""));
 }
 
 #[test]
 fn tool_output_is_offered_to_every_run_that_stores_outputs() {
-    let place = place();
-    let store = Arc::new(FileStore::open(&place.path("home/data/outputs"), StoreLimits::default()).unwrap());
-    let home = Home::at(&place.path("home"));
+    let tree = tree();
+    let store = Arc::new(FileStore::open(&tree.path("home/data/outputs"), StoreLimits::default()).unwrap());
+    let home = Home::at(&tree.path("home"));
     let orchestrator = wiring::orchestrator(ToolSettings {
-        policy: SandboxPolicy::new(SandboxMode::Workspace, &place.path("ws"), &home, None).unwrap(),
+        policy: SandboxPolicy::new(SandboxMode::Workspace, &tree.path("ws"), &home, None).unwrap(),
         timeout: None,
         config: haft_config::defaults().unwrap(),
     });

@@ -52,18 +52,18 @@ fn daemon(sleeper: &SleeperProcess, daemon: &str) -> String {
     format!("{}\n{STARTED}", sleeper.in_script(&daemon.replace("SLEEPER2", &nested)))
 }
 
-fn call(place: &TestTree, flags: &[&str], command: &str) -> haft_testkit::HaftCommand {
+fn call(tree: &TestTree, flags: &[&str], command: &str) -> haft_testkit::HaftCommand {
     let arguments = serde_json::json!({ "command": command }).to_string();
-    place.haft(&[&["call"], flags, &["bash", &arguments]].concat())
+    tree.haft(&[&["call"], flags, &["bash", &arguments]].concat())
 }
 
 #[test]
 fn daemons_are_killed_when_the_shell_exits() {
     for user in users() {
         for way in DAEMONS {
-            let (place, sleeper, began) = (TestTree::new(user), SleeperProcess::new(), Instant::now());
+            let (tree, sleeper, began) = (TestTree::new(user), SleeperProcess::new(), Instant::now());
             let ran =
-                call(&place, &[], &format!("{}; echo done", daemon(&sleeper, way))).output().expect_code(0);
+                call(&tree, &[], &format!("{}; echo done", daemon(&sleeper, way))).output().expect_code(0);
             assert_eq!(ran.stdout, "done\n", "{way}");
             assert!(sleeper.left().is_empty(), "{way} as {user:?}");
             assert!(began.elapsed() < Duration::from_secs(10), "{way} held up the answer");
@@ -75,9 +75,9 @@ fn daemons_are_killed_when_the_shell_exits() {
 fn daemons_are_killed_at_the_timeout() {
     for user in users() {
         for way in [DAEMONS[3], DAEMONS[5]] {
-            let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
+            let (tree, sleeper) = (TestTree::new(user), SleeperProcess::new());
             let script = format!("{}; echo waiting; sleep 600", daemon(&sleeper, way));
-            let ran = call(&place, &["--timeout", "1s"], &script).output().expect_code(124);
+            let ran = call(&tree, &["--timeout", "1s"], &script).output().expect_code(124);
             assert!(ran.stderr.contains("timed out after 1") && ran.stderr.contains("waiting"), "{ran:?}");
             assert!(sleeper.left().is_empty(), "{way} as {user:?}");
         }
@@ -87,16 +87,16 @@ fn daemons_are_killed_at_the_timeout() {
 #[test]
 fn signal_ignoring_shell_is_killed_at_the_timeout() {
     for mode in ["workspace", "full"] {
-        let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
+        let (tree, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
         let script = sleeper.in_script("trap '' TERM INT HUP QUIT; while :; do SLEEPER; done");
-        call(&place, &["--timeout", "500ms", "--mode", mode], &script).output().expect_code(124);
+        call(&tree, &["--timeout", "500ms", "--mode", mode], &script).output().expect_code(124);
         assert!(sleeper.left().is_empty(), "{mode}");
     }
 }
 
 /// Starts a call that would take ten minutes, and waits until its sleeper runs.
-fn start_sleeping_call(place: &TestTree, sleeper: &SleeperProcess, words: &[&str]) -> Child {
-    let child = place.haft(words).start();
+fn start_sleeping_call(tree: &TestTree, sleeper: &SleeperProcess, words: &[&str]) -> Child {
+    let child = tree.haft(words).start();
     sleeper.wait_until_asleep();
     child
 }
@@ -113,10 +113,10 @@ fn ways(sleeper: &SleeperProcess) -> [Vec<String>; 2] {
 fn ends(end: impl Fn(&mut Child), code: Option<i32>) {
     for user in users() {
         for way in 0..2 {
-            let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
+            let (tree, sleeper) = (TestTree::new(user), SleeperProcess::new());
             let words = ways(&sleeper);
             let words: Vec<&str> = words[way].iter().map(String::as_str).collect();
-            let mut child = start_sleeping_call(&place, &sleeper, &words);
+            let mut child = start_sleeping_call(&tree, &sleeper, &words);
             end(&mut child);
             let ended = child.wait().unwrap();
             assert_eq!(ended.code(), code, "{} as {user:?}", words[0]);
@@ -152,10 +152,10 @@ fn only_child(pid: u32) -> u32 {
 #[test]
 fn killing_the_watcher_kills_the_process_tree() {
     for user in users() {
-        let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
+        let (tree, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let words = ways(&sleeper);
         let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
-        let mut child = start_sleeping_call(&place, &sleeper, &words);
+        let mut child = start_sleeping_call(&tree, &sleeper, &words);
         send_signal(only_child(child.id()), libc::SIGKILL);
         child.wait().unwrap();
         eventually("the tree is gone", || sleeper.left().is_empty());
@@ -166,10 +166,10 @@ fn killing_the_watcher_kills_the_process_tree() {
 #[test]
 fn killing_the_watcher_ends_the_tree_without_namespaces() {
     for user in users() {
-        let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
+        let (tree, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let words = ways(&sleeper);
         let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
-        let mut child = place.haft(&words).through(WITHOUT_NAMESPACES).start();
+        let mut child = tree.haft(&words).through(WITHOUT_NAMESPACES).start();
         sleeper.wait_until_asleep();
         send_signal(only_child(child.id()), libc::SIGKILL);
         child.wait().unwrap();
@@ -180,17 +180,17 @@ fn killing_the_watcher_ends_the_tree_without_namespaces() {
 /// The next call removes the control group of a launcher that was killed.
 #[test]
 fn a_killed_launcher_leaves_no_control_group() {
-    let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
+    let (tree, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
     let words = ways(&sleeper);
     let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
-    let mut child = start_sleeping_call(&place, &sleeper, &words);
+    let mut child = start_sleeping_call(&tree, &sleeper, &words);
     let watcher = only_child(child.id());
     send_signal(watcher, libc::SIGKILL);
     child.wait().unwrap();
     eventually("the tree is gone", || sleeper.left().is_empty());
-    place.confined(&[], "true").output().expect_code(0);
+    tree.confined(&[], "true").output().expect_code(0);
     let left = format!("find /sys/fs/cgroup -maxdepth 8 -type d -name haft-{watcher}");
-    assert_eq!(place.unconfined(&left).stdout, "");
+    assert_eq!(tree.unconfined(&left).stdout, "");
 }
 
 /// Runs as root with a workspace of another user: the kernel clears the parent-death signal when credentials change.
@@ -199,11 +199,11 @@ fn killing_the_watcher_of_another_user_kills_the_process_tree() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let (place, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
-    std::os::unix::fs::chown(place.path("ws"), Some(65534), Some(65534)).unwrap();
+    let (tree, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
+    std::os::unix::fs::chown(tree.path("ws"), Some(65534), Some(65534)).unwrap();
     let words = ways(&sleeper);
     let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
-    let mut child = start_sleeping_call(&place, &sleeper, &words);
+    let mut child = start_sleeping_call(&tree, &sleeper, &words);
     send_signal(only_child(child.id()), libc::SIGKILL);
     let gone = std::panic::catch_unwind(|| eventually("the tree is gone", || sleeper.left().is_empty()));
     let _ = child.kill();
@@ -214,11 +214,11 @@ fn killing_the_watcher_of_another_user_kills_the_process_tree() {
 #[test]
 fn stopped_keeper_does_not_delay_the_timeout() {
     for user in users() {
-        let (place, sleeper) = (TestTree::new(user), SleeperProcess::new());
+        let (tree, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let arguments =
             serde_json::json!({ "command": daemon(&sleeper, "SLEEPER &") + "; wait" }).to_string();
         let mut child =
-            start_sleeping_call(&place, &sleeper, &["call", "--timeout", "2s", "bash", &arguments]);
+            start_sleeping_call(&tree, &sleeper, &["call", "--timeout", "2s", "bash", &arguments]);
         send_signal(only_child(only_child(child.id())), libc::SIGSTOP);
         assert_eq!(child.wait().unwrap().code(), Some(124), "as {user:?}");
         assert!(sleeper.left().is_empty(), "as {user:?}");
@@ -228,9 +228,9 @@ fn stopped_keeper_does_not_delay_the_timeout() {
 #[test]
 fn orphans_are_reaped() {
     for user in users() {
-        let place = TestTree::new(user);
+        let tree = TestTree::new(user);
         let script = "set -e; for i in {1..1200}; do (true &); done; echo reaped";
-        let ran = place.confined(&["--limit", "processes=500"], script).output().expect_code(0);
+        let ran = tree.confined(&["--limit", "processes=500"], script).output().expect_code(0);
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("reaped\n", ""), "as {user:?}");
     }
 }
@@ -238,21 +238,21 @@ fn orphans_are_reaped() {
 #[test]
 fn kill_all_reaches_only_processes_of_the_call() {
     for user in users() {
-        let place = TestTree::new(user);
-        let ran = place
+        let tree = TestTree::new(user);
+        let ran = tree
             .confined(&[], "sleep 600 & trap '' TERM; kill -TERM -1; wait; echo done")
             .output()
             .expect_code(0);
         assert_eq!(ran.stdout, "done\n", "as {user:?}");
-        place.confined(&[], "bash -c 'kill -KILL -1'; kill -KILL $$").output().expect_code(137);
+        tree.confined(&[], "bash -c 'kill -KILL -1'; kill -KILL $$").output().expect_code(137);
     }
 }
 
 #[test]
 fn background_output_after_shell_exit_is_not_awaited() {
     for user in users() {
-        let (place, began) = (TestTree::new(user), Instant::now());
-        let ran = call(&place, &[], "(sleep 600; echo late) & echo early").output().expect_code(0);
+        let (tree, began) = (TestTree::new(user), Instant::now());
+        let ran = call(&tree, &[], "(sleep 600; echo late) & echo early").output().expect_code(0);
         assert_eq!(ran.stdout, "early\n", "as {user:?}");
         assert!(began.elapsed() < Duration::from_secs(10));
     }
@@ -260,9 +260,9 @@ fn background_output_after_shell_exit_is_not_awaited() {
 
 #[test]
 fn command_runs_in_a_separate_session() {
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let marker = unique_marker();
-    let mut haft = place.confined(&[], &format!("exec -a {marker} sleep 60")).start();
+    let mut haft = tree.confined(&[], &format!("exec -a {marker} sleep 60")).start();
     // The name is in haft's own arguments too; only the command line of the command begins with it.
     let command = || processes_with(&marker).into_iter().find(|pid| arguments_of(*pid).starts_with(&marker));
     eventually("the command runs", || command().is_some());
@@ -284,8 +284,8 @@ fn session_of(pid: i32) -> String {
 
 #[test]
 fn command_has_no_blocked_signals() {
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let ran =
-        place.confined(&[], "grep SigBlk /proc/self/status; timeout -k 9 0.1 sleep 50; echo $?").output();
+        tree.confined(&[], "grep SigBlk /proc/self/status; timeout -k 9 0.1 sleep 50; echo $?").output();
     assert!(ran.stdout.contains("0000000000000000") && ran.stdout.contains("124"), "{ran:?}");
 }

@@ -57,10 +57,10 @@ fn every_report_format_works_by_tool_and_xml_on_every_api() {
         let files: Vec<(&str, &str)> =
             files.iter().map(|(name, yaml)| (name.as_str(), yaml.as_str())).collect();
         for model in FORMATS {
-            let place = agents(&files);
+            let tree = agents(&files);
             let server = ModelServer::start(script(by)).unwrap();
             let words = ["run", "-m", model, "--output-format", "stream-json", "@lead.md", "LEAD"];
-            let ran = haft(&place, &server, &words).output().expect_code(0);
+            let ran = haft(&tree, &server, &words).output().expect_code(0);
             let lines: Vec<Value> = ran.events();
             for (format, right, _) in reports() {
                 let is_its = |line: &&Value| {

@@ -19,10 +19,9 @@ pub(crate) fn server(steps: impl IntoIterator<Item = ScriptStep>) -> ModelServer
     ModelServer::start(Script::of(steps)).unwrap()
 }
 
-pub(crate) fn haft(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
+pub(crate) fn haft(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let url = server.url();
-    place
-        .haft(words)
+    tree.haft(words)
         .env("OPENAI_BASE_URL", &format!("{url}/v1"))
         .env("ANTHROPIC_BASE_URL", &url)
         .env("GOOGLE_GEMINI_BASE_URL", &url)
@@ -32,8 +31,8 @@ pub(crate) fn haft(place: &TestTree, server: &ModelServer, words: &[&str]) -> Ha
         .env("GEMINI_API_KEY", "k")
 }
 
-fn run_in(place: &TestTree, steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutput {
-    haft(place, &server(steps), &[&["run"], words].concat()).output()
+fn run_in(tree: &TestTree, steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutput {
+    haft(tree, &server(steps), &[&["run"], words].concat()).output()
 }
 
 fn run(steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutput {
@@ -55,7 +54,7 @@ pub(crate) fn bash(command: &str) -> ScriptPart {
 #[test]
 fn every_model_api_runs_tools_and_answers() {
     for model in FORMATS {
-        let place = here();
+        let tree = here();
         let steps = [
             ScriptStep::call("write", json!({"file_path": "a.txt", "content": "one\n"})),
             ScriptStep::say([
@@ -66,9 +65,9 @@ fn every_model_api_runs_tools_and_answers() {
             told(ScriptStep::call("bash", json!({"command": "echo oops >&2; exit 7"})), "two"),
             told(ScriptStep::text("All done."), "oops"),
         ];
-        let ran = run_in(&place, steps, &["-m", model, "go"]).expect_code(0);
+        let ran = run_in(&tree, steps, &["-m", model, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "All done.\n", "{model}");
-        assert_eq!(place.text("ws/a.txt"), "one\ntwo\n", "{model}");
+        assert_eq!(tree.text("ws/a.txt"), "one\ntwo\n", "{model}");
         for line in ["✓ write a.txt", "✓ read a.txt", "✓ bash echo two", "4 turns, 4 calls", "I look."]
         {
             assert!(ran.stderr.contains(line), "{model}: {line}\n{}", ran.stderr);
@@ -102,49 +101,48 @@ fn truncated_prompt_and_model_fallback_are_always_reported() {
 
 #[test]
 fn run_reads_request_from_stdin_and_quiet_hides_progress() {
-    let place = here();
+    let tree = here();
     let expected = RequestExpectation { user: Some("from a file".into()), ..RequestExpectation::default() };
     let server = server([ScriptStep::text("ok").expecting(expected)]);
-    let ran = haft(&place, &server, &["run", "-q", "-m", "openai/m", "-"]).stdin("from a file").output();
+    let ran = haft(&tree, &server, &["run", "-q", "-m", "openai/m", "-"]).stdin("from a file").output();
     let ran = ran.expect_code(0);
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ok\n", ""));
     let ran =
         run([ScriptStep::fail(ErrorResponse::new(404, "no such model"))], &["-q", "go"]).expect_code(42);
     assert!(ran.stderr.starts_with("error: ") && ran.stdout.is_empty(), "{}", ran.stderr);
     for empty in ["", " \n"] {
-        haft(&place, &server, &["run", "-m", "openai/m", "-"]).stdin(empty).output().expect_code(42);
+        haft(&tree, &server, &["run", "-m", "openai/m", "-"]).stdin(empty).output().expect_code(42);
     }
 }
 
 #[test]
 fn command_line_flags_override_the_agent_file() {
-    let place = here();
+    let tree = here();
     let agent = "---\nmodels: openai/m\nmaxTurns: 2\ntools: [read, current_date]\n---\nYou are the {{ include \"who.txt\" }}.\n";
-    place.file("ws/helper.md", agent);
-    place.file("ws/who.txt", "librarian");
+    tree.file("ws/helper.md", agent);
+    tree.file("ws/who.txt", "librarian");
     let first = ScriptStep::call("bash", json!({"command": "echo hi"})).expecting(RequestExpectation {
         system: Some("You are the librarian.".into()),
         ..RequestExpectation::default()
     });
     let more = ScriptStep::call("current_date", json!({}));
-    let ran = run_in(&place, [first, more, ScriptStep::text("so far")], &["@helper.md", "go"]).expect_code(9);
+    let ran = run_in(&tree, [first, more, ScriptStep::text("so far")], &["@helper.md", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "so far\n");
     assert!(ran.stderr.contains("✗ bash") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
     let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("fine")];
-    run_in(&place, steps, &["--max-turns", "5", "@helper.md", "go"]).expect_code(0);
-    place.file("ws/bad.md", "---\nmaxTurn: 2\n---\n");
-    let ran = run_in(&place, [ScriptStep::text("x")], &["@bad.md", "go"]).expect_code(42);
+    run_in(&tree, steps, &["--max-turns", "5", "@helper.md", "go"]).expect_code(0);
+    tree.file("ws/bad.md", "---\nmaxTurn: 2\n---\n");
+    let ran = run_in(&tree, [ScriptStep::text("x")], &["@bad.md", "go"]).expect_code(42);
     assert!(ran.stderr.contains("bad.md:2") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
-    run_in(&place, [ScriptStep::text("x")], &["@nobody", "go"]).expect_code(42);
-    run_in(&place, [ScriptStep::text("x")], &["@helper.md"]).expect_code(2);
+    run_in(&tree, [ScriptStep::text("x")], &["@nobody", "go"]).expect_code(42);
+    run_in(&tree, [ScriptStep::text("x")], &["@helper.md"]).expect_code(2);
 }
 
 #[test]
 fn nonconforming_final_report_is_requested_again() {
     for model in FORMATS {
-        let place = here();
-        place
-            .file("ws/s.json", r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#);
+        let tree = here();
+        tree.file("ws/s.json", r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#);
         let report = |content: Value| {
             ScriptStep::call(
                 "agent__final_report",
@@ -154,7 +152,7 @@ fn nonconforming_final_report_is_requested_again() {
         let now = json!({"status": "success", "format": "json", "content_json": {"n": 3}, "metadata": {"seen": [1]}});
         let steps = [report(json!({"n": "many"})), ScriptStep::call("agent__final_report", now)];
         let words = ["-m", model, "--output-schema", "s.json", "--output-format", "json", "how many?"];
-        let ran = run_in(&place, steps, &words).expect_code(0);
+        let ran = run_in(&tree, steps, &words).expect_code(0);
         let said: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&said["answer_json"]["n"], &said["finish"]), (&3.into(), &"completed".into()), "{model}");
         assert_eq!(said["metadata"], json!({"seen": [1]}), "{model}");
@@ -162,12 +160,12 @@ fn nonconforming_final_report_is_requested_again() {
         let report = json!({"status": "failure", "format": "json", "content_json": {"n": 0}});
         let steps = [ScriptStep::call("agent__final_report", report)];
         let ran =
-            run_in(&place, steps, &["-m", model, "--output-schema", "s.json", "how many?"]).expect_code(3);
+            run_in(&tree, steps, &["-m", model, "--output-schema", "s.json", "how many?"]).expect_code(3);
         assert_eq!(ran.stdout, "{\"n\":0}\n");
     }
-    let place = here();
-    place.file("ws/s.json", "{");
-    run_in(&place, [ScriptStep::text("x")], &["-m", "openai/m", "--output-schema", "s.json", "x"])
+    let tree = here();
+    tree.file("ws/s.json", "{");
+    run_in(&tree, [ScriptStep::text("x")], &["-m", "openai/m", "--output-schema", "s.json", "x"])
         .expect_code(42);
 }
 
@@ -223,9 +221,9 @@ fn stream_json_events_match_documentation_and_schema() {
     let documented: Vec<(Vec<String>, Vec<String>)> =
         rows.skip(1).map(|(types, fields)| (words(&format!("`{types}")), words(fields))).collect();
 
-    let place = here();
-    place.file("ws/lead.md", "---\nagents: helper.md\nmaxToolCallsPerTurn: 2\n---\n");
-    place.file("ws/helper.md", "");
+    let tree = here();
+    tree.file("ws/lead.md", "---\nagents: helper.md\nmaxToolCallsPerTurn: 2\n---\n");
+    tree.file("ws/helper.md", "");
     let thought = ScriptReasoning { text: "Let me see.".into(), state: Some("c3RhdGU=".into()) };
     let calls = [
         ScriptPart::Reasoning(thought),
@@ -237,8 +235,8 @@ fn stream_json_events_match_documentation_and_schema() {
         .about("BELOW", [ScriptStep::text("helped")]);
     let server = ModelServer::start(script).unwrap();
     let words_typed = ["run", "-m", "anthropic/m", "--output-format", "stream-json", "@lead.md", "go"];
-    let ran = haft(&place, &server, &words_typed).output().expect_code(0);
-    let schema = place.haft(&["dev", "events", "--schema"]).output().expect_code(0).stdout;
+    let ran = haft(&tree, &server, &words_typed).output().expect_code(0);
+    let schema = tree.haft(&["dev", "events", "--schema"]).output().expect_code(0).stdout;
     let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
     let envelopes: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let numbers: Vec<u64> = envelopes.iter().map(|envelope| envelope["seq"].as_u64().unwrap()).collect();
@@ -303,27 +301,27 @@ fn run_limits_have_exit_codes_and_print_the_last_answer() {
     let ran = run(with_end(3), &["--max-turns", "3", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "what I have\n");
     assert!(ran.stderr.contains("max_turns") && ran.stderr.contains("hint:"), "{}", ran.stderr);
-    let place = here();
-    place.file("ws/poor.md", "---\nbudget:\n  tokens: 20\n---\nSpend little.\n");
-    let ran = run_in(&place, with_end(1), &["-m", "openai/m", "@poor.md", "go"]).expect_code(10);
+    let tree = here();
+    tree.file("ws/poor.md", "---\nbudget:\n  tokens: 20\n---\nSpend little.\n");
+    let ran = run_in(&tree, with_end(1), &["-m", "openai/m", "@poor.md", "go"]).expect_code(10);
     assert!(ran.stdout.contains("what I have"), "{}", ran.stdout);
     // The same call over and over.
     run(dates(9), &["go"]).expect_code(3);
     // Five hundred calls at once: ten are made, the others are refused.
     let flood = ScriptStep::say((0..500).map(|n| bash(&format!("echo {n} >> count.txt"))));
-    let place = here();
-    let ran = run_in(&place, [flood, ScriptStep::text("enough")], &["-m", "openai/m", "go"]);
+    let tree = here();
+    let ran = run_in(&tree, [flood, ScriptStep::text("enough")], &["-m", "openai/m", "go"]);
     assert_eq!(ran.stdout, "enough\n", "{}", ran.stderr);
-    assert_eq!(place.text("ws/count.txt").lines().count(), 10);
+    assert_eq!(tree.text("ws/count.txt").lines().count(), 10);
 }
 
 #[test]
 fn provider_failures_end_the_run_with_distinct_codes() {
     let once = r#"{"providers": {"openai": {"maxAttempts": 1}}}"#;
     let check = |steps: Vec<ScriptStep>, code: i32| {
-        let place = here();
-        place.file("home/haft.json", once);
-        let ran = run_in(&place, steps, &["-m", "openai/m", "go"]).expect_code(code);
+        let tree = here();
+        tree.file("home/haft.json", once);
+        let ran = run_in(&tree, steps, &["-m", "openai/m", "go"]).expect_code(code);
         assert!(ran.stderr.contains("hint:"), "{}", ran.stderr);
     };
     check(vec![ScriptStep::fail(ErrorResponse::new(401, "wrong key"))], 6);
@@ -334,9 +332,9 @@ fn provider_failures_end_the_run_with_distinct_codes() {
     );
     check((0..9).map(|_| ScriptStep::say([]).at_turn(0)).collect(), 3);
     check((0..9).map(|_| ScriptStep::text("cut").stopping(ScriptStop::Length)).collect(), 9);
-    let place = here();
-    place.haft(&["run", "-m", "openai/m", "go"]).output().expect_code(6);
-    place.haft(&["run", "go"]).output().expect_code(2);
+    let tree = here();
+    tree.haft(&["run", "-m", "openai/m", "go"]).output().expect_code(6);
+    tree.haft(&["run", "go"]).output().expect_code(2);
 }
 
 /// Text from a model or provider about a failure is quoted without control sequences.
@@ -346,8 +344,8 @@ fn failure_messages_contain_no_terminal_escapes() {
     for step in
         [ScriptStep::say([ScriptPart::Refusal(evil.into())]), ScriptStep::fail(ErrorResponse::new(400, evil))]
     {
-        let place = here();
-        let run = haft(&place, &server([step]), &["run", "-m", "openai/m", "go"])
+        let tree = here();
+        let run = haft(&tree, &server([step]), &["run", "-m", "openai/m", "go"])
             .env("CLICOLOR_FORCE", "1")
             .output();
         assert!(run.stderr.contains("sorry") && !run.stderr.contains("\u{1b}]0;"), "{:?}", run.stderr);
@@ -356,26 +354,26 @@ fn failure_messages_contain_no_terminal_escapes() {
 
 #[test]
 fn truncated_model_streams_fail_the_run() {
-    let place = here();
+    let tree = here();
     let steps: Vec<ScriptStep> = (0..9)
         .map(|_| {
             ScriptStep::text(&"half a sentence ".repeat(50))
                 .with_fault(ResponseFault::Cut { after_frames: 3, and_bytes: 5 })
         })
         .collect();
-    let ran = run_in(&place, steps, &["-m", "openai/m", "go"]);
+    let ran = run_in(&tree, steps, &["-m", "openai/m", "go"]);
     assert!(!matches!(ran.code, Some(0) | None), "{}\n{}", ran.stdout, ran.stderr);
     assert!(ran.stderr.contains("error:"), "{}", ran.stderr);
 }
 
 #[test]
 fn denied_call_is_reported_to_model_and_in_exit_code() {
-    let place = here();
-    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "deny"}]}}"#);
+    let tree = here();
+    tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "deny"}]}}"#);
     let calls = |number: usize| (0..number).map(|_| ScriptStep::say([bash("ls")])).collect::<Vec<_>>();
     let steps = [calls(1), vec![told(ScriptStep::text("I may not."), "denied")]].concat();
-    assert_eq!(run_in(&place, steps, &["-m", "openai/m", "go"]).expect_code(0).stdout, "I may not.\n");
-    run_in(&place, calls(9), &["-m", "openai/m", "go"]).expect_code(4);
+    assert_eq!(run_in(&tree, steps, &["-m", "openai/m", "go"]).expect_code(0).stdout, "I may not.\n");
+    run_in(&tree, calls(9), &["-m", "openai/m", "go"]).expect_code(4);
     let steps = [ScriptStep::say([bash("ls")]), ScriptStep::text("ok")];
     let ran = run_in(&here(), steps, &["-m", "openai/m", "--allowed-tools", "read", "go"]).expect_code(0);
     assert!(ran.stderr.contains("! bash"), "{}", ran.stderr);
@@ -396,11 +394,11 @@ fn unknown_tool_names_in_tool_lists_are_warned_about() {
     check(&["--allowed-tools", "read"], &[]);
     check(&["--allowed-tools", "raed"], &["raed"]);
     // The agents that it uses may have typos too.
-    let place = here();
-    place.file("ws/lead.md", "---\nagents: a.md\nrouter: {destinations: [b.md]}\n---\n");
-    place.file("ws/a.md", "---\ntools: [raed]\nhandoff: b.md\n---\n");
-    place.file("ws/b.md", "---\nallowedTools: [bsh]\n---\n");
-    let ran = run_in(&place, [ScriptStep::text("ok")], &["-m", "openai/m", "@lead.md", "go"]).expect_code(0);
+    let tree = here();
+    tree.file("ws/lead.md", "---\nagents: a.md\nrouter: {destinations: [b.md]}\n---\n");
+    tree.file("ws/a.md", "---\ntools: [raed]\nhandoff: b.md\n---\n");
+    tree.file("ws/b.md", "---\nallowedTools: [bsh]\n---\n");
+    let ran = run_in(&tree, [ScriptStep::text("ok")], &["-m", "openai/m", "@lead.md", "go"]).expect_code(0);
     let warnings: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("there is no tool")).collect();
     assert_eq!(warnings.len(), 2, "{}", ran.stderr);
     assert!(
@@ -431,13 +429,13 @@ fn run_timeout_ends_models_and_commands() {
 #[test]
 fn interrupt_kills_commands_and_reports_the_aborted_run() {
     let marker = unique_marker();
-    let place = here();
+    let tree = here();
     let server = server([
         ScriptStep::call("write", json!({"file_path": "kept.txt", "content": "x"})),
         ScriptStep::say([bash(&format!("exec -a {marker} sleep 300"))]),
     ]);
     let words = ["run", "-m", "openai/m", "--output-format", "json", "go"];
-    let mut child = haft(&place, &server, &words).start();
+    let mut child = haft(&tree, &server, &words).start();
     eventually("the command runs", || !processes_with(&marker).is_empty());
     send_signal(child.id(), libc::SIGINT);
     let output = {
@@ -451,13 +449,13 @@ fn interrupt_kills_commands_and_reports_the_aborted_run() {
         (&"aborted".into(), &true.into(), &2.into())
     );
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    assert_eq!(place.text("ws/kept.txt"), "x");
+    assert_eq!(tree.text("ws/kept.txt"), "x");
 }
 
 /// The model list of the scripted server serves as a user's own API.
 #[test]
 fn rest_tools_can_be_called_in_a_run() {
-    let place = here();
+    let tree = here();
     let script = Script { models: vec!["a-model-of-many".into()], ..Script::default() };
     let script = Script {
         steps: vec![
@@ -469,33 +467,33 @@ fn rest_tools_can_be_called_in_a_run() {
     let server = ModelServer::start(script).unwrap();
     let tool =
         json!({"description": "Lists models", "method": "GET", "url": format!("{}/v1/models", server.url())});
-    place.file("home/haft.json", &json!({"restTools": {"it": tool}}).to_string());
-    let ran = haft(&place, &server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    tree.file("home/haft.json", &json!({"restTools": {"it": tool}}).to_string());
+    let ran = haft(&tree, &server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert_eq!(ran.stdout, "seen\n");
     assert!(ran.stderr.contains("✓ rest__it"), "{}", ran.stderr);
 }
 
 #[test]
 fn accounting_contains_no_message_content() {
-    let place = here();
+    let tree = here();
     let steps = [ScriptStep::say([bash("echo canary-in-a-call")]), ScriptStep::text("canary-in-an-answer")];
-    run_in(&place, steps, &["-v", "-m", "openai/m", "canary-in-a-request"]).expect_code(0);
-    let accounts = place.text("home/data/accounting.jsonl");
+    run_in(&tree, steps, &["-v", "-m", "openai/m", "canary-in-a-request"]).expect_code(0);
+    let accounts = tree.text("home/data/accounting.jsonl");
     assert_eq!(accounts.lines().count(), 3, "{accounts}");
     assert!(!accounts.contains("canary"), "{accounts}");
 }
 
 #[test]
 fn terminal_run_prompts_for_approval_and_shows_progress() {
-    let place = here();
-    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    let tree = here();
+    tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
     let server = server([
         ScriptStep::say([bash("sleep 0.5; echo slept")]),
         told(ScriptStep::text("Good morning."), "slept"),
     ]);
     let seen = |words: &[&str]| {
         let mut run =
-            haft(&place, &server, &[&["run", "-m", "openai/m"], words, &["go"]].concat()).on_terminal();
+            haft(&tree, &server, &[&["run", "-m", "openai/m"], words, &["go"]].concat()).on_terminal();
         run.wait_for("allow?");
         run.type_keys("y");
         run.finish().expect_code(0).stdout
@@ -509,9 +507,9 @@ fn terminal_run_prompts_for_approval_and_shows_progress() {
 
 #[test]
 fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
-    let place = here();
+    let tree = here();
     // A proxy that does not answer: the demo must not use it.
-    let ran = place.haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
+    let ran = tree.haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
     assert!(ran.stdout.contains("The two invoices add up to 200"), "{}", ran.stdout);
     // The picture in the README shows the same; `examples/recording.rs` draws it again.
     let picture = include_str!("../../../../docs/demo.svg");
@@ -532,16 +530,16 @@ fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
-    let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
+    let stats = tree.haft(&["stats", "--json"]).output().expect_code(0);
     assert!(!stats.stdout.contains("scripted") && !stats.stdout.contains("january"), "{}", stats.stdout);
-    assert!(!place.path("home/data/accounting.jsonl").exists());
+    assert!(!tree.path("home/data/accounting.jsonl").exists());
 }
 
 /// haft learns once that a model cannot call tools, not once per process.
 #[test]
 fn missing_tool_support_of_a_model_is_cached_across_runs() {
     use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptStep};
-    let place = super::call::here();
+    let tree = super::call::here();
     let refused = ScriptStep::fail(ErrorResponse::new(400, "registry.example/m does not support tools"));
     let told = RequestExpectation {
         system: Some("current_date".into()),
@@ -551,7 +549,7 @@ fn missing_tool_support_of_a_model_is_cached_across_runs() {
     let ask = |steps: Vec<ScriptStep>| {
         let server = ModelServer::start(Script::of(steps)).unwrap();
         let words = ["run", "-q", "-m", "ollama/m", "--tools", "current_date", "hi"];
-        let run = place.haft(&words).env("OLLAMA_HOST", server.url().trim_start_matches("http://"));
+        let run = tree.haft(&words).env("OLLAMA_HOST", server.url().trim_start_matches("http://"));
         assert_eq!(run.output().expect_code(0).stdout, "Hello.\n");
         server.requests().len()
     };
@@ -562,10 +560,10 @@ fn missing_tool_support_of_a_model_is_cached_across_runs() {
 
 #[test]
 fn a_run_that_cannot_start_says_so_in_the_format_of_its_output() {
-    let place = here();
+    let tree = here();
     let run = |format: &str| {
         let ran =
-            place.haft(&["run", "-m", "openai/m", "--output-format", format, "go"]).output().expect_code(6);
+            tree.haft(&["run", "-m", "openai/m", "--output-format", format, "go"]).output().expect_code(6);
         assert!(ran.stderr.contains("error: "), "{}", ran.stderr);
         ran.stdout
     };

@@ -29,8 +29,8 @@ const APIS: &str = include_str!("../schemas/apis.txt");
 
 #[test]
 fn tool_schemas_of_real_servers_encode_for_every_provider() {
-    let place = here();
-    let workspace = place.path("ws").to_str().unwrap().to_owned();
+    let tree = here();
+    let workspace = tree.path("ws").to_str().unwrap().to_owned();
     let module = |name: &str| json!({ "command": python(), "args": ["-m", name] });
     let servers = json!({
         "everything": { "command": "node", "args": [npm("server-everything"), "stdio"] },
@@ -41,8 +41,8 @@ fn tool_schemas_of_real_servers_encode_for_every_provider() {
         "thinking": { "command": "node", "args": [npm("server-sequential-thinking")] },
         "time": module("mcp_server_time"),
     });
-    place.file("home/haft.json", &json!({ "mcpServers": servers }).to_string());
-    let listed = place.haft(&["tools", "--json"]).output().expect_code(0).stdout;
+    tree.file("home/haft.json", &json!({ "mcpServers": servers }).to_string());
+    let listed = tree.haft(&["tools", "--json"]).output().expect_code(0).stdout;
     let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
     let mut sources: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for tool in listed {
@@ -69,7 +69,7 @@ fn operations(name: &str) -> Vec<Value> {
 /// Returns the file with the description of a real API.
 pub(super) fn description_of(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let mut places = own.ancestors().map(|place| place.join("tools/openapi").join(format!("{name}.json")));
+    let mut places = own.ancestors().map(|tree| tree.join("tools/openapi").join(format!("{name}.json")));
     let file: Option<PathBuf> = places.find(|path| path.exists());
     file.unwrap_or_else(|| panic!("{name} is not there; `cargo xtask install` installs it"))
 }

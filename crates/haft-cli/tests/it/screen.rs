@@ -39,15 +39,15 @@ assert **left** == right
 2 turns, 2 calls (1 denied), 20 tokens read, 10 written, TIME";
 
 /// Returns everything written to the terminal, which `script` provides.
-fn typescript(place: &TestTree, words: &str, steps: impl IntoIterator<Item = ScriptStep>) -> Vec<u8> {
-    typed(place, &server(steps), &format!("run -m openai/m {words} go"))
+fn typescript(tree: &TestTree, words: &str, steps: impl IntoIterator<Item = ScriptStep>) -> Vec<u8> {
+    typed(tree, &server(steps), &format!("run -m openai/m {words} go"))
 }
 
-fn typed(place: &TestTree, server: &ModelServer, words: &str) -> Vec<u8> {
+fn typed(tree: &TestTree, server: &ModelServer, words: &str) -> Vec<u8> {
     let script = format!(r#"script -qec "stty cols 80 rows 24; $0 {words}" typescript"#);
-    let run = haft(place, server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
+    let run = haft(tree, server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
     run.output().expect_code(0);
-    let written = std::fs::read(place.root().join("ws/typescript")).unwrap();
+    let written = std::fs::read(tree.root().join("ws/typescript")).unwrap();
     // `script` adds a first and a last line of its own.
     let begin = written.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let last = b"\nScript done on";
@@ -122,19 +122,19 @@ fn progress_line_is_no_wider_than_the_terminal() {
 /// Neither a draft nor a report in progress is shown as the answer.
 #[test]
 fn only_the_last_agent_of_a_handoff_is_printed() {
-    let place = here();
-    place.file("ws/writer.md", "---\nhandoff: editor.md\n---\n");
-    place.file("ws/editor.md", "");
+    let tree = here();
+    tree.file("ws/writer.md", "---\nhandoff: editor.md\n---\n");
+    tree.file("ws/editor.md", "");
     let drafted = Script::of([ScriptStep::text("a draft")])
         .about("The request was", [ScriptStep::text("It is *edited*.")]);
     let drafted = ModelServer::start(drafted).unwrap();
-    let seen = |server: &ModelServer, words: &str| text(&screen(&typed(&place, server, words)));
+    let seen = |server: &ModelServer, words: &str| text(&screen(&typed(&tree, server, words)));
     let heard = "It is edited.\n1 turn, 0 calls, 20 tokens read, 10 written, TIME";
     assert_eq!(seen(&drafted, "run -m openai/m --record r.jsonl @writer.md go"), heard);
     assert_eq!(seen(&drafted, "replay r.jsonl"), heard);
     // The router replies in plain text, and the agent that receives the request submits a report.
-    place.file("ws/router.md", "---\nrouter: {destinations: [clerk.md]}\n---\n");
-    place.file("ws/clerk.md", "---\noutput: {format: markdown}\n---\nYou are the clerk.\n");
+    tree.file("ws/router.md", "---\nrouter: {destinations: [clerk.md]}\n---\n");
+    tree.file("ws/clerk.md", "---\noutput: {format: markdown}\n---\nYou are the clerk.\n");
     let report = json!({"status": "success", "format": "markdown", "content": "It is **filed**."});
     let for_clerk =
         RequestExpectation { system: Some("You are the clerk.".into()), ..RequestExpectation::default() };
@@ -191,20 +191,20 @@ fn no_bidirectional_control_reaches_the_terminal() {
             .chars()
             .any(|c| matches!(c, '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
     };
-    let place = here();
+    let tree = here();
     let calls = [
         ScriptPart::Text(format!("Look: {evil}")),
         ScriptPart::call("bash", json!({"command": format!("echo {evil}")})),
         ScriptPart::call(&format!("no_{evil}_tool"), json!({})),
     ];
     let written =
-        typescript(&place, "", [ScriptStep::say(calls), ScriptStep::text(&format!("# {evil} done"))]);
+        typescript(&tree, "", [ScriptStep::say(calls), ScriptStep::text(&format!("# {evil} done"))]);
     assert!(String::from_utf8_lossy(&written).contains("fr mr done") && !found(&written), "{written:?}");
     for words in ["tools --group x\u{202e}y", "call bash '{\"command\":\"printf x\u{202e}y\"}'"] {
         let quoted = words.replace('"', "\\\"");
         let script = format!(r#"script -qec "$0 {quoted}" typescript; true"#);
-        haft(&place, &server([]), &[]).env("TERM", "xterm").through(&["bash", "-c", &script]).output();
-        let written = std::fs::read(place.root().join("ws/typescript")).unwrap();
+        haft(&tree, &server([]), &[]).env("TERM", "xterm").through(&["bash", "-c", &script]).output();
+        let written = std::fs::read(tree.root().join("ws/typescript")).unwrap();
         // The first line is the command as `script` repeats it.
         let begin = written.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         let shown = String::from_utf8_lossy(&written[begin..]).into_owned();
@@ -212,16 +212,16 @@ fn no_bidirectional_control_reaches_the_terminal() {
     }
 }
 
-fn on_terminal(place: &TestTree, server: &ModelServer) -> TerminalRun {
-    haft(place, server, &["run", "-m", "openai/m", "go"]).on_terminal()
+fn on_terminal(tree: &TestTree, server: &ModelServer) -> TerminalRun {
+    haft(tree, server, &["run", "-m", "openai/m", "go"]).on_terminal()
 }
 
 #[test]
 fn a_wait_for_the_model_has_a_line_that_moves() {
-    let place = here();
+    let tree = here();
     let slow = ResponsePace { first_byte_milliseconds: 1500, ..ResponsePace::default() };
     let server = server([ScriptStep::text("Hello there.").at_pace(slow)]);
-    let mut run = on_terminal(&place, &server);
+    let mut run = on_terminal(&tree, &server);
     run.wait_for("waiting for openai/m");
     let written = run.finish().expect_code(0).stdout;
     let seen = text(&screen(written.as_bytes()));
@@ -230,36 +230,36 @@ fn a_wait_for_the_model_has_a_line_that_moves() {
 
 #[test]
 fn a_retry_says_why_and_when() {
-    let place = here();
+    let tree = here();
     let server =
         server([ScriptStep::fail(ErrorResponse::new(503, "busy")), ScriptStep::text("Hello there.")]);
-    let mut run = on_terminal(&place, &server);
+    let mut run = on_terminal(&tree, &server);
     run.wait_for("next attempt in");
     let seen = text(&screen(run.finish().expect_code(0).stdout.as_bytes()));
     let first = seen.lines().next().unwrap();
     assert!(first.starts_with("! openai/m: ") && first.contains("next attempt in"), "{seen}");
-    let piped = haft(&place, &server, &["run", "-q", "-m", "openai/m", "go"]).output();
+    let piped = haft(&tree, &server, &["run", "-q", "-m", "openai/m", "go"]).output();
     assert!(!piped.stderr.contains("next attempt"), "{}", piped.stderr);
 }
 
 #[test]
 fn a_long_call_shows_its_newest_line_of_output() {
-    let place = here();
+    let tree = here();
     let wait = "echo step one; until test -e go; do sleep 0.05; done; echo step two";
     let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
-    let mut run = on_terminal(&place, &server);
+    let mut run = on_terminal(&tree, &server);
     run.wait_for("│ step one");
-    place.file("ws/go", "");
+    tree.file("ws/go", "");
     let seen = text(&screen(run.finish().expect_code(0).stdout.as_bytes()));
     assert!(!seen.contains("step one\n") && !seen.contains('│'), "only the status line has it: {seen}");
 }
 
 #[test]
 fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
-    let place = here();
+    let tree = here();
     let wait = "echo half done; sleep 300";
     let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
-    let mut run = on_terminal(&place, &server);
+    let mut run = on_terminal(&tree, &server);
     run.wait_for("│ half done");
     run.type_keys("\x03");
     let shown = run.finish().expect_code(130).stdout;
@@ -272,13 +272,13 @@ fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
 
 #[test]
 fn a_refusal_of_the_sandbox_names_the_option_once() {
-    let place = here();
-    let file = place.path("outside/x");
+    let tree = here();
+    let file = tree.path("outside/x");
     let write = || ScriptStep::call("write", json!({"file_path": file, "content": ""}));
     let fetch =
         ScriptStep::call("bash", json!({"command": "echo 'Could not resolve host: example.org'; exit 6"}));
     let server = server([write(), write(), fetch, ScriptStep::text("done")]);
-    let ran = haft(&place, &server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    let ran = haft(&tree, &server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     let count = |words: &str| ran.stderr.matches(words).count();
     assert_eq!(
         (count("hint: the sandbox refused a write; --writable DIR"), count("--network allow")),
@@ -287,7 +287,7 @@ fn a_refusal_of_the_sandbox_names_the_option_once() {
         ran.stderr
     );
     let open =
-        haft(&place, &server, &["call", "bash", r#"{"command": "echo Network is unreachable; exit 1"}"#]);
+        haft(&tree, &server, &["call", "bash", r#"{"command": "echo Network is unreachable; exit 1"}"#]);
     let open = open.output().expect_code(3);
     assert!(
         open.stderr.contains("hint: commands have no network here; --network allow opens it"),
@@ -298,19 +298,19 @@ fn a_refusal_of_the_sandbox_names_the_option_once() {
 
 #[test]
 fn a_start_names_the_servers_that_it_waits_for() {
-    let place = here();
+    let tree = here();
     let command = json!({"command": "bash", "args": ["-c", "until test -e go; do sleep 0.05; done"], "startup": "required"});
-    place.file("home/haft.json", &json!({"mcpServers": {"downloads": command}}).to_string());
+    tree.file("home/haft.json", &json!({"mcpServers": {"downloads": command}}).to_string());
     let server = server([ScriptStep::text("done")]);
-    let mut run = on_terminal(&place, &server);
+    let mut run = on_terminal(&tree, &server);
     run.wait_for("preparing tools: downloads");
-    place.file("ws/go", "");
+    tree.file("ws/go", "");
     run.finish();
 }
 
 #[test]
 fn a_model_that_reasons_is_said_to_think() {
-    let place = here();
+    let tree = here();
     let slow = ResponsePace { between_milliseconds: 300, ..ResponsePace::default() };
     let steps = ScriptStep::say([
         ScriptPart::reasoning("Let me see.", "sig"),
@@ -318,7 +318,7 @@ fn a_model_that_reasons_is_said_to_think() {
     ]);
     let server = server([steps.at_pace(slow)]);
     let mut run = haft(
-        &place,
+        &tree,
         &server,
         &["run", "-m", "anthropic/claude-sonnet-4-5", "--override", "reasoning=low", "go"],
     )
@@ -329,10 +329,10 @@ fn a_model_that_reasons_is_said_to_think() {
 
 #[test]
 fn a_table_of_an_answer_is_laid_out_for_the_terminal() {
-    let place = here();
+    let tree = here();
     let table = "| name | meaning |\n|---|---|\n| one | reads a whole text file or an image for the model that asked for it |\n";
     let server = server([ScriptStep::text(table)]);
-    let run = haft(&place, &server, &["run", "-q", "-m", "openai/m", "go"]).on_terminal_with(60, "");
+    let run = haft(&tree, &server, &["run", "-q", "-m", "openai/m", "go"]).on_terminal_with(60, "");
     let written = run.finish().expect_code(0).stdout;
     let mut terminal = vt100::Parser::new(20, 60, 0);
     terminal.process(written.as_bytes());

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::mcp::configure;
 
-fn place() -> TestTree {
+fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
 /// Starts the server on a free port and returns it with its address and the first line of standard error.
-fn start(place: &TestTree, flags: &[&str]) -> (Child, String) {
-    listening(place.haft(&[&["serve", "--address", "127.0.0.1:0"], flags].concat()))
+fn start(tree: &TestTree, flags: &[&str]) -> (Child, String) {
+    listening(tree.haft(&[&["serve", "--address", "127.0.0.1:0"], flags].concat()))
 }
 
 fn listening(command: HaftCommand) -> (Child, String) {
@@ -47,68 +47,68 @@ fn get(address: &str, path: &str, key: &str) -> String {
 
 #[test]
 fn first_start_prints_a_key_once_and_it_opens_the_api() {
-    let place = place();
-    let (child, address) = start(&place, &[]);
+    let tree = tree();
+    let (child, address) = start(&tree, &[]);
     assert!(get(&address, "/healthz", "").starts_with("HTTP/1.1 200"));
     assert!(get(&address, "/v1/models", "").starts_with("HTTP/1.1 401"));
     let errors = stop(child);
     let key = errors.lines().find_map(|line| line.strip_prefix("API key, shown only now: ")).unwrap();
 
-    let (child, address) = start(&place, &[]);
+    let (child, address) = start(&tree, &[]);
     assert!(get(&address, "/v1/models", key).starts_with("HTTP/1.1 200"));
-    let listed = place.haft(&["keys", "list", "--json"]).output().expect_code(0);
+    let listed = tree.haft(&["keys", "list", "--json"]).output().expect_code(0);
     let id = serde_json::from_str::<Value>(&listed.stdout).unwrap()[0]["id"].as_str().unwrap().to_owned();
-    place.haft(&["keys", "revoke", &id]).output().expect_code(0);
+    tree.haft(&["keys", "revoke", &id]).output().expect_code(0);
     assert!(get(&address, "/v1/models", key).starts_with("HTTP/1.1 401"), "a revoked key ends at once");
-    let created = place.haft(&["keys", "create", "laptop"]).output().expect_code(0);
+    let created = tree.haft(&["keys", "create", "laptop"]).output().expect_code(0);
     assert!(get(&address, "/v1/models", created.stdout.trim()).starts_with("HTTP/1.1 200"));
     assert!(!stop(child).contains("API key"), "the key is shown once");
 }
 
 #[test]
 fn keys_are_listed_without_their_secrets() {
-    let place = place();
+    let tree = tree();
     let words = ["keys", "create", "ci", "--expires", "90d", "--scope", "api", "--tenant", "acme"];
-    let secret = place.haft(&words).output().expect_code(0).stdout.trim().to_owned();
-    let table = place.haft(&["keys", "list"]).output().expect_code(0).stdout;
+    let secret = tree.haft(&words).output().expect_code(0).stdout.trim().to_owned();
+    let table = tree.haft(&["keys", "list"]).output().expect_code(0).stdout;
     assert!(
         table.contains(&secret[..13]) && table.contains("acme/ci") && !table.contains(&secret),
         "{table}"
     );
-    let json = place.haft(&["keys", "list", "--json"]).output().expect_code(0).stdout;
+    let json = tree.haft(&["keys", "list", "--json"]).output().expect_code(0).stdout;
     assert!(json.contains("expires_ms") && !json.contains(&secret) && !json.contains("digest"), "{json}");
-    place.haft(&["keys", "revoke", "key_none"]).output().expect_code(42);
-    place.haft(&["keys", "create", "x", "--scope", "root"]).output().expect_code(2);
+    tree.haft(&["keys", "revoke", "key_none"]).output().expect_code(42);
+    tree.haft(&["keys", "create", "x", "--scope", "root"]).output().expect_code(2);
 }
 
 #[test]
 fn check_reports_problems_without_serving() {
-    let place = place();
-    place.haft(&["serve", "--check", "--address", "127.0.0.1:0"]).output().expect_code(0);
+    let tree = tree();
+    tree.haft(&["serve", "--check", "--address", "127.0.0.1:0"]).output().expect_code(0);
     let open =
-        place.haft(&["serve", "--check", "--no-auth", "--address", "0.0.0.0:0"]).output().expect_code(2);
+        tree.haft(&["serve", "--check", "--no-auth", "--address", "0.0.0.0:0"]).output().expect_code(2);
     assert!(open.stderr.contains("loopback"), "{}", open.stderr);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    place.haft(&["serve", "--check", "--address", &address]).output().expect_code(5);
-    assert!(!place.path("home/data/api-keys.json").exists(), "a check creates no key");
+    tree.haft(&["serve", "--check", "--address", &address]).output().expect_code(5);
+    assert!(!tree.path("home/data/api-keys.json").exists(), "a check creates no key");
 }
 
 #[test]
 fn without_auth_the_local_user_needs_no_key() {
-    let place = place();
-    let (child, address) = start(&place, &["--no-auth"]);
+    let tree = tree();
+    let (child, address) = start(&tree, &["--no-auth"]);
     assert!(get(&address, "/v1/models", "anything").starts_with("HTTP/1.1 200"));
     assert!(!stop(child).contains("API key"));
 }
 
 #[test]
 fn tools_of_a_configured_mcp_server_run_for_a_response_and_only_those_allowed() {
-    let place = place();
-    configure(&place, "good", &[], "");
+    let tree = tree();
+    configure(&tree, "good", &[], "");
     let steps = [ScriptStep::call("bad__echo", json!({"text": "hi"})), ScriptStep::text("It said hi.")];
     let model = ModelServer::start(Script::of(steps)).unwrap();
-    let serve = place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]);
+    let serve = tree.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]);
     let serve = serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k");
     let (child, address) = listening(serve);
     let tools = json!([{"type": "mcp", "server_label": "bad", "allowed_tools": ["echo"]}]);

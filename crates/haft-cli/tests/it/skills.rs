@@ -5,18 +5,18 @@ use serde_json::Value;
 
 const GOOD: &str = "---\nname: browser\ndescription: Drives a browser\ntrigger: browse|web\nrequires: {bins: [sh, no-such-program], env: [BROWSER_KEY]}\nmcp-playwright: npx -y @playwright/mcp\n---\n# Browser\n";
 
-fn place() -> TestTree {
+fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
 #[test]
 fn skills_list_reports_missing_requirements() {
-    let place = place();
-    place.file("home/skills/browser/SKILL.md", GOOD);
-    let ran = place.haft(&["skills", "list"]).output().expect_code(0);
+    let tree = tree();
+    tree.file("home/skills/browser/SKILL.md", GOOD);
+    let ran = tree.haft(&["skills", "list"]).output().expect_code(0);
     assert!(ran.stdout.contains("browser  lacking  playwright"), "{}", ran.stdout);
     assert!(ran.stdout.contains("`no-such-program` is not on PATH"), "{}", ran.stdout);
-    let ran = place.haft(&["skills", "list", "--json"]).env("BROWSER_KEY", "s3cret").output().expect_code(0);
+    let ran = tree.haft(&["skills", "list", "--json"]).env("BROWSER_KEY", "s3cret").output().expect_code(0);
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(listed[0]["servers"][0], "playwright");
     assert_eq!(listed[0]["missing"].as_array().unwrap().len(), 1, "{listed}");
@@ -25,101 +25,101 @@ fn skills_list_reports_missing_requirements() {
 
 #[test]
 fn skills_check_reports_errors_with_file_and_line() {
-    let place = place();
-    place.file("home/skills/good/SKILL.md", GOOD);
-    place.haft(&["skills", "check"]).output().expect_code(0);
-    place.file("home/skills/bad/SKILL.md", "---\nname: bad\ndescripton: typo\n---\n");
-    let ran = place.haft(&["skills", "check"]).output().expect_code(42);
+    let tree = tree();
+    tree.file("home/skills/good/SKILL.md", GOOD);
+    tree.haft(&["skills", "check"]).output().expect_code(0);
+    tree.file("home/skills/bad/SKILL.md", "---\nname: bad\ndescripton: typo\n---\n");
+    let ran = tree.haft(&["skills", "check"]).output().expect_code(42);
     assert!(
         ran.stdout.contains("bad/SKILL.md:3: unknown key `descripton`; did you mean `description`?"),
         "{}",
         ran.stdout
     );
-    let listed = place.haft(&["skills", "list"]).output().expect_code(0);
+    let listed = tree.haft(&["skills", "list"]).output().expect_code(0);
     assert!(listed.stdout.contains("browser") && listed.stderr.contains("left out"), "{listed:?}");
-    let one = place.haft(&["skills", "check", "--json", "../home/skills/bad"]).output().expect_code(42);
+    let one = tree.haft(&["skills", "check", "--json", "../home/skills/bad"]).output().expect_code(42);
     let found: Value = serde_json::from_str(&one.stdout).unwrap();
     assert_eq!((&found["ok"], &found["errors"][0]["line"]), (&false.into(), &3.into()), "{found}");
-    place.haft(&["skills", "check", "nothing/there"]).output().expect_code(42);
+    tree.haft(&["skills", "check", "nothing/there"]).output().expect_code(42);
 }
 
 #[test]
 fn project_skills_apply_only_while_trusted_and_unchanged() {
-    let place = place();
+    let tree = tree();
     let file = "ws/.haft/skills/browser/SKILL.md";
-    place.file(file, GOOD);
-    let listed = || place.haft(&["skills", "list"]).output().expect_code(0);
+    tree.file(file, GOOD);
+    let listed = || tree.haft(&["skills", "list"]).output().expect_code(0);
     assert!(listed().stdout.contains("no skills") && listed().stderr.contains("is not trusted"));
-    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0);
+    let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0);
     assert!(
         trusted.stdout.contains("mcp-playwright: npx") && trusted.stdout.contains("trusted: "),
         "{}",
         trusted.stdout
     );
     assert!(listed().stdout.contains("browser"));
-    place.file(file, &GOOD.replace("npx", "evil"));
+    tree.file(file, &GOOD.replace("npx", "evil"));
     assert!(listed().stderr.contains("changed since it was trusted"));
-    place.haft(&["trust", "--revoke"]).output().expect_code(0);
-    place.file(file, GOOD);
+    tree.haft(&["trust", "--revoke"]).output().expect_code(0);
+    tree.file(file, GOOD);
     assert!(listed().stderr.contains("is not trusted"));
 }
 
 #[test]
 fn trust_lists_project_programs_it_does_not_cover() {
-    let place = place();
-    place.file("ws/tools/server.py", "pass");
-    place.file("ws/.haft/skills/browser/SKILL.md", &GOOD.replace("npx -y", "python3 tools/server.py -y"));
-    place.file(
+    let tree = tree();
+    tree.file("ws/tools/server.py", "pass");
+    tree.file("ws/.haft/skills/browser/SKILL.md", &GOOD.replace("npx -y", "python3 tools/server.py -y"));
+    tree.file(
         "ws/.mcp.json",
         r#"{"mcpServers": {"own": {"command": "python3", "args": ["./tools/server.py", "README"]}}}"#,
     );
-    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0);
-    let server = place.path("ws/tools/server.py").canonicalize().unwrap();
+    let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    let server = tree.path("ws/tools/server.py").canonicalize().unwrap();
     let told = format!("not covered: {}", server.display());
     assert_eq!(trusted.stdout.matches(&told).count(), 2, "{}", trusted.stdout);
-    place.file("ws/tools/server.py", "changed");
-    assert!(place.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("browser"));
+    tree.file("ws/tools/server.py", "changed");
+    assert!(tree.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("browser"));
 }
 
 #[test]
 fn trust_lists_uncovered_scripts_and_openapi_files() {
-    let place = place();
-    place.file("ws/run.sh", "true");
-    place.file("ws/shop.json", "{}");
-    place.file("ws/haft.json", r#"{"mcpServers": {"a b": {"command": "bash", "args": ["./run.sh"]}}, "openapiSpecs": {"shop": {"spec": "shop.json"}}}"#);
-    let told = place.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
+    let tree = tree();
+    tree.file("ws/run.sh", "true");
+    tree.file("ws/shop.json", "{}");
+    tree.file("ws/haft.json", r#"{"mcpServers": {"a b": {"command": "bash", "args": ["./run.sh"]}}, "openapiSpecs": {"shop": {"spec": "shop.json"}}}"#);
+    let told = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
     for name in ["ws/run.sh", "ws/shop.json"] {
-        let path = place.path(name).canonicalize().unwrap();
+        let path = tree.path(name).canonicalize().unwrap();
         assert!(told.contains(&format!("not covered: {}", path.display())), "{told}");
     }
 }
 
 #[test]
 fn trust_escapes_control_characters_in_file_names() {
-    let place = place();
-    place.file("ws/skills/a\u{1b}[2J\nb/SKILL.md", GOOD);
-    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
+    let tree = tree();
+    tree.file("ws/skills/a\u{1b}[2J\nb/SKILL.md", GOOD);
+    let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
     assert!(trusted.contains(r"trusted: ") && trusted.contains(r"/a\u{1b}[2J\nb/SKILL.md"), "{trusted}");
     for words in [["trust", "--list"], ["trust", "--revoke"]] {
-        let told = place.haft(&words).output().expect_code(0).stdout;
+        let told = tree.haft(&words).output().expect_code(0).stdout;
         assert!(told.contains(r"a\u{1b}[2J\nb/SKILL.md") && !told.contains('\u{1b}'), "{told}");
     }
-    let listed = place.haft(&["skills", "list"]).output().expect_code(0).stderr;
+    let listed = tree.haft(&["skills", "list"]).output().expect_code(0).stderr;
     assert!(listed.contains(r"a\u{1b}[2J\nb/SKILL.md"), "{listed}");
 }
 
 #[test]
 fn flat_skills_and_keys_of_other_programs_are_read() {
-    let place = place();
-    place.file("home/skills/flat.md", "---\nname: flat\ndescription: y\nversion: 1\n---\nHi.\n");
-    place.file("home/skills/README.md", "# About these skills\n");
-    let listed = place.haft(&["skills", "list"]).output().expect_code(0);
+    let tree = tree();
+    tree.file("home/skills/flat.md", "---\nname: flat\ndescription: y\nversion: 1\n---\nHi.\n");
+    tree.file("home/skills/README.md", "# About these skills\n");
+    let listed = tree.haft(&["skills", "list"]).output().expect_code(0);
     assert!(listed.stdout.contains("flat") && !listed.stdout.contains("README"), "{}", listed.stdout);
     assert!(listed.stderr.contains("flat.md:4: unknown key `version`"), "{}", listed.stderr);
-    let checked = place.haft(&["skills", "check"]).output().expect_code(0);
+    let checked = tree.haft(&["skills", "check"]).output().expect_code(0);
     assert!(checked.stderr.contains("unknown key `version`"), "{}", checked.stderr);
-    place.file("ws/skills/own.md", "---\nname: own\ndescription: of the project\n---\nHi.\n");
-    let trusted = place.haft(&["trust", "--yes"]).output().expect_code(0);
+    tree.file("ws/skills/own.md", "---\nname: own\ndescription: of the project\n---\nHi.\n");
+    let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0);
     assert!(trusted.stdout.contains("skill own"), "{}", trusted.stdout);
-    assert!(place.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("own"));
+    assert!(tree.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("own"));
 }

@@ -17,47 +17,47 @@ fn calls_without_end() -> Vec<ScriptStep> {
         .collect()
 }
 
-fn run_on(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
+fn run_on(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
     let words = [&["run", "-m", "openai/m", "--output-format", "json"], words].concat();
-    haft(place, server, &words).output()
+    haft(tree, server, &words).output()
 }
 
-fn agent(place: &TestTree, yaml: &str) {
-    place.file("ws/poor.md", &format!("---\nmaxTurns: 40\n{yaml}\n---\nSpend little.\n"));
+fn agent(tree: &TestTree, yaml: &str) {
+    tree.file("ws/poor.md", &format!("---\nmaxTurns: 40\n{yaml}\n---\nSpend little.\n"));
 }
 
 #[test]
 fn a_budget_in_dollars_needs_prices() {
-    let place = here();
-    agent(&place, "budget: {usd: 1}");
+    let tree = here();
+    agent(&tree, "budget: {usd: 1}");
     let server = server([ScriptStep::text("done")]);
-    let refused = run_on(&place, &server, &["@poor.md", "go"]).expect_code(2);
+    let refused = run_on(&tree, &server, &["@poor.md", "go"]).expect_code(2);
     for part in
         ["`poor` has a budget in US dollars", "`openai/m`", "models.settings", "hint: --allow-unpriced"]
     {
         assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
     }
     assert_eq!(server.requests().len(), 0);
-    run_on(&place, &server, &["--allow-unpriced", "@poor.md", "go"]).expect_code(0);
-    place.file("ws/lead.md", "---\nbudget: {usd: 1}\nmodels: openai/gpt-4o\nagents: helper.md\n---\n");
-    place.file("ws/helper.md", "---\nmodels: openai/m\n---\n");
-    let checked = place.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(42);
+    run_on(&tree, &server, &["--allow-unpriced", "@poor.md", "go"]).expect_code(0);
+    tree.file("ws/lead.md", "---\nbudget: {usd: 1}\nmodels: openai/gpt-4o\nagents: helper.md\n---\n");
+    tree.file("ws/helper.md", "---\nmodels: openai/m\n---\n");
+    let checked = tree.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(42);
     assert!(checked.stdout.contains("`lead` has a budget in US dollars"), "{}", checked.stdout);
     assert!(!checked.stdout.contains("`poor`"), "no model is named for it: {}", checked.stdout);
     let settings = json!({ "openai/m": { "price": { "input": 0, "output": 0 } } });
-    place.file("home/haft.json", &json!({ "models": { "settings": settings } }).to_string());
-    place.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(0);
+    tree.file("home/haft.json", &json!({ "models": { "settings": settings } }).to_string());
+    tree.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(0);
 }
 
 #[test]
 fn a_model_that_never_stops_calling_gets_one_request_after_its_budget() {
     let price = json!({ "openai/m": { "price": { "input": 1000, "output": 1000 } } });
     for (budget, requests) in [("{tokens: 400}", 2), ("{tokens: 900}", 4), ("{usd: 0.01}", 2)] {
-        let place = here();
-        place.file("home/haft.json", &json!({ "models": { "settings": price } }).to_string());
-        agent(&place, &format!("budget: {budget}"));
+        let tree = here();
+        tree.file("home/haft.json", &json!({ "models": { "settings": price } }).to_string());
+        agent(&tree, &format!("budget: {budget}"));
         let server = server(calls_without_end());
-        let ran = run_on(&place, &server, &["@poor.md", "go"]).expect_code(10);
+        let ran = run_on(&tree, &server, &["@poor.md", "go"]).expect_code(10);
         let said: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(said["finish"], "budget");
         assert!(server.requests().len() <= requests, "{budget}: {}", server.requests().len());
@@ -68,11 +68,11 @@ fn a_model_that_never_stops_calling_gets_one_request_after_its_budget() {
 /// this run gets none.
 #[test]
 fn a_token_budget_holds_when_the_provider_reports_no_usage() {
-    let place = here();
-    agent(&place, "models: mistral/m\nbudget: {tokens: 2000}");
+    let tree = here();
+    agent(&tree, "models: mistral/m\nbudget: {tokens: 2000}");
     let server = ModelServer::start(Script::of(calls_without_end())).unwrap();
     let words = ["run", "--output-format", "json", "@poor.md", "go"];
-    let run = haft(&place, &server, &words).env("MISTRAL_BASE_URL", &format!("{}/v1", server.url()));
+    let run = haft(&tree, &server, &words).env("MISTRAL_BASE_URL", &format!("{}/v1", server.url()));
     let ran = run.env("MISTRAL_API_KEY", "k").output().expect_code(10);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(said["finish"], "budget");
@@ -82,33 +82,33 @@ fn a_token_budget_holds_when_the_provider_reports_no_usage() {
 
 #[test]
 fn a_tool_choice_is_met_or_refused_before_anything_is_asked() {
-    let place = here();
+    let tree = here();
     let first = ScriptStep::call("current_date", json!({}));
     let server = server([first, ScriptStep::text("done")]);
-    run_on(&place, &server, &["--tool-choice", "current_date", "--max-output-tokens", "77", "go"])
+    run_on(&tree, &server, &["--tool-choice", "current_date", "--max-output-tokens", "77", "go"])
         .expect_code(0);
     let sent: Vec<Value> = server.requests().iter().map(|request| request.body.clone()).collect();
     assert_eq!(sent[0]["tool_choice"]["function"]["name"], "current_date", "{}", sent[0]["tool_choice"]);
     assert_eq!((&sent[0]["max_completion_tokens"], &sent[1]["tool_choice"]), (&json!(77), &Value::Null));
-    let refused = run_on(&place, &server, &["--tool-choice", "nosuch", "go"]).expect_code(2);
+    let refused = run_on(&tree, &server, &["--tool-choice", "nosuch", "go"]).expect_code(2);
     assert!(refused.stderr.contains("there is no tool `nosuch`"), "{}", refused.stderr);
-    place.file("home/haft.json", r#"{"groups": {"clock": ["current_*"]}}"#);
+    tree.file("home/haft.json", r#"{"groups": {"clock": ["current_*"]}}"#);
     let one = self::server([ScriptStep::text("done")]);
-    run_on(&place, &one, &["--tools", "@clock", "go"]).expect_code(0);
+    run_on(&tree, &one, &["--tools", "@clock", "go"]).expect_code(0);
     let tools = one.requests()[0].body["tools"].clone();
     assert_eq!((tools.as_array().unwrap().len(), &tools[0]["function"]["name"]), (1, &json!("current_date")));
 }
 
 #[test]
 fn an_answer_that_does_not_fit_its_schema_is_repaired_once_and_never_printed() {
-    let place = here();
-    place.file(
+    let tree = here();
+    tree.file(
         "ws/schema.json",
         r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#,
     );
     let ask = |steps: Vec<ScriptStep>, words: &[&str]| {
         let words = [&["run", "-m", "openai/m", "--output-schema", "schema.json"], words, &["go"]].concat();
-        haft(&place, &server(steps), &words).output()
+        haft(&tree, &server(steps), &words).output()
     };
     for words in [&[][..], &["--override", "finalReport=none"]] {
         assert_eq!(

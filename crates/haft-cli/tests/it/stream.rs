@@ -18,8 +18,8 @@ pub(super) struct StdinCallStream {
 }
 
 impl StdinCallStream {
-    pub(super) fn start(place: &TestTree, flags: &[&str]) -> Self {
-        let mut child = place.haft(&[&["call", "--stdin"], flags].concat()).start();
+    pub(super) fn start(tree: &TestTree, flags: &[&str]) -> Self {
+        let mut child = tree.haft(&[&["call", "--stdin"], flags].concat()).start();
         let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
         Self { child, input, output }
     }
@@ -69,8 +69,8 @@ impl Drop for StdinCallStream {
 
 /// Sends all of the input at once, expects success, and returns all results in the order they arrive.
 #[track_caller]
-pub(super) fn answers(place: &TestTree, flags: &[&str], input: impl Into<Vec<u8>>) -> Vec<Value> {
-    let ran = place.haft(&[&["call", "--stdin"], flags].concat()).stdin(input).output().expect_code(0);
+pub(super) fn answers(tree: &TestTree, flags: &[&str], input: impl Into<Vec<u8>>) -> Vec<Value> {
+    let ran = tree.haft(&[&["call", "--stdin"], flags].concat()).stdin(input).output().expect_code(0);
     ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -93,7 +93,7 @@ fn wait_for(name: &str) -> String {
 
 #[test]
 fn call_ids_are_echoed_verbatim() {
-    let place = here();
+    let tree = here();
     for id in [
         "1",
         "-7",
@@ -105,14 +105,14 @@ fn call_ids_are_echoed_verbatim() {
         "[1,[2]]",
         "{\"b\":1,\"a\":{}}",
     ] {
-        let ran = place
+        let ran = tree
             .haft(&["call", "--stdin"])
             .stdin(format!("{{\"id\":{id},\"tool\":\"current_date\"}}"))
             .output();
         let answer = ran.expect_code(0).stdout;
         assert!(answer.starts_with(&format!("{{\"id\":{id},\"content\":")), "{answer}");
     }
-    assert_eq!(answers(&place, &[], "{\"tool\":\"current_date\"}\n")[0]["id"], Value::Null);
+    assert_eq!(answers(&tree, &[], "{\"tool\":\"current_date\"}\n")[0]["id"], Value::Null);
 }
 
 #[test]
@@ -185,36 +185,36 @@ fn all_line_endings_are_accepted() {
 
 #[test]
 fn jobs_1_runs_calls_sequentially() {
-    let place = here();
+    let tree = here();
     let calls =
         (0..6).map(|id| bash(id, &format!("echo start {id} >> log; sleep 0.02; echo end {id} >> log")));
-    answers(&place, &["--jobs", "1"], lines(calls));
+    answers(&tree, &["--jobs", "1"], lines(calls));
     let expected = (0..6).map(|id| format!("start {id}\nend {id}\n")).collect::<Vec<_>>().concat();
-    assert_eq!(place.text("ws/log"), expected);
+    assert_eq!(tree.text("ws/log"), expected);
 }
 
 /// Each call waits for all others: with one job fewer, the first would wait until its timeout.
 #[test]
 fn jobs_8_runs_eight_calls_concurrently() {
-    let place = here();
+    let tree = here();
     let command = |id: u64| {
         let others: Vec<String> = (0..8).map(|other| wait_for(&format!("here-{other}"))).collect();
         format!("touch here-{id}; {}; echo met", others.join("; "))
     };
     let answers =
-        answers(&place, &["--jobs", "8", "--timeout", "20s"], lines((0..8).map(|id| bash(id, &command(id)))));
+        answers(&tree, &["--jobs", "8", "--timeout", "20s"], lines((0..8).map(|id| bash(id, &command(id)))));
     assert_eq!(answers.len(), 8);
     assert!(answers.iter().all(|answer| answer["content"] == "met\n"), "{answers:?}");
 }
 
 #[test]
 fn ordered_read_waits_for_the_preceding_write() {
-    let place = here();
-    let mut stream = StdinCallStream::start(&place, &["--ordered"]);
+    let tree = here();
+    let mut stream = StdinCallStream::start(&tree, &["--ordered"]);
     stream.send_bash(1, &format!("touch started; {}; echo changed > file", wait_for("go")));
     stream.send(2, "read", &json!({ "file_path": "file" }));
-    eventually("the change runs", || place.exists("ws/started"));
-    place.file("ws/go", "");
+    eventually("the change runs", || tree.exists("ws/started"));
+    tree.file("ws/go", "");
     let (first, second) = (stream.answer(), stream.answer());
     assert_eq!((&first["id"], &second["id"]), (&json!(1), &json!(2)));
     assert_eq!(second["content"], "changed\n");
@@ -224,11 +224,11 @@ fn ordered_read_waits_for_the_preceding_write() {
 
 #[test]
 fn ordered_reads_run_concurrently() {
-    let place = here();
+    let tree = here();
     for number in 0..400 {
-        place.file(&format!("ws/src/{number}.txt"), "some text\n");
+        tree.file(&format!("ws/src/{number}.txt"), "some text\n");
     }
-    let mut stream = StdinCallStream::start(&place, &["--ordered"]);
+    let mut stream = StdinCallStream::start(&tree, &["--ordered"]);
     // Starting a confined worker and walking a tree takes long; returning the date does not.
     stream.send(1, "introspect", &json!({ "level": "all" }));
     stream.send(2, "current_date", &json!({}));
@@ -241,12 +241,12 @@ fn ordered_reads_run_concurrently() {
 
 #[test]
 fn answers_come_in_the_order_of_completion() {
-    let place = here();
-    let mut stream = StdinCallStream::start(&place, &[]);
+    let tree = here();
+    let mut stream = StdinCallStream::start(&tree, &[]);
     stream.send_bash(1, &wait_for("go"));
     stream.send_bash(2, "echo quick");
     assert_eq!(stream.answer()["id"], 2);
-    place.file("ws/go", "");
+    tree.file("ws/go", "");
     assert_eq!(stream.answer()["id"], 1);
     stream.end_input();
     stream.expect_end(0);
@@ -254,13 +254,13 @@ fn answers_come_in_the_order_of_completion() {
 
 #[test]
 fn each_of_500_calls_gets_its_result() {
-    let place = here();
+    let tree = here();
     for number in 0..50 {
-        place.file(&format!("ws/{number}.txt"), &format!("file {number}"));
+        tree.file(&format!("ws/{number}.txt"), &format!("file {number}"));
     }
     let calls = (0..500)
         .map(|id| json!({ "id": id, "tool": "read", "args": { "file_path": format!("{}.txt", id % 50) } }));
-    let answers = answers(&place, &["--jobs", "8"], lines(calls));
+    let answers = answers(&tree, &["--jobs", "8"], lines(calls));
     assert_eq!(answers.len(), 500);
     for id in 0..500 {
         assert_eq!(by_id(&answers, id)["content"], format!("file {}", id % 50));
@@ -288,34 +288,33 @@ fn failed_or_hanging_call_does_not_affect_others() {
 
 #[test]
 fn end_of_input_waits_for_running_calls() {
-    let place = here();
-    let mut stream = StdinCallStream::start(&place, &[]);
+    let tree = here();
+    let mut stream = StdinCallStream::start(&tree, &[]);
     stream.send_bash(1, &format!("touch started; {}; echo drained", wait_for("go")));
     stream.end_input();
-    eventually("the call runs", || place.exists("ws/started"));
-    place.file("ws/go", "");
+    eventually("the call runs", || tree.exists("ws/started"));
+    tree.file("ws/go", "");
     assert_eq!(stream.answer()["content"], "drained\n");
     stream.expect_end(0);
 }
 
 #[test]
 fn verbose_logs_every_call_of_a_stream() {
-    let place = here();
-    let ran =
-        place.haft(&["call", "--stdin", "-v"]).stdin(lines([bash(1, "true"), bash(2, "true")])).output();
+    let tree = here();
+    let ran = tree.haft(&["call", "--stdin", "-v"]).stdin(lines([bash(1, "true"), bash(2, "true")])).output();
     assert_eq!(ran.expect_code(0).stderr.matches("← builtin builtin:bash [").count(), 2);
 }
 
 #[test]
 fn signals_end_the_stream_with_their_exit_codes() {
     let check = |signal: Signal, code: i32| {
-        let place = here();
-        let mut stream = StdinCallStream::start(&place, &[]);
+        let tree = here();
+        let mut stream = StdinCallStream::start(&tree, &[]);
         stream.send_bash(1, "touch started; sleep 60; touch survived");
-        eventually("the call runs", || place.exists("ws/started"));
+        eventually("the call runs", || tree.exists("ws/started"));
         stream.signal(signal);
         stream.expect_end(code);
-        assert!(!place.exists("ws/survived"));
+        assert!(!tree.exists("ws/survived"));
     };
     check(Signal::INT, 130);
     check(Signal::TERM, 143);
@@ -325,8 +324,8 @@ fn signals_end_the_stream_with_their_exit_codes() {
 #[test]
 fn interrupt_works_while_stdout_is_blocked() {
     const PIPE_BYTES: u64 = 64 << 10;
-    let place = here();
-    let mut stream = StdinCallStream::start(&place, &["--jobs", "1"]);
+    let tree = here();
+    let mut stream = StdinCallStream::start(&tree, &["--jobs", "1"]);
     let line = json!({ "tool": "current_date", "args": {} });
     let mut input = stream.input.take().unwrap();
     let feeder = std::thread::spawn(move || while writeln!(input, "{line}").is_ok() {});
@@ -342,20 +341,20 @@ fn interrupt_works_while_stdout_is_blocked() {
 
 #[test]
 fn closed_stdout_ends_the_stream() {
-    let place = here();
-    let mut stream = StdinCallStream::start(&place, &[]);
+    let tree = here();
+    let mut stream = StdinCallStream::start(&tree, &[]);
     stream.send_bash(1, "touch started; sleep 60");
-    eventually("the call runs", || place.exists("ws/started"));
+    eventually("the call runs", || tree.exists("ws/started"));
     stream.output = None;
     stream.expect_end(141);
 }
 
 #[test]
 fn unreadable_stdin_exits_with_1() {
-    let place = here();
+    let tree = here();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_haft"));
-    command.args(["call", "--stdin"]).env("HAFT_HOME", place.path("home")).current_dir(place.path("ws"));
-    let output = command.stdin(fs::File::open(place.root()).unwrap()).output().unwrap();
+    command.args(["call", "--stdin"]).env("HAFT_HOME", tree.path("home")).current_dir(tree.path("ws"));
+    let output = command.stdin(fs::File::open(tree.root()).unwrap()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input cannot be read: "));
 }
@@ -363,17 +362,17 @@ fn unreadable_stdin_exits_with_1() {
 /// A project is often moved away and cloned again while an editor keeps haft running.
 #[test]
 fn a_workspace_that_was_replaced_can_be_written() {
-    let place = here();
-    let workspace = place.path("ws");
-    let mut stream = StdinCallStream::start(&place, &["--workspace", workspace.to_str().unwrap()]);
+    let tree = here();
+    let workspace = tree.path("ws");
+    let mut stream = StdinCallStream::start(&tree, &["--workspace", workspace.to_str().unwrap()]);
     for round in ["first", "second"] {
         let args = json!({"file_path": workspace.join("note"), "content": round});
         stream.send(1, "write", &args);
         let answer = stream.answer();
         assert_eq!(answer["is_error"], json!(false), "{answer}");
-        assert_eq!(place.text("ws/note"), round);
-        fs::rename(&workspace, place.path("old").with_extension(round)).unwrap();
-        place.directory("ws");
+        assert_eq!(tree.text("ws/note"), round);
+        fs::rename(&workspace, tree.path("old").with_extension(round)).unwrap();
+        tree.directory("ws");
     }
     stream.end_input();
     stream.expect_end(0);
@@ -382,12 +381,12 @@ fn a_workspace_that_was_replaced_can_be_written() {
 /// A file next to a secret that appears later is an ordinary file.
 #[test]
 fn a_file_that_appears_beside_a_secret_can_be_read() {
-    let place = here();
-    place.file("user/.netrc", "secret");
-    let mut stream = StdinCallStream::start(&place, &[]);
+    let tree = here();
+    tree.file("user/.netrc", "secret");
+    let mut stream = StdinCallStream::start(&tree, &[]);
     for name in ["user/first", "user/second"] {
-        place.file(name, "plain");
-        stream.send(1, "read", &json!({"file_path": place.path(name)}));
+        tree.file(name, "plain");
+        stream.send(1, "read", &json!({"file_path": tree.path(name)}));
         let answer = stream.answer();
         assert!(answer["content"].as_str().unwrap().contains("plain"), "{answer}");
     }

@@ -10,16 +10,16 @@ use super::run::{self, bash};
 const COLUMNS: u16 = 60;
 
 /// Returns the lines that a terminal of 60 columns shows.
-fn shown(place: &TestTree, words: &[&str]) -> Vec<String> {
-    let text = place.haft(words).on_terminal_with(COLUMNS, "").finish().expect_code(0).stdout;
+fn shown(tree: &TestTree, words: &[&str]) -> Vec<String> {
+    let text = tree.haft(words).on_terminal_with(COLUMNS, "").finish().expect_code(0).stdout;
     text.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Checks that the terminal gets every word that a program gets, and no line that it would have to break.
 #[track_caller]
-fn check(place: &TestTree, words: &[&str]) {
-    let whole = place.haft(words).output().expect_code(0).stdout;
-    let lines = shown(place, words);
+fn check(tree: &TestTree, words: &[&str]) {
+    let whole = tree.haft(words).output().expect_code(0).stdout;
+    let lines = shown(tree, words);
     let narrow: Vec<&str> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
     // The age of a session may have changed in between.
     for word in whole.split_whitespace().filter(|word| word.parse::<u64>().is_err()) {
@@ -37,24 +37,24 @@ fn check(place: &TestTree, words: &[&str]) {
 
 #[test]
 fn no_table_breaks_a_word_at_60_columns() {
-    let place = here();
-    let command = place.misbehaving_server("echo", &[]);
+    let tree = here();
+    let command = tree.misbehaving_server("echo", &[]);
     let config = json!({
         "mcpServers": {"a-server-with-a-long-name": {"command": "no-such-program", "enabled": false}},
         "policy": {"rules": [{"tool": "bash", "command": "git *", "decision": "ask"}]},
     });
-    place.file("home/haft.json", &config.to_string());
-    place.file("ws/one.json", &format!("{{\"mcpServers\": {{\"server\": {{{command}}}}}}}"));
-    place.file("home/agents/clerk.md", "---\ndescription: Answers questions about the archive\n---\n");
+    tree.file("home/haft.json", &config.to_string());
+    tree.file("ws/one.json", &format!("{{\"mcpServers\": {{\"server\": {{{command}}}}}}}"));
+    tree.file("home/agents/clerk.md", "---\ndescription: Answers questions about the archive\n---\n");
     let skill = "---\nname: notes\ndescription: Takes notes of long meetings\nrequires: {bins: [no-such-program]}\n---\n";
-    place.file("home/skills/notes/SKILL.md", skill);
-    place.file("ws/haft.json", "{}");
-    place.haft(&["trust", "--yes"]).output().expect_code(0);
-    place.haft(&["keys", "create", "continuous-integration"]).output().expect_code(0);
+    tree.file("home/skills/notes/SKILL.md", skill);
+    tree.file("ws/haft.json", "{}");
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    tree.haft(&["keys", "create", "continuous-integration"]).output().expect_code(0);
     let model = run::server([ScriptStep::say([bash("echo hi")]), ScriptStep::text("done")]);
     let request = "Why does the build of the second package fail on every other machine?";
-    run::haft(&place, &model, &["run", "-m", "openai/m", request]).output().expect_code(0);
-    let mut approve = place.haft(&["call", "bash", r#"{"command": "git status --short"}"#]).on_terminal();
+    run::haft(&tree, &model, &["run", "-m", "openai/m", request]).output().expect_code(0);
+    let mut approve = tree.haft(&["call", "bash", r#"{"command": "git status --short"}"#]).on_terminal();
     approve.wait_for("allow?");
     approve.type_keys("e");
     approve.finish();
@@ -75,7 +75,7 @@ fn no_table_breaks_a_word_at_60_columns() {
         &["config", "show"],
         &["doctor"],
     ] {
-        check(&place, words);
+        check(&tree, words);
     }
-    check(&place, &["mcp", "list", "--mcp-config", "one.json"]);
+    check(&tree, &["mcp", "list", "--mcp-config", "one.json"]);
 }

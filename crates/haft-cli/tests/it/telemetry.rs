@@ -7,8 +7,8 @@ use super::call::here;
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const INTERNAL: i32 = 1;
 
-fn call(place: &TestTree, collector: &SpanCollector, tool: &str, arguments: &str) -> HaftCommand {
-    place.haft(&["call", tool, arguments]).env(ENDPOINT, &collector.endpoint())
+fn call(tree: &TestTree, collector: &SpanCollector, tool: &str, arguments: &str) -> HaftCommand {
+    tree.haft(&["call", tool, arguments]).env(ENDPOINT, &collector.endpoint())
 }
 
 /// Checks that a successful export prints no warning.
@@ -33,8 +33,8 @@ fn check_attributes(span: &CollectedSpan, expected: &[(&str, Option<&str>)]) {
 
 #[test]
 fn tool_call_span_follows_genai_conventions() {
-    let (place, collector) = (here(), SpanCollector::start());
-    let ran = quiet(call(&place, &collector, "bash", r#"{"command":"sleep 0.05; echo hi"}"#), 0);
+    let (tree, collector) = (here(), SpanCollector::start());
+    let ran = quiet(call(&tree, &collector, "bash", r#"{"command":"sleep 0.05; echo hi"}"#), 0);
     assert_eq!(ran.stdout, "hi\n");
     let span = only_span(&collector);
     assert_eq!((span.name.as_str(), span.kind, &span.error), ("execute_tool bash", INTERNAL, &None));
@@ -62,8 +62,8 @@ fn tool_call_span_follows_genai_conventions() {
 #[test]
 fn failed_call_span_has_error_type_and_message() {
     let check = |tool: &str, arguments: &str, code: i32, name: &str, kind: &str, executed: &str| {
-        let (place, collector) = (here(), SpanCollector::start());
-        quiet(call(&place, &collector, tool, arguments), code);
+        let (tree, collector) = (here(), SpanCollector::start());
+        quiet(call(&tree, &collector, tool, arguments), code);
         let span = only_span(&collector);
         assert_eq!(span.name, name);
         check_attributes(&span, &[("error.type", Some(kind)), ("haft.call.executed", Some(executed))]);
@@ -76,9 +76,9 @@ fn failed_call_span_has_error_type_and_message() {
 
 #[test]
 fn all_spans_of_a_stream_are_exported_before_exit() {
-    let (place, collector) = (here(), SpanCollector::start());
+    let (tree, collector) = (here(), SpanCollector::start());
     let lines = "{\"id\":1,\"tool\":\"current_date\"}\n".repeat(50);
-    let run = place.haft(&["call", "--stdin"]).env(ENDPOINT, &collector.endpoint()).stdin(lines);
+    let run = tree.haft(&["call", "--stdin"]).env(ENDPOINT, &collector.endpoint()).stdin(lines);
     quiet(run, 0);
     let spans = collector.spans();
     assert_eq!(spans.len(), 50);
@@ -88,8 +88,8 @@ fn all_spans_of_a_stream_are_exported_before_exit() {
 
 #[test]
 fn standard_otel_variables_are_respected() {
-    let (place, collector) = (here(), SpanCollector::start());
-    let run = call(&place, &collector, "current_date", "{}")
+    let (tree, collector) = (here(), SpanCollector::start());
+    let run = call(&tree, &collector, "current_date", "{}")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
         .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
         .env("OTEL_SERVICE_NAME", "my-service")
@@ -111,18 +111,18 @@ fn standard_otel_variables_are_respected() {
 
 #[test]
 fn traces_endpoint_is_used_verbatim() {
-    let (place, collector) = (here(), SpanCollector::start());
+    let (tree, collector) = (here(), SpanCollector::start());
     let endpoint = format!("{}/v1/traces", collector.endpoint());
-    quiet(place.haft(&["call", "current_date"]).env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint), 0);
+    quiet(tree.haft(&["call", "current_date"]).env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint), 0);
     assert_eq!(only_span(&collector).headers["content-type"], "application/x-protobuf");
 }
 
 #[test]
 fn telemetry_can_be_turned_off() {
-    let (place, collector) = (here(), SpanCollector::start());
-    quiet(call(&place, &collector, "current_date", "{}").env("OTEL_SDK_DISABLED", "true"), 0);
-    quiet(call(&place, &collector, "current_date", "{}").env("OTEL_TRACES_EXPORTER", "none"), 0);
-    quiet(place.haft(&["call", "current_date"]), 0);
+    let (tree, collector) = (here(), SpanCollector::start());
+    quiet(call(&tree, &collector, "current_date", "{}").env("OTEL_SDK_DISABLED", "true"), 0);
+    quiet(call(&tree, &collector, "current_date", "{}").env("OTEL_TRACES_EXPORTER", "none"), 0);
+    quiet(tree.haft(&["call", "current_date"]), 0);
     assert_eq!(collector.spans(), []);
 }
 
@@ -130,9 +130,9 @@ fn telemetry_can_be_turned_off() {
 fn content_is_exported_only_if_capture_is_enabled() {
     const CAPTURE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
     let check = |config: &str, variable: &str, told: bool| {
-        let (place, collector) = (here(), SpanCollector::start());
-        place.file("home/haft.json", config);
-        quiet(call(&place, &collector, "bash", r#"{"command":"echo hi"}"#).env(CAPTURE, variable), 0);
+        let (tree, collector) = (here(), SpanCollector::start());
+        tree.file("home/haft.json", config);
+        quiet(call(&tree, &collector, "bash", r#"{"command":"echo hi"}"#).env(CAPTURE, variable), 0);
         let (arguments, result) = (r#"{"command":"echo hi"}"#, "hi\n");
         let span = only_span(&collector);
         check_attributes(
@@ -156,10 +156,10 @@ fn unreachable_collector_causes_one_warning() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [gone, silent.local_addr().unwrap()] {
-        let place = here();
+        let tree = here();
         let endpoint = format!("http://user:s3cret@{address}/path?key=s3cret");
         let began = Instant::now();
-        let run = place.haft(&["call", "--stdin"]).env(ENDPOINT, &endpoint);
+        let run = tree.haft(&["call", "--stdin"]).env(ENDPOINT, &endpoint);
         let ran = run.stdin("{\"id\":1,\"tool\":\"current_date\"}\n".repeat(20)).output().expect_code(0);
         assert_eq!(ran.stdout.lines().count(), 20);
         assert_eq!(ran.stderr.matches("warning").count(), 1, "{}", ran.stderr);
@@ -176,8 +176,8 @@ fn unreachable_collector_causes_one_warning() {
 
 #[test]
 fn unsupported_otel_variable_warns_and_the_call_runs() {
-    let (place, collector) = (here(), SpanCollector::start());
-    let run = call(&place, &collector, "current_date", "{}").env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+    let (tree, collector) = (here(), SpanCollector::start());
+    let run = call(&tree, &collector, "current_date", "{}").env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
     let ran = run.output().expect_code(0);
     assert!(
         ran.stderr.contains("warning: telemetry is off: OTEL_EXPORTER_OTLP_PROTOCOL is `grpc`"),
@@ -190,10 +190,10 @@ fn unsupported_otel_variable_warns_and_the_call_runs() {
 #[test]
 fn a_run_is_one_trace_with_its_models_and_calls_inside() {
     use haft_model_server::{ModelServer, Script, ScriptStep};
-    let (place, collector) = (here(), SpanCollector::start());
+    let (tree, collector) = (here(), SpanCollector::start());
     let steps = [ScriptStep::call("current_date", serde_json::json!({})), ScriptStep::text("Done.")];
     let server = ModelServer::start(Script::of(steps)).unwrap();
-    let run = place
+    let run = tree
         .haft(&["run", "-m", "ollama/m", "go"])
         .env("OLLAMA_HOST", server.url().trim_start_matches("http://"))
         .env(ENDPOINT, &collector.endpoint());
@@ -216,12 +216,12 @@ fn a_run_is_one_trace_with_its_models_and_calls_inside() {
 
 #[test]
 fn ask_exports_a_model_span() {
-    let (place, collector) = (here(), SpanCollector::start());
+    let (tree, collector) = (here(), SpanCollector::start());
     let server = haft_model_server::ModelServer::start(haft_model_server::Script::of([
         haft_model_server::ScriptStep::text("x"),
     ]))
     .unwrap();
-    let asked = place
+    let asked = tree
         .haft(&["ask", "-m", "ollama/m", "hi"])
         .env("OLLAMA_HOST", server.url().trim_start_matches("http://"))
         .env(ENDPOINT, &collector.endpoint());
@@ -233,11 +233,11 @@ fn ask_exports_a_model_span() {
 #[test]
 fn metrics_count_tokens_and_durations_of_models_and_calls() {
     use haft_model_server::{ModelServer, Script, ScriptStep};
-    let (place, collector) = (here(), SpanCollector::start());
+    let (tree, collector) = (here(), SpanCollector::start());
     let steps = [ScriptStep::call("current_date", serde_json::json!({})), ScriptStep::text("Done.")];
     let server = ModelServer::start(Script::of(steps)).unwrap();
     let run = |variable: (&str, &str)| {
-        let run = place
+        let run = tree
             .haft(&["run", "-m", "ollama/m", "go"])
             .env("OLLAMA_HOST", server.url().trim_start_matches("http://"))
             .env(ENDPOINT, &collector.endpoint())
@@ -268,9 +268,9 @@ fn metrics_count_tokens_and_durations_of_models_and_calls() {
 
 #[test]
 fn request_to_an_mcp_server_is_a_client_span_inside_its_call() {
-    let (place, collector) = (here(), SpanCollector::start());
-    super::mcp::configure(&place, "good", &[], "");
-    let run = place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]);
+    let (tree, collector) = (here(), SpanCollector::start());
+    super::mcp::configure(&tree, "good", &[], "");
+    let run = tree.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]);
     run.env(ENDPOINT, &collector.endpoint()).output().expect_code(0);
     let spans = collector.spans();
     let named = |name: &str| {

@@ -10,10 +10,10 @@ use super::run;
 
 const PAGE: &str = include_str!("../../../../docs/troubleshooting.md");
 
-fn place(config: &str) -> TestTree {
-    let place = here();
-    place.file("home/haft.json", config);
-    place
+fn tree(config: &str) -> TestTree {
+    let tree = here();
+    tree.file("home/haft.json", config);
+    tree
 }
 
 /// Checks that standard error contains all texts, and that the page contains those in `shown`.
@@ -35,10 +35,10 @@ fn tool_not_found() {
         &["error: Unknown tool: bsh; did you mean `bash`?", "hint: `haft tools` lists all tools"],
     );
     let server = |keys: &str| {
-        let place = here();
-        let command = place.misbehaving_server("echo", &[]);
-        place.file("home/haft.json", &format!(r#"{{"mcpServers": {{"s": {{{command}, {keys}}}}}}}"#));
-        place.haft(&["call", "s__echo", r#"{"text": "x"}"#]).output()
+        let tree = here();
+        let command = tree.misbehaving_server("echo", &[]);
+        tree.file("home/haft.json", &format!(r#"{{"mcpServers": {{"s": {{{command}, {keys}}}}}}}"#));
+        tree.haft(&["call", "s__echo", r#"{"text": "x"}"#]).output()
     };
     for (keys, setting) in [
         (r#""enabled": false"#, "`mcpServers.s.enabled` is false"),
@@ -60,37 +60,37 @@ fn tool_not_found() {
 
 #[test]
 fn tool_denied_by_its_server_is_denied_to_streams_and_models() {
-    let place = here();
-    let command = place.misbehaving_server("echo", &[]);
+    let tree = here();
+    let command = tree.misbehaving_server("echo", &[]);
     let servers = format!(r#"{{"mcpServers": {{"s": {{{command}, "toolsDenied": ["e*"]}}}}}}"#);
-    place.file("home/haft.json", &servers);
+    tree.file("home/haft.json", &servers);
     let line = r#"{"id": 1, "tool": "s__echo", "args": {"text": "x"}}"#;
-    let answered = place.haft(&["call", "--stdin"]).stdin(line).output().expect_code(0).stdout;
+    let answered = tree.haft(&["call", "--stdin"]).stdin(line).output().expect_code(0).stdout;
     let answered: serde_json::Value = serde_json::from_str(&answered).unwrap();
     assert_eq!(answered["error_kind"], "denied", "{answered}");
     let call = || ScriptStep::call("s__echo", json!({"text": "x"}));
     let told = "`mcpServers.s.toolsDenied` excludes it";
     let model = run::server([call(), run::told(ScriptStep::text("I may not."), told)]);
-    let ran = run::haft(&place, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    let ran = run::haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(ran.stdout == "I may not.\n" && ran.stderr.contains("1 denied"), "{}", ran.stderr);
     // A run that makes only denied calls ends as one whose calls the list for all tools denies.
     let model = run::server((0..9).map(|_| call()));
-    run::haft(&place, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(4);
+    run::haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(4);
 }
 
 #[test]
 fn tool_timeout() {
-    let place = place(r#"{"toolTimeout": "300ms"}"#);
-    let ran = place.haft(&["call", "bash", r#"{"command": "sleep 9"}"#]).output().expect_code(124);
+    let tree = tree(r#"{"toolTimeout": "300ms"}"#);
+    let ran = tree.haft(&["call", "bash", r#"{"command": "sleep 9"}"#]).output().expect_code(124);
     let hint = "hint: raise the limit with --timeout for one call, or with `toolTimeout`, `tools.bash.timeout` for all";
     check(&ran, &[], &["error: Command timed out after 300ms", hint]);
 }
 
 #[test]
 fn large_response_stored_for_tool_output() {
-    let place = place(r#"{"toolResponseMaxBytes": 2000}"#);
-    place.file("ws/big.txt", &"many words\n".repeat(10_000));
-    let ran = place.haft(&["call", "-v", "read", r#"{"file_path": "big.txt"}"#]).output().expect_code(0);
+    let tree = tree(r#"{"toolResponseMaxBytes": 2000}"#);
+    tree.file("ws/big.txt", &"many words\n".repeat(10_000));
+    let ran = tree.haft(&["call", "-v", "read", r#"{"file_path": "big.txt"}"#]).output().expect_code(0);
     for words in ["All of it is stored (", "size_cap", "Call tool_output(handle = \"session-"] {
         assert!(ran.stdout.contains(words) && PAGE.contains(words), "{words}: {}", ran.stdout);
     }
@@ -99,42 +99,42 @@ fn large_response_stored_for_tool_output() {
 
 #[test]
 fn mcp_connection_failed() {
-    let place = place(r#"{"mcpServers": {"time": {"command": "haft-no-such-program"}}}"#);
-    let ran = place.haft(&["call", "time__get_current_time"]).output().expect_code(5);
+    let tree = tree(r#"{"mcpServers": {"time": {"command": "haft-no-such-program"}}}"#);
+    let ran = tree.haft(&["call", "time__get_current_time"]).output().expect_code(5);
     let shown = [
         "error: provider `time`: it could not prepare its tools: mcp_start_failed:time: the server could not be run: No such file",
         "hint: `haft mcp test time` tests the server; its settings are in `mcpServers.time`",
     ];
     check(&ran, &[], &shown);
-    let ran = place.haft(&["mcp", "test", "time"]).output().expect_code(5);
+    let ran = tree.haft(&["mcp", "test", "time"]).output().expect_code(5);
     assert!((ran.stdout + &ran.stderr).contains("`mcpServers.time.command`"));
 }
 
 #[test]
 fn queue_deadlock() {
-    let place = place(r#"{"queues": {"default": {"maxConcurrency": 1, "maxWaiting": 0}}}"#);
+    let tree = tree(r#"{"queues": {"default": {"maxConcurrency": 1, "maxWaiting": 0}}}"#);
     let calls = r#"{"id": "1", "tool": "bash", "args": {"command": "sleep 1"}}
 {"id": "2", "tool": "current_date", "args": {}}
 "#;
-    let ran = place.haft(&["call", "--stdin"]).stdin(calls).output();
+    let ran = tree.haft(&["call", "--stdin"]).stdin(calls).output();
     let full = "queue `default` is full: 0 calls are waiting; try again later";
     assert!(ran.stdout.contains(full) && PAGE.contains(full), "{}", ran.stdout);
     assert!(PAGE.contains(
         "raise `queues.NAME.maxConcurrency` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait"
     ));
-    let found = place.haft(&["doctor"]).output().expect_code(0).stdout;
+    let found = tree.haft(&["doctor"]).output().expect_code(0).stdout;
     assert!(found.contains("queue      default: 1 at once, 0 may wait"), "{found}");
 }
 
 #[test]
 fn doctor_reports_missing_keys_and_unused_queues() {
-    let place = place(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"maxConcurrency": 2}}}"#);
-    let without = place.haft(&["doctor"]).output().expect_code(5).stdout;
+    let tree = tree(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"maxConcurrency": 2}}}"#);
+    let without = tree.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(
         without.contains("cannot be used: anthropic: ") && without.contains("ANTHROPIC_API_KEY"),
         "{without}"
     );
-    let with = place.haft(&["doctor"]).env("ANTHROPIC_API_KEY", "canary-key").output().expect_code(0).stdout;
+    let with = tree.haft(&["doctor"]).env("ANTHROPIC_API_KEY", "canary-key").output().expect_code(0).stdout;
     assert!(with.contains("models     anthropic: configured"), "{with}");
     assert!(with.contains("used by no tool"), "{with}");
     assert!(!with.contains("canary"), "{with}");
@@ -142,17 +142,14 @@ fn doctor_reports_missing_keys_and_unused_queues() {
 
 #[test]
 fn sub_agent_fails() {
-    let place = here();
-    place.file("home/agents/a.md", "---\nagents: b\n---\nYou ask.\n");
-    place.file("home/agents/b.md", "---\nagents: a\n---\nYou ask back.\n");
-    let ran = place
-        .haft(&["run", "-m", "openai/m", "@a", "go"])
-        .env("OPENAI_API_KEY", "k")
-        .output()
-        .expect_code(42);
+    let tree = here();
+    tree.file("home/agents/a.md", "---\nagents: b\n---\nYou ask.\n");
+    tree.file("home/agents/b.md", "---\nagents: a\n---\nYou ask back.\n");
+    let ran =
+        tree.haft(&["run", "-m", "openai/m", "@a", "go"]).env("OPENAI_API_KEY", "k").output().expect_code(42);
     check(&ran, &[], &["agents call each other in a cycle: a > b > a; remove one of these links"]);
-    let checked = place.haft(&["agents", "check"]).output().expect_code(42).stdout;
+    let checked = tree.haft(&["agents", "check"]).output().expect_code(42).stdout;
     assert!(checked.contains("a > b > a"), "{checked}");
-    let found = place.haft(&["doctor"]).output().expect_code(5).stdout;
+    let found = tree.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(found.contains("agent ") && found.contains("a > b > a"), "{found}");
 }

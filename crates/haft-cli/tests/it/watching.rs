@@ -10,8 +10,8 @@ const RULES: &str = r#"{"policy": {"rules": [
 ]}}"#;
 
 /// Returns the events of the journal, after a check of each line against the schema.
-pub(super) fn accounting(place: &TestTree) -> Vec<Value> {
-    events(&place.text("home/data/accounting.jsonl"))
+pub(super) fn accounting(tree: &TestTree) -> Vec<Value> {
+    events(&tree.text("home/data/accounting.jsonl"))
 }
 
 /// Returns the events of lines that must fit the published schema and have a time. The run and the parent are added to
@@ -29,8 +29,8 @@ fn events(text: &str) -> Vec<Value> {
     text.lines().map(read).collect()
 }
 
-fn stream(place: &TestTree, flags: &[&str], lines: &str) -> HaftOutput {
-    place.haft(&[&["call", "--stdin"], flags].concat()).stdin(lines).output().expect_code(0)
+fn stream(tree: &TestTree, flags: &[&str], lines: &str) -> HaftOutput {
+    tree.haft(&[&["call", "--stdin"], flags].concat()).stdin(lines).output().expect_code(0)
 }
 
 #[test]
@@ -46,13 +46,13 @@ fn tree_flag_prints_call_tree_to_stderr() {
 
 #[test]
 fn json_result_includes_the_call_tree() {
-    let place = here();
-    let ran = place.haft(&["call", "--tree", "--json", "nosuch"]).output().expect_code(42);
-    let tree = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["tree"];
-    let operation = &tree["sessions"][0]["turns"][0]["operations"][0];
+    let tree = here();
+    let ran = tree.haft(&["call", "--tree", "--json", "nosuch"]).output().expect_code(42);
+    let drawn = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["tree"];
+    let operation = &drawn["sessions"][0]["turns"][0]["operations"][0];
     assert_eq!((&operation["path"], &operation["error_kind"]), (&json!("1-1"), &json!("unknown_tool")));
-    assert_eq!(tree["totals"]["errors"], 1);
-    let ran = place.haft(&["call", "--json", "current_date"]).output().expect_code(0);
+    assert_eq!(drawn["totals"]["errors"], 1);
+    let ran = tree.haft(&["call", "--json", "current_date"]).output().expect_code(0);
     assert!(serde_json::from_str::<Value>(&ran.stdout).unwrap().get("tree").is_none());
 }
 
@@ -67,11 +67,11 @@ fn stream_calls_with_equal_ids_share_one_turn() {
 
 #[test]
 fn accounting_records_policy_decision_of_every_call() {
-    let place = here();
-    place.file("home/haft.json", RULES);
+    let tree = here();
+    tree.file("home/haft.json", RULES);
     let check = |tool: &str, arguments: &str, expected: Value| {
-        place.haft(&["call", tool, arguments]).output();
-        let last = accounting(&place).pop().unwrap();
+        tree.haft(&["call", tool, arguments]).output();
+        let last = accounting(&tree).pop().unwrap();
         for (key, value) in expected.as_object().unwrap() {
             assert_eq!(&last[key], value, "{tool} {key}: {last}");
         }
@@ -96,26 +96,26 @@ fn accounting_records_policy_decision_of_every_call() {
 
 #[test]
 fn interrupted_call_is_accounted() {
-    let place = here();
+    let tree = here();
     let arguments = r#"{"command":"touch started; sleep 60"}"#;
-    let mut child = place.haft(&["call", "bash", arguments]).start();
-    haft_testkit::eventually("the call runs", || place.exists("ws/started"));
+    let mut child = tree.haft(&["call", "bash", arguments]).start();
+    haft_testkit::eventually("the call runs", || tree.exists("ws/started"));
     haft_testkit::send_signal(child.id(), haft_testkit::libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    let last = accounting(&place).pop().unwrap();
+    let last = accounting(&tree).pop().unwrap();
     assert_eq!((&last["error_kind"], &last["executed"]), (&json!("cancelled"), &json!(true)));
 }
 
 #[test]
 fn log_lines_name_the_provider_and_the_outcome() {
-    let place = here();
-    place.file("home/haft.json", RULES);
-    let ran = place.haft(&["call", "-v", "bash", r#"{"command":"exit 3"}"#]).output().expect_code(3);
+    let tree = here();
+    tree.file("home/haft.json", RULES);
+    let ran = tree.haft(&["call", "-v", "bash", r#"{"command":"exit 3"}"#]).output().expect_code(3);
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert!(lines[0].starts_with("INF 1-1 → builtin builtin:bash"), "{}", ran.stderr);
     assert!(lines[1].starts_with("WRN 1-1 ← builtin builtin:bash ["), "{}", ran.stderr);
     assert!(lines[1].ends_with("failed: the tool ran and reported a failure"), "{}", ran.stderr);
-    let ran = place.haft(&["call", "-v", "bash", r#"{"command":"rm x"}"#]).output().expect_code(4);
+    let ran = tree.haft(&["call", "-v", "bash", r#"{"command":"rm x"}"#]).output().expect_code(4);
     assert!(
         ran.stderr.contains("denied: this call is not permitted (rule: deny bash: rm *)"),
         "{}",
@@ -146,15 +146,15 @@ fn json_log_lines_are_tool_events() {
 fn run_with_canaries(config: &str, variable: &str) -> (TestTree, HaftOutput) {
     let call = ScriptStep::call("bash", json!({"command": "echo canary-in-a-call"}));
     let server = ModelServer::start(Script::of([call, ScriptStep::text("canary-in-an-answer")])).unwrap();
-    let place = here();
-    place.file("home/haft.json", config);
+    let tree = here();
+    tree.file("home/haft.json", config);
     let words =
         ["run", "-m", "openai/m", "--tools", "bash", "-v", "--log-format", "json", "canary-in-a-request"];
-    let run = place.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    let run = tree.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
     let run = run.env("OPENAI_API_KEY", "sk-test-0123456789");
     let run = run.env("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", variable);
     let ran = run.output().expect_code(0);
-    (place, ran)
+    (tree, ran)
 }
 
 /// Returns the log lines of a run, without what its screen shows.
@@ -165,7 +165,7 @@ fn log_of(ran: &HaftOutput) -> String {
 
 #[test]
 fn json_log_of_a_run_omits_content() {
-    let (place, ran) = run_with_canaries("{}", "");
+    let (tree, ran) = run_with_canaries("{}", "");
     let log = log_of(&ran);
     assert!(!log.contains("canary"), "{log}");
     let lines = events(&log);
@@ -184,7 +184,7 @@ fn json_log_of_a_run_omits_content() {
     assert_eq!((&lines[2]["principal"], &lines[2]["model"]), (&json!("local"), &json!("openai/m")));
     assert!(lines.iter().all(|line| line["run"] == lines[0]["run"]), "{log}");
     // The same event is on both records.
-    let accounts = accounting(&place);
+    let accounts = accounting(&tree);
     let mut finished: Vec<&Value> = lines
         .iter()
         .filter(|line| line["type"] == "tool_finished" || line["type"] == "model_finished")
@@ -199,7 +199,7 @@ fn json_log_of_a_run_omits_content() {
 fn json_log_has_content_only_if_capture_is_enabled() {
     const ON: &str = r#"{"telemetry": {"captureContent": true}}"#;
     let check = |config: &str, variable: &str, captured: bool| {
-        let (place, ran) = run_with_canaries(config, variable);
+        let (tree, ran) = run_with_canaries(config, variable);
         let log = log_of(&ran);
         for canary in ["canary-in-a-call", "canary-in-an-answer"] {
             assert_eq!(log.contains(canary), captured, "{config} {variable}: {log}");
@@ -208,7 +208,7 @@ fn json_log_has_content_only_if_capture_is_enabled() {
         let finished = lines.iter().find(|line| line["type"] == "tool_finished").unwrap();
         let result = captured.then_some("canary-in-a-call\n");
         assert_eq!(finished["result"].as_str(), result, "{finished}");
-        assert!(!place.text("home/data/accounting.jsonl").contains("canary"), "accounting has no content");
+        assert!(!tree.text("home/data/accounting.jsonl").contains("canary"), "accounting has no content");
     };
     check(ON, "", true);
     check("{}", "true", true);
@@ -218,11 +218,11 @@ fn json_log_has_content_only_if_capture_is_enabled() {
 /// Lines for people have no content, even if the operator captures it.
 #[test]
 fn captured_content_is_only_in_json_log_lines() {
-    let place = here();
-    place.file("home/haft.json", r#"{"telemetry": {"captureContent": true}}"#);
+    let tree = here();
+    tree.file("home/haft.json", r#"{"telemetry": {"captureContent": true}}"#);
     let call = |format: &str| {
         let words = ["call", "-v", "--log-format", format, "bash", r#"{"command":": canary"}"#];
-        place.haft(&words).output().expect_code(0).stderr
+        tree.haft(&words).output().expect_code(0).stderr
     };
     let lines = events(&call("json"));
     assert_eq!(lines[1]["arguments"], r#"{"command":": canary"}"#);
@@ -232,8 +232,8 @@ fn captured_content_is_only_in_json_log_lines() {
 #[test]
 fn haft_log_variable_sets_the_log_level() {
     let check = |level: &str, tool: &str, lines: usize| {
-        let place = here();
-        let run = place.haft(&["call", "--stdin"]).env("HAFT_LOG", level);
+        let tree = here();
+        let run = tree.haft(&["call", "--stdin"]).env("HAFT_LOG", level);
         let ran = run.stdin(format!("{{\"id\":1,\"tool\":\"{tool}\"}}\n")).output().expect_code(0);
         assert_eq!(ran.stderr.lines().count(), lines, "{level} {tool}: {}", ran.stderr);
     };
@@ -250,14 +250,14 @@ fn haft_log_variable_sets_the_log_level() {
 /// `script` gives haft a terminal.
 #[test]
 fn long_call_shows_progress_on_a_terminal() {
-    let place = here();
+    let tree = here();
     let command = "for i in $(seq 20); do echo step $i of many; sleep 0.1; done";
-    place.file("ws/arguments", &json!({ "command": command }).to_string());
+    tree.file("ws/arguments", &json!({ "command": command }).to_string());
     let script = r#"script -qec "$0 call bash - < arguments > answer" typescript"#;
-    place.haft(&[]).through(&["bash", "-c", script]).output().expect_code(0);
-    let seen = place.text("ws/typescript");
+    tree.haft(&[]).through(&["bash", "-c", script]).output().expect_code(0);
+    let seen = tree.text("ws/typescript");
     assert!(seen.contains("s step ") && seen.contains(" of many"), "{seen:?}");
-    let answer = place.text("ws/answer");
+    let answer = tree.text("ws/answer");
     assert!(answer.starts_with("step 1 of many\n") && !answer.contains('\u{1b}'), "{answer:?}");
 }
 
@@ -268,22 +268,22 @@ fn run_with_a_model(words: &[&str], collector: Option<&SpanCollector>) -> (TestT
     let spent = ScriptUsage { input: 1000, output: 10, ..ScriptUsage::default() };
     let server =
         ModelServer::start(Script::of([refused, call.using(spent), ScriptStep::text("Done.").using(spent)]));
-    let (place, server) = (here(), server.unwrap());
+    let (tree, server) = (here(), server.unwrap());
     let price = json!({"models": {"settings": {"openai/m": {"price": {"input": 1, "output": 1}}}}});
-    place.file("home/haft.json", &price.to_string());
+    tree.file("home/haft.json", &price.to_string());
     let words = [&["run", "-m", "openai/m", "--tools", "current_date"], words, &["What day is it?"]].concat();
-    let run = place.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    let run = tree.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
     let run = run.env("OPENAI_API_KEY", "sk-test-0123456789");
     let ran = match collector {
         Some(collector) => run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).output(),
         None => run.output(),
     };
-    (place, ran.expect_code(0))
+    (tree, ran.expect_code(0))
 }
 
 #[test]
 fn model_attempts_are_in_tree_and_log_with_tokens_and_cost() {
-    let (place, ran) = run_with_a_model(&["-v", "--tree"], None);
+    let (tree, ran) = run_with_a_model(&["-v", "--tree"], None);
     // Checks that a line contains these pieces in this order.
     let has = |pieces: &[&str]| {
         let holds = |line: &str| {
@@ -298,7 +298,7 @@ fn model_attempts_are_in_tree_and_log_with_tokens_and_cost() {
     has(&["INF 1 → model openai:m"]);
     has(&["WRN 1 ← model openai:m [", " ms] overloaded: ", " (again after ", " ms)"]);
     has(&["INF 2 ← model openai:m [", " ms, 1000 tokens in, 10 out, $0.001010]"]);
-    let models = accounting(&place).into_iter().filter(|line| line["model"] == "openai/m");
+    let models = accounting(&tree).into_iter().filter(|line| line["model"] == "openai/m");
     let turns: Vec<_> =
         models.map(|line| (line["turn"].clone(), line["run"].as_str().unwrap().len())).collect();
     assert_eq!(turns, [(json!(1), 36), (json!(1), 36), (json!(2), 36)]);

@@ -12,11 +12,11 @@ for name in proc sys dev; do mount --rbind "/$name" "root/$name"; done
 exec chroot root "$@""#;
 
 fn in_overlay_root(mode: &str, script: &str) -> HaftOutput {
-    let place = TRIAL.arena(TestUser::Ourselves);
-    let (machine, workspace) = (place.path("machine"), place.path("ws"));
+    let tree = TRIAL.arena(TestUser::Ourselves);
+    let (machine, workspace) = (tree.path("machine"), tree.path("ws"));
     let wrapper = ["unshare", "-m", "bash", "-c", MACHINE, "bash", machine.to_str().unwrap()];
     let flags = ["--mode", mode, "--workspace", workspace.to_str().unwrap()];
-    let ran = place.confined(&flags, &whole(&place, script)).through(&wrapper).output();
+    let ran = tree.confined(&flags, &whole(&tree, script)).through(&wrapper).output();
     tried(&ran);
     ran
 }
@@ -29,8 +29,8 @@ fn blocked(script: &str) {
             let ran = in_overlay_root(mode, script);
             assert!(!ran.stdout.contains(ESCAPED), "{mode}: {ran:?}");
         }
-        let place = TRIAL.arena(TestUser::Nobody);
-        let ran = place.confined(&["--mode", "full"], &whole(&place, script)).output();
+        let tree = TRIAL.arena(TestUser::Nobody);
+        let ran = tree.confined(&["--mode", "full"], &whole(&tree, script)).output();
         tried(&ran);
         assert!(!ran.stdout.contains(ESCAPED), "{ran:?}");
     } else {
@@ -86,10 +86,10 @@ fn cannot_grant_a_blocked_directory_for_writing() {
     EscapeTrial { flags: &["--writable", "/usr/lib"], ..TRIAL }
         .refused("(: >> /usr/lib/new-$$) && echo ESCAPED");
     for user in users() {
-        let place = TRIAL.arena(user);
-        let script = whole(&place, "(: >> /etc/passwd) && echo ESCAPED; (: >> /etc/new-$$) && echo ESCAPED");
+        let tree = TRIAL.arena(user);
+        let script = whole(&tree, "(: >> /etc/passwd) && echo ESCAPED; (: >> /etc/new-$$) && echo ESCAPED");
         // `/etc` also holds the passwords of the machine, so root is refused the grant itself.
-        let ran = place.confined(&["--writable", "/etc"], &script).output();
+        let ran = tree.confined(&["--writable", "/etc"], &script).output();
         if ran.code != Some(2) {
             tried(&ran);
         }

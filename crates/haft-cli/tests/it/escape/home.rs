@@ -93,14 +93,14 @@ fn cannot_create_missing_config_file() {
 #[test]
 fn cannot_create_missing_haft_home() {
     for user in users() {
-        let place = arena("/tmp", user);
-        let home = place.root().join("later/home");
+        let tree = arena("/tmp", user);
+        let home = tree.root().join("later/home");
         let script = format!(
             "mkdir -p {0}; echo x > {0}/haft.json && echo ESCAPED; mkdir {0}/data/x && echo ESCAPED",
             home.display()
         );
         let ran =
-            place.confined(&[], &whole(&place, &script)).env("HAFT_HOME", home.to_str().unwrap()).output();
+            tree.confined(&[], &whole(&tree, &script)).env("HAFT_HOME", home.to_str().unwrap()).output();
         tried(&ran);
         assert!(!ran.stdout.contains("ESCAPED") && !home.join("haft.json").exists(), "as {user:?}: {ran:?}");
     }
@@ -109,16 +109,15 @@ fn cannot_create_missing_haft_home() {
 #[test]
 fn cannot_read_or_write_symlinked_haft_home() {
     for user in users() {
-        let place = arena("/tmp", user);
-        let link = place.root().join("link");
-        std::os::unix::fs::symlink(place.path("home"), &link).unwrap();
+        let tree = arena("/tmp", user);
+        let link = tree.root().join("link");
+        std::os::unix::fs::symlink(tree.path("home"), &link).unwrap();
         let script =
             r#"rm "$root/link"; cat "$home/data/db" "$root/link/data/db"; echo x > "$home/haft.json""#;
-        let ran =
-            place.confined(&[], &whole(&place, script)).env("HAFT_HOME", link.to_str().unwrap()).output();
+        let ran = tree.confined(&[], &whole(&tree, script)).env("HAFT_HOME", link.to_str().unwrap()).output();
         tried(&ran);
         assert!(!ran.stdout.contains(CANARY), "as {user:?}: {ran:?}");
-        assert_eq!(place.text("home/haft.json"), configuration(), "as {user:?}");
+        assert_eq!(tree.text("home/haft.json"), configuration(), "as {user:?}");
     }
 }
 
@@ -129,18 +128,18 @@ fn cannot_read_home_files_created_while_the_command_runs() {
         for way in WAYS {
             let setup = r#"rm "$home/haft.json"; mkfifo "$ws/go" "$home/workspace/go""#;
             let way = EscapeTrial { setup, ..way };
-            let place = way.arena(user);
+            let tree = way.arena(user);
             let script =
                 r#"echo ready; read -r _ < go; cat "$home/haft.json" "$home/data/later"; ls "$home/data""#;
-            let mut child = way.run_in(&place, script).start();
+            let mut child = way.run_in(&tree, script).start();
             let mut out = BufReader::new(child.stdout.take().unwrap());
             let mut line = String::new();
             out.read_line(&mut line).unwrap();
             assert_eq!(line, "ready\n");
-            place.file("home/haft.json", CANARY);
-            place.file("home/data/later", CANARY);
+            tree.file("home/haft.json", CANARY);
+            tree.file("home/data/later", CANARY);
             let go = if way.flags.contains(&"--workspace") { "home/workspace/go" } else { "ws/go" };
-            std::fs::write(place.path(go), "go\n").unwrap();
+            std::fs::write(tree.path(go), "go\n").unwrap();
             let mut rest = String::new();
             out.read_to_string(&mut rest).unwrap();
             child.wait().unwrap();
@@ -210,21 +209,20 @@ fn ordinary_user_files_are_readable() {
 fn granting_haft_home_or_secrets_is_rejected() {
     for user in users() {
         for granted in ["home", "home/data", "home/skills", ".", "user", "user/.ssh", "user/.config"] {
-            let place = arena("/var/tmp", user);
-            let path = place.path(granted);
+            let tree = arena("/var/tmp", user);
+            let path = tree.path(granted);
             for flag in ["--writable", "--workspace"] {
                 let ran =
-                    place.confined(&[flag, path.to_str().unwrap()], "echo ESCAPED").output().expect_code(2);
+                    tree.confined(&[flag, path.to_str().unwrap()], "echo ESCAPED").output().expect_code(2);
                 assert!(
                     ran.stdout.is_empty() && ran.stderr.contains("hint:"),
                     "{flag} {granted} as {user:?}: {ran:?}"
                 );
             }
         }
-        let place = arena("/var/tmp", user);
-        let ran = place
-            .confined(&["--readable", place.path("home/data").to_str().unwrap()], "echo ESCAPED")
-            .output();
+        let tree = arena("/var/tmp", user);
+        let ran =
+            tree.confined(&["--readable", tree.path("home/data").to_str().unwrap()], "echo ESCAPED").output();
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "as {user:?}");
     }
 }
@@ -246,28 +244,25 @@ fn cannot_read_secrets_of_the_workspace_owner() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = arena("/var/tmp", TestUser::Ourselves);
-    std::os::unix::fs::chown(place.path("ws"), Some(4242), Some(4242)).unwrap();
+    let tree = arena("/var/tmp", TestUser::Ourselves);
+    std::os::unix::fs::chown(tree.path("ws"), Some(4242), Some(4242)).unwrap();
     for name in ["owner", "owner/.ssh", "owner/.ssh/id"] {
         if name.ends_with("id") {
-            place.file(name, CANARY)
+            tree.file(name, CANARY)
         } else {
-            place.directory(name)
+            tree.directory(name)
         };
-        std::os::unix::fs::chown(place.path(name), Some(4242), Some(4242)).unwrap();
+        std::os::unix::fs::chown(tree.path(name), Some(4242), Some(4242)).unwrap();
     }
-    let passwd = place.file(
+    let passwd = tree.file(
         "outside/passwd",
-        &format!(
-            "root:x:0:0::/root:/bin/bash\nann:x:4242:4242::{}/owner:/bin/bash\n",
-            place.root().display()
-        ),
+        &format!("root:x:0:0::/root:/bin/bash\nann:x:4242:4242::{}/owner:/bin/bash\n", tree.root().display()),
     );
     let own_passwd = format!("mount --bind {} /etc/passwd; exec \"$@\"", passwd.display());
-    let script = whole(&place, r#"id -un; echo "$HOME"; cat ~/.ssh/id"#);
+    let script = whole(&tree, r#"id -un; echo "$HOME"; cat ~/.ssh/id"#);
     let ran =
-        place.confined(&[], &script).through(&["unshare", "-m", "bash", "-c", &own_passwd, "bash"]).output();
+        tree.confined(&[], &script).through(&["unshare", "-m", "bash", "-c", &own_passwd, "bash"]).output();
     tried(&ran);
-    assert!(ran.stdout.starts_with(&format!("ann\n{}/owner\n", place.root().display())), "{ran:?}");
+    assert!(ran.stdout.starts_with(&format!("ann\n{}/owner\n", tree.root().display())), "{ran:?}");
     assert!(!ran.stdout.contains(CANARY), "{ran:?}");
 }

@@ -137,9 +137,9 @@ fn cannot_move_to_another_cgroup() {
 #[track_caller]
 fn system_call(mode: &str, number: libc::c_long, words: &str) {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let script = whole(&place, &python(&format!("refused({number}, {words})")));
-        let ran = place.confined(&["--mode", mode], &script).output();
+        let tree = TRIAL.arena(user);
+        let script = whole(&tree, &python(&format!("refused({number}, {words})")));
+        let ran = tree.confined(&["--mode", mode], &script).output();
         tried(&ran);
         assert!(
             ran.stdout.starts_with("EPERM") || ran.stdout.starts_with("ENOSYS"),
@@ -239,18 +239,18 @@ fn setuid_program_gains_no_privileges() {
         return;
     }
     for user in users() {
-        let place = TRIAL.arena(user);
-        let program = place.path("outside/who");
+        let tree = TRIAL.arena(user);
+        let program = tree.path("outside/who");
         copy_program(Path::new("/usr/bin/id"), &program);
         let (owner, mine) = if user == TestUser::Nobody { (0, "65534") } else { (65534, "0") };
         std::os::unix::fs::chown(&program, Some(owner), Some(owner)).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).unwrap();
         let script = r#""$outside/who" -u"#;
         assert_eq!(
-            place.unconfined(&whole(&place, script)).stdout.lines().next(),
+            tree.unconfined(&whole(&tree, script)).stdout.lines().next(),
             Some(owner.to_string().as_str())
         );
-        let ran = place.confined(&["--mode", "full"], &whole(&place, script)).output();
+        let ran = tree.confined(&["--mode", "full"], &whole(&tree, script)).output();
         assert_eq!(ran.stdout.lines().next(), Some(mine), "as {user:?}: {ran:?}");
     }
 }
@@ -262,15 +262,15 @@ fn program_with_file_capabilities_gains_no_privileges() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = TRIAL.arena(TestUser::Nobody);
-    let (program, secret) = (place.path("outside/cat"), place.path("outside/of-root"));
+    let tree = TRIAL.arena(TestUser::Nobody);
+    let (program, secret) = (tree.path("outside/cat"), tree.path("outside/of-root"));
     copy_program(Path::new("/usr/bin/cat"), &program);
     haft_testkit::set_attribute(&program, "security.capability", &DAC_OVERRIDE);
     std::fs::write(&secret, CANARY).unwrap();
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
-    let script = whole(&place, r#""$outside/cat" "$outside/of-root""#);
-    assert!(place.unconfined(&script).stdout.contains(CANARY));
-    let ran = place.confined(&["--mode", "full"], &script).output();
+    let script = whole(&tree, r#""$outside/cat" "$outside/of-root""#);
+    assert!(tree.unconfined(&script).stdout.contains(CANARY));
+    let ran = tree.confined(&["--mode", "full"], &script).output();
     tried(&ran);
     assert!(!ran.stdout.contains(CANARY), "{ran:?}");
 }

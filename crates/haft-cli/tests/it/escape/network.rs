@@ -174,20 +174,20 @@ struct SocketListeners {
 }
 
 impl SocketListeners {
-    fn open(place: &TestTree) -> Self {
+    fn open(tree: &TestTree) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let name = unique_marker();
         let ears = Self {
             udp: UdpSocket::bind(tcp.local_addr().unwrap()).unwrap(),
             tcp,
             tcp6: TcpListener::bind("[::1]:0").unwrap(),
-            unix: UnixListener::bind(place.path("outside/socket")).unwrap(),
-            datagrams: UnixDatagram::bind(place.path("outside/datagrams")).unwrap(),
+            unix: UnixListener::bind(tree.path("outside/socket")).unwrap(),
+            datagrams: UnixDatagram::bind(tree.path("outside/datagrams")).unwrap(),
             nameless: UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
             name,
         };
         for socket in ["outside/socket", "outside/datagrams"] {
-            std::fs::set_permissions(place.path(socket), PermissionsExt::from_mode(0o777)).unwrap();
+            std::fs::set_permissions(tree.path(socket), PermissionsExt::from_mode(0o777)).unwrap();
         }
         ears.tcp.set_nonblocking(true).unwrap();
         ears.tcp6.set_nonblocking(true).unwrap();
@@ -229,12 +229,12 @@ fn check(flags: &[&str], script: &str, expected: ConnectionOutcome) {
 #[track_caller]
 pub(crate) fn check_through(wrapper: &[&str], flags: &[&str], script: &str, expected: ConnectionOutcome) {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let ears = SocketListeners::open(&place);
-        let script = whole(&place, &format!("{}\n{script}", ears.names()));
-        let free = place.unconfined(&script);
+        let tree = TRIAL.arena(user);
+        let ears = SocketListeners::open(&tree);
+        let script = whole(&tree, &format!("{}\n{script}", ears.names()));
+        let free = tree.unconfined(&script);
         assert_eq!(ears.heard(), Reached, "reaches nothing even when free, as {user:?}: {free:?}");
-        let ran = place.confined(flags, &script).through(wrapper).output();
+        let ran = tree.confined(flags, &script).through(wrapper).output();
         tried(&ran);
         assert_eq!(ears.heard(), expected, "as {user:?} with {flags:?}: {ran:?}");
     }

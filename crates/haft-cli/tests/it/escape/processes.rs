@@ -19,10 +19,10 @@ for line in open('/proc/1/maps'):
     try: sys.stdout.buffer.write(os.pread(os.open('/proc/1/mem', os.O_RDONLY), high - low, low))
     except (OSError, OverflowError): pass";
     for mode in ["workspace", "full"] {
-        let place = TRIAL.arena(haft_testkit::TestUser::Ourselves);
-        let script = whole(&place, &python(read_all));
+        let tree = TRIAL.arena(haft_testkit::TestUser::Ourselves);
+        let script = whole(&tree, &python(read_all));
         let ran =
-            place.confined(&["--mode", mode], &script).env("API_KEY", "canary-of-the-environment").output();
+            tree.confined(&["--mode", mode], &script).env("API_KEY", "canary-of-the-environment").output();
         assert!(
             ran.stdout.ends_with("tried\n") && !ran.stdout.contains("canary-of-the-environment"),
             "{mode}"
@@ -38,9 +38,9 @@ fn cannot_read_secret_variable_from_own_environment() {
 #[test]
 fn cannot_inject_code_through_environment_variables() {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let evil = place.file("outside/evil.sh", "echo ESCAPED");
-        let run = place.confined(&[], &whole(&place, "bash -c 'env'; sh -c 'env'"));
+        let tree = TRIAL.arena(user);
+        let evil = tree.file("outside/evil.sh", "echo ESCAPED");
+        let run = tree.confined(&[], &whole(&tree, "bash -c 'env'; sh -c 'env'"));
         let ran = [("BASH_ENV", &*evil.to_string_lossy()), ("ENV", &evil.to_string_lossy())]
             .iter()
             .fold(run, |run, (name, value)| run.env(name, value))
@@ -61,8 +61,8 @@ fn cannot_inject_code_through_environment_variables() {
 #[test]
 fn env_flag_passes_only_named_variables() {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let run = place.confined(
+        let tree = TRIAL.arena(user);
+        let run = tree.confined(
             &["--env", "WANTED", "--env", "NOT_SET"],
             "echo \"${WANTED}${NOT_SET-unset}${OTHER-unset}\"",
         );
@@ -74,8 +74,8 @@ fn env_flag_passes_only_named_variables() {
 #[test]
 fn environment_contains_only_allowlisted_variables() {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let ran = place
+        let tree = TRIAL.arena(user);
+        let ran = tree
             .confined(&[], "cut -z -d= -f1 /proc/self/environ | tr '\\0' ' '")
             .env("LC_ALL", "C")
             .env("TZ", "UTC")
@@ -148,19 +148,19 @@ fn cannot_escape_by_running_haft_inside_the_sandbox() {
 #[test]
 fn cannot_write_to_the_directory_haft_started_in() {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let before = place.snapshot();
+        let tree = TRIAL.arena(user);
+        let before = tree.snapshot();
         let script = whole(
-            &place,
+            &tree,
             "pwd; for p in self 1 $$ $PPID; do echo x > /proc/$p/cwd/file; done; cd - && echo x > file",
         );
-        let run = place
-            .confined(&["--workspace", place.path("ws").to_str().unwrap()], &script)
-            .in_directory(&place.path("outside"));
+        let run = tree
+            .confined(&["--workspace", tree.path("ws").to_str().unwrap()], &script)
+            .in_directory(&tree.path("outside"));
         let ran = run.output();
         tried(&ran);
-        assert!(ran.stdout.starts_with(place.path("ws").to_str().unwrap()), "as {user:?}: {ran:?}");
-        assert!(before.difference(&place.snapshot()).is_empty(), "as {user:?}: {ran:?}");
+        assert!(ran.stdout.starts_with(tree.path("ws").to_str().unwrap()), "as {user:?}: {ran:?}");
+        assert!(before.difference(&tree.snapshot()).is_empty(), "as {user:?}: {ran:?}");
     }
 }
 
@@ -200,7 +200,7 @@ fn cannot_read_shared_memory_of_others() {
 fn cannot_type_into_the_terminal() {
     let on_a_terminal = ["python3", "-c", "import pty, sys; pty.spawn(sys.argv[1:])"];
     for user in users() {
-        let place = TRIAL.arena(user);
+        let tree = TRIAL.arena(user);
         let script = python(
             "
 for name in ('/dev/tty', '/dev/console', *('/dev/pts/' + name for name in os.listdir('/dev/pts'))):
@@ -210,8 +210,7 @@ for number in range(20):
     except OSError as error: pass
 print('tty' if any(os.isatty(number) for number in range(3)) else 'no tty')",
         );
-        let ran =
-            place.confined(&["--mode", "full"], &whole(&place, &script)).through(&on_a_terminal).output();
+        let ran = tree.confined(&["--mode", "full"], &whole(&tree, &script)).through(&on_a_terminal).output();
         assert!(ran.stdout.contains("no tty") && ran.stdout.contains("tried"), "as {user:?}: {ran:?}");
         assert!(!ran.stdout.contains("ESCAPED"), "as {user:?}: {ran:?}");
     }
@@ -220,8 +219,8 @@ print('tty' if any(os.isatty(number) for number in range(3)) else 'no tty')",
 #[test]
 fn standard_input_is_empty() {
     for user in users() {
-        let place = TRIAL.arena(user);
-        let ran = place.confined(&[], "cat; readlink /proc/self/fd/0").stdin(CANARY).output();
+        let tree = TRIAL.arena(user);
+        let ran = tree.confined(&[], "cat; readlink /proc/self/fd/0").stdin(CANARY).output();
         assert_eq!(ran.stdout, "/dev/null\n", "as {user:?}: {ran:?}");
     }
 }
@@ -229,11 +228,11 @@ fn standard_input_is_empty() {
 #[track_caller]
 fn assert_environment_is_not_leaked(flags: &[&str], script: &str) {
     for user in users() {
-        let place = TRIAL.arena(user);
+        let tree = TRIAL.arena(user);
         let secret = "canary-of-the-environment";
         let run =
             |run: haft_testkit::HaftCommand| run.env("API_KEY", secret).env("INNOCENT_NAME", secret).output();
-        let ran: HaftOutput = run(place.confined(flags, &whole(&place, script)));
+        let ran: HaftOutput = run(tree.confined(flags, &whole(&tree, script)));
         tried(&ran);
         assert!(!ran.stdout.contains(secret), "as {user:?}: {ran:?}");
         assert!(ran.stdout.contains("PATH="), "nothing was shown at all, as {user:?}: {ran:?}");
@@ -243,14 +242,14 @@ fn assert_environment_is_not_leaked(flags: &[&str], script: &str) {
 #[track_caller]
 fn inherited(open: &str, script: &str) {
     for user in users() {
-        let place: TestTree = TRIAL.arena(user);
-        let before = place.snapshot();
-        let open = open.replace("FILE", &place.path("outside/file").to_string_lossy());
-        let open = open.replace("DIR", &place.path("outside").to_string_lossy());
+        let tree: TestTree = TRIAL.arena(user);
+        let before = tree.snapshot();
+        let open = open.replace("FILE", &tree.path("outside/file").to_string_lossy());
+        let open = open.replace("DIR", &tree.path("outside").to_string_lossy());
         let wrapper = ["bash", "-c", &format!("{open}; exec \"$@\""), "bash"];
-        let ran = place.confined(&[], &whole(&place, script)).through(&wrapper).output();
+        let ran = tree.confined(&[], &whole(&tree, script)).through(&wrapper).output();
         tried(&ran);
-        let changed = before.difference(&place.snapshot());
+        let changed = before.difference(&tree.snapshot());
         assert!(changed.is_empty(), "as {user:?}: {changed}{ran:?}");
     }
 }

@@ -31,8 +31,8 @@ impl Dice {
     }
 }
 
-fn start(trial: EscapeTrial<'_>, place: &TestTree, script: &str) -> Child {
-    let mut child = trial.run_in(place, script).start();
+fn start(trial: EscapeTrial<'_>, tree: &TestTree, script: &str) -> Child {
+    let mut child = trial.run_in(tree, script).start();
     let mut line = String::new();
     let mut byte = [0_u8];
     let out = child.stdout.as_mut().unwrap();
@@ -44,9 +44,9 @@ fn start(trial: EscapeTrial<'_>, place: &TestTree, script: &str) -> Child {
 }
 
 /// Replaces a file as git does: another file is written, then renamed.
-fn replace(place: &TestTree, from: &str, name: &str, content: &str) {
-    let next = place.file(from, content);
-    std::fs::rename(next, place.path(name)).unwrap();
+fn replace(tree: &TestTree, from: &str, name: &str, content: &str) {
+    let next = tree.file(from, content);
+    std::fs::rename(next, tree.path(name)).unwrap();
 }
 
 /// Tries without a pause to write the configuration, until it is told to stop.
@@ -75,25 +75,23 @@ const NEXT: &str = "outside/next";
 
 /// Each call in which the command wrote the configuration must end with an error that names the file.
 fn no_silent_change(user: TestUser, trial: EscapeTrial<'_>, attack: &str) {
-    let place = trial.arena(user);
+    let tree = trial.arena(user);
     let (mut dice, mut left) = (Dice(11), renames());
     while left > 0 {
-        let _ = std::fs::remove_file(place.path("ws/stop"));
-        replace(&place, NEXT, "ws/.git/config", "[core]\n");
-        let mut child = start(trial, &place, &python(attack));
-        while left > 0
-            && child.try_wait().unwrap().is_none()
-            && !place.text("ws/.git/config").contains("EVIL")
+        let _ = std::fs::remove_file(tree.path("ws/stop"));
+        replace(&tree, NEXT, "ws/.git/config", "[core]\n");
+        let mut child = start(trial, &tree, &python(attack));
+        while left > 0 && child.try_wait().unwrap().is_none() && !tree.text("ws/.git/config").contains("EVIL")
         {
-            replace(&place, NEXT, "ws/.git/config", &format!("[core]\n# {left}\n"));
+            replace(&tree, NEXT, "ws/.git/config", &format!("[core]\n# {left}\n"));
             left -= 1;
             dice.pause();
         }
-        place.file("ws/stop", "");
+        tree.file("ws/stop", "");
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
         let named = errors.contains(".git/config` was replaced by another program");
-        let evil = place.text("ws/.git/config").contains("EVIL");
+        let evil = tree.text("ws/.git/config").contains("EVIL");
         assert!(!evil || named && !ended.status.success(), "as {user:?}: {errors}");
     }
 }
@@ -126,15 +124,15 @@ fn a_replaced_configuration_is_covered_again() {
         for i in $(seq 2000); do grep -q "$ws/.git/config " /proc/self/mountinfo && break; done
         echo EVIL >> .git/config; mv own .git/config; git config user.name; git status --short > /dev/null && echo works"#;
     for user in users() {
-        let place = REPOSITORY.arena(user);
-        let child = start(REPOSITORY, &place, wait);
-        let set = place.unconfined("git config user.name outside");
+        let tree = REPOSITORY.arena(user);
+        let child = start(REPOSITORY, &tree, wait);
+        let set = tree.unconfined("git config user.name outside");
         assert_eq!(set.code, Some(0), "{set:?}");
-        std::fs::write(place.path("ws/go"), "go\n").unwrap();
+        std::fs::write(tree.path("ws/go"), "go\n").unwrap();
         let ended = child.wait_with_output().unwrap();
         let (out, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
         assert_eq!(out, "outside\nworks\n\ntried\n", "as {user:?}: {errors}");
-        assert!(!place.text("ws/.git/config").contains("EVIL") && place.exists("ws/own"), "as {user:?}");
+        assert!(!tree.text("ws/.git/config").contains("EVIL") && tree.exists("ws/own"), "as {user:?}");
     }
 }
 
@@ -142,14 +140,14 @@ fn a_replaced_configuration_is_covered_again() {
 #[test]
 fn a_replaced_repository_ends_the_command() {
     for user in users() {
-        let place = REPOSITORY.arena(user);
-        let child = start(REPOSITORY, &place, "echo ready; read -r _ < go; echo x > .git/hooks/pre-commit");
-        let moved = place.unconfined("mv .git ../outside/old; git init -q .");
+        let tree = REPOSITORY.arena(user);
+        let child = start(REPOSITORY, &tree, "echo ready; read -r _ < go; echo x > .git/hooks/pre-commit");
+        let moved = tree.unconfined("mv .git ../outside/old; git init -q .");
         assert_eq!(moved.code, Some(0), "{moved:?}");
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
         assert!(errors.contains("/ws/.git` was replaced by another program"), "as {user:?}: {errors}");
-        assert!(!place.exists("ws/.git/hooks/pre-commit"), "as {user:?}");
+        assert!(!tree.exists("ws/.git/hooks/pre-commit"), "as {user:?}");
     }
 }
 
@@ -168,19 +166,19 @@ while not os.path.exists('stop'):
     for wrapper in [&[][..], WITHOUT_NAMESPACES] {
         for user in users() {
             let trial = EscapeTrial { wrapper, ..TRIAL };
-            let place = trial.arena(user);
-            place.file(NAMES[0], "secret-5a");
+            let tree = trial.arena(user);
+            tree.file(NAMES[0], "secret-5a");
             // The next secrets are written where the command cannot see them either.
-            place.directory("user/.aws");
-            let child = start(trial, &place, &read);
+            tree.directory("user/.aws");
+            let child = start(trial, &tree, &read);
             let mut dice = Dice(5);
             for _ in 0..renames() {
-                replace(&place, "user/.aws/next", NAMES[0], "secret-5a");
-                replace(&place, "user/.aws/next", NAMES[1], "secret-5a");
-                replace_directory(&place, NAMES[2]);
+                replace(&tree, "user/.aws/next", NAMES[0], "secret-5a");
+                replace(&tree, "user/.aws/next", NAMES[1], "secret-5a");
+                replace_directory(&tree, NAMES[2]);
                 dice.pause();
             }
-            place.file("ws/stop", "");
+            tree.file("ws/stop", "");
             let ended = child.wait_with_output().unwrap();
             let out = String::from_utf8_lossy(&ended.stdout);
             assert!(out.ends_with("tried\n") && !out.contains("secret-5a"), "as {user:?} {wrapper:?}: {out}");
@@ -188,12 +186,12 @@ while not os.path.exists('stop'):
     }
 }
 
-fn replace_directory(place: &TestTree, name: &str) {
-    place.file("user/.aws/keys/id", "secret-5a");
-    let path = place.path(name);
-    let _ = std::fs::remove_dir_all(place.path("user/.aws/old"));
-    std::fs::rename(&path, place.path("user/.aws/old")).unwrap();
-    std::fs::rename(place.path("user/.aws/keys"), path).unwrap();
+fn replace_directory(tree: &TestTree, name: &str) {
+    tree.file("user/.aws/keys/id", "secret-5a");
+    let path = tree.path(name);
+    let _ = std::fs::remove_dir_all(tree.path("user/.aws/old"));
+    std::fs::rename(&path, tree.path("user/.aws/old")).unwrap();
+    std::fs::rename(tree.path("user/.aws/keys"), path).unwrap();
 }
 
 /// A running command swaps `.git` for a link while other calls start. haft, which is not confined, must not create its
@@ -209,14 +207,14 @@ while not os.path.exists('stop'):
     os.rename('.git', 'dir'); os.rename('link', '.git')
     os.rename('.git', 'link'); os.rename('dir', '.git')";
     for user in users() {
-        let place = TRIAL.arena(user);
-        let child = start(TRIAL, &place, &python(swap));
+        let tree = TRIAL.arena(user);
+        let child = start(TRIAL, &tree, &python(swap));
         for _ in 0..(renames() / 10).max(20) {
-            place.confined(&[], "true").output();
+            tree.confined(&[], "true").output();
         }
-        place.file("ws/stop", "");
+        tree.file("ws/stop", "");
         child.wait_with_output().unwrap();
         let names = |path: &Path| std::fs::read_dir(path).unwrap().count();
-        assert_eq!(names(&place.path("outside/dir")), 1, "as {user:?}");
+        assert_eq!(names(&tree.path("outside/dir")), 1, "as {user:?}");
     }
 }

@@ -14,11 +14,11 @@ use crate::degraded::WITHOUT_NAMESPACES;
 const SECRET: &str = "secret-81c4";
 
 /// Creates each listed secret as a file, or as a directory with a file where the arena has a directory.
-fn with_secrets(place: &TestTree) -> Vec<PathBuf> {
-    let root = place.path("user");
+fn with_secrets(tree: &TestTree) -> Vec<PathBuf> {
+    let root = tree.path("user");
     let file = |secret: &PathBuf| {
         let path = if secret.is_dir() { secret.join("inner") } else { secret.clone() };
-        place.file(path.strip_prefix(place.root()).unwrap().to_str().unwrap(), SECRET)
+        tree.file(path.strip_prefix(tree.root()).unwrap().to_str().unwrap(), SECRET)
     };
     default_secrets(&root).iter().map(file).collect()
 }
@@ -34,10 +34,10 @@ fn every_listed_secret_is_hidden_except_in_the_open_mode() {
             ("network", WITHOUT_NAMESPACES),
         ] {
             let trial = EscapeTrial { flags: &["--mode", mode], wrapper, ..TRIAL };
-            let place = trial.arena(user);
-            let secrets = with_secrets(&place);
+            let tree = trial.arena(user);
+            let secrets = with_secrets(&tree);
             let script = format!(r#"grep -rl {SECRET} "$user" | sort | uniq | wc -l"#);
-            let ran = trial.run_in(&place, &script).output();
+            let ran = trial.run_in(&tree, &script).output();
             tried(&ran);
             let found: usize = ran.stdout.lines().next().unwrap().trim().parse().unwrap();
             let expected = if mode == "full" { secrets.len() } else { 0 };
@@ -48,12 +48,12 @@ fn every_listed_secret_is_hidden_except_in_the_open_mode() {
 
 #[test]
 fn the_read_tool_refuses_every_listed_secret() {
-    let place = TRIAL.arena(TestUser::Ourselves);
-    let calls: Vec<String> = with_secrets(&place)
+    let tree = TRIAL.arena(TestUser::Ourselves);
+    let calls: Vec<String> = with_secrets(&tree)
         .iter()
         .map(|path| format!("{}\n", json!({"tool": "read", "args": {"file_path": path}})))
         .collect();
-    let ran = place.haft(&["call", "--stdin"]).stdin(calls.concat()).output();
+    let ran = tree.haft(&["call", "--stdin"]).stdin(calls.concat()).output();
     assert_eq!(ran.stdout.matches("is a protected path").count(), calls.len(), "{ran:?}");
     assert!(!ran.stdout.contains(SECRET), "{ran:?}");
 }
@@ -71,8 +71,8 @@ fn passwords_of_the_machine_are_hidden_from_root() {
             );
         }
     }
-    let place = TRIAL.arena(TestUser::Ourselves);
-    let ran = place.haft(&["call", "read", r#"{"file_path":"/etc/shadow"}"#]).output();
+    let tree = TRIAL.arena(TestUser::Ourselves);
+    let ran = tree.haft(&["call", "read", r#"{"file_path":"/etc/shadow"}"#]).output();
     assert!(root == ran.stderr.contains("is a protected path") && ran.stdout.is_empty(), "{ran:?}");
 }
 
@@ -82,46 +82,46 @@ fn the_operator_hides_more() {
     for user in users() {
         for wrapper in [&[][..], WITHOUT_NAMESPACES] {
             let trial = EscapeTrial { wrapper, ..TRIAL };
-            let place = trial.arena(user);
-            place.file("ws/.env", SECRET);
-            place.file("outside/vault/key", SECRET);
-            let secrets = [place.path("ws/.env"), place.path("outside/vault")];
-            place.file("home/haft.json", &json!({"sandbox": {"secrets": secrets}}).to_string());
+            let tree = trial.arena(user);
+            tree.file("ws/.env", SECRET);
+            tree.file("outside/vault/key", SECRET);
+            let secrets = [tree.path("ws/.env"), tree.path("outside/vault")];
+            tree.file("home/haft.json", &json!({"sandbox": {"secrets": secrets}}).to_string());
             let script = r#"cat .env "$outside/vault/key"; mv .env x && cat x; echo x > .env; cat own"#;
-            let ran = trial.run_in(&place, script).output();
+            let ran = trial.run_in(&tree, script).output();
             tried(&ran);
             assert!(!ran.stdout.contains(SECRET) && ran.stdout.starts_with("own"), "as {user:?}: {ran:?}");
-            assert_eq!(place.text("ws/.env"), SECRET, "as {user:?}: {ran:?}");
+            assert_eq!(tree.text("ws/.env"), SECRET, "as {user:?}: {ran:?}");
         }
     }
-    let place = TRIAL.arena(TestUser::Ourselves);
-    let above = json!({"sandbox": {"secrets": [place.root()]}});
-    place.file("home/haft.json", &above.to_string());
-    let ran = place.confined(&[], "echo ESCAPED").output().expect_code(2);
+    let tree = TRIAL.arena(TestUser::Ourselves);
+    let above = json!({"sandbox": {"secrets": [tree.root()]}});
+    tree.file("home/haft.json", &above.to_string());
+    let ran = tree.confined(&[], "echo ESCAPED").output().expect_code(2);
     assert!(ran.stdout.is_empty() && ran.stderr.contains("would expose"), "{ran:?}");
 }
 
 #[test]
 fn mcp_servers_read_no_secret() {
-    let place = TRIAL.arena(TestUser::Ourselves);
-    let secrets = with_secrets(&place);
-    let own = place.file("outside/vault", SECRET);
-    let server = place.misbehaving_server("reads", &[]);
+    let tree = TRIAL.arena(TestUser::Ourselves);
+    let secrets = with_secrets(&tree);
+    let own = tree.file("outside/vault", SECRET);
+    let server = tree.misbehaving_server("reads", &[]);
     let config = format!(
         r#"{{"sandbox": {{"secrets": [{own:?}]}}, "mcpServers": {{"s": {{{server}}}, "open": {{{server}, "sandbox": false}}}}}}"#
     );
-    place.file("home/haft.json", &config);
-    let readable = place.path("user/.bashrc");
+    tree.file("home/haft.json", &config);
+    let readable = tree.path("user/.bashrc");
     let of_machine =
         if users().contains(&TestUser::Nobody) { Some(PathBuf::from("/etc/shadow")) } else { None };
     let paths = secrets.iter().chain([&own]).chain(&of_machine).chain([&readable]);
     let call = |tool: &str, path: &PathBuf| format!("{}\n", json!({"tool": tool, "args": {"path": path}}));
     let calls: Vec<String> = paths.map(|path| call("s__echo", path)).collect();
-    let ran = place.haft(&["call", "--stdin"]).stdin(calls.concat()).output();
+    let ran = tree.haft(&["call", "--stdin"]).stdin(calls.concat()).output();
     assert!(!ran.stdout.contains(SECRET), "{ran:?}");
     assert_eq!(ran.stdout.matches("ermission denied").count(), calls.len() - 1, "{ran:?}");
     assert_eq!(ran.stdout.matches(super::CANARY).count(), 1, "{ran:?}");
-    let ran = place.haft(&["call", "--stdin"]).stdin(call("open__echo", &secrets[0])).output();
+    let ran = tree.haft(&["call", "--stdin"]).stdin(call("open__echo", &secrets[0])).output();
     assert!(ran.stdout.contains(SECRET), "a server without a sandbox reads all: {ran:?}");
 }
 
@@ -130,10 +130,10 @@ fn mcp_servers_read_no_secret() {
 fn secrets_that_appear_while_the_command_runs() {
     for user in users() {
         let trial = EscapeTrial { setup: r#"mkfifo "$ws/go"; rm -r "$user/.ssh""#, ..TRIAL };
-        let place = trial.arena(user);
+        let tree = trial.arena(user);
         let mut child = trial
             .run_in(
-                &place,
+                &tree,
                 r#"echo ready; read -r _ < go; cat "$user/.ssh/later" "$user/.pgpass" "$user/.netrc""#,
             )
             .start();
@@ -141,16 +141,11 @@ fn secrets_that_appear_while_the_command_runs() {
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        place.file("user/.ssh/later", SECRET);
-        place.file("user/.pgpass", SECRET);
-        place.file("user/next", SECRET);
-        std::fs::rename(place.path("user/next"), place.path("user/.netrc")).unwrap();
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(place.path("ws/go"))
-            .unwrap()
-            .write_all(b"go\n")
-            .unwrap();
+        tree.file("user/.ssh/later", SECRET);
+        tree.file("user/.pgpass", SECRET);
+        tree.file("user/next", SECRET);
+        std::fs::rename(tree.path("user/next"), tree.path("user/.netrc")).unwrap();
+        std::fs::OpenOptions::new().write(true).open(tree.path("ws/go")).unwrap().write_all(b"go\n").unwrap();
         let mut rest = String::new();
         out.read_to_string(&mut rest).unwrap();
         child.wait().unwrap();

@@ -9,10 +9,10 @@ use super::{TRIAL, arena, tried, whole};
 #[track_caller]
 fn refused(workspace: impl Fn(&TestTree) -> String, reason: &str) {
     for user in users() {
-        let place = arena("/var/tmp", user);
+        let tree = arena("/var/tmp", user);
         for mode in ["workspace", "network", "full"] {
-            let ran = place
-                .confined(&["--mode", mode, "--workspace", &workspace(&place)], "echo ran")
+            let ran = tree
+                .confined(&["--mode", mode, "--workspace", &workspace(&tree)], "echo ran")
                 .output()
                 .expect_code(2);
             let told = ran.stdout.is_empty() && ran.stderr.contains(reason) && ran.stderr.contains("hint:");
@@ -22,7 +22,7 @@ fn refused(workspace: impl Fn(&TestTree) -> String, reason: &str) {
 }
 
 fn named(name: &'static str) -> impl Fn(&TestTree) -> String {
-    move |place| place.path(name).to_str().unwrap().to_owned()
+    move |tree| tree.path(name).to_str().unwrap().to_owned()
 }
 
 #[test]
@@ -50,33 +50,30 @@ fn missing_directory_is_rejected_as_workspace() {
 
 #[test]
 fn symlink_to_haft_home_is_rejected_as_workspace() {
-    let link = |place: &TestTree| {
-        let _ = symlink(place.path("home"), place.path("ws/link"));
-        named("ws/link")(place)
+    let link = |tree: &TestTree| {
+        let _ = symlink(tree.path("home"), tree.path("ws/link"));
+        named("ws/link")(tree)
     };
     refused(link, "haft's own home");
 }
 
 #[test]
 fn file_is_rejected_as_workspace() {
-    let place = arena("/var/tmp", TestUser::Ourselves);
-    let ran = place.confined(&["--workspace", &named("ws/own")(&place)], "echo ran").output().expect_code(2);
+    let tree = arena("/var/tmp", TestUser::Ourselves);
+    let ran = tree.confined(&["--workspace", &named("ws/own")(&tree)], "echo ran").output().expect_code(2);
     assert!(ran.stderr.contains("is not a directory"), "{ran:?}");
 }
 
 #[test]
 fn symlinked_workspace_resolves_to_its_target() {
     for user in users() {
-        let place = arena("/var/tmp", user);
-        symlink(place.path("ws"), place.path("link")).unwrap();
-        let script = whole(&place, r#"pwd -P; echo x > new; echo x > "$outside/file"; echo x > "$root/new""#);
-        let ran = place.confined(&["--workspace", &named("link")(&place)], &script).output();
+        let tree = arena("/var/tmp", user);
+        symlink(tree.path("ws"), tree.path("link")).unwrap();
+        let script = whole(&tree, r#"pwd -P; echo x > new; echo x > "$outside/file"; echo x > "$root/new""#);
+        let ran = tree.confined(&["--workspace", &named("link")(&tree)], &script).output();
         tried(&ran);
-        assert!(
-            ran.stdout.starts_with(&named("ws")(&place)) && place.exists("ws/new"),
-            "as {user:?}: {ran:?}"
-        );
-        assert!(!place.exists("new"), "as {user:?}");
+        assert!(ran.stdout.starts_with(&named("ws")(&tree)) && tree.exists("ws/new"), "as {user:?}: {ran:?}");
+        assert!(!tree.exists("new"), "as {user:?}");
     }
 }
 
@@ -85,21 +82,21 @@ fn command_of_root_runs_as_workspace_owner() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = TRIAL.arena(TestUser::Ourselves);
+    let tree = TRIAL.arena(TestUser::Ourselves);
     for name in ["ws", "ws/own"] {
-        chown(place.path(name), Some(65534), Some(65534)).unwrap();
+        chown(tree.path(name), Some(65534), Some(65534)).unwrap();
     }
-    let secret = place.file("outside/of-root", "canary");
+    let secret = tree.file("outside/of-root", "canary");
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     for mode in ["workspace", "network", "full"] {
         let script = whole(
-            &place,
+            &tree,
             r#"id -u; id -g; id -G; echo "$USER $HOME"; cat "$outside/of-root"; rm -f new; echo x > new"#,
         );
-        let ran = place.confined(&["--mode", mode], &script).output();
+        let ran = tree.confined(&["--mode", mode], &script).output();
         tried(&ran);
         assert_eq!(ran.stdout, "65534\n65534\n65534\nnobody /nonexistent\n\ntried\n", "{mode}: {ran:?}");
-        let made = place.path("ws/new").metadata().unwrap();
+        let made = tree.path("ws/new").metadata().unwrap();
         assert_eq!((made.uid(), made.gid()), (65534, 65534), "{mode}");
     }
 }
@@ -110,14 +107,14 @@ fn owner_without_account_does_not_inherit_user_home() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }
-    let place = TRIAL.arena(TestUser::Ourselves);
-    chown(place.path("ws"), Some(54321), Some(54321)).unwrap();
+    let tree = TRIAL.arena(TestUser::Ourselves);
+    chown(tree.path("ws"), Some(54321), Some(54321)).unwrap();
     let ran =
-        place.confined(&[], &whole(&place, r#"id -u; echo "HOME=$HOME USER=$USER"; echo x > new"#)).output();
+        tree.confined(&[], &whole(&tree, r#"id -u; echo "HOME=$HOME USER=$USER"; echo x > new"#)).output();
     tried(&ran);
-    let user_home = place.path("user");
+    let user_home = tree.path("user");
     assert!(
-        ran.stdout.starts_with("54321\n") && place.path("ws/new").metadata().unwrap().uid() == 54321,
+        ran.stdout.starts_with("54321\n") && tree.path("ws/new").metadata().unwrap().uid() == 54321,
         "{ran:?}"
     );
     assert!(!ran.stdout.contains(user_home.to_str().unwrap()) && !ran.stdout.contains("tester"), "{ran:?}");

@@ -2,22 +2,22 @@
 
 use serde_json::Value;
 
-use super::place;
+use super::tree;
 use haft_testkit::{GuardedServer, eventually};
 
 #[test]
 fn doctor_reports_each_server_with_reason_and_hint() {
-    let place = place();
+    let tree = tree();
     let guarded = GuardedServer::start();
-    let good = place.misbehaving_server("good", &[]);
-    let ends = place.misbehaving_server("exits-at-once", &[]);
+    let good = tree.misbehaving_server("good", &[]);
+    let ends = tree.misbehaving_server("exits-at-once", &[]);
     let unset = r#""command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}"#;
     let config = format!(
         "{{\"mcpServers\": {{\"good\": {{{good}}}, \"ends\": {{{ends}}}, \"unset\": {{{unset}}}, \"off\": {{{ends}, \"enabled\": false}}, \"far\": {{\"url\": \"{0}\"}}, \"shown\": {{\"url\": \"{0}\", \"headers\": {{\"Authorization\": \"Bearer old\"}}}}}}}}",
         guarded.url()
     );
-    place.file("home/haft.json", &config);
-    let ran = place.haft(&["doctor", "--json"]).output().expect_code(5);
+    tree.file("home/haft.json", &config);
+    let ran = tree.haft(&["doctor", "--json"]).output().expect_code(5);
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     let of = |name: &str| {
         let servers = found["servers"].as_array().unwrap();
@@ -30,14 +30,14 @@ fn doctor_reports_each_server_with_reason_and_hint() {
     // A server with a configured credential header needs no login, so the hint names the header.
     assert_eq!(of("shown")["hint"], "check `mcpServers.shown.headers`", "{found}");
     assert_eq!(of("off"), Value::Null);
-    let told = place.haft(&["doctor"]).output().expect_code(5).stdout;
+    let told = tree.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(told.contains("server     good: ready") && told.contains("server     ends: not ready"), "{told}");
 }
 
 #[test]
 fn doctor_exits_0_when_all_servers_are_ready() {
-    let place = place();
-    super::configure(&place, "good", &[], "");
+    let tree = tree();
+    super::configure(&tree, "good", &[], "");
     // On a busy machine a server may need more than one attempt.
-    eventually("all is well", || place.haft(&["doctor"]).output().code == Some(0));
+    eventually("all is well", || tree.haft(&["doctor"]).output().code == Some(0));
 }

@@ -11,15 +11,15 @@ use haft_testkit::{HaftOutput, TestTree};
 use serde_json::{Value, json};
 
 use super::server_requests::at_a_terminal;
-use super::{McpCallStream, configure, echo, http, place};
+use super::{McpCallStream, configure, echo, http, tree};
 
 /// The memory limit of haft in these tests. haft needs only a part of it; ten million parsed zeros would exceed it.
 const MEMORY: &str = "--data=700000000";
 
 fn called(mode: &str) -> HaftOutput {
-    let place = place();
-    configure(&place, mode, &[], "");
-    place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).through(&["prlimit", MEMORY]).output()
+    let tree = tree();
+    configure(&tree, mode, &[], "");
+    tree.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).through(&["prlimit", MEMORY]).output()
 }
 
 #[test]
@@ -35,9 +35,9 @@ fn results_and_lists_of_many_tiny_items_are_bounded() {
 
 #[test]
 fn duplicate_response_is_ignored() {
-    let place = place();
-    configure(&place, "answers-twice", &[], "");
-    let mut stream = McpCallStream::open(&place, &[]);
+    let tree = tree();
+    configure(&tree, "answers-twice", &[], "");
+    let mut stream = McpCallStream::open(&tree, &[]);
     for _ in 0..3 {
         let answer = stream.ask("bad__echo", "{}");
         assert!(answer.contains("the first") && !answer.contains("the second"), "{answer}");
@@ -50,10 +50,10 @@ fn floods_of_stderr_and_notifications_do_not_break_a_call() {
     for mode in ["long-id", "stderr-flood", "progress-flood", "change-storm"] {
         assert_eq!(called(mode).expect_code(0).stdout, "echo: hi\n", "{mode}");
     }
-    let place = place();
-    configure(&place, "stderr-flood", &[], "");
-    echo(&place).expect_code(0);
-    let log = place.path("home/data/mcp/bad.log").metadata().unwrap().len();
+    let tree = tree();
+    configure(&tree, "stderr-flood", &[], "");
+    echo(&tree).expect_code(0);
+    let log = tree.path("home/data/mcp/bad.log").metadata().unwrap().len();
     assert!(log <= 70_000, "{log}");
 }
 
@@ -79,33 +79,33 @@ fn malformed_handshake_fails_with_a_specific_error() {
 
 #[test]
 fn long_server_text_is_truncated_and_has_no_escapes() {
-    let place = place();
-    configure(&place, "long-words", &[], "");
-    let ran = place.haft(&["mcp", "test", "bad"]).output().expect_code(0);
+    let tree = tree();
+    configure(&tree, "long-words", &[], "");
+    let ran = tree.haft(&["mcp", "test", "bad"]).output().expect_code(0);
     assert!(ran.stdout.len() < 4_000 && !ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
-    let tried = place.haft(&["mcp", "test", "bad", "--json"]).output().expect_code(0).stdout;
+    let tried = tree.haft(&["mcp", "test", "bad", "--json"]).output().expect_code(0).stdout;
     let tried: Value = serde_json::from_str(&tried).unwrap();
     assert_eq!(tried["instructions"].as_str().unwrap().chars().count(), 4_001);
-    configure(&place, "rude-error", &[], "");
-    let ran = echo(&place).expect_code(3);
+    configure(&tree, "rude-error", &[], "");
+    let ran = echo(&tree).expect_code(3);
     assert!(ran.stdout.len() + ran.stderr.len() < 20_000, "{}", ran.stdout.len());
 }
 
 /// Covers the results of a server and its output before it exits.
 #[test]
 fn server_text_reaches_the_terminal_without_escapes() {
-    let place = place();
-    configure(&place, "echoes", &[], "");
+    let tree = tree();
+    configure(&tree, "echoes", &[], "");
     let steers = |shown: &str| shown.contains("\u{1b}]0;") || shown.contains('\u{7}');
     let text = r#"{"text": "\u001b]0;owned\u0007"}"#;
-    let ran = place.haft(&["call", "bad__echo", text]).output().expect_code(0);
+    let ran = tree.haft(&["call", "bad__echo", text]).output().expect_code(0);
     assert!(steers(&ran.stdout), "a program gets it as it is");
-    let answered = at_a_terminal(&place, &["call", "bad__echo", text]);
+    let answered = at_a_terminal(&tree, &["call", "bad__echo", text]);
     let says = r#"["-c", "printf '\\033]0;owned\\007\\n' >&2; exit 3"]"#;
     let dies = format!(r#"{{"mcpServers": {{"dies": {{"command": "bash", "args": {says}}}}}}}"#);
-    place.file("home/haft.json", &dies);
+    tree.file("home/haft.json", &dies);
     let commands: [&[&str]; 3] = [&["call", "dies__echo"], &["mcp", "test", "dies"], &["tools"]];
-    let told = commands.map(|words| at_a_terminal(&place, words));
+    let told = commands.map(|words| at_a_terminal(&tree, words));
     for shown in told.iter().chain([&answered]) {
         assert!(shown.contains("]0;owned") && !steers(shown), "{shown:?}");
     }
@@ -113,21 +113,21 @@ fn server_text_reaches_the_terminal_without_escapes() {
 
 #[test]
 fn number_of_server_requests_per_call_is_limited() {
-    let place = place();
-    configure(&place, "pesters", &[], "");
-    assert_eq!(echo(&place).expect_code(0).stdout, "32\n");
-    configure(&place, "modern", &[], "");
-    let ran = place.haft(&["call", "bad__echo", r#"{"many": true}"#]).output().expect_code(3);
+    let tree = tree();
+    configure(&tree, "pesters", &[], "");
+    assert_eq!(echo(&tree).expect_code(0).stdout, "32\n");
+    configure(&tree, "modern", &[], "");
+    let ran = tree.haft(&["call", "bad__echo", r#"{"many": true}"#]).output().expect_code(3);
     assert!(ran.stdout.contains("more than 16 input requests at once"), "{ran:?}");
 }
 
 /// Calls a server at an address.
-fn call_far(place: &TestTree, address: &str, keys: &str) -> HaftOutput {
-    place.file(
+fn call_far(tree: &TestTree, address: &str, keys: &str) -> HaftOutput {
+    tree.file(
         "home/haft.json",
         &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{address}\"{keys}}}}}}}"),
     );
-    place.haft(&["call", "far__t", "{}"]).through(&["prlimit", MEMORY]).output()
+    tree.haft(&["call", "far__t", "{}"]).through(&["prlimit", MEMORY]).output()
 }
 
 /// Returns the response of a good server; `None` for a call.
@@ -164,8 +164,8 @@ fn comment_only_sse_stream_times_out() {
             });
         }
     });
-    let place = place();
-    let ran = call_far(&place, &address, r#", "requestTimeout": 500"#).expect_code(124);
+    let tree = tree();
+    let ran = call_far(&tree, &address, r#", "requestTimeout": 500"#).expect_code(124);
     assert!(ran.stderr.contains("neither a result nor progress for 500 ms"), "{ran:?}");
 }
 
@@ -179,7 +179,7 @@ fn oversized_session_id_is_rejected() {
         }
         good(request).unwrap_or_default()
     });
-    let ran = call_far(&place(), &address, "").expect_code(5);
+    let ran = call_far(&tree(), &address, "").expect_code(5);
     assert!(ran.stderr.contains("session id has 100000 bytes"), "{ran:?}");
 }
 
@@ -198,7 +198,7 @@ fn ever_closing_sse_stream_is_not_reopened_endlessly() {
             http::json(request, r#"{"content":[{"type":"text","text":"done"}]}"#)
         })
     });
-    assert_eq!(call_far(&place(), &address, "").expect_code(0).stdout, "done\n");
+    assert_eq!(call_far(&tree(), &address, "").expect_code(0).stdout, "done\n");
     let opened = opened.load(Ordering::Relaxed);
     assert!((1..=5).contains(&opened), "{opened}");
 }
@@ -221,7 +221,7 @@ fn unread_replies_to_server_pings_are_bounded() {
             http::response("200 OK", "content-type: text/event-stream\r\n", body.as_bytes())
         })
     });
-    call_far(&place(), &address, "").expect_code(0);
+    call_far(&tree(), &address, "").expect_code(0);
     let waiting = waiting.load(Ordering::Relaxed);
     assert!(waiting <= 64, "{waiting}");
 }
@@ -233,7 +233,7 @@ fn oauth_metadata_url_without_tls_is_rejected() {
             let challenge = format!("www-authenticate: Bearer resource_metadata=\"{place_named}\"\r\n");
             http::response("401 Unauthorized", &challenge, b"")
         });
-        let ran = call_far(&place(), &address, "").expect_code(5);
+        let ran = call_far(&tree(), &address, "").expect_code(5);
         assert!(ran.stderr.contains("a URL without TLS, which is refused"), "{place_named}: {ran:?}");
     }
 }
@@ -256,7 +256,7 @@ fn client_secret_is_sent_only_to_the_configured_issuer() {
         http::response("401 Unauthorized", "www-authenticate: Bearer\r\n", b"")
     });
     let keys = r#", "oauth": {"grant": "clientCredentials", "clientId": "id", "clientSecret": "s3cret", "issuer": "https://as.example"}"#;
-    let ran = call_far(&place(), &address, keys).expect_code(5);
+    let ran = call_far(&tree(), &address, keys).expect_code(5);
     assert!(ran.stderr.contains("an authorization server other than `oauth.issuer`"), "{ran:?}");
     let sent: Vec<http::McpHttpRequest> = asked.try_iter().collect();
     assert!(!sent.is_empty() && sent.iter().all(|request| !request.path.contains("token")), "{sent:?}");

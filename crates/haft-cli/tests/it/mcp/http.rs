@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use super::place;
+use super::tree;
 use haft_testkit::{HaftOutput, TestTree};
 
 /// A received HTTP request.
@@ -108,21 +108,21 @@ fn legacy(
     })
 }
 
-fn configure(place: &TestTree, url: &str, more: &str) {
+fn configure(tree: &TestTree, url: &str, more: &str) {
     let config = format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{url}\"{more}}}}}}}");
-    place.file("home/haft.json", &config);
+    tree.file("home/haft.json", &config);
 }
 
-fn call(place: &TestTree, tool: &str) -> HaftOutput {
-    place.haft(&["call", "--json", tool, "{}"]).output()
+fn call(tree: &TestTree, tool: &str) -> HaftOutput {
+    tree.haft(&["call", "--json", tool, "{}"]).output()
 }
 
 #[test]
 fn calls_after_initialize_send_the_session_id_and_the_protocol_version() {
-    let place = place();
+    let tree = tree();
     let (url, asked) = legacy(|request| json(request, TEXT));
-    configure(&place, &url, r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
-    let run = place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k");
+    configure(&tree, &url, r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
+    let run = tree.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k");
     assert_eq!(run.output().expect_code(0).stdout, "from afar\n");
     let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     let called = asked.iter().find(|request| request.calls("tools/call")).unwrap();
@@ -135,12 +135,12 @@ fn calls_after_initialize_send_the_session_id_and_the_protocol_version() {
 
 #[test]
 fn credentials_are_not_sent_to_a_same_named_server() {
-    let place = place();
+    let tree = tree();
     let (theirs, asked) = legacy(|request| json(request, TEXT));
-    configure(&place, "https://mine.example/mcp", r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
-    place.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{theirs}\"}}}}}}"));
-    place.haft(&["trust", "--yes"]).env("TOKEN", "t0k").output().expect_code(0);
-    place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k").output().expect_code(0);
+    configure(&tree, "https://mine.example/mcp", r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
+    tree.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{theirs}\"}}}}}}"));
+    tree.haft(&["trust", "--yes"]).env("TOKEN", "t0k").output().expect_code(0);
+    tree.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k").output().expect_code(0);
     let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));
 }
@@ -158,9 +158,9 @@ fn credentials_do_not_follow_redirects_to_another_host() {
     for (url, expected) in
         [(redirects, "which is not followed"), (names.replace("/mcp", "/sse"), "on another host")]
     {
-        let place = place();
-        configure(&place, &url, r#", "headers": {"Authorization": "Bearer t0k"}"#);
-        let ran = place.haft(&["mcp", "test", "far"]).output().expect_code(5);
+        let tree = tree();
+        configure(&tree, &url, r#", "headers": {"Authorization": "Bearer t0k"}"#);
+        let ran = tree.haft(&["mcp", "test", "far"]).output().expect_code(5);
         assert!(ran.stdout.contains(expected), "{url}: {}", ran.stdout);
     }
     assert_eq!(stolen.try_iter().count(), 0);
@@ -168,7 +168,7 @@ fn credentials_do_not_follow_redirects_to_another_host() {
 
 #[test]
 fn sessionless_era_requests_carry_version_and_capabilities() {
-    let place = place();
+    let tree = tree();
     let (url, asked) = serve(|request| {
         if request.calls("server/discover") {
             let found = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#;
@@ -180,8 +180,8 @@ fn sessionless_era_requests_carry_version_and_capabilities() {
             response("200 OK", "content-type: text/event-stream\r\n", body.as_bytes())
         }
     });
-    configure(&place, &url, "");
-    let ran = call(&place, "far__echo").expect_code(0);
+    configure(&tree, &url, "");
+    let ran = call(&tree, "far__echo").expect_code(0);
     assert!(ran.stdout.contains("from afar") && ran.stdout.contains("2026-07-28"), "{}", ran.stdout);
     let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     assert!(asked.iter().all(|request| !request.calls("initialize") && request.method == "POST"));
@@ -199,7 +199,7 @@ fn sessionless_era_requests_carry_version_and_capabilities() {
 fn stale_cached_protocol_era_is_detected_again() {
     let unsupported = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}"#;
     for (status, body) in [("400 Bad Request", unsupported), ("404 Not Found", "nothing here")] {
-        let place = place();
+        let tree = tree();
         let left = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let has_left = std::sync::Arc::clone(&left);
         let (url, _asked) = serve(move |request| {
@@ -217,12 +217,12 @@ fn stale_cached_protocol_era_is_detected_again() {
                 () => response("202 Accepted", "", b""),
             }
         });
-        configure(&place, &url, "");
-        assert!(call(&place, "far__echo").expect_code(0).stdout.contains("2025-06-18"));
+        configure(&tree, &url, "");
+        assert!(call(&tree, "far__echo").expect_code(0).stdout.contains("2025-06-18"));
         left.store(true, std::sync::atomic::Ordering::SeqCst);
-        let ran = call(&place, "far__echo").expect_code(0);
+        let ran = call(&tree, "far__echo").expect_code(0);
         assert!(ran.stdout.contains("2026-07-28"), "{status}: {}", ran.stdout);
-        assert!(place.text("home/data/mcp/far.json").contains("2026-07-28"));
+        assert!(tree.text("home/data/mcp/far.json").contains("2026-07-28"));
     }
 }
 
@@ -249,10 +249,10 @@ fn each_http_failure_has_a_specific_error() {
         ("200 OK", "content-type: text/event-stream\r\n", b"data: {\"jsonrpc\"".to_vec(), "before its reply"),
     ];
     for (status, headers, body, expected) in cases {
-        let place = place();
+        let tree = tree();
         let (url, _asked) = legacy(move |_| response(status, headers, &body));
-        configure(&place, &url, "");
-        let ran = call(&place, "far__change");
+        configure(&tree, &url, "");
+        let ran = call(&tree, "far__change");
         assert_ne!(ran.code, Some(0), "{status}");
         assert!(ran.stdout.contains(expected), "{status} {headers}: {}{}", ran.stdout, ran.stderr);
     }
@@ -262,10 +262,10 @@ fn each_http_failure_has_a_specific_error() {
 #[test]
 fn lost_reply_of_mutating_call_is_unknown_outcome() {
     let check = |answer: &'static [u8], tool: &str, expected: &str, words: &str| {
-        let place = place();
+        let tree = tree();
         let (url, _asked) = legacy(|_| answer.to_vec());
-        configure(&place, &url, "");
-        let ran = call(&place, tool);
+        configure(&tree, &url, "");
+        let ran = call(&tree, tool);
         assert!(ran.stdout.contains(&format!("\"error_kind\": \"{expected}\"")), "{words}: {}", ran.stdout);
         assert!(ran.stdout.contains(words), "{}", ran.stdout);
     };
@@ -282,13 +282,13 @@ fn lost_reply_of_mutating_call_is_unknown_outcome() {
 
 #[test]
 fn interrupt_sends_cancelled_and_deletes_the_session() {
-    let place = place();
+    let tree = tree();
     let (url, asked) = legacy(|_| {
         std::thread::sleep(std::time::Duration::from_secs(20));
         Vec::new()
     });
-    configure(&place, &url, "");
-    let mut child = place.haft(&["call", "far__change", "{}"]).start();
+    configure(&tree, &url, "");
+    let mut child = tree.haft(&["call", "far__change", "{}"]).start();
     let asked = || asked.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
     while !asked().calls("tools/call") {}
     haft_testkit::send_signal(child.id(), haft_testkit::libc::SIGINT);
@@ -300,7 +300,7 @@ fn interrupt_sends_cancelled_and_deletes_the_session() {
 
 #[test]
 fn call_to_a_vanished_server_is_unavailable() {
-    let place = place();
+    let tree = tree();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || {
@@ -318,8 +318,8 @@ fn call_to_a_vanished_server_is_unavailable() {
             }
         }
     });
-    configure(&place, &url, "");
-    let mut stream = super::McpCallStream::open(&place, &[]);
+    configure(&tree, &url, "");
+    let mut stream = super::McpCallStream::open(&tree, &[]);
     assert!(stream.ask("far__change", "{}").contains("from afar"));
     server.join().unwrap();
     let refused = stream.ask("far__change", "{}");
@@ -335,10 +335,10 @@ fn bomb() -> Vec<u8> {
 
 #[test]
 fn traceparent_is_in_the_header_and_the_message() {
-    let place = place();
+    let tree = tree();
     let (url, asked) = legacy(|request| json(request, TEXT));
-    configure(&place, &url, "");
-    call(&place, "far__echo").expect_code(0);
+    configure(&tree, &url, "");
+    call(&tree, "far__echo").expect_code(0);
     let asked: Vec<McpHttpRequest> =
         asked.try_iter().filter(|request| request.body.contains("\"id\"")).collect();
     for request in &asked {
@@ -351,7 +351,7 @@ fn traceparent_is_in_the_header_and_the_message() {
 
 #[test]
 fn broken_reply_stream_resumes_with_last_event_id() {
-    let place = place();
+    let tree = tree();
     let waiting = std::sync::Mutex::new(String::new());
     let (url, asked) = serve(move |request| {
         let stream =
@@ -374,8 +374,8 @@ fn broken_reply_stream_resumes_with_last_event_id() {
             () => response("202 Accepted", "", b""),
         }
     });
-    configure(&place, &url, "");
-    let ran = call(&place, "far__change").expect_code(0);
+    configure(&tree, &url, "");
+    let ran = call(&tree, "far__change").expect_code(0);
     assert!(ran.stdout.contains("from afar"), "{ran:?}");
     let asked: Vec<McpHttpRequest> = asked.try_iter().collect();
     let resumed: Vec<&McpHttpRequest> =
@@ -391,7 +391,7 @@ fn broken_reply_stream_resumes_with_last_event_id() {
 #[test]
 fn forgotten_session_is_reopened_and_the_call_retried() {
     for status in ["404 Not Found", "400 Bad Request"] {
-        let place = place();
+        let tree = tree();
         let forgotten = std::sync::atomic::AtomicBool::new(false);
         let (url, asked) = legacy(move |request| {
             if forgotten.swap(true, std::sync::atomic::Ordering::SeqCst) {
@@ -399,8 +399,8 @@ fn forgotten_session_is_reopened_and_the_call_retried() {
             }
             response(status, "", b"{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32000,\"message\":\"No valid session ID\"},\"id\":null}")
         });
-        configure(&place, &url, "");
-        let ran = call(&place, "far__change").expect_code(0);
+        configure(&tree, &url, "");
+        let ran = call(&tree, "far__change").expect_code(0);
         assert!(ran.stdout.contains("from afar"), "{status}: {}", ran.stdout);
         assert_eq!(asked.try_iter().filter(|request| request.calls("initialize")).count(), 2);
     }
@@ -408,20 +408,20 @@ fn forgotten_session_is_reopened_and_the_call_retried() {
 
 #[test]
 fn login_fails_if_the_server_requires_none() {
-    let place = place();
+    let tree = tree();
     let (url, _asked) = legacy(|request| json(request, TEXT));
-    configure(&place, &url, "");
-    let ran = place.haft(&["mcp", "login", "far"]).output().expect_code(5);
+    configure(&tree, &url, "");
+    let ran = tree.haft(&["mcp", "login", "far"]).output().expect_code(5);
     let expected = "the server does not require a login\nhint: `haft mcp test far`";
     assert!(ran.stderr.contains(expected), "{}", ran.stderr);
 }
 
 #[test]
 fn unreachable_server_warns_and_other_tools_work() {
-    let place = place();
+    let tree = tree();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    configure(&place, &format!("http://{free}/mcp?key=s3cret"), "");
-    let ran = place.haft(&["tools"]).output().expect_code(0);
+    configure(&tree, &format!("http://{free}/mcp?key=s3cret"), "");
+    let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert!(ran.stderr.contains("cannot be reached"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("s3cret") && ran.stdout.contains("bash"), "{}", ran.stderr);
 }

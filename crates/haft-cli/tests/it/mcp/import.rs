@@ -6,29 +6,29 @@ use haft_config::import::ImportSource;
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
-use super::place;
+use super::tree;
 
-fn json(place: &TestTree, args: &[&str], code: i32) -> Value {
-    serde_json::from_str(&place.haft(args).output().expect_code(code).stdout).unwrap()
+fn json(tree: &TestTree, args: &[&str], code: i32) -> Value {
+    serde_json::from_str(&tree.haft(args).output().expect_code(code).stdout).unwrap()
 }
 
 #[test]
 fn servers_of_other_programs_are_added_once_and_work() {
-    let place = place();
-    let server = place.misbehaving_server("good", &[]);
-    place.file(
+    let tree = tree();
+    let server = tree.misbehaving_server("good", &[]);
+    tree.file(
         "user/.cursor/mcp.json",
         &format!("{{\"mcpServers\": {{\"near\": {{{server}}}, \"odd\": {{}}}}}}"),
     );
-    place.file(
+    tree.file(
         "ws/.vscode/mcp.json",
         r#"{"servers": {"far": {"type": "http", "url": "https://example.com/mcp"}}}"#,
     );
-    place.file("user/.codex/config.toml", "[mcp_servers.near]\ncommand = \"x\"\n");
-    place.file("user/.config/goose/config.yaml", "extensions: [");
-    let before = place.text("user/.cursor/mcp.json");
+    tree.file("user/.codex/config.toml", "[mcp_servers.near]\ncommand = \"x\"\n");
+    tree.file("user/.config/goose/config.yaml", "extensions: [");
+    let before = tree.text("user/.cursor/mcp.json");
 
-    let unasked = place.haft(&["mcp", "import"]).output().expect_code(4);
+    let unasked = tree.haft(&["mcp", "import"]).output().expect_code(4);
     for part in [
         "+ near",
         "+ far  https://example.com/mcp",
@@ -39,49 +39,47 @@ fn servers_of_other_programs_are_added_once_and_work() {
     ] {
         assert!(unasked.stderr.contains(part), "{part}: {}", unasked.stderr);
     }
-    assert!(!place.exists("home/haft.json"));
+    assert!(!tree.exists("home/haft.json"));
 
-    let added = json(&place, &["mcp", "import", "--yes", "--json"], 0);
+    let added = json(&tree, &["mcp", "import", "--yes", "--json"], 0);
     assert!(added["file"].as_str().unwrap().ends_with("haft.json"), "{added}");
-    let called = place.haft(&["call", "near__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
+    let called = tree.haft(&["call", "near__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
     assert_eq!(called.stdout, "echo: hi\n");
-    let again = place.haft(&["mcp", "import"]).output().expect_code(0);
+    let again = tree.haft(&["mcp", "import"]).output().expect_code(0);
     assert!(again.stdout.contains("nothing to add"), "{}", again.stdout);
-    assert_eq!(place.text("user/.cursor/mcp.json"), before);
+    assert_eq!(tree.text("user/.cursor/mcp.json"), before);
 }
 
 #[test]
 fn one_program_or_one_file_can_be_chosen() {
-    let place = place();
-    place.file("user/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
-    place.file("user/.gemini/settings.json", r#"{"mcpServers": {"b": {"httpUrl": "https://e.com"}}}"#);
-    place.file("ws/some.json", r#"{"mcp": {"c": {"type": "local", "command": ["x", "y"]}}}"#);
-    place.haft(&["mcp", "import", "gemini", "--yes"]).output().expect_code(0);
-    place.haft(&["mcp", "import", "--file", "some.json", "--yes"]).output().expect_code(0);
-    let names: Vec<Value> = json(&place, &["mcp", "list", "--json"], 0)
+    let tree = tree();
+    tree.file("user/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
+    tree.file("user/.gemini/settings.json", r#"{"mcpServers": {"b": {"httpUrl": "https://e.com"}}}"#);
+    tree.file("ws/some.json", r#"{"mcp": {"c": {"type": "local", "command": ["x", "y"]}}}"#);
+    tree.haft(&["mcp", "import", "gemini", "--yes"]).output().expect_code(0);
+    tree.haft(&["mcp", "import", "--file", "some.json", "--yes"]).output().expect_code(0);
+    let names: Vec<Value> = json(&tree, &["mcp", "list", "--json"], 0)
         .as_array()
         .unwrap()
         .iter()
         .map(|row| row["name"].clone())
         .collect();
     assert_eq!(names, ["b", "c"]);
-    place.haft(&["mcp", "import", "--file", "none.json"]).output().expect_code(42);
-    place.haft(&["mcp", "import", "nonsense"]).output().expect_code(2);
+    tree.haft(&["mcp", "import", "--file", "none.json"]).output().expect_code(42);
+    tree.haft(&["mcp", "import", "nonsense"]).output().expect_code(2);
 }
 
 #[test]
 fn command_can_be_added_without_dashes_and_options_may_follow_a_url() {
-    let place = place();
-    place
-        .haft(&["mcp", "add", "a", "-e", "K=v", "npx", "-y", "pkg", "--flag", "--env", "x"])
+    let tree = tree();
+    tree.haft(&["mcp", "add", "a", "-e", "K=v", "npx", "-y", "pkg", "--flag", "--env", "x"])
         .output()
         .expect_code(0);
-    place
-        .haft(&["mcp", "add", "b", "https://e.com/mcp", "--header", "K: v", "--json"])
+    tree.haft(&["mcp", "add", "b", "https://e.com/mcp", "--header", "K: v", "--json"])
         .output()
         .expect_code(0);
-    place.haft(&["mcp", "add", "c", "https://e.com/mcp", "more"]).output().expect_code(2);
-    let written: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+    tree.haft(&["mcp", "add", "c", "https://e.com/mcp", "more"]).output().expect_code(2);
+    let written: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
     let expected = json!({
         "a": {"command": "npx", "args": ["-y", "pkg", "--flag", "--env", "x"], "env": {"K": "v"}},
         "b": {"url": "https://e.com/mcp", "headers": {"K": "v"}},
@@ -91,42 +89,42 @@ fn command_can_be_added_without_dashes_and_options_may_follow_a_url() {
 
 #[test]
 fn mcp_config_adds_servers_to_one_command() {
-    let place = place();
-    let server = place.misbehaving_server("good", &[]);
-    place.file("ws/servers.json", &format!("{{\"servers\": {{\"once\": {{{server}}}}}}}"));
+    let tree = tree();
+    let server = tree.misbehaving_server("good", &[]);
+    tree.file("ws/servers.json", &format!("{{\"servers\": {{\"once\": {{{server}}}}}}}"));
     let call = ["call", "--mcp-config", "servers.json", "once__echo", r#"{"text": "hi"}"#];
-    assert_eq!(place.haft(&call).output().expect_code(0).stdout, "echo: hi\n");
-    place.haft(&["call", "once__echo"]).output().expect_code(42);
-    let wrong = place.haft(&["call", "--mcp-config", "none.json", "bash", "{}"]).output().expect_code(42);
+    assert_eq!(tree.haft(&call).output().expect_code(0).stdout, "echo: hi\n");
+    tree.haft(&["call", "once__echo"]).output().expect_code(42);
+    let wrong = tree.haft(&["call", "--mcp-config", "none.json", "bash", "{}"]).output().expect_code(42);
     assert!(wrong.stderr.contains("does not exist"), "{}", wrong.stderr);
 }
 
 #[test]
 fn entry_of_a_client_is_written_and_taken_out_again() {
-    let place = place();
+    let tree = tree();
     let cursor = "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" }\n  }\n}\n";
     let codex = "# mine\nmodel = \"m\"\n";
-    place.file("user/.cursor/mcp.json", cursor);
-    place.file("user/.codex/config.toml", codex);
+    tree.file("user/.cursor/mcp.json", cursor);
+    tree.file("user/.codex/config.toml", codex);
     for client in ["cursor", "codex", "claude"] {
-        place.haft(&["mcp", "install", client, "--", "--read-only"]).output().expect_code(0);
+        tree.haft(&["mcp", "install", client, "--", "--read-only"]).output().expect_code(0);
     }
-    let written = place.text("user/.cursor/mcp.json");
+    let written = tree.text("user/.cursor/mcp.json");
     assert!(written.contains("// mine") && written.contains("--read-only"), "{written}");
-    assert_eq!(place.text("user/.cursor/mcp.json.haft-backup"), cursor);
-    let written = place.text("user/.codex/config.toml");
+    assert_eq!(tree.text("user/.cursor/mcp.json.haft-backup"), cursor);
+    let written = tree.text("user/.codex/config.toml");
     assert!(written.starts_with(codex) && written.contains("[mcp_servers.haft]"), "{written}");
-    assert!(place.text("user/.claude.json").contains("\"type\": \"stdio\""));
+    assert!(tree.text("user/.claude.json").contains("\"type\": \"stdio\""));
     for client in ["cursor", "codex", "claude"] {
-        place.haft(&["mcp", "install", client, "--remove"]).output().expect_code(0);
-        place.haft(&["mcp", "install", client, "--remove"]).output().expect_code(42);
+        tree.haft(&["mcp", "install", client, "--remove"]).output().expect_code(0);
+        tree.haft(&["mcp", "install", client, "--remove"]).output().expect_code(42);
     }
-    assert_eq!(place.text("user/.codex/config.toml"), codex);
-    assert!(!place.text("user/.cursor/mcp.json").contains("haft"));
-    place.file("user/.cursor/mcp.json", "{");
-    let broken = place.haft(&["mcp", "install", "cursor"]).output().expect_code(42);
+    assert_eq!(tree.text("user/.codex/config.toml"), codex);
+    assert!(!tree.text("user/.cursor/mcp.json").contains("haft"));
+    tree.file("user/.cursor/mcp.json", "{");
+    let broken = tree.haft(&["mcp", "install", "cursor"]).output().expect_code(42);
     assert!(broken.stderr.contains("mcp.json"), "{}", broken.stderr);
-    assert_eq!(place.text("user/.cursor/mcp.json"), "{");
+    assert_eq!(tree.text("user/.cursor/mcp.json"), "{");
 }
 
 /// Such files hold tokens of servers. A copy that haft makes must not be readable where the file is hidden.

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::{McpCallStream, place};
+use super::{McpCallStream, tree};
 use haft_testkit::{eventually, processes_with, send_signal, unique_marker};
 
 const SERVERS: usize = 5;
@@ -25,17 +25,17 @@ fn descriptors(pid: u32) -> usize {
 
 #[test]
 fn random_kills_and_cancels_leak_no_process_or_descriptor() {
-    let place = place();
+    let tree = tree();
     let marker = unique_marker();
     let modes = ["good", "exits-after-3", "ignores-term", "daemon", "noise"];
     let servers: Vec<String> = (0..SERVERS)
         .map(|number| {
             let own = format!("{marker}-{number}");
-            format!("\"s{number}\": {{{}}}", place.misbehaving_server(modes[number], &["300000", &own]))
+            format!("\"s{number}\": {{{}}}", tree.misbehaving_server(modes[number], &["300000", &own]))
         })
         .collect();
-    place.file("home/haft.json", &format!("{{\"mcpServers\": {{{}}}}}", servers.join(", ")));
-    let mut stream = McpCallStream::open(&place, &["--jobs", "8", "--timeout", "400ms"]);
+    tree.file("home/haft.json", &format!("{{\"mcpServers\": {{{}}}}}", servers.join(", ")));
+    let mut stream = McpCallStream::open(&tree, &["--jobs", "8", "--timeout", "400ms"]);
     for number in 0..SERVERS {
         let up = || stream.ask(&format!("s{number}__echo"), r#"{"text":"up"}"#).contains("echo: up");
         eventually("every server is up", up);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{McpCallStream, place};
+use super::{McpCallStream, tree as place};
 use haft_testkit::{CANARY, GuardedServer, HaftCommand, HaftOutput, TestTree, eventually};
 
 fn configured(server: &GuardedServer) -> TestTree {

@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::place;
+use super::tree;
 use haft_testkit::{TestTree, eventually, processes_with};
 
 /// Returns the path of a file that `cargo xtask install` installed.
 fn installed(name: &str) -> String {
     let program = std::env::current_exe().unwrap();
-    let places = program.ancestors().map(|place| place.join("tools/mcp"));
-    let path = places.map(|place| place.join(name)).find(|path| path.exists());
+    let places = program.ancestors().map(|tree| tree.join("tools/mcp"));
+    let path = places.map(|tree| tree.join(name)).find(|path| path.exists());
     let path = path.unwrap_or_else(|| panic!("{name} is not there; `cargo xtask install` installs it"));
     path.to_str().unwrap().to_owned()
 }
@@ -36,27 +36,27 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_servers").join(name)
 }
 
-fn configure(place: &TestTree, server: &Value) {
-    place.file("home/haft.json", &json!({ "mcpServers": { "real": server } }).to_string());
+fn configure(tree: &TestTree, server: &Value) {
+    tree.file("home/haft.json", &json!({ "mcpServers": { "real": server } }).to_string());
 }
 
 /// Tests the server and calls one of its tools.
 fn check(server: &Value, (protocol, transport): (&str, &str), call: (&str, Value), expected: &str) {
-    let place = place();
-    let workspace = place.path("ws");
-    place.file("ws/note.txt", "noted");
+    let tree = tree();
+    let workspace = tree.path("ws");
+    tree.file("ws/note.txt", "noted");
     let git = |args: &[&str]| Command::new("git").current_dir(&workspace).args(args).output().unwrap();
     git(&["init", "-q"]);
     let filled = |value: &Value| -> Value {
         serde_json::from_str(&value.to_string().replace("WORKSPACE", workspace.to_str().unwrap())).unwrap()
     };
-    configure(&place, &filled(server));
-    let tried = place.haft(&["mcp", "test", "real", "--json"]).output().expect_code(0).stdout;
+    configure(&tree, &filled(server));
+    let tried = tree.haft(&["mcp", "test", "real", "--json"]).output().expect_code(0).stdout;
     let tried: Value = serde_json::from_str(&tried).unwrap();
     assert_eq!((&tried["protocol"], &tried["transport"]), (&protocol.into(), &transport.into()), "{tried}");
     assert_eq!(tried["skipped"], json!([]), "{tried}");
     let (tool, arguments) = call;
-    let called = place.haft(&["call", &format!("real__{tool}"), &filled(&arguments).to_string()]).output();
+    let called = tree.haft(&["call", &format!("real__{tool}"), &filled(&arguments).to_string()]).output();
     let called = called.expect_code(0);
     assert!(called.stdout.contains(expected), "{tool}: {}", called.stdout);
 }
@@ -168,9 +168,9 @@ fn python_websocket_server_works() {
 
 #[test]
 fn server_everything_leaves_no_process() {
-    let place = place();
+    let tree = tree();
     let marker = haft_testkit::unique_marker();
-    configure(&place, &json!({ "command": "node", "args": [npm("server-everything"), "stdio", marker] }));
-    place.haft(&["call", "real__echo", r#"{"message": "x"}"#]).output().expect_code(0);
+    configure(&tree, &json!({ "command": "node", "args": [npm("server-everything"), "stdio", marker] }));
+    tree.haft(&["call", "real__echo", r#"{"message": "x"}"#]).output().expect_code(0);
     assert!(processes_with(&marker).is_empty());
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::real::npm;
 use super::server_requests::answered_at_a_terminal;
-use super::{configure, place};
+use super::{configure, tree};
 use crate::run::{haft, server, told};
 
 const ALLOWED: &str = r#", "sampling": {"model": "openai/m", "approval": "allow"}"#;
@@ -18,8 +18,8 @@ fn paris() -> ModelServer {
 }
 
 /// Calls the tool of a server that sends a sampling request to `model` as `arguments` describe.
-fn asked(place: &TestTree, model: &ModelServer, arguments: &Value) -> HaftOutput {
-    haft(place, model, &["call", "bad__echo", &arguments.to_string()]).output()
+fn asked(tree: &TestTree, model: &ModelServer, arguments: &Value) -> HaftOutput {
+    haft(tree, model, &["call", "bad__echo", &arguments.to_string()]).output()
 }
 
 fn answered(ran: HaftOutput) -> Value {
@@ -30,16 +30,16 @@ fn answered(ran: HaftOutput) -> Value {
 #[test]
 fn allowed_sampling_is_answered_by_model_in_both_eras() {
     for (mode, arguments) in [("asks-model", json!({})), ("modern", json!({ "what": "" }))] {
-        let (place, model) = (place(), paris());
-        configure(&place, mode, &[], ALLOWED);
-        let answer = answered(asked(&place, &model, &arguments));
+        let (tree, model) = (tree(), paris());
+        configure(&tree, mode, &[], ALLOWED);
+        let answer = answered(asked(&tree, &model, &arguments));
         let written = if mode == "modern" { &answer["capital"] } else { &answer };
         assert_eq!(written["content"], json!({ "type": "text", "text": "Paris." }), "{mode}: {answer}");
         assert_eq!((&written["role"], &written["stopReason"]), (&json!("assistant"), &json!("endTurn")));
         let body = &model.requests()[0].body;
         assert_eq!((body["tools"].is_null(), &body["model"]), (true, &json!("m")), "{body}");
         assert!(body.to_string().contains("Be brief."), "{body}");
-        let accounts = place.text("home/data/accounting.jsonl");
+        let accounts = tree.text("home/data/accounting.jsonl");
         assert!(accounts.contains(r#""model":"openai/m""#), "{mode}: {accounts}");
     }
 }
@@ -47,52 +47,52 @@ fn allowed_sampling_is_answered_by_model_in_both_eras() {
 /// The sampled reply belongs to the server's call, also in a replay.
 #[test]
 fn recorded_run_with_sampling_replays_byte_for_byte() {
-    let place = place();
-    configure(&place, "asks-model", &[], ALLOWED);
+    let tree = tree();
+    configure(&tree, "asks-model", &[], ALLOWED);
     let lead = [ScriptStep::call("bad__echo", json!({})), told(ScriptStep::text("It is Paris."), "Paris.")];
     let script = Script::of(lead).about("capital of France", [ScriptStep::text("Paris.")]);
     let model = ModelServer::start(script).unwrap();
     let stream = ["--output-format", "stream-json"];
     let words = [&["run", "-m", "openai/m", "--record", "r.jsonl", "go"][..], &stream].concat();
-    let recorded = haft(&place, &model, &words).output().expect_code(0).stdout;
+    let recorded = haft(&tree, &model, &words).output().expect_code(0).stdout;
     let finished = recorded.lines().filter(|line| line.contains("model_finished")).count();
     assert_eq!(finished, 3, "{recorded}");
-    let again = place.haft(&[&["replay", "r.jsonl"][..], &stream].concat()).output().expect_code(0);
+    let again = tree.haft(&[&["replay", "r.jsonl"][..], &stream].concat()).output().expect_code(0);
     assert_eq!(again.stdout, recorded);
 }
 
 #[test]
 fn sampling_is_off_by_default_and_refused_without_terminal() {
-    let (place, model) = (place(), paris());
-    configure(&place, "asks-model", &[], "");
-    assert_eq!(answered(asked(&place, &model, &json!({})))["code"], -32601);
-    configure(&place, "asks-model", &[], r#", "sampling": {"model": "openai/m", "approval": "deny"}"#);
-    assert_eq!(answered(asked(&place, &model, &json!({})))["code"], -32601);
-    configure(&place, "asks-model", &[], r#", "sampling": {"model": "openai/m"}"#);
-    let refused = answered(asked(&place, &model, &json!({})));
+    let (tree, model) = (tree(), paris());
+    configure(&tree, "asks-model", &[], "");
+    assert_eq!(answered(asked(&tree, &model, &json!({})))["code"], -32601);
+    configure(&tree, "asks-model", &[], r#", "sampling": {"model": "openai/m", "approval": "deny"}"#);
+    assert_eq!(answered(asked(&tree, &model, &json!({})))["code"], -32601);
+    configure(&tree, "asks-model", &[], r#", "sampling": {"model": "openai/m"}"#);
+    let refused = answered(asked(&tree, &model, &json!({})));
     assert_eq!(
         (&refused["code"], &refused["message"]),
         (&json!(-1), &json!("no user is available to allow it"))
     );
-    configure(&place, "modern", &[], r#", "sampling": {"model": "openai/m"}"#);
-    let ran = asked(&place, &model, &json!({ "what": "" })).expect_code(3);
+    configure(&tree, "modern", &[], r#", "sampling": {"model": "openai/m"}"#);
+    let ran = asked(&tree, &model, &json!({ "what": "" })).expect_code(3);
     assert!(ran.stdout.contains("`sampling/createMessage` and was refused: no user is available"), "{ran:?}");
-    configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
-    let refused = answered(asked(&place, &model, &json!({})));
+    configure(&tree, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
+    let refused = answered(asked(&tree, &model, &json!({})));
     assert!(refused["message"].as_str().unwrap().contains("or `models.default`"), "{refused}");
     assert!(model.requests().is_empty(), "nobody was asked for any of these");
 }
 
 #[test]
 fn terminal_user_reviews_and_approves_sampling() {
-    let (place, model) = (place(), paris());
-    let server = place.misbehaving_server("asks-model", &[]);
+    let (tree, model) = (tree(), paris());
+    let server = tree.misbehaving_server("asks-model", &[]);
     let mine = json!({ "mine": { "baseUrl": format!("{}/v1", model.url()), "apiKey": "k" } });
     let config = format!(
         "{{\"providers\": {mine}, \"mcpServers\": {{\"bad\": {{{server}, \"sampling\": {{\"model\": \"mine/m\"}}}}}}}}"
     );
-    place.file("home/haft.json", &config);
-    let answered = |typed| answered_at_a_terminal(&place, &["call", "bad__echo", "{}"], "(yes or no", typed);
+    tree.file("home/haft.json", &config);
+    let answered = |typed| answered_at_a_terminal(&tree, &["call", "bad__echo", "{}"], "(yes or no", typed);
     let shown = answered("no\n");
     assert!(shown.contains("may `mine/m` write up to 50 tokens for the server?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
@@ -103,10 +103,10 @@ fn terminal_user_reviews_and_approves_sampling() {
 
 #[test]
 fn oversized_or_invalid_sampling_sends_no_model_request() {
-    let (place, model) = (place(), paris());
-    configure(&place, "asks-model", &[], ALLOWED);
+    let (tree, model) = (tree(), paris());
+    configure(&tree, "asks-model", &[], ALLOWED);
     let check = |what: &str, code: i64, expected: &str| {
-        let refused = answered(asked(&place, &model, &json!({ "what": what })));
+        let refused = answered(asked(&tree, &model, &json!({ "what": what })));
         assert_eq!(refused["code"], code, "{what}: {refused}");
         assert!(refused["message"].as_str().unwrap().contains(expected), "{what}: {refused}");
     };
@@ -114,17 +114,17 @@ fn oversized_or_invalid_sampling_sends_no_model_request() {
     check("nonsense", -32602, "cannot be read");
     check("tools", -32602, "`tools` are not supported");
     assert!(model.requests().is_empty());
-    answered(asked(&place, &model, &json!({ "what": "greedy" })));
+    answered(asked(&tree, &model, &json!({ "what": "greedy" })));
     let body = model.requests()[0].body.to_string();
     assert!(body.contains("1024") && !body.contains("1000000000000"), "{body}");
 }
 
 #[test]
 fn sampling_requests_per_call_are_limited() {
-    let place = place();
+    let tree = tree();
     let model = ModelServer::start(Script::of([ScriptStep::text("Paris.").at_turn(0)])).unwrap();
-    configure(&place, "asks-model", &[], ALLOWED);
-    let answer = answered(asked(&place, &model, &json!({ "flood": 2000 })));
+    configure(&tree, "asks-model", &[], ALLOWED);
+    let answer = answered(asked(&tree, &model, &json!({ "flood": 2000 })));
     let (written, refused) = (answer["written"].as_u64().unwrap(), answer["refused"].as_u64().unwrap());
     assert!((1..=8).contains(&written) && written + refused == 2000, "{answer}");
     assert!(model.requests().len() <= 8);
@@ -132,32 +132,32 @@ fn sampling_requests_per_call_are_limited() {
 
 #[test]
 fn sampling_outside_a_tool_call_is_refused() {
-    let (place, model) = (place(), paris());
-    configure(&place, "asks-model-unasked", &[], ALLOWED);
-    haft(&place, &model, &["mcp", "test", "bad"]).output().expect_code(0);
-    assert!(place.text("home/data/mcp/bad.log").contains("no tool call is in flight"));
+    let (tree, model) = (tree(), paris());
+    configure(&tree, "asks-model-unasked", &[], ALLOWED);
+    haft(&tree, &model, &["mcp", "test", "bad"]).output().expect_code(0);
+    assert!(tree.text("home/data/mcp/bad.log").contains("no tool call is in flight"));
     assert!(model.requests().is_empty());
 }
 
 /// Makes three requests: two of the run itself, and one for the server in between.
-fn run_with(place: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
+fn run_with(tree: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
     let steps = [ScriptStep::call("bad__echo", json!({})), told(ScriptStep::text("Done."), "Paris.")];
     let script = Script::of(steps).about("capital of France", [ScriptStep::text("Paris.")]);
     let model = ModelServer::start(script).unwrap();
     let words = [&["run", "-m", "openai/m", "--output-format", "json"], flags, &["go"]].concat();
-    (haft(place, &model, &words).output(), model)
+    (haft(tree, &model, &words).output(), model)
 }
 
 #[test]
 fn a_run_does_not_wait_for_a_server_that_hangs() {
-    let place = place();
+    let tree = tree();
     let slow = r#""slow": {"command": "bash", "args": ["-c", "exec sleep 300"]}"#;
-    place.file(
+    tree.file(
         "home/haft.json",
         &format!("{{\"mcp\": {{\"readyWait\": \"50ms\"}}, \"mcpServers\": {{{slow}}}}}"),
     );
     let model = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
-    let ran = haft(&place, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    let ran = haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(ran.stdout.contains("Done."), "{ran:?}");
     let warning = "MCP server `slow` is still starting after 50 ms, so its tools are not a part of this run";
     assert!(ran.stderr.contains(warning), "{}", ran.stderr);
@@ -165,9 +165,9 @@ fn a_run_does_not_wait_for_a_server_that_hangs() {
 
 #[test]
 fn sampling_in_a_run_uses_and_bills_the_run_model() {
-    let place = place();
-    configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
-    let (ran, model) = run_with(&place, &["--trace-mcp"]);
+    let tree = tree();
+    configure(&tree, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
+    let (ran, model) = run_with(&tree, &["--trace-mcp"]);
     let ran = ran.expect_code(0);
     assert_eq!(model.requests().len(), 3, "{ran:?}");
     assert!(
@@ -175,7 +175,7 @@ fn sampling_in_a_run_uses_and_bills_the_run_model() {
         "{}",
         ran.stderr
     );
-    let accounts = place.text("home/data/accounting.jsonl");
+    let accounts = tree.text("home/data/accounting.jsonl");
     assert_eq!(accounts.matches(r#""type":"model_finished""#).count(), 3, "{accounts}");
     let result: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(result["requests"], 3, "{result}");
@@ -183,17 +183,17 @@ fn sampling_in_a_run_uses_and_bills_the_run_model() {
 
 #[test]
 fn server_everything_gets_its_sampling_answer() {
-    let place = place();
+    let tree = tree();
     let model = server([ScriptStep::text("Forty-two.")]);
     let config = json!({ "mcpServers": { "real": {
         "command": "node", "args": [npm("server-everything"), "stdio"],
         "sampling": { "model": "openai/m", "approval": "allow" },
     } } });
-    place.file("home/haft.json", &config.to_string());
-    let listed = || haft(&place, &model, &["tools"]).output().expect_code(0).stdout;
+    tree.file("home/haft.json", &config.to_string());
+    let listed = || haft(&tree, &model, &["tools"]).output().expect_code(0).stdout;
     eventually("it offers its tool", || listed().contains("real__trigger-sampling-request"));
     let arguments = r#"{"prompt": "the answer?", "maxTokens": 20}"#;
-    let ran = haft(&place, &model, &["call", "real__trigger-sampling-request", arguments]).output();
+    let ran = haft(&tree, &model, &["call", "real__trigger-sampling-request", arguments]).output();
     assert!(ran.expect_code(0).stdout.contains("Forty-two."));
     assert!(model.requests()[0].body.to_string().contains("the answer?"));
 }

@@ -9,16 +9,16 @@ use haft_runtime::wiring::{self, McpClientSettings, ToolSettings};
 use haft_sandbox::{Home, SandboxMode, SandboxPolicy};
 use serde_json::json;
 
-use super::{configure, place};
+use super::{configure, tree};
 use haft_testkit::{TestTree, eventually, processes_with, send_signal, unique_marker};
 
 /// Starts one run: a separate orchestrator over the servers of the configuration.
-fn run(place: &TestTree, face: &McpClientSettings) -> Orchestrator {
-    let home = Home::at(&place.path("home"));
+fn run(tree: &TestTree, face: &McpClientSettings) -> Orchestrator {
+    let home = Home::at(&tree.path("home"));
     haft_config::home::create(&home).unwrap();
     let sources = ConfigSources { home: Some(&home), ..ConfigSources::default() };
     let config = haft_config::load(sources, &haft_config::environment).unwrap().resolved;
-    let policy = SandboxPolicy::new(SandboxMode::Workspace, &place.path("ws"), &home, None).unwrap();
+    let policy = SandboxPolicy::new(SandboxMode::Workspace, &tree.path("ws"), &home, None).unwrap();
     let servers = wiring::mcp_servers(&config, &policy, face);
     let settings = ToolSettings { policy, timeout: None, config };
     wiring::orchestrator_with(settings, servers.providers())
@@ -31,14 +31,14 @@ async fn echo(run: &Orchestrator) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_share_a_server_process_until_the_last_shuts_down() {
-    let (place, marker) = (place(), unique_marker());
-    configure(&place, "good", &[&marker], "");
+    let (tree, marker) = (tree(), unique_marker());
+    configure(&tree, "good", &[&marker], "");
     let face = McpClientSettings::default();
-    let one = run(&place, &face);
+    let one = run(&tree, &face);
     wiring::warm_up(&one).await;
     assert!(echo(&one).await);
     let alone = processes_with(&marker).len();
-    let other = run(&place, &face);
+    let other = run(&tree, &face);
     wiring::warm_up(&other).await;
     assert!(echo(&other).await);
     assert_eq!(processes_with(&marker).len(), alone, "there is one process");
@@ -50,14 +50,14 @@ async fn runs_share_a_server_process_until_the_last_shuts_down() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unshared_server_has_one_process_per_run() {
-    let (place, marker) = (place(), unique_marker());
-    configure(&place, "good", &[&marker], r#", "shared": false"#);
+    let (tree, marker) = (tree(), unique_marker());
+    configure(&tree, "good", &[&marker], r#", "shared": false"#);
     let face = McpClientSettings::default();
-    let one = run(&place, &face);
+    let one = run(&tree, &face);
     wiring::warm_up(&one).await;
     assert!(echo(&one).await);
     let alone = processes_with(&marker).len();
-    let other = run(&place, &face);
+    let other = run(&tree, &face);
     wiring::warm_up(&other).await;
     assert!(echo(&other).await);
     assert_eq!(processes_with(&marker).len(), 2 * alone);
@@ -68,11 +68,11 @@ async fn unshared_server_has_one_process_per_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_kills_and_dropped_calls_leak_no_task() {
-    let (place, marker) = (place(), unique_marker());
-    configure(&place, "good", &[&marker], "");
+    let (tree, marker) = (tree(), unique_marker());
+    configure(&tree, "good", &[&marker], "");
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let run = run(&place, &McpClientSettings::default());
+    let run = run(&tree, &McpClientSettings::default());
     wiring::warm_up(&run).await;
     for round in 0..20 {
         let slow = ToolCall::new("1", "bad__slow", &json!({}));

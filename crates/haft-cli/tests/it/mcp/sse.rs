@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use super::http::{McpHttpRequest, read};
-use super::place;
+use super::tree;
 use haft_testkit::{HaftOutput, TestTree};
 
 /// The behaviour of the event stream.
@@ -102,16 +102,16 @@ fn result(request: &McpHttpRequest) -> Option<String> {
     Some(format!("\"result\":{result}"))
 }
 
-fn call(place: &TestTree, url: &str) -> HaftOutput {
-    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"old\": {{\"url\": \"{url}\"}}}}}}"));
-    place.haft(&["call", "--json", "old__change", "{}"]).output()
+fn call(tree: &TestTree, url: &str) -> HaftOutput {
+    tree.file("home/haft.json", &format!("{{\"mcpServers\": {{\"old\": {{\"url\": \"{url}\"}}}}}}"));
+    tree.haft(&["call", "--json", "old__change", "{}"]).output()
 }
 
 #[test]
 fn sse_server_is_posted_to_at_its_announced_endpoint() {
     let (url, server) = start(SseStreamBehavior::Steady);
-    let place = place();
-    let ran = call(&place, &url).expect_code(0);
+    let tree = tree();
+    let ran = call(&tree, &url).expect_code(0);
     assert!(ran.stdout.contains("heard") && ran.stdout.contains("2024-11-05"), "{ran:?}");
     assert_eq!(server.count(|request| request.method == "GET"), 1);
 }
@@ -119,8 +119,8 @@ fn sse_server_is_posted_to_at_its_announced_endpoint() {
 #[test]
 fn broken_sse_stream_resumes_with_last_event_id() {
     let (url, server) = start(SseStreamBehavior::Numbered);
-    let place = place();
-    let ran = call(&place, &url).expect_code(0);
+    let tree = tree();
+    let ran = call(&tree, &url).expect_code(0);
     assert!(ran.stdout.contains("heard"), "{ran:?}");
     let resumed = |request: &McpHttpRequest| request.headers.get("last-event-id").is_some_and(|id| id == "1");
     assert_eq!(server.count(resumed), 1);
@@ -130,10 +130,10 @@ fn broken_sse_stream_resumes_with_last_event_id() {
 #[test]
 fn broken_sse_stream_without_event_ids_is_unknown_outcome() {
     let (url, server) = start(SseStreamBehavior::Lossy);
-    let place = place();
-    let ran = call(&place, &url);
+    let tree = tree();
+    let ran = call(&tree, &url);
     assert!(ran.stdout.contains("not known whether it took effect"), "{ran:?}");
     assert_eq!(server.count(|request| request.calls("tools/call")), 1, "it is not called twice");
-    let again = call(&place, &url).expect_code(0);
+    let again = call(&tree, &url).expect_code(0);
     assert!(again.stdout.contains("heard"), "{again:?}");
 }

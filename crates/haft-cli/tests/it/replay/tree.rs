@@ -10,15 +10,15 @@ use crate::agents::{agents, ask, bash, haft, script, told};
 use crate::mcp;
 
 /// Records a run and returns its JSON stream.
-pub(super) fn recorded(place: &TestTree, script: Script, words: &[&str], code: i32) -> String {
+pub(super) fn recorded(tree: &TestTree, script: Script, words: &[&str], code: i32) -> String {
     let server = ModelServer::start(script).unwrap();
     let words = [&STREAM[..], &["--record", "r.jsonl"], words].concat();
-    haft(place, &server, &words).output().expect_code(code).stdout
+    haft(tree, &server, &words).output().expect_code(code).stdout
 }
 
-pub(super) fn assert_replays_identically(place: &TestTree, recorded: &str, code: i32) {
+pub(super) fn assert_replays_identically(tree: &TestTree, recorded: &str, code: i32) {
     for _ in 0..2 {
-        let again = place.haft(&[&["replay", "r.jsonl"], &STREAM[..]].concat()).output().expect_code(code);
+        let again = tree.haft(&[&["replay", "r.jsonl"], &STREAM[..]].concat()).output().expect_code(code);
         let (were, are) = (recorded.lines(), again.stdout.lines());
         let first = were.zip(are).find(|(was, is)| was != is);
         assert_eq!(again.stdout, recorded, "{first:#?}\n{}", again.stderr);
@@ -42,7 +42,7 @@ pub(super) fn slowly(text: &str) -> ScriptStep {
 
 #[test]
 fn concurrent_agents_replay_in_the_recorded_order() {
-    let place = agents(&[
+    let tree = agents(&[
         ("lead.md", "agents: [one.md, two.md]\ntools: []"),
         ("one.md", "agents: three.md"),
         ("two.md", ""),
@@ -62,20 +62,20 @@ fn concurrent_agents_replay_in_the_recorded_order() {
         ("THIRD", twice("the third of all three answers")),
         ("LOWEST", twice("what is found at the bottom")),
     ]);
-    let stream = recorded(&place, about, &["@lead.md", "LEAD"], 0);
+    let stream = recorded(&tree, about, &["@lead.md", "LEAD"], 0);
     assert_eq!(sessions(&stream), 5);
-    assert_replays_identically(&place, &stream, 0);
-    let shown = place.haft(&["replay", "r.jsonl"]).output().expect_code(0);
+    assert_replays_identically(&tree, &stream, 0);
+    let shown = tree.haft(&["replay", "r.jsonl"]).output().expect_code(0);
     assert!(shown.stderr.contains("three: bash") && shown.stdout == "all\n", "{}", shown.stderr);
     // With `--live-tools` only the replies of models come from the recording: the agents run again, each with its own
     // replies.
-    let live = place.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
+    let live = tree.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
     assert!(live.stderr.contains("three: bash") && live.stdout == "all\n", "{}", live.stderr);
 }
 
 #[test]
 fn batch_with_sub_agents_replays_identically() {
-    let place = agents(&[
+    let tree = agents(&[
         ("lead.md", "agents: helper.md\ntools: [current_date, 'agent__batch']"),
         ("helper.md", "tools: bash"),
     ]);
@@ -87,20 +87,20 @@ fn batch_with_sub_agents_replays_identically() {
         ("HELP A", vec![bash("echo a"), slowly("the help of the first")]),
         ("HELP B", vec![bash("echo b"), slowly("the help of the second")]),
     ]);
-    let stream = recorded(&place, about, &["@lead.md", "LEAD"], 0);
+    let stream = recorded(&tree, about, &["@lead.md", "LEAD"], 0);
     assert_eq!(sessions(&stream), 3);
-    assert_replays_identically(&place, &stream, 0);
+    assert_replays_identically(&tree, &stream, 0);
 }
 
 /// `--route` chooses a model, the router hands the request off, and the answer goes on to a third agent.
 #[test]
 fn handoffs_and_routing_replay_identically() {
-    let place = agents(&[
+    let tree = agents(&[
         ("desk.md", "router: {destinations: [legal.md]}\ntools: []"),
         ("legal.md", "description: Knows the law\nhandoff: editor.md"),
         ("editor.md", "tools: []"),
     ]);
-    place.file(
+    tree.file(
         "home/haft.json",
         r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#,
     );
@@ -115,21 +115,21 @@ fn handoffs_and_routing_replay_identically() {
     ]))
     .unwrap();
     let words = [&["run", "--route", "--record", "r.jsonl"], &STREAM[..], &["@desk.md", "MAY I?"]].concat();
-    let haft = place.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    let haft = tree.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
     let stream = haft.env("OPENAI_API_KEY", "k").output().expect_code(0).stdout;
     assert_eq!(sessions(&stream), 3, "{stream}");
     let requests = server.requests().len();
-    assert_replays_identically(&place, &stream, 0);
+    assert_replays_identically(&tree, &stream, 0);
     let last = haft_testkit::stream_events(&stream).pop().unwrap();
     assert_eq!(last["requests"], requests, "the choice is on the bill: {last}");
 }
 
 #[test]
 fn output_readers_replay_identically() {
-    let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
-    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}}"#);
+    let tree = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
+    tree.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}}"#);
     let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
-    place.file("ws/long.txt", &lines);
+    tree.file("ws/long.txt", &lines);
     let question = |mode: &str| {
         let handle = "{{word session-}}";
         ScriptStep::call("tool_output", json!({"handle": handle, "extract": "the largest?", "mode": mode}))
@@ -153,27 +153,27 @@ fn output_readers_replay_identically() {
         ])
     };
     for (mode, expected, count) in [("full-chunked", "both", 4), ("read-grep", "it is 39999", 2)] {
-        let stream = recorded(&place, about(mode, expected), &["@a.md", "GO"], 0);
+        let stream = recorded(&tree, about(mode, expected), &["@a.md", "GO"], 0);
         assert_eq!(sessions(&stream), count, "{stream}");
-        assert_replays_identically(&place, &stream, 0);
-        std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
+        assert_replays_identically(&tree, &stream, 0);
+        std::fs::remove_file(tree.path("ws/r.jsonl")).unwrap();
     }
 }
 
 #[test]
 fn changed_tool_list_replays_identically() {
-    let place = agents(&[("a.md", "tools: ['*']")]);
-    mcp::configure(&place, "changes", &[], "");
+    let tree = agents(&[("a.md", "tools: ['*']")]);
+    mcp::configure(&tree, "changes", &[], "");
     let call = |tool: &str| ScriptStep::call(&format!("bad__{tool}"), json!({"text": "x"}));
     let about = script([("GO", vec![call("echo"), bash("true"), call("echo"), slowly("done")])]);
-    let stream = recorded(&place, about, &["@a.md", "GO"], 0);
-    assert!(place.text("ws/r.jsonl").contains(r#""type":"tools""#), "the list has changed");
-    assert_replays_identically(&place, &stream, 0);
+    let stream = recorded(&tree, about, &["@a.md", "GO"], 0);
+    assert!(tree.text("ws/r.jsonl").contains(r#""type":"tools""#), "the list has changed");
+    assert_replays_identically(&tree, &stream, 0);
 }
 
 #[test]
 fn timed_out_runs_replay_identically() {
-    let place = agents(&[
+    let tree = agents(&[
         ("lead.md", "agents: a.md"),
         ("a.md", "timeout: 3s"),
         ("slow.md", "llmTimeout: 300ms\nmaxRetries: 1"),
@@ -183,10 +183,10 @@ fn timed_out_runs_replay_identically() {
             .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() })
     };
     let check = |about: Script, words: &[&str], code: i32, expected: &str| {
-        let stream = recorded(&place, about, words, code);
+        let stream = recorded(&tree, about, words, code);
         assert!(stream.contains(expected), "{stream}");
-        assert_replays_identically(&place, &stream, code);
-        std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
+        assert_replays_identically(&tree, &stream, code);
+        std::fs::remove_file(tree.path("ws/r.jsonl")).unwrap();
     };
     // The agent below times out, and the run continues without it.
     let about = script([
@@ -200,7 +200,7 @@ fn timed_out_runs_replay_identically() {
 
 #[test]
 fn interrupted_run_replays_up_to_the_interrupt() {
-    let place = agents(&[("lead.md", "agents: [a.md, b.md]"), ("a.md", ""), ("b.md", "")]);
+    let tree = agents(&[("lead.md", "agents: [a.md, b.md]"), ("a.md", ""), ("b.md", "")]);
     let marker = unique_marker();
     let server = ModelServer::start(script([
         ("LEAD", vec![ScriptStep::say([ask("a", "FIRST"), ask("b", "SECOND")])]),
@@ -210,14 +210,14 @@ fn interrupted_run_replays_up_to_the_interrupt() {
     .unwrap();
     let words = [&STREAM[..], &["--record", "r.jsonl", "@lead.md", "LEAD"]].concat();
     for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
-        let mut child = haft(&place, &server, &words).start();
+        let mut child = haft(&tree, &server, &words).start();
         eventually("the command runs", || !processes_with(&marker).is_empty());
-        eventually("the other is ready", || place.text("ws/r.jsonl").contains(r#""type":"result""#));
+        eventually("the other is ready", || tree.text("ws/r.jsonl").contains(r#""type":"result""#));
         send_signal(child.id(), signal);
         child.stdin.take();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code));
-        assert_replays_identically(&place, &String::from_utf8(output.stdout).unwrap(), code);
-        std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
+        assert_replays_identically(&tree, &String::from_utf8(output.stdout).unwrap(), code);
+        std::fs::remove_file(tree.path("ws/r.jsonl")).unwrap();
     }
 }

@@ -11,22 +11,22 @@ use super::canned::{CannedServer, answer};
 use super::shop::python;
 use crate::run::{haft, server};
 
-/// Returns a place with one tool, `rest__it`.
-fn place(url: &str, more: &Value) -> TestTree {
-    let place = TestTree::new(TestUser::Ourselves);
+/// Returns a tree with one tool, `rest__it`.
+fn tree(url: &str, more: &Value) -> TestTree {
+    let tree = TestTree::new(TestUser::Ourselves);
     let mut tool = json!({ "description": "It", "method": "GET", "url": url });
     tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    place.file("home/haft.json", &json!({ "restTools": { "it": tool } }).to_string());
-    place
+    tree.file("home/haft.json", &json!({ "restTools": { "it": tool } }).to_string());
+    tree
 }
 
-fn call(place: &TestTree) -> HaftOutput {
-    place.haft(&["call", "rest__it", "{}"]).output()
+fn call(tree: &TestTree) -> HaftOutput {
+    tree.haft(&["call", "rest__it", "{}"]).output()
 }
 
 #[track_caller]
 fn check(server: &CannedServer, method: &str, code: i32, fragment: &str) -> HaftOutput {
-    let ran = call(&place(&server.url(), &json!({ "method": method }))).expect_code(code);
+    let ran = call(&tree(&server.url(), &json!({ "method": method }))).expect_code(code);
     let said = format!("{}{}", ran.stdout, ran.stderr);
     assert!(said.contains(fragment), "no `{fragment}` in: {said}");
     assert!(said.len() < 10_000, "{}", said.len());
@@ -124,28 +124,28 @@ fn hanging_response_ends_at_the_call_timeout() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
         std::thread::park();
     });
-    let place = place(&server.url(), &json!({}));
-    place.haft(&["call", "--timeout", "300ms", "rest__it", "{}"]).output().expect_code(124);
+    let tree = tree(&server.url(), &json!({}));
+    tree.haft(&["call", "--timeout", "300ms", "rest__it", "{}"]).output().expect_code(124);
     eventually("the request arrived", || server.heads().len() == 1);
 }
 
 /// Configures a description whose only operation declares a JSON response.
 fn described(server: &CannedServer) -> TestTree {
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let answer = json!({ "description": "It", "content": { "application/json": { "schema": {} } } });
     let get = json!({ "operationId": "it", "responses": { "200": answer } });
     let api = json!({ "openapi": "3.1.0", "paths": { "/a": { "get": get } } });
-    let path = place.file("home/api.json", &api.to_string());
+    let path = tree.file("home/api.json", &api.to_string());
     let spec = json!({ "spec": path, "baseUrl": server.url() });
-    place.file("home/haft.json", &json!({ "openapiSpecs": { "api": spec } }).to_string());
-    place
+    tree.file("home/haft.json", &json!({ "openapiSpecs": { "api": spec } }).to_string());
+    tree
 }
 
 #[test]
 fn html_instead_of_json_is_an_error() {
     let page = answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html><h1>Please log in</h1>");
-    let place = described(&CannedServer::new(page));
-    let ran = place.haft(&["call", "rest__api_it", "{}"]).output().expect_code(3);
+    let tree = described(&CannedServer::new(page));
+    let ran = tree.haft(&["call", "rest__api_it", "{}"]).output().expect_code(3);
     assert!(ran.stdout.contains("expected JSON; the server answered text/html: <html>"), "{ran:?}");
 }
 
@@ -161,8 +161,8 @@ const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.
 fn hostile_responses_use_bounded_memory() {
     let python = python();
     let check = |server: &CannedServer, code: i32| {
-        let place = place(&server.url(), &json!({}));
-        let run = place.haft(&["call", "rest__it", "{}"]);
+        let tree = tree(&server.url(), &json!({}));
+        let run = tree.haft(&["call", "rest__it", "{}"]);
         let ran = run.through(&[python.to_str().unwrap(), "-c", PEAK]).output().expect_code(code);
         let (_, peak) = ran.stderr.rsplit_once("peak ").unwrap();
         let megabytes = peak.trim().parse::<u64>().unwrap() / 1024;
@@ -181,7 +181,7 @@ fn hostile_responses_use_bounded_memory() {
 
 #[test]
 fn unreachable_server_is_an_error() {
-    let ran = call(&place("http://127.0.0.1:1/", &json!({}))).expect_code(5);
+    let ran = call(&tree("http://127.0.0.1:1/", &json!({}))).expect_code(5);
     assert!(ran.stderr.contains("cannot be reached"), "{}", ran.stderr);
 }
 
@@ -189,14 +189,14 @@ fn unreachable_server_is_an_error() {
 fn streamed_response_is_assembled() {
     let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
     let server = CannedServer::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
-    let ran = call(&place(&server.url(), &json!({ "streaming": { "mode": "sse" } }))).expect_code(0);
+    let ran = call(&tree(&server.url(), &json!({ "streaming": { "mode": "sse" } }))).expect_code(0);
     assert_eq!(ran.stdout, "Hello\n");
     let lines = "> {\"type\":\"token\",\"content\":\"a\"}\n> {\"type\":\"done\",\"answer\":\"all\"}\n";
     let server = CannedServer::new(answer("200 OK", "", lines));
     let streaming = json!({ "streaming": { "linePrefix": "> " } });
-    assert_eq!(call(&place(&server.url(), &streaming)).expect_code(0).stdout, "all\n");
+    assert_eq!(call(&tree(&server.url(), &streaming)).expect_code(0).stdout, "all\n");
     let streaming = json!({ "streaming": { "linePrefix": "> ", "maxBytes": 10 } });
-    let ran = call(&place(&server.url(), &streaming)).expect_code(3);
+    let ran = call(&tree(&server.url(), &streaming)).expect_code(3);
     assert!(ran.stdout.contains("longer than 10 bytes"), "{}", ran.stdout);
 }
 
@@ -204,10 +204,10 @@ fn streamed_response_is_assembled() {
 fn streamed_pieces_are_reported_as_progress() {
     let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
     let service = CannedServer::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
-    let place = place(&service.url(), &json!({ "streaming": { "mode": "sse" } }));
+    let tree = tree(&service.url(), &json!({ "streaming": { "mode": "sse" } }));
     let models = server([ScriptStep::call("rest__it", json!({})), ScriptStep::text("done")]);
     let words = ["run", "-m", "openai/m", "--output-format", "stream-json", "go"];
-    let ran = haft(&place, &models, &words).output().expect_code(0);
+    let ran = haft(&tree, &models, &words).output().expect_code(0);
     let lines = ran.events().into_iter();
     let progress: String = lines
         .filter(|line| line["type"] == "tool_progress")
@@ -219,9 +219,9 @@ fn streamed_pieces_are_reported_as_progress() {
 #[test]
 fn secret_header_is_sent_and_never_printed() {
     let server = CannedServer::new(answer("500 Oops", "", "no"));
-    let place = place(&server.url(), &json!({ "headers": { "Authorization": "Bearer ${TOKEN_OF_IT}" } }));
+    let tree = tree(&server.url(), &json!({ "headers": { "Authorization": "Bearer ${TOKEN_OF_IT}" } }));
     let run = |words: &[&str]| {
-        let ran = place.haft(words).env("TOKEN_OF_IT", "s3cret-t0ken").output();
+        let ran = tree.haft(words).env("TOKEN_OF_IT", "s3cret-t0ken").output();
         assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("s3cret-t0ken"), "{words:?}");
         ran
     };
@@ -232,7 +232,7 @@ fn secret_header_is_sent_and_never_printed() {
     run(&["rest", "list"]).expect_code(0);
     run(&["config", "show"]).expect_code(0);
     // Without the variable, only this tool is missing.
-    let ran = place.haft(&["tools"]).output().expect_code(0);
+    let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert!(
         ran.stderr.contains("restTools.it is left out: `headers.Authorization`: variable `TOKEN_OF_IT`"),
         "{}",
@@ -245,24 +245,24 @@ fn secret_header_is_sent_and_never_printed() {
 fn body_template_expands_variables_and_arguments() {
     let server = CannedServer::new(answer("200 OK", "", "x"));
     let body = json!({ "key": "${KEY_OF_IT}", "n": "${parameters.n}", "list": ["v${KEY_OF_IT:-0}"] });
-    let place = place(&server.url(), &json!({ "method": "POST", "bodyTemplate": body }));
-    let call = || place.haft(&["call", "rest__it", r#"{"n": "1"}"#]);
+    let tree = tree(&server.url(), &json!({ "method": "POST", "bodyTemplate": body }));
+    let call = || tree.haft(&["call", "rest__it", r#"{"n": "1"}"#]);
     call().env("KEY_OF_IT", "s3cret").output().expect_code(0);
     let sent = server.heads()[0].split("\r\n\r\n").nth(1).map(serde_json::from_str::<Value>);
     assert_eq!(sent.unwrap().unwrap(), json!({ "key": "s3cret", "n": "1", "list": ["vs3cret"] }));
     let unset = call().output();
     assert!(unset.stderr.contains("`bodyTemplate`: variable `KEY_OF_IT` is not set"), "{unset:?}");
-    let shown = place.haft(&["config", "show"]).env("KEY_OF_IT", "s3cret").output().expect_code(0);
+    let shown = tree.haft(&["config", "show"]).env("KEY_OF_IT", "s3cret").output().expect_code(0);
     assert!(!format!("{shown:?}").contains("s3cret"));
 }
 
 #[test]
 fn missing_url_argument_sends_no_request() {
     let server = CannedServer::new(answer("200 OK", "", "x"));
-    let place = place(&format!("{}/${{parameters.id}}?q=${{parameters.q}}", server.url()), &json!({}));
-    let ran = call(&place).expect_code(42);
+    let tree = tree(&format!("{}/${{parameters.id}}?q=${{parameters.q}}", server.url()), &json!({}));
+    let ran = call(&tree).expect_code(42);
     assert!(ran.stderr.contains("id"), "{}", ran.stderr);
     assert!(server.heads().is_empty());
-    place.haft(&["call", "rest__it", r#"{"id": "a/b", "q": "x&y"}"#]).output().expect_code(0);
+    tree.haft(&["call", "rest__it", r#"{"id": "a/b", "q": "x&y"}"#]).output().expect_code(0);
     assert!(server.heads()[0].starts_with("GET /a%2Fb?q=x%26y HTTP/1.1"), "{:?}", server.heads());
 }

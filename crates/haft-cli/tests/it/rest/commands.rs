@@ -41,27 +41,27 @@ fn remote_openapi_description_may_span_several_files() {
         ("/api/schemas.json", json!({ "Id": { "type": "integer" } }).to_string()),
         ("/secret.json", second.to_string()),
     ]);
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let url = format!("{}/api/openapi.json", server.url());
-    let added = place.haft(&["rest", "add", "x", &url, "--json"]).output().expect_code(0);
+    let added = tree.haft(&["rest", "add", "x", &url, "--json"]).output().expect_code(0);
     assert_eq!((&said(&added)["tools"], &said(&added)["skipped"]), (&json!(1), &json!(2)));
     let asked = server.heads().len();
     assert_eq!(asked, 4, "{:?}", server.heads());
     // The description is cached, so only the missing document is requested again.
-    let shown = place.haft(&["tools", "rest__x_a", "--schema"]).output().expect_code(0);
+    let shown = tree.haft(&["tools", "rest__x_a", "--schema"]).output().expect_code(0);
     assert!(shown.stdout.contains("\"integer\""), "{}", shown.stdout);
     assert!(server.heads()[asked..].iter().all(|head| head.contains("/gone.json")), "{:?}", server.heads());
 }
 
 #[test]
 fn rest_add_replace_and_remove_update_the_tools() {
-    let place = TestTree::new(TestUser::Ourselves);
-    place.file("home/haft.json", "{\n  // mine\n  \"toolTimeout\": 5000\n}\n");
-    place.file("ws/one.json", &description("one"));
-    place.file("ws/two.json", &description("two"));
-    let rest = |words: &[&str]| place.haft(&[&["rest"], words].concat()).output();
+    let tree = TestTree::new(TestUser::Ourselves);
+    tree.file("home/haft.json", "{\n  // mine\n  \"toolTimeout\": 5000\n}\n");
+    tree.file("ws/one.json", &description("one"));
+    tree.file("ws/two.json", &description("two"));
+    let rest = |words: &[&str]| tree.haft(&[&["rest"], words].concat()).output();
     let tools = || {
-        let listed = place.haft(&["tools"]).output().expect_code(0).stdout;
+        let listed = tree.haft(&["tools"]).output().expect_code(0).stdout;
         ["rest__x_one", "rest__x_two"].map(|name| listed.contains(name))
     };
     let added = said(&rest(&["add", "x", "one.json", "--json"]).expect_code(0));
@@ -82,7 +82,7 @@ fn rest_add_replace_and_remove_update_the_tools() {
 
     assert_eq!(said(&rest(&["remove", "x", "--json"]).expect_code(0))["name"], "x");
     assert_eq!(tools(), [false, false]);
-    assert!(place.text("home/haft.json").contains("// mine\n  \"toolTimeout\": 5000"));
+    assert!(tree.text("home/haft.json").contains("// mine\n  \"toolTimeout\": 5000"));
     let gone = rest(&["remove", "x"]).expect_code(42);
     assert!(gone.stderr.contains("has no `x`") && gone.stderr.contains("hint: "), "{}", gone.stderr);
 }

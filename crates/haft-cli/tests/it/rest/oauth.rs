@@ -28,9 +28,9 @@ fn say(stream: &mut TcpStream, text: &str) {
 
 /// Calls two operations that need the token, one after the other in one process.
 fn call(api: &CannedServer, tokens: &CannedServer, operations: &[&str]) -> HaftOutput {
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let secured = |method: &str| json!({ method: { "operationId": method, "security": [{ "login": [] }] } });
-    place.file(
+    tree.file(
         "home/api.json",
         &json!({
             "openapi": "3.1.0",
@@ -44,21 +44,21 @@ fn call(api: &CannedServer, tokens: &CannedServer, operations: &[&str]) -> HaftO
         "tokenUrl": format!("{}/token", tokens.url()),
     });
     let spec = json!({
-        "spec": place.path("home/api.json"), "baseUrl": api.url(), "auth": { "login": login },
+        "spec": tree.path("home/api.json"), "baseUrl": api.url(), "auth": { "login": login },
     });
-    place.file("home/haft.json", &json!({ "openapiSpecs": { "api": spec } }).to_string());
+    tree.file("home/haft.json", &json!({ "openapiSpecs": { "api": spec } }).to_string());
     let lines = operations
         .iter()
         .enumerate()
         .map(|(id, operation)| format!("{{\"id\":{id},\"tool\":\"rest__api_{operation}\",\"args\":{{}}}}\n"));
     let collector = SpanCollector::start();
-    let ran = place
+    let ran = tree
         .haft(&["call", "--stdin", "--jobs", "1", "-v", "--tree"])
         .env("CLIENT_SECRET", SECRET)
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint())
         .stdin(lines.collect::<String>())
         .output();
-    let kept = format!("{}{:?}", place.text("home/data/accounting.jsonl"), collector.spans());
+    let kept = format!("{}{:?}", tree.text("home/data/accounting.jsonl"), collector.spans());
     let said = format!("{}{}{kept}", ran.stdout, ran.stderr);
     for secret in [SECRET, "t0ken-number", BASIC] {
         assert!(!said.contains(secret), "{secret}: {said}");

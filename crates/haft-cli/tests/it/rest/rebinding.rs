@@ -12,8 +12,8 @@ const PRIVATE: &str = "127.0.0.1";
 
 /// Makes this many calls, in a network where the name resolves to these answers in turn.
 fn call(answers: &[&str], says: &str, calls: usize) -> HaftOutput {
-    let place = TestTree::new(TestUser::Ourselves);
-    place.file(
+    let tree = TestTree::new(TestUser::Ourselves);
+    tree.file(
         "home/haft.json",
         r#"{ "restTools": { "it": { "description": "It", "method": "GET", "url": "http://rebind.example.org/" } } }"#,
     );
@@ -22,7 +22,7 @@ fn call(answers: &[&str], says: &str, calls: usize) -> HaftOutput {
     let wrapper = ["unshare", "--map-root-user", "--net", "--mount"];
     let network = [python.to_str().unwrap(), "-B", script.to_str().unwrap(), &answers, says];
     let line = "{\"id\":1,\"tool\":\"rest__it\",\"args\":{}}\n";
-    let run = place.haft(&["call", "--stdin", "--jobs", "1"]).through(&[&wrapper[..], &network].concat());
+    let run = tree.haft(&["call", "--stdin", "--jobs", "1"]).through(&[&wrapper[..], &network].concat());
     run.stdin(line.repeat(calls)).output()
 }
 

@@ -25,7 +25,7 @@ impl Drop for ShopServer {
 pub(super) fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let python =
-        own.ancestors().map(|place| place.join("tools/python-api/bin/python")).find(|path| path.exists());
+        own.ancestors().map(|tree| tree.join("tools/python-api/bin/python")).find(|path| path.exists());
     python.unwrap_or_else(|| panic!("Python is not installed: run `cargo xtask install`"))
 }
 
@@ -39,16 +39,16 @@ fn shop() -> ShopServer {
     shop
 }
 
-fn call(place: &TestTree, operation: &str, arguments: &Value) -> HaftOutput {
+fn call(tree: &TestTree, operation: &str, arguments: &Value) -> HaftOutput {
     let tool = format!("rest__shop_{operation}");
-    place.haft(&["call", &tool, &arguments.to_string()]).env("SHOP_TOKEN", "s3cret-t0ken").output()
+    tree.haft(&["call", &tool, &arguments.to_string()]).env("SHOP_TOKEN", "s3cret-t0ken").output()
 }
 
 #[test]
 fn every_openapi_operation_of_the_shop_can_be_called() {
     let shop = shop();
-    let place = TestTree::new(TestUser::Ourselves);
-    place.file("home/haft.json", "{\n  // kept\n}\n");
+    let tree = TestTree::new(TestUser::Ourselves);
+    tree.file("home/haft.json", "{\n  // kept\n}\n");
     let words = [
         "rest",
         "add",
@@ -57,15 +57,15 @@ fn every_openapi_operation_of_the_shop_can_be_called() {
         "--header",
         "Authorization: Bearer ${SHOP_TOKEN}",
     ];
-    let added = place.haft(&words).env("SHOP_TOKEN", "s3cret-t0ken").output().expect_code(0);
+    let added = tree.haft(&words).env("SHOP_TOKEN", "s3cret-t0ken").output().expect_code(0);
     assert!(added.stdout.contains("haft.json: 12 tools (about "), "{}", added.stdout);
     assert!(added.stdout.contains(" tokens), 0 operations skipped"), "{}", added.stdout);
-    let written = place.text("home/haft.json");
+    let written = tree.text("home/haft.json");
     assert!(written.contains("// kept") && written.contains("${SHOP_TOKEN}"), "{written}");
-    place.haft(&words).env("SHOP_TOKEN", "x").output().expect_code(42);
+    tree.haft(&words).env("SHOP_TOKEN", "x").output().expect_code(42);
 
     let said = |operation: &str, arguments: Value| {
-        let ran = call(&place, operation, &arguments).expect_code(0);
+        let ran = call(&tree, operation, &arguments).expect_code(0);
         assert_eq!(ran.stderr, "", "{operation}");
         serde_json::from_str::<Value>(&ran.stdout).unwrap_or(Value::String(ran.stdout))
     };
@@ -78,7 +78,7 @@ fn every_openapi_operation_of_the_shop_can_be_called() {
     said("renameThing", json!({"thing_id": 1, "name": "Box"}));
     assert_eq!(said("getThing", json!({"thing_id": 1})), json!({"name": "Box", "price": 2.5, "tags": []}));
     assert_eq!(said("deleteThing", json!({"thing_id": 1})), json!("HTTP 204, no content\n"));
-    let gone = call(&place, "getThing", &json!({"thing_id": 1})).expect_code(3);
+    let gone = call(&tree, "getThing", &json!({"thing_id": 1})).expect_code(3);
     assert!(gone.stdout.contains("HTTP 404: {\"problem\":\"no such thing\"}"), "{}", gone.stdout);
 
     let found = json!({"q": "a&b=c/ü", "tag": ["x y", "z"], "limit": 3, "trace": "t", "session": "s"});
@@ -94,26 +94,26 @@ fn every_openapi_operation_of_the_shop_can_be_called() {
     let report = said("report", json!({})).to_string();
     assert!(report.contains("application/pdf") && report.contains("session-"), "{report}");
 
-    let refused = call(&place, "createThing", &json!({"thing_id": "x", "name": 1})).expect_code(42);
+    let refused = call(&tree, "createThing", &json!({"thing_id": "x", "name": 1})).expect_code(42);
     assert!(refused.stderr.contains("thing_id") && refused.stderr.contains("name"), "{}", refused.stderr);
     let checked =
-        place.haft(&["rest", "check", "shop", "--json"]).env("SHOP_TOKEN", "x").output().expect_code(0);
+        tree.haft(&["rest", "check", "shop", "--json"]).env("SHOP_TOKEN", "x").output().expect_code(0);
     let checked: Value = serde_json::from_str(&checked.stdout).unwrap();
     assert_eq!(checked["tools"].as_array().unwrap().len(), 12);
-    let listed = place.haft(&["tools", "rest__shop_search", "--schema"]).env("SHOP_TOKEN", "x").output();
+    let listed = tree.haft(&["tools", "rest__shop_search", "--schema"]).env("SHOP_TOKEN", "x").output();
     assert!(listed.expect_code(0).stdout.contains("\"x-trace\""));
-    place.haft(&["rest", "check", "gone"]).output().expect_code(42);
+    tree.haft(&["rest", "check", "gone"]).output().expect_code(42);
 }
 
 #[test]
 fn invalid_openapi_description_is_not_added() {
-    let place = TestTree::new(TestUser::Ourselves);
+    let tree = TestTree::new(TestUser::Ourselves);
     let check = |text: &str, fragment: &str| {
-        let file = place.file("ws/spec.json", text);
-        let ran = place.haft(&["rest", "add", "x", &file.to_string_lossy()]).output().expect_code(42);
+        let file = tree.file("ws/spec.json", text);
+        let ran = tree.haft(&["rest", "add", "x", &file.to_string_lossy()]).output().expect_code(42);
         assert!(ran.stderr.contains(fragment), "no `{fragment}` in: {}", ran.stderr);
         assert!(ran.stderr.contains("hint: "), "{}", ran.stderr);
-        assert!(!place.exists("home/haft.json"));
+        assert!(!tree.exists("home/haft.json"));
     };
     check("", "empty");
     check("<html>", "HTML");
@@ -127,6 +127,6 @@ fn invalid_openapi_description_is_not_added() {
         r#"{"openapi": "3.0.0", "servers": [{"url": "https://a.com"}], "paths": {}}"#,
         "none of its operations",
     );
-    place.haft(&["rest", "add", "bad name", "x.json"]).output().expect_code(2);
-    place.haft(&["rest", "add", "x", "gone.json"]).output().expect_code(42);
+    tree.haft(&["rest", "add", "bad name", "x.json"]).output().expect_code(2);
+    tree.haft(&["rest", "add", "x", "gone.json"]).output().expect_code(42);
 }

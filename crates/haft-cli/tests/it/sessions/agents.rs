@@ -5,11 +5,11 @@ use serde_json::json;
 use super::{bash, here, journals, kill, resume, told};
 
 fn agents(files: &[(&str, &str)]) -> TestTree {
-    let place = here();
+    let tree = here();
     for (name, yaml) in files {
-        place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
+        tree.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
     }
-    place
+    tree
 }
 
 fn script(about: [(&'static str, Vec<ScriptStep>); 2]) -> ModelServer {
@@ -25,7 +25,7 @@ fn hangs(marker: &str) -> ScriptPart {
 #[test]
 fn killed_sub_agent_resumes_from_its_journal() {
     let marker = unique_marker();
-    let place = agents(&[("lead.md", "agents: [below.md]"), ("below.md", "tools: bash")]);
+    let tree = agents(&[("lead.md", "agents: [below.md]"), ("below.md", "tools: bash")]);
     let ask = ScriptPart::call("agent__below", json!({"request": "BELOW"}));
     let server = script([
         (
@@ -46,26 +46,26 @@ fn killed_sub_agent_resumes_from_its_journal() {
         ),
     ]);
     let words = ["run", "-m", "openai/m", "@lead.md", "LEAD"];
-    kill(&place, &server, &words, "the command runs", || {
-        place.exists("ws/marks") && place.text("ws/marks").contains("three")
+    kill(&tree, &server, &words, "the command runs", || {
+        tree.exists("ws/marks") && tree.text("ws/marks").contains("three")
     });
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    assert_eq!(journals(&place).len(), 2);
-    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "all\n");
-    assert_eq!(place.text("ws/marks"), "one\ntwo\nthree\n");
-    assert_eq!(journals(&place).len(), 2, "the agent below went on in its own session");
-    let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    assert_eq!(journals(&tree).len(), 2);
+    assert_eq!(resume(&tree, &server, &[]).expect_code(0).stdout, "all\n");
+    assert_eq!(tree.text("ws/marks"), "one\ntwo\nthree\n");
+    assert_eq!(journals(&tree).len(), 2, "the agent below went on in its own session");
+    let shown = tree.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     assert!(shown.contains("2-1 agent__below") && shown.contains(".1-1 bash ok"), "{shown}");
-    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    let list = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert_eq!(list.lines().count(), 2, "those that work for others are a part of them: {list}");
-    place.haft(&["sessions", "rm", "last"]).output().expect_code(0);
-    assert!(journals(&place).is_empty());
+    tree.haft(&["sessions", "rm", "last"]).output().expect_code(0);
+    assert!(journals(&tree).is_empty());
 }
 
 #[test]
 fn agent_after_handoff_resumes_where_it_was_killed() {
     let marker = unique_marker();
-    let place = agents(&[("front.md", "router:\n  destinations: [back.md]"), ("back.md", "tools: bash")]);
+    let tree = agents(&[("front.md", "router:\n  destinations: [back.md]"), ("back.md", "tools: bash")]);
     let hand_on = ScriptPart::call("router__handoff-to", json!({"agent": "back", "message": "BACK please"}));
     let server = script([
         (
@@ -79,10 +79,10 @@ fn agent_after_handoff_resumes_where_it_was_killed() {
         ("ASK", vec![ScriptStep::say([hand_on])]),
     ]);
     let words = ["run", "-m", "openai/m", "@front.md", "ASK"];
-    kill(&place, &server, &words, "the command runs", || {
-        place.exists("ws/marks") && place.text("ws/marks").contains("three")
+    kill(&tree, &server, &words, "the command runs", || {
+        tree.exists("ws/marks") && tree.text("ws/marks").contains("three")
     });
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "from the back\n");
-    assert_eq!(place.text("ws/marks"), "one\nthree\n");
+    assert_eq!(resume(&tree, &server, &[]).expect_code(0).stdout, "from the back\n");
+    assert_eq!(tree.text("ws/marks"), "one\nthree\n");
 }

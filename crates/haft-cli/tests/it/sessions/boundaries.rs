@@ -35,7 +35,7 @@ fn script() -> Vec<ScriptStep> {
 
 /// A complete run, and its journal.
 struct CompleteRun {
-    place: TestTree,
+    tree: TestTree,
     server: ModelServer,
     journal: PathBuf,
     lines: Vec<String>,
@@ -43,14 +43,14 @@ struct CompleteRun {
 
 impl CompleteRun {
     fn new() -> Self {
-        let place = here();
-        place.file("ws/given.txt", "given");
+        let tree = here();
+        tree.file("ws/given.txt", "given");
         let server = server(script());
-        let ran = run(&place, &server, &["go"]).expect_code(0);
+        let ran = run(&tree, &server, &["go"]).expect_code(0);
         assert_eq!(ran.stdout, "all ten\n");
-        let [journal] = journals(&place).try_into().unwrap();
+        let [journal] = journals(&tree).try_into().unwrap();
         let lines = std::fs::read_to_string(&journal).unwrap().lines().map(str::to_owned).collect();
-        let whole = Self { place, server, journal, lines };
+        let whole = Self { tree, server, journal, lines };
         whole.check_marks("the whole run", &BTreeSet::new());
         whole
     }
@@ -64,7 +64,7 @@ impl CompleteRun {
         let calls = self.marks_by_call();
         let left: Vec<&str> =
             calls.iter().filter(|(id, _)| begun.contains(id)).flat_map(|(_, mark)| [*mark, "\n"]).collect();
-        self.place.file("ws/marks", &left.concat());
+        self.tree.file("ws/marks", &left.concat());
         let torn = match (part, self.lines.get(lines)) {
             (NextLinePart::Half, Some(next)) => &next[..next.floor_char_boundary(next.len() / 2)],
             (NextLinePart::Half, None) | (NextLinePart::Nothing, _) => "",
@@ -78,7 +78,7 @@ impl CompleteRun {
 
     fn go_on(&self, case: &str, kept: &[String], unknown: &BTreeSet<&String>) {
         let finished = kept.iter().any(|line| line.starts_with(r#"{"type":"finished""#));
-        let ran = resume(&self.place, &self.server, &["--output-format", "stream-json"]);
+        let ran = resume(&self.tree, &self.server, &["--output-format", "stream-json"]);
         if finished {
             ran.expect_code(42);
         } else {
@@ -94,7 +94,7 @@ impl CompleteRun {
 
     /// Checks that every mark exists exactly once, left before or after the kill.
     fn check_marks(&self, case: &str, unknown: &BTreeSet<&String>) {
-        let found = self.place.text("ws/marks");
+        let found = self.tree.text("ws/marks");
         let mut marks: Vec<&str> = found.lines().collect();
         marks.sort_unstable();
         let mut expected = MARKS.to_vec();
@@ -149,11 +149,11 @@ fn ended(line: &Value) -> Option<String> {
 #[test]
 fn run_resumes_from_every_journal_line() {
     std::thread::scope(|scope| {
-        for place in 0..PLACES {
+        for tree in 0..PLACES {
             scope.spawn(move || {
                 let whole = CompleteRun::new();
                 assert!(whole.lines.len() > 40, "{}", whole.lines.len());
-                for lines in (1..=whole.lines.len()).filter(|lines| lines % PLACES == place) {
+                for lines in (1..=whole.lines.len()).filter(|lines| lines % PLACES == tree) {
                     whole
                         .check(lines, if lines % 4 < 3 { NextLinePart::Nothing } else { NextLinePart::Half });
                 }

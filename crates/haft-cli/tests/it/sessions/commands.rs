@@ -5,52 +5,52 @@ use super::{bash, haft, here, journals, resume, run, server};
 
 #[test]
 fn sessions_are_listed_shown_and_removed() {
-    let place = here();
-    let empty = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    let tree = here();
+    let empty = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert_eq!(empty, "no sessions; `haft run` starts one\n");
-    place.haft(&["resume"]).output().expect_code(42);
+    tree.haft(&["resume"]).output().expect_code(42);
     let usage = ScriptUsage { input: 1200, output: 30, ..ScriptUsage::default() };
     let server = server([ScriptStep::say([bash("echo hi")]).using(usage), ScriptStep::text("done")]);
-    run(&place, &server, &["say hi\nplease"]).expect_code(0);
-    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    run(&tree, &server, &["say hi\nplease"]).expect_code(0);
+    let list = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(list.contains("completed") && list.contains("say hi") && !list.contains("please"), "{list}");
-    let list = place.haft(&["sessions", "list", "--json"]).output().expect_code(0).stdout;
+    let list = tree.haft(&["sessions", "list", "--json"]).output().expect_code(0).stdout;
     let list: Value = serde_json::from_str(&list).unwrap();
     let id = list[0]["session"].as_str().unwrap();
     assert_eq!((&list[0]["calls"], &list[0]["model_requests"]), (&1.into(), &2.into()));
-    let shown = place.haft(&["sessions", "show", &id[..6]]).output().expect_code(0).stdout;
+    let shown = tree.haft(&["sessions", "show", &id[..6]]).output().expect_code(0).stdout;
     for part in
         ["say hi", "1-1 bash ok", "openai/m ok [", "1200 tokens in, 30 out", "models: 2, ", "s in all", id]
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let shown = place.haft(&["sessions", "show", "--json"]).output().expect_code(0).stdout;
+    let shown = tree.haft(&["sessions", "show", "--json"]).output().expect_code(0).stdout;
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert!(shown["input_tokens"].as_u64().unwrap() >= 1200, "{shown}");
     assert_eq!(shown["tree"]["sessions"][0]["turns"][0]["operations"][0]["tool"], "bash");
     for (word, said) in [("ffff", "no session `ffff`"), ("zz", "first 4 digits"), ("", "first 4 digits")] {
-        let ran = place.haft(&["sessions", "show", word]).output().expect_code(42);
+        let ran = tree.haft(&["sessions", "show", word]).output().expect_code(42);
         assert!(ran.stderr.contains(said) && ran.stderr.contains("hint:"), "{word}: {}", ran.stderr);
     }
     let events = format!("home/data/events/local/{id}.jsonl");
-    assert!(place.exists(&events));
-    place.haft(&["sessions", "rm", id]).output().expect_code(0);
-    assert!(journals(&place).is_empty());
-    assert!(!place.exists(&events), "the events hold what was said");
-    place.haft(&["sessions", "rm", id]).output().expect_code(42);
+    assert!(tree.exists(&events));
+    tree.haft(&["sessions", "rm", id]).output().expect_code(0);
+    assert!(journals(&tree).is_empty());
+    assert!(!tree.exists(&events), "the events hold what was said");
+    tree.haft(&["sessions", "rm", id]).output().expect_code(42);
 }
 
 #[test]
 fn session_with_a_damaged_first_line_is_named() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("done")]);
-    run(&place, &server, &["go"]).expect_code(0);
-    let [path] = journals(&place).try_into().unwrap();
+    run(&tree, &server, &["go"]).expect_code(0);
+    let [path] = journals(&tree).try_into().unwrap();
     let id = path.file_stem().unwrap().to_str().unwrap().to_owned();
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen('{', "x", 1)).unwrap();
     for words in [&["sessions", "show", &id[..8]][..], &["sessions", "show"], &["resume", &id[..8], "more"]] {
-        let ran = place.haft(words).output().expect_code(42);
+        let ran = tree.haft(words).output().expect_code(42);
         assert!(
             ran.stderr.contains(&id) && !ran.stderr.contains("there is no session"),
             "{words:?}: {}",
@@ -61,39 +61,39 @@ fn session_with_a_damaged_first_line_is_named() {
 
 #[test]
 fn unreadable_session_is_reported_and_others_work() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("done")]);
-    run(&place, &server, &["go"]).expect_code(0);
-    let [path] = journals(&place).try_into().unwrap();
+    run(&tree, &server, &["go"]).expect_code(0);
+    let [path] = journals(&tree).try_into().unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen("\"stepped\"", "\"slept\"", 1)).unwrap();
-    run(&place, &server, &["another"]).expect_code(0);
-    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    run(&tree, &server, &["another"]).expect_code(0);
+    let list = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(list.contains("cannot be read: line 2") && list.contains("another"), "{list}");
     let id = path.file_stem().unwrap().to_str().unwrap();
-    let ran = resume(&place, &server, &[id]).expect_code(42);
+    let ran = resume(&tree, &server, &[id]).expect_code(42);
     assert!(ran.stderr.contains("line 2") && ran.stderr.contains("hint:"), "{}", ran.stderr);
 }
 
 #[test]
 fn last_never_skips_an_unreadable_newest_session() {
-    let place = here();
+    let tree = here();
     let server = server([ScriptStep::text("done")]);
-    run(&place, &server, &["the first"]).expect_code(0);
-    let [first] = journals(&place).try_into().unwrap();
-    run(&place, &server, &["the second"]).expect_code(0);
-    let second = journals(&place).into_iter().find(|path| *path != first).unwrap();
+    run(&tree, &server, &["the first"]).expect_code(0);
+    let [first] = journals(&tree).try_into().unwrap();
+    run(&tree, &server, &["the second"]).expect_code(0);
+    let second = journals(&tree).into_iter().find(|path| *path != first).unwrap();
     let text = std::fs::read_to_string(&second).unwrap();
     std::fs::write(&second, text.replacen("\"version\":2", "\"version\":9", 1)).unwrap();
     for words in [&["resume", "last", "more"][..], &["sessions", "show", "last"]] {
-        let ran = haft(&place, &server, words).output().expect_code(42);
+        let ran = haft(&tree, &server, words).output().expect_code(42);
         assert!(ran.stderr.contains("it has version 9"), "{words:?}: {}", ran.stderr);
     }
-    place.haft(&["sessions", "rm", "last"]).output().expect_code(0);
-    assert_eq!(journals(&place), [first]);
+    tree.haft(&["sessions", "rm", "last"]).output().expect_code(0);
+    assert_eq!(journals(&tree), [first]);
     // A session killed before its first line has not begun, so `last` skips it.
     std::fs::write(&second, "").unwrap();
-    let shown = place.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
+    let shown = tree.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
     assert!(shown.contains("the first"), "{shown}");
 }
 
@@ -101,32 +101,32 @@ fn last_never_skips_an_unreadable_newest_session() {
 #[test]
 fn non_utf8_arguments_are_stored_and_reused_on_resume() {
     use std::os::unix::ffi::OsStrExt;
-    let place = here();
+    let tree = here();
     let name = std::ffi::OsStr::from_bytes(b"caf\xe9");
-    let directory = place.path("ws").join(name);
+    let directory = tree.path("ws").join(name);
     std::fs::create_dir(&directory).unwrap();
     std::fs::write(directory.join(name), "{}").unwrap();
-    place.give(&directory);
+    tree.give(&directory);
     let server = server([ScriptStep::text("one"), ScriptStep::text("two")]);
     let words = ["-c", r#""$0" run -m openai/m --config $'caf\xe9' --record $'\xff.jsonl' go"#];
     let ran =
-        super::haft(&place, &server, &[]).through(&["bash", words[0], words[1]]).in_directory(&directory);
+        super::haft(&tree, &server, &[]).through(&["bash", words[0], words[1]]).in_directory(&directory);
     assert_eq!(ran.output().expect_code(0).stdout, "one\n");
-    assert_eq!(resume(&place, &server, &["last", "more"]).expect_code(0).stdout, "two\n");
+    assert_eq!(resume(&tree, &server, &["last", "more"]).expect_code(0).stdout, "two\n");
 }
 
 #[test]
 fn resume_works_from_any_directory_if_the_workspace_exists() {
-    let place = here();
-    place.directory("ws/deep");
+    let tree = here();
+    tree.directory("ws/deep");
     let server =
         server([ScriptStep::say([bash("pwd > where")]), ScriptStep::text("one"), ScriptStep::text("two")]);
-    super::haft(&place, &server, &["run", "-m", "openai/m", "go"])
-        .in_directory(&place.path("ws/deep"))
+    super::haft(&tree, &server, &["run", "-m", "openai/m", "go"])
+        .in_directory(&tree.path("ws/deep"))
         .output()
         .expect_code(0);
-    assert_eq!(resume(&place, &server, &["last", "more"]).expect_code(0).stdout, "two\n");
-    std::fs::remove_dir_all(place.path("ws/deep")).unwrap();
-    let ran = resume(&place, &server, &["last", "more"]).expect_code(42);
+    assert_eq!(resume(&tree, &server, &["last", "more"]).expect_code(0).stdout, "two\n");
+    std::fs::remove_dir_all(tree.path("ws/deep")).unwrap();
+    let ran = resume(&tree, &server, &["last", "more"]).expect_code(42);
     assert!(ran.stderr.contains("its directory") && ran.stderr.contains("hint:"), "{}", ran.stderr);
 }

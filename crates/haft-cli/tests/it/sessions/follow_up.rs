@@ -20,35 +20,35 @@ fn broken() -> ScriptStep {
     ScriptStep::fail(ErrorResponse::new(401, "no"))
 }
 
-fn of(place: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
-    let run = place.haft(words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+fn of(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
+    let run = tree.haft(words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
     run.env("OPENAI_API_KEY", "k")
 }
 
 #[test]
 fn resume_reuses_the_routed_model() {
-    let place = here();
+    let tree = here();
     let models = r#"{"route": true, "models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
-    place.file("home/haft.json", models);
+    tree.file("home/haft.json", models);
     let first = always(&ScriptStep::text("complex"));
-    of(&place, &first, &["run", "go"]).output().expect_code(0);
+    of(&tree, &first, &["run", "go"]).output().expect_code(0);
     assert_eq!(asked(&first), ["small", "large"]);
-    let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    let shown = tree.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     assert!(shown.contains("before the first turn") && shown.contains("openai/small ok"), "{shown}");
     let second = always(&ScriptStep::text("fast"));
-    of(&place, &second, &["resume", "last", "and more"]).output().expect_code(0);
+    of(&tree, &second, &["resume", "last", "and more"]).output().expect_code(0);
     assert_eq!(asked(&second), ["large"], "nobody is asked which");
     let third = always(&ScriptStep::text("fast"));
-    of(&place, &third, &["resume", "-m", "openai/other", "last", "and more"]).output().expect_code(0);
+    of(&tree, &third, &["resume", "-m", "openai/other", "last", "and more"]).output().expect_code(0);
     assert_eq!(asked(&third), ["other"], "what is typed wins");
 }
 
 #[test]
 fn resume_accepts_plain_text_for_a_json_agent() {
-    let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
+    let tree = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
     let server = always(&ScriptStep::text("Oslo it is"));
-    of(&place, &server, &["run", "-m", "openai/m", "@a.md", r#"{"city": "Oslo"}"#]).output().expect_code(0);
-    let again = of(&place, &server, &["resume", "last", "and in winter?"]).output().expect_code(0);
+    of(&tree, &server, &["run", "-m", "openai/m", "@a.md", r#"{"city": "Oslo"}"#]).output().expect_code(0);
+    let again = of(&tree, &server, &["resume", "last", "and in winter?"]).output().expect_code(0);
     assert_eq!(again.stdout, "Oslo it is\n");
     let raw = server.requests().last().unwrap().raw.clone();
     assert!(raw.contains("Oslo") && raw.contains("and in winter?"), "{raw}");
@@ -56,17 +56,17 @@ fn resume_accepts_plain_text_for_a_json_agent() {
 
 #[test]
 fn resume_keeps_triggered_skills() {
-    let place = here();
+    let tree = here();
     let skill = "---\nname: tides\ndescription: Knows the sea\ntrigger: tide\n---\nAsk the moon.\n";
-    place.file("home/skills/tides/SKILL.md", skill);
+    tree.file("home/skills/tides/SKILL.md", skill);
     let told_of =
         || RequestExpectation { system: Some("Ask the moon.".into()), ..RequestExpectation::default() };
     let first = ModelServer::start(Script::of([broken()])).unwrap();
-    of(&place, &first, &["run", "-m", "openai/m", "when is the tide?"]).output().expect_code(6);
+    of(&tree, &first, &["run", "-m", "openai/m", "when is the tide?"]).output().expect_code(6);
     let second = always(&ScriptStep::text("at noon").expecting(told_of()));
-    let ran = of(&place, &second, &["resume"]).output().expect_code(0);
+    let ran = of(&tree, &second, &["resume"]).output().expect_code(0);
     assert_eq!(ran.stdout, "at noon\n");
-    let ran = of(&place, &second, &["resume", "last", "thanks"]).output().expect_code(0);
+    let ran = of(&tree, &second, &["resume", "last", "thanks"]).output().expect_code(0);
     assert_eq!(ran.stdout, "at noon\n");
 }
 
@@ -75,7 +75,7 @@ fn resume_keeps_triggered_skills() {
 #[test]
 fn killed_batch_resumes_without_repeating_calls() {
     let marker = unique_marker();
-    let place = agents(&[
+    let tree = agents(&[
         ("lead.md", "agents: below.md\ntools: [bash, 'agent__batch']"),
         ("below.md", "tools: bash"),
     ]);
@@ -97,20 +97,20 @@ fn killed_batch_resumes_without_repeating_calls() {
     ]))
     .unwrap();
     let words = ["run", "-m", "openai/m", "@lead.md", "LEAD"];
-    kill(&place, &server, &words, "the command runs", || {
-        place.exists("ws/marks") && place.text("ws/marks").contains("three")
+    kill(&tree, &server, &words, "the command runs", || {
+        tree.exists("ws/marks") && tree.text("ws/marks").contains("three")
     });
     eventually("the command is gone", || processes_with(&marker).is_empty());
-    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "all\n");
-    let mut marks: Vec<String> = place.text("ws/marks").lines().map(str::to_owned).collect();
+    assert_eq!(resume(&tree, &server, &[]).expect_code(0).stdout, "all\n");
+    let mut marks: Vec<String> = tree.text("ws/marks").lines().map(str::to_owned).collect();
     marks.sort();
     assert_eq!(marks, ["one", "three", "two"], "nothing is done twice");
-    assert_eq!(journals(&place).len(), 2);
+    assert_eq!(journals(&tree).len(), 2);
 }
 
 #[test]
 fn sessions_show_nests_calls_of_sub_agents() {
-    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "tools: bash")]);
+    let tree = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "tools: bash")]);
     let server = ModelServer::start(script([
         (
             "LEAD",
@@ -123,8 +123,8 @@ fn sessions_show_nests_calls_of_sub_agents() {
         ("LOWEST", vec![ScriptStep::say([bash("echo x")]), ScriptStep::text("lowest")]),
     ]))
     .unwrap();
-    of(&place, &server, &["run", "-m", "openai/m", "@lead.md", "LEAD"]).output().expect_code(0);
-    let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    of(&tree, &server, &["run", "-m", "openai/m", "@lead.md", "LEAD"]).output().expect_code(0);
+    let shown = tree.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     for line in ["1-1 agent__a ok", "1-1.1-1 agent__b ok", "1-1.1-1.1-1 bash ok", "models: 6, "] {
         assert!(shown.contains(line), "{line}\n{shown}");
     }
