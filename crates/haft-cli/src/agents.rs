@@ -98,7 +98,7 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
         terminal::warn(warning);
     }
     let code: ExitCode = if wrong.is_empty() { ExitReason::Success.into() } else { ExitReason::Input.into() };
-    let told = if args.json {
+    let report = if args.json {
         let errors: Vec<Value> = wrong
             .iter()
             .map(|(file, problem)| json!({"file": file.to_string_lossy(), "error": problem}))
@@ -112,7 +112,7 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
     } else {
         wrong.iter().map(|(_, problem)| problem.as_str()).collect::<Vec<_>>().join("\n")
     };
-    let written = terminal::answer(&told);
+    let written = terminal::answer(&report);
     Ok(if written == ExitCode::SUCCESS { code } else { written })
 }
 

@@ -166,11 +166,11 @@ impl DoctorReport {
             let _ = writeln!(text, "config     {path} ({})", if exists { "found" } else { "not there" });
         }
         self.sandbox_text(&mut text);
-        self.servers.iter().for_each(|server| server.tell(&mut text));
-        self.models.iter().for_each(|provider| provider.tell(&mut text));
-        self.queues.iter().for_each(|queue| queue.tell(&mut text));
-        self.agents.iter().for_each(|agent| agent.tell(&mut text));
-        self.tools.iter().for_each(|tools| tools.tell(&mut text));
+        self.servers.iter().for_each(|server| server.write_to(&mut text));
+        self.models.iter().for_each(|provider| provider.write_to(&mut text));
+        self.queues.iter().for_each(|queue| queue.write_to(&mut text));
+        self.agents.iter().for_each(|agent| agent.write_to(&mut text));
+        self.tools.iter().for_each(|tools| tools.write_to(&mut text));
         text.lines().map(|line| hanging(line, text_column(line)) + "\n").collect()
     }
 

@@ -43,20 +43,20 @@ pub(super) fn written(written: io::Result<()>) -> ExitCode {
 
 /// Prints an error, and returns its exit code.
 pub(super) fn failed(exit: ExitReason, message: &str) -> ExitCode {
-    say("\x1b[1;31merror:\x1b[0m ", message);
+    print_labelled("\x1b[1;31merror:\x1b[0m ", message);
     exit.into()
 }
 
 pub(super) fn warn(message: &str) {
-    say("\x1b[1;33mwarning:\x1b[0m ", message);
+    print_labelled("\x1b[1;33mwarning:\x1b[0m ", message);
 }
 
 pub(super) fn note(message: &str) {
-    say("", message);
+    print_labelled("", message);
 }
 
 /// Prints a message. It may quote untrusted text, so only the label has colours.
-fn say(label: &str, message: &str) {
+fn print_labelled(label: &str, message: &str) {
     coloured(&format!("{label}{}", harmless(message.trim_end())));
 }
 

@@ -20,11 +20,11 @@ pub(super) async fn run(args: &ToolsCheckArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let grammar = grammar(args.provider);
-    let said: Vec<(String, DowngradedSchema)> = tools
+    let downgraded: Vec<(String, DowngradedSchema)> = tools
         .into_iter()
         .map(|tool| (tool.name.as_str().to_owned(), downgrade(&tool.input_schema, grammar)))
         .collect();
-    terminal::answer(&if args.json { as_json(&said) } else { table(&said, grammar) })
+    terminal::answer(&if args.json { as_json(&downgraded) } else { table(&downgraded, grammar) })
 }
 
 fn grammar(name: GrammarName) -> SchemaDialect {
@@ -37,20 +37,20 @@ fn grammar(name: GrammarName) -> SchemaDialect {
     }
 }
 
-fn as_json(said: &[(String, DowngradedSchema)]) -> String {
-    let list = said.iter().map(|(tool, said)| {
-        let losses = said.losses.iter();
+fn as_json(downgraded: &[(String, DowngradedSchema)]) -> String {
+    let list = downgraded.iter().map(|(tool, downgraded)| {
+        let losses = downgraded.losses.iter();
         let losses: Vec<Value> =
             losses.map(|loss| json!({ "at": loss.at, "keyword": loss.keyword, "why": loss.why })).collect();
-        json!({ "tool": tool, "losses": losses, "schema": said.schema })
+        json!({ "tool": tool, "losses": losses, "schema": downgraded.schema })
     });
     format!("{:#}", Value::Array(list.collect()))
 }
 
-fn table(said: &[(String, DowngradedSchema)], grammar: SchemaDialect) -> String {
+fn table(downgraded: &[(String, DowngradedSchema)], grammar: SchemaDialect) -> String {
     let mut text = String::new();
-    for (tool, said) in said {
-        match said.losses.as_slice() {
+    for (tool, downgraded) in downgraded {
+        match downgraded.losses.as_slice() {
             [] => {
                 let _ = writeln!(text, "{tool}: fully supported");
             }

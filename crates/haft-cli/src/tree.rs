@@ -126,7 +126,7 @@ fn draw_leaf(tree: &OpTree, leaf: &TurnLeaf<'_>, inside: &str, text: &mut String
     }
 }
 
-/// A leaf of a turn.
+/// An entry of a turn without calls below it.
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Compaction(&'t Compaction),

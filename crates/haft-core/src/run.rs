@@ -331,7 +331,7 @@ impl AgentRun {
             return;
         };
         let message = self.with_written_names(calls.into_message());
-        if let Err(error) = self.say(message) {
+        if let Err(error) = self.push_message(message) {
             return self.end_on_conversation_error(&error);
         }
         if let Some(finish) = self.state.ending.take() {
@@ -468,13 +468,13 @@ impl AgentRun {
         }
     }
 
-    fn say(&mut self, message: Message) -> Result<(), ConversationError> {
+    fn push_message(&mut self, message: Message) -> Result<(), ConversationError> {
         Arc::make_mut(&mut self.request.conversation).push(message)
     }
 
     /// Appends a message of the operator. No call is open at this point, so the conversation always accepts it.
     fn add_instruction(&mut self, words: impl Into<String>) {
-        if let Err(error) = self.say(Message::system(words)) {
+        if let Err(error) = self.push_message(Message::system(words)) {
             self.end_on_conversation_error(&error);
         }
     }

@@ -123,7 +123,7 @@ struct BenchCase {
     cache: CacheRole,
 }
 
-/// The role of the cache in a case.
+/// The use of the cache in a measured case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CacheRole {
     Nothing,

@@ -55,7 +55,7 @@ pub struct ToolSearchIndex {
     documents: Vec<Arc<SearchDocument>>,
     /// The tools in the order of their names.
     by_name: Vec<u32>,
-    /// The tools in the order of their names after `__`.
+    /// The tools in the order of the part of their names after `__`, which is the name on their server.
     by_own_name: Vec<u32>,
     exact: PostingLists,
     /// Tools whose name contains two neighbouring words that joined give the term.

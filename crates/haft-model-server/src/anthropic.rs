@@ -188,7 +188,7 @@ fn read_user(
     talk: &mut ConversationSummary,
     pairing: &mut CallPairing,
 ) -> Result<(), String> {
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     for block in blocks {
         match block["type"].as_str() {
             Some("tool_result") => {
@@ -197,7 +197,7 @@ fn read_user(
             }
             Some("text") => {
                 pairing.all_answered().map_err(|error| format!("tool_result blocks come first: {error}"))?;
-                said.push(non_empty(block)?);
+                texts.push(non_empty(block)?);
             }
             Some("image" | "document" | "search_result") => pairing.all_answered()?,
             other => {
@@ -205,8 +205,8 @@ fn read_user(
             }
         }
     }
-    if !said.is_empty() {
-        talk.add_user_message(said.concat());
+    if !texts.is_empty() {
+        talk.add_user_message(texts.concat());
     }
     Ok(())
 }

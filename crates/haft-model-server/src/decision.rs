@@ -86,7 +86,7 @@ fn turn(
     }
     let step = &step;
     let reply = ScriptedReply { step, asked: &asked, request: &request.body, turn, serial, chat_reasoning };
-    Ok(said(format, &reply))
+    Ok(planned_reply(format, &reply))
 }
 
 fn read(
@@ -123,7 +123,7 @@ fn choose<'a>(
     }
 }
 
-fn said(format: ApiFormat, reply: &ScriptedReply) -> PlannedResponse {
+fn planned_reply(format: ApiFormat, reply: &ScriptedReply) -> PlannedResponse {
     let (wire, step) = (format.wire(), reply.step);
     let (content_type, frames) = match reply.asked.delivery {
         ResponseDelivery::Whole => ("application/json", vec![wire.whole(reply).to_string()]),

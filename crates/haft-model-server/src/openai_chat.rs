@@ -350,9 +350,9 @@ fn usage(usage: ScriptUsage) -> Value {
 
 /// Returns the chunk with the usage, which has no choices. A stream reports usage only if the request asks for it.
 fn usage_frame(reply: &ScriptedReply) -> Option<String> {
-    let told = json!({ "choices": [], "usage": usage(reply.step.usage) });
+    let usage_chunk = json!({ "choices": [], "usage": usage(reply.step.usage) });
     match reply.asked.usage {
-        UsageReporting::Included => Some(data(&merge(envelope(reply, "chat.completion.chunk"), told))),
+        UsageReporting::Included => Some(data(&merge(envelope(reply, "chat.completion.chunk"), usage_chunk))),
         UsageReporting::Omitted => None,
     }
 }

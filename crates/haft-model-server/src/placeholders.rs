@@ -14,11 +14,11 @@ const CLOSE: &str = "}}";
 /// placeholder per string. Texts take it from the system prompt. A placeholder without a match stays unchanged.
 pub(crate) fn recalled(step: &ScriptStep, asked: &ParsedRequest) -> ScriptStep {
     let talk = &asked.talk;
-    let told = talk.tool_results.last().unwrap_or(&talk.last_user);
+    let latest = talk.tool_results.last().unwrap_or(&talk.last_user);
     let mut step = step.clone();
     for part in &mut step.say {
         match part {
-            ScriptPart::Call(call) => fill(&mut call.arguments, told),
+            ScriptPart::Call(call) => fill(&mut call.arguments, latest),
             ScriptPart::Text(text) => {
                 while let Some(filled) = filled(text, &talk.system) {
                     *text = filled;
@@ -34,25 +34,25 @@ pub(crate) fn recalled(step: &ScriptStep, asked: &ParsedRequest) -> ScriptStep {
     step
 }
 
-fn fill(value: &mut Value, told: &str) {
+fn fill(value: &mut Value, latest: &str) {
     match value {
         Value::String(text) => {
-            if let Some(filled) = filled(text, told) {
+            if let Some(filled) = filled(text, latest) {
                 *text = filled;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill(item, told)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| fill(field, told)),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill(item, latest)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill(field, latest)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn filled(text: &str, told: &str) -> Option<String> {
+fn filled(text: &str, latest: &str) -> Option<String> {
     let (before, rest) = text.split_once(OPEN)?;
     let (beginning, after) = rest.split_once(CLOSE)?;
-    let at = told.find(beginning)?;
+    let at = latest.find(beginning)?;
     let ends = |c: char| !(c.is_ascii_alphanumeric() || "-_/.".contains(c));
-    let word = &told[at..];
+    let word = &latest[at..];
     let word = &word[..word.find(ends).unwrap_or(word.len())];
     Some(format!("{before}{word}{after}"))
 }
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn word_placeholder_is_filled_from_the_request_text() {
-        let check = |text: &str, told: &str, expected: Option<&str>| {
-            assert_eq!(filled(text, told).as_deref(), expected, "{text}");
+        let check = |text: &str, latest: &str, expected: Option<&str>| {
+            assert_eq!(filled(text, latest).as_deref(), expected, "{text}");
         };
         check("{{word session-}}", "call it (handle = \"session-1/a-2\")", Some("session-1/a-2"));
         check("<{{word id_}}>", "the id_7, and more", Some("<id_7>"));

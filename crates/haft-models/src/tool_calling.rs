@@ -41,7 +41,7 @@ impl ToolCallingProvider {
         Self { inner, said, found: Mutex::default(), learned: None, plain: ConversationCache::default() }
     }
 
-    /// Starts with models that are known to need a prompt, and calls `learned` for each new one.
+    /// Sets the models that are known to need their tools in the prompt. Calls `learned` for each further one that it finds.
     #[must_use]
     pub fn with_known_models(
         self,

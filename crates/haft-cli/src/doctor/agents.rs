@@ -24,7 +24,7 @@ impl AgentFinding {
         json!({ "file": self.file.to_string_lossy(), "usable": self.is_good(), "reason": self.problem })
     }
 
-    pub(super) fn tell(&self, text: &mut String) {
+    pub(super) fn write_to(&self, text: &mut String) {
         let file = self.file.display();
         let _ = match &self.problem {
             None => writeln!(text, "agent      {file}: can be run"),

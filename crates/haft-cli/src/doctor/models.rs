@@ -26,7 +26,7 @@ impl ModelFinding {
         json!({ "name": self.name, "usable": self.is_good(), "reason": self.problem })
     }
 
-    pub(super) fn tell(&self, text: &mut String) {
+    pub(super) fn write_to(&self, text: &mut String) {
         let name = printable(&self.name);
         let _ = match &self.problem {
             None => writeln!(text, "models     {name}: configured"),

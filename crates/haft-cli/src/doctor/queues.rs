@@ -31,7 +31,7 @@ impl QueueFinding {
         })
     }
 
-    pub(super) fn tell(&self, text: &mut String) {
+    pub(super) fn write_to(&self, text: &mut String) {
         let users = match (self.users.as_slice(), self.name == DEFAULT) {
             ([], true) => "every tool without a queue".to_owned(),
             ([], false) => {

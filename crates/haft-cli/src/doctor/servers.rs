@@ -62,7 +62,7 @@ impl ServerFinding {
         }
     }
 
-    pub(super) fn tell(&self, text: &mut String) {
+    pub(super) fn write_to(&self, text: &mut String) {
         let name = printable(&self.name);
         let _ = match &self.outcome {
             Ok(ReadyServer { took, tools, protocol, transport }) => writeln!(

@@ -23,7 +23,7 @@ impl ToolsFinding {
         json!({ "tools": self.tools, "tokens": self.fit.tokens, "problem": self.fit.problem })
     }
 
-    pub(super) fn tell(&self, text: &mut String) {
+    pub(super) fn write_to(&self, text: &mut String) {
         let Self { tools, fit: ModelToolFit { tokens, problem } } = self;
         let _ = match problem {
             None => writeln!(text, "tools      {tools}, about {tokens} tokens, all shown to models"),

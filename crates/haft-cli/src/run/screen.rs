@@ -156,10 +156,12 @@ impl RunScreen {
             let Some(began) = running.began else { continue };
             let (indent, who) = standing(state.below.get(&running.session));
             let (call, took) = (describe(&running.call), time(began.elapsed()));
-            self.say(&format!("{indent}\x1b[31m✗\x1b[0m {who}{call} \x1b[2m{took}, interrupted\x1b[0m"));
+            self.print_line(&format!(
+                "{indent}\x1b[31m✗\x1b[0m {who}{call} \x1b[2m{took}, interrupted\x1b[0m"
+            ));
             let lines: Vec<&str> = running.output.lines().collect();
             for line in lines.iter().skip(lines.len().saturating_sub(OUTPUT_LINES_MAX)) {
-                self.say(&format!("{indent}  \x1b[2m{}\x1b[0m", terminal::harmless(line)));
+                self.print_line(&format!("{indent}  \x1b[2m{}\x1b[0m", terminal::harmless(line)));
             }
         }
     }
@@ -167,7 +169,7 @@ impl RunScreen {
     fn model_started(&self, attempt: &ModelAttempt) {
         let mut state = self.state();
         let fallback = state.model.as_ref().and_then(|wait| wait.fallback_line(attempt));
-        self.tell_wait(fallback);
+        self.show_wait(fallback);
         state.model = Some(ModelWait::started(attempt, Instant::now()));
     }
 
@@ -175,13 +177,13 @@ impl RunScreen {
         let mut state = self.state();
         state.model = ModelWait::failed(attempt, account, Instant::now());
         let retry = state.model.as_ref().and_then(ModelWait::retry_line);
-        self.tell_wait(retry);
+        self.show_wait(retry);
     }
 
     /// Shows a line about a failed attempt. With `--verbose` the log has it already.
-    fn tell_wait(&self, line: Option<String>) {
+    fn show_wait(&self, line: Option<String>) {
         if let (Some(line), ScreenVerbosity::Usual) = (line, self.words) {
-            self.say(&format!("\x1b[33m!\x1b[0m {line}"));
+            self.print_line(&format!("\x1b[33m!\x1b[0m {line}"));
         }
     }
 
@@ -243,7 +245,7 @@ impl RunScreen {
         match self.output.texts() {
             // The terminal already shows the streamed text.
             TextDestination::Streamed => {}
-            TextDestination::Held => self.say(&format!("\x1b[2m{answer_text}\x1b[0m")),
+            TextDestination::Held => self.print_line(&format!("\x1b[2m{answer_text}\x1b[0m")),
         }
     }
 
@@ -291,7 +293,7 @@ impl RunScreen {
             |kind| format!("{took}, {}: {}", kind.name(), first_line(&answered.text)),
         );
         let (indent, who) = standing(state.below.get(&session));
-        self.say(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", describe(&running.call)));
+        self.print_line(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", describe(&running.call)));
         self.hint_at_option(state, answered);
         self.show_running(state);
     }
@@ -304,12 +306,12 @@ impl RunScreen {
         let network = self.network.get().copied().unwrap_or(ResourceAccess::Allow);
         let refusal = SandboxRefusal::find(&answered.name, &answered.text, network);
         if let Some(refusal) = refusal.filter(|refusal| state.hinted.insert(*refusal)) {
-            self.say(&format!("hint: {}", refusal.hint()));
+            self.print_line(&format!("hint: {}", refusal.hint()));
         }
     }
 
     fn noted(&self, state: &ScreenState, session: SessionId, note: &RunNote) {
-        let told = match note {
+        let is_shown = match note {
             RunNote::AskedAgain { .. }
             | RunNote::FinalTurn(FinalTurnReason::OnlyTurn | FinalTurnReason::TaskComplete) => {
                 self.words == ScreenVerbosity::Many
@@ -323,14 +325,14 @@ impl RunScreen {
             | RunNote::ToolsFound(_)
             | RunNote::ToolsAppended(_) => true,
         };
-        if told {
+        if is_shown {
             let (indent, who) = standing(state.below.get(&session));
             let words = terminal::harmless(&note_text(note));
-            self.say(&format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
+            self.print_line(&format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
         }
     }
 
-    fn say(&self, text: &str) {
+    fn print_line(&self, text: &str) {
         if self.words != ScreenVerbosity::Few {
             terminal::coloured(text.trim_end());
         }

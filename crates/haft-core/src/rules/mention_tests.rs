@@ -111,7 +111,7 @@ const ASKED: [&str; 12] = [
 ];
 
 #[test]
-fn the_false_asks_among_200_ordinary_commands_are_known() {
+fn only_known_ordinary_commands_are_asked_about_by_mistake() {
     let rules = denying(&["rm *", "dd *", "mkfs*", "shutdown*", "git push --force*"]);
     let lines: Vec<_> = ORDINARY.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(lines.len(), 200);

@@ -136,7 +136,7 @@ impl AgentRun {
     /// Continues the conversation with another request. Limits and counts start again, and unfinished work is dropped.
     pub fn requested(&mut self, text: impl Into<String>) -> Result<(), RunError> {
         self.abort(AbortReason::Interrupted);
-        self.say(Message::user(text)).map_err(RunError::Misfit)?;
+        self.push_message(Message::user(text)).map_err(RunError::Misfit)?;
         self.state = super::AgentRunState {
             told_choice: self.state.told_choice.take(),
             compaction: std::mem::take(&mut self.state.compaction).for_next_request(),

@@ -455,7 +455,7 @@ impl AgentRun {
         if !is_kept {
             return Ok(());
         }
-        self.say(reply.into_message()).map_err(RunError::Misfit)
+        self.push_message(reply.into_message()).map_err(RunError::Misfit)
     }
 }
 

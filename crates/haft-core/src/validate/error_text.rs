@@ -37,7 +37,7 @@ fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
             format!("{path} must match the pattern {}; got {got}", excerpt(pattern, EXCERPT_CHARS_MAX))
         }
         ValidationErrorKind::Format { format } => format!("{path} must be a valid {format}; got {got}"),
-        // The other kinds have good their own messages. `masked_with` removes the value, which may be huge.
+        // The validator's messages for the other kinds are good. `masked_with` removes the value, which may be huge.
         _ => format!("{}; got {got}", error.masked_with(path)),
     }
 }

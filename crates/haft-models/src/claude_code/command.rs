@@ -21,23 +21,23 @@ pub(super) fn order(
         ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
             .map(str::to_owned)
             .into();
-    let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
-    say("--model", request.model.clone());
-    say("--max-turns", settings.turns_max.to_string());
+    let mut add_flag = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    add_flag("--model", request.model.clone());
+    add_flag("--max-turns", settings.turns_max.to_string());
     if let Some(session) = &turn.session {
-        say("--resume", session.clone());
+        add_flag("--resume", session.clone());
     }
     if !turn.system.is_empty() {
-        say("--append-system-prompt", turn.system.clone());
+        add_flag("--append-system-prompt", turn.system.clone());
     }
     if let Some(effort) = request.reasoning.and_then(effort) {
-        say("--effort", effort.to_owned());
+        add_flag("--effort", effort.to_owned());
     }
     if let OutputShape::Schema { schema, .. } = &request.output {
-        say("--json-schema", schema.to_string());
+        add_flag("--json-schema", schema.to_string());
     }
     if is_without_tools(settings, request) {
-        say("--tools", String::new());
+        add_flag("--tools", String::new());
         return ClaudeCommand { words, stdin: turn.prompt.clone().into_bytes(), private_file: None };
     }
     let servers = settings.servers.iter().flat_map(|servers| &servers.names);
@@ -49,7 +49,7 @@ pub(super) fn order(
         .chain(servers.map(|server| format!("mcp__{server}")))
         .collect();
     if !allowed.is_empty() {
-        say("--allowedTools", allowed.join(","));
+        add_flag("--allowedTools", allowed.join(","));
     }
     let private_file = settings.servers.as_ref().map(|servers| servers.config.clone());
     // `--mcp-config` must be the last argument: the launcher appends the path of the private file after it.

@@ -11,7 +11,7 @@ use haft_core::output::OutputContent;
 pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
     let messages: Vec<&Message> = messages.collect();
     if let [Message { role: Role::User, parts }] = messages.as_slice() {
-        return said(parts);
+        return text_of_parts(parts);
     }
     let mut text = String::new();
     for message in messages {
@@ -21,12 +21,12 @@ pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String 
             Role::Assistant => "Assistant",
             Role::Tool => "Tool results",
         };
-        let _ = write!(text, "{who}:\n{}\n\n", said(&message.parts));
+        let _ = write!(text, "{who}:\n{}\n\n", text_of_parts(&message.parts));
     }
     text.trim_end().to_owned()
 }
 
-fn said(parts: &[MessagePart]) -> String {
+fn text_of_parts(parts: &[MessagePart]) -> String {
     parts.iter().filter_map(|part| words(&part.body)).collect::<Vec<_>>().join("\n\n")
 }
 

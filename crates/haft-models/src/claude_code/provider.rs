@@ -215,8 +215,8 @@ impl ClaudeRequest<'_> {
 fn died(ended: &ClaudeExit) -> ClaudeFailure {
     let ClaudeExit { how, stderr_tail } = ended;
     let words = redact(stderr_tail.trim());
-    let said = if words.is_empty() { String::new() } else { format!(": {words}") };
-    ClaudeFailure::Died(format!("the command {how} before it answered{said}"))
+    let stderr_note = if words.is_empty() { String::new() } else { format!(": {words}") };
+    ClaudeFailure::Died(format!("the command {how} before it answered{stderr_note}"))
 }
 
 fn too_long(_: FrameTooLarge) -> ModelError {

@@ -100,16 +100,16 @@ impl ClaudeOutputReader {
     /// Reads a line. Lines that are not JSON and lines of unknown kinds are skipped: each version of the command
     /// adds new ones.
     pub(super) fn line(&mut self, line: &str) {
-        let Ok(said) = serde_json::from_str::<Value>(line) else { return };
+        let Ok(line) = serde_json::from_str::<Value>(line) else { return };
         // Messages of the command's own sub-agents are not part of the reply.
-        if !said["parent_tool_use_id"].is_null() {
+        if !line["parent_tool_use_id"].is_null() {
             return;
         }
-        match said["type"].as_str() {
-            Some("system") if said["subtype"] == "init" => self.began(&said),
-            Some("stream_event") => self.live(&said["event"]),
-            Some("assistant") if said["is_api_error_message"] != true => self.read_message(&said["message"]),
-            Some("result") => self.ended(&said),
+        match line["type"].as_str() {
+            Some("system") if line["subtype"] == "init" => self.began(&line),
+            Some("stream_event") => self.live(&line["event"]),
+            Some("assistant") if line["is_api_error_message"] != true => self.read_message(&line["message"]),
+            Some("result") => self.ended(&line),
             _ => {}
         }
     }
@@ -135,10 +135,10 @@ impl ClaudeOutputReader {
         self.events.push(ModelEvent::Finished { stop: self.stop.clone() });
     }
 
-    fn began(&mut self, said: &Value) {
-        self.session = said["session_id"].as_str().map(str::to_owned).or(self.session.take());
+    fn began(&mut self, line: &Value) {
+        self.session = line["session_id"].as_str().map(str::to_owned).or(self.session.take());
         if !std::mem::replace(&mut self.started, true) {
-            let model = said["model"].as_str().map(str::to_owned);
+            let model = line["model"].as_str().map(str::to_owned);
             self.events.push(ModelEvent::Started { id: self.session.clone(), model });
         }
     }
@@ -225,15 +225,15 @@ impl ClaudeOutputReader {
         }
     }
 
-    fn ended(&mut self, said: &Value) {
-        self.session = said["session_id"].as_str().map(str::to_owned).or(self.session.take());
+    fn ended(&mut self, line: &Value) {
+        self.session = line["session_id"].as_str().map(str::to_owned).or(self.session.take());
         let spent = ClaudeSpend {
-            usage: usage(&said["usage"]),
-            cost: said["total_cost_usd"].as_f64().filter(|usd| *usd >= 0.0).map(Cost::from_usd),
+            usage: usage(&line["usage"]),
+            cost: line["total_cost_usd"].as_f64().filter(|usd| *usd >= 0.0).map(Cost::from_usd),
         };
         self.spent = self.spent.and(spent);
-        self.stop = stop(said);
-        let answer = self.live.broken.take().map_or_else(|| answer(said), Err);
+        self.stop = stop(line);
+        let answer = self.live.broken.take().map_or_else(|| answer(line), Err);
         self.outcome = Some(ClaudeOutcome { answer, spent });
     }
 
@@ -287,17 +287,17 @@ impl ClaudeSpend {
     }
 }
 
-fn answer(said: &Value) -> Result<String, ClaudeFailure> {
-    if said["subtype"] == "error_max_turns" {
+fn answer(line: &Value) -> Result<String, ClaudeFailure> {
+    if line["subtype"] == "error_max_turns" {
         return Err(ClaudeFailure::TurnsUsedUp);
     }
-    let text = said["result"].as_str().unwrap_or_default();
-    if said["is_error"] != true {
-        let structured = &said["structured_output"];
+    let text = line["result"].as_str().unwrap_or_default();
+    if line["is_error"] != true {
+        let structured = &line["structured_output"];
         return Ok(if structured.is_null() { text.to_owned() } else { structured.to_string() });
     }
-    let status = said["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
-    let errors = said["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let status = line["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
+    let errors = line["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let words = errors.chain([text]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
     // Some errors have no status; one that asks the user to run `/login` is about missing credentials.
     let status = status.unwrap_or(if words.to_ascii_lowercase().contains("/login") { 401 } else { 500 });
@@ -305,25 +305,25 @@ fn answer(said: &Value) -> Result<String, ClaudeFailure> {
 }
 
 /// Returns the stop reason. A truncated or refused answer is incomplete, even though the command reports success.
-fn stop(said: &Value) -> StopReason {
-    match said["stop_reason"].as_str() {
+fn stop(line: &Value) -> StopReason {
+    match line["stop_reason"].as_str() {
         Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
         Some("refusal") => StopReason::Refusal,
         Some(_) | None => StopReason::EndOfTurn,
     }
 }
 
-fn usage(said: &Value) -> Option<TokenUsage> {
-    let count = |key: &str| said[key].as_u64().unwrap_or(0);
+fn usage(line: &Value) -> Option<TokenUsage> {
+    let count = |key: &str| line[key].as_u64().unwrap_or(0);
     let (cache_read, cache_write) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
     let usage = TokenUsage {
         input: count("input_tokens").saturating_add(cache_read).saturating_add(cache_write),
         output: count("output_tokens"),
         cache_read,
         cache_write,
-        reasoning: said["output_tokens_details"]["thinking_tokens"].as_u64().unwrap_or(0),
+        reasoning: line["output_tokens_details"]["thinking_tokens"].as_u64().unwrap_or(0),
     };
-    said.is_object().then_some(usage)
+    line.is_object().then_some(usage)
 }
 
 #[cfg(test)]
@@ -389,12 +389,12 @@ mod tests {
     }
 
     fn parts(events: &[ModelEvent]) -> Vec<String> {
-        let told = |event: &ModelEvent| match event {
+        let shown_text = |event: &ModelEvent| match event {
             ModelEvent::PartStarted { part, .. } => Some(format!("{part:?}:")),
             ModelEvent::PartDelta { delta: PartDelta::Text(text), .. } => Some(text.clone()),
             _ => None,
         };
-        events.iter().filter_map(told).collect()
+        events.iter().filter_map(shown_text).collect()
     }
 
     #[test]
@@ -420,14 +420,14 @@ mod tests {
         lines.extend(written("n", &[("text", &["It is ", "3."])]));
         let mut reader = read(&lines);
         reader.finish("It is 3.".into());
-        let told = parts(&reader.take_events());
-        assert_eq!(told, ["Reasoning:", "Let ", "me.", "Reasoning:", "I look.", "Text:", "It is 3."]);
+        let shown_text = parts(&reader.take_events());
+        assert_eq!(shown_text, ["Reasoning:", "Let ", "me.", "Reasoning:", "I look.", "Text:", "It is 3."]);
     }
 
     #[test]
     fn each_failed_result_maps_to_its_error_kind() {
-        let check = |said: Value, expected: ModelErrorKind| {
-            let failed = read(&[said]).take_outcome().unwrap().answer.unwrap_err();
+        let check = |line: Value, expected: ModelErrorKind| {
+            let failed = read(&[line]).take_outcome().unwrap().answer.unwrap_err();
             assert_eq!(failed.clone().into_error().kind, expected, "{failed:?}");
         };
         check(json!({"type": "result", "subtype": "error_max_turns"}), ModelErrorKind::ReplyTooLarge);
@@ -441,9 +441,9 @@ mod tests {
     #[test]
     fn stop_reason_of_the_result_is_passed_on() {
         let check = |reason: Value, expected: StopReason| {
-            let mut said = result("words");
-            said["stop_reason"] = reason;
-            let mut reader = read(&[said]);
+            let mut line = result("words");
+            line["stop_reason"] = reason;
+            let mut reader = read(&[line]);
             reader.finish("words".into());
             assert_eq!(reader.take_events().last(), Some(&ModelEvent::Finished { stop: expected }));
         };
@@ -455,8 +455,8 @@ mod tests {
 
     #[test]
     fn structured_output_is_the_answer() {
-        let mut said = result("words");
-        said["structured_output"] = json!({"a": 1});
-        assert_eq!(read(&[said]).take_outcome().unwrap().answer, Ok("{\"a\":1}".to_owned()));
+        let mut line = result("words");
+        line["structured_output"] = json!({"a": 1});
+        assert_eq!(read(&[line]).take_outcome().unwrap().answer, Ok("{\"a\":1}".to_owned()));
     }
 }

@@ -33,12 +33,12 @@ impl ClaudeSession {
         let new = request.conversation.messages()[self.seen.len()..].iter();
         // The session already contains its own reply.
         let own = |message: &&Arc<Message>| self.id.is_some() && message.role == Role::Assistant;
-        let said = prompt(new.skip_while(own).map(AsRef::as_ref));
+        let new_text = prompt(new.skip_while(own).map(AsRef::as_ref));
         let (system, before) = match request.system.len() {
             0..=WORD_BYTES_MAX => (request.system.as_ref(), ""),
             _ => ("", request.system.as_ref()),
         };
-        let prompt = [before, &said].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
+        let prompt = [before, &new_text].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
         ClaudeInput { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
     }
 

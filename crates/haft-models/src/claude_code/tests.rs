@@ -78,7 +78,7 @@ impl ClaudeEventLog {
 }
 
 struct ClaudeTestRun {
-    said: Vec<Result<ModelEvent, ModelError>>,
+    events_of_reply: Vec<Result<ModelEvent, ModelError>>,
     orders: Vec<ClaudeCommand>,
     log: Arc<ClaudeEventLog>,
 }
@@ -94,9 +94,9 @@ async fn ask(runs: &[&'static str]) -> ClaudeTestRun {
     conversation.push(Message::user("hi")).unwrap();
     let request =
         ModelRequest { output_tokens_max: Some(5), ..ModelRequest::new("sonnet", Arc::new(conversation)) };
-    let said = provider.ask(request, &cx).collect().await;
+    let events_of_reply = provider.ask(request, &cx).collect().await;
     let orders = std::mem::take(&mut *orders.lock().unwrap());
-    ClaudeTestRun { said, orders, log }
+    ClaudeTestRun { events_of_reply, orders, log }
 }
 
 const BEGUN: &str = "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n";
@@ -106,7 +106,7 @@ async fn broken_session_is_resumed_after_two_four_and_eight_seconds() {
     let answer = "{\"type\":\"result\",\"result\":\"done\",\"is_error\":false}";
     let asked = ask(&[BEGUN, BEGUN, BEGUN, answer]).await;
     assert_eq!(asked.log.waits(), [2, 4, 8]);
-    let events = asked.said.into_iter().map(Result::unwrap).collect::<Vec<_>>();
+    let events = asked.events_of_reply.into_iter().map(Result::unwrap).collect::<Vec<_>>();
     assert!(matches!(events[0], ModelEvent::Started { .. }), "{events:?}");
     assert!(matches!(events[1], ModelEvent::Noted(_)), "{events:?}");
     assert_eq!(ReplyFold::of(events).text(), "done");
@@ -121,7 +121,7 @@ async fn broken_session_is_resumed_after_two_four_and_eight_seconds() {
 async fn command_failing_six_times_is_an_error_with_the_key_redacted() {
     let asked = ask(&[BEGUN; 6]).await;
     assert_eq!(asked.log.waits(), [2, 4, 8, 16, 32]);
-    let error = asked.said.last().unwrap().as_ref().unwrap_err();
+    let error = asked.events_of_reply.last().unwrap().as_ref().unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::ServerFailed);
     assert_eq!(error.message, "the command ended with code 1 before it answered: key [redacted]");
 }
@@ -130,7 +130,7 @@ async fn command_failing_six_times_is_an_error_with_the_key_redacted() {
 async fn hanging_command_times_out_after_an_hour() {
     let began = tokio::time::Instant::now();
     let asked = ask(&["…"]).await;
-    assert_eq!(asked.said.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Timeout);
+    assert_eq!(asked.events_of_reply.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Timeout);
     assert!(began.elapsed() >= Duration::from_hours(1) && began.elapsed() < Duration::from_mins(61));
     let failure = |event: &Event| match event {
         Event::ModelFinished { account, .. } => account.failure,
@@ -145,7 +145,7 @@ async fn unknown_output_lines_are_ignored() {
     let printed = "hello\n[1,2]\n{\"type\":7}\n{\"type\":\"assistant\",\"message\":[]}\n\
                    {\"type\":\"result\",\"result\":\"fine\",\"usage\":\"much\"}\n";
     let asked = ask(&[printed]).await;
-    assert_eq!(ReplyFold::of(asked.said.into_iter().map(Result::unwrap)).text(), "fine");
+    assert_eq!(ReplyFold::of(asked.events_of_reply.into_iter().map(Result::unwrap)).text(), "fine");
 }
 
 #[test]

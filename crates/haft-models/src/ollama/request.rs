@@ -91,7 +91,11 @@ impl Encoder for OllamaEncoder {
     }
 
     fn system(&self, system: &str) -> Vec<u8> {
-        if system.is_empty() { Vec::new() } else { say(|message| write_plain(message, "system", system)) }
+        if system.is_empty() {
+            Vec::new()
+        } else {
+            encode_message(|message| write_plain(message, "system", system))
+        }
     }
 
     fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
@@ -99,7 +103,7 @@ impl Encoder for OllamaEncoder {
     }
 }
 
-fn say(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Vec<u8> {
+fn encode_message(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     json_text::object(&mut out, write);
     out
@@ -135,7 +139,7 @@ fn write_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
             | PartBody::Opaque => {}
         }
     }
-    tail.push(&say(|message| {
+    tail.push(&encode_message(|message| {
         write_plain(message, role, &texts.join("\n"));
         write_images(message, &images);
     }));
@@ -174,7 +178,7 @@ fn write_assistant(tail: &mut EncodedTail, parts: &[MessagePart]) {
     if answer.text.is_empty() && answer.calls.is_empty() {
         return;
     }
-    tail.push(&say(|message| {
+    tail.push(&encode_message(|message| {
         write_plain(message, "assistant", &answer.text);
         if !answer.thinking.is_empty() {
             message.put("thinking", &answer.thinking);
@@ -203,7 +207,7 @@ fn known_id(id: &str) -> Option<&str> {
 fn write_replies(tail: &mut EncodedTail, parts: &[MessagePart]) {
     let replies: Vec<&ToolReply> = parts.iter().filter_map(MessagePart::as_reply).collect();
     for reply in &replies {
-        tail.push(&say(|message| {
+        tail.push(&encode_message(|message| {
             write_plain(message, "tool", &media::flagged_text(reply, media::text_beside_images(reply)));
             message.put("tool_name", &reply.name);
             message.put_some("tool_call_id", known_id(&reply.call.0));
@@ -215,7 +219,7 @@ fn write_replies(tail: &mut EncodedTail, parts: &[MessagePart]) {
         .map(|(_, bytes)| media::base64(bytes))
         .collect();
     if !images.is_empty() {
-        tail.push(&say(|message| {
+        tail.push(&encode_message(|message| {
             write_plain(message, "user", "Images from the tool replies above:");
             write_images(message, &images);
         }));

@@ -62,9 +62,9 @@ fn with_schema_in_prompt<'a>(dialect: &Dialect, request: &'a ModelRequest) -> Co
         OutputShape::Schema { schema, .. } if !dialect.says(RequestFeature::OutputSchema) => schema,
         OutputShape::Schema { .. } | OutputShape::Json | OutputShape::Text => return Cow::Borrowed(request),
     };
-    let told = format!("Answer with nothing but JSON that fits this JSON Schema:\n{schema}");
+    let instruction = format!("Answer with nothing but JSON that fits this JSON Schema:\n{schema}");
     let before = if request.system.is_empty() { "" } else { "\n\n" };
-    let system = format!("{}{before}{told}", request.system).into();
+    let system = format!("{}{before}{instruction}", request.system).into();
     Cow::Owned(ModelRequest { system, ..request.clone() })
 }
 
@@ -74,7 +74,7 @@ impl Encoder for Dialect {
     }
 
     fn message(&self, tail: &mut EncodedTail, message: &Message) {
-        say(self, tail, message);
+        write_message(self, tail, message);
     }
 
     fn system(&self, system: &str) -> Vec<u8> {
@@ -100,7 +100,7 @@ fn write_system(dialect: &Dialect, system: &str) -> Vec<u8> {
 /// The role of tool results. `EncodedTail::open` has this value while the message list ends with them.
 const REPLIES: &str = "tool";
 
-fn say(dialect: &Dialect, tail: &mut EncodedTail, message: &Message) {
+fn write_message(dialect: &Dialect, tail: &mut EncodedTail, message: &Message) {
     match message.role {
         Role::System | Role::User => write_bridge_message(dialect, tail),
         Role::Assistant | Role::Tool => {}

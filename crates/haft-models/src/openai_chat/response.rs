@@ -48,7 +48,7 @@ pub(super) enum CompletionExtent {
 impl<'a> ChatChoice<'a> {
     /// Returns the message of a choice. Some servers send both fields in each chunk: the delta, and the whole text
     /// so far.
-    fn said(&self, piece: CompletionExtent) -> Option<&ChatMessage<'a>> {
+    fn message_of(&self, piece: CompletionExtent) -> Option<&ChatMessage<'a>> {
         let (message, delta) = (self.message.as_ref(), self.delta.as_ref());
         match piece {
             CompletionExtent::Whole => message.or(delta),
@@ -154,7 +154,7 @@ pub(super) fn apply(
         draft.start(completion.id.as_deref(), completion.model.as_deref());
     }
     for choice in completion.choices.iter().flatten().filter(|choice| choice.index == 0) {
-        let message = choice.said(piece);
+        let message = choice.message_of(piece);
         if let Some(message) = message {
             write_message(draft, calls, message)?;
         }

@@ -358,13 +358,13 @@ impl ActiveRun {
                     let _parked = ParkedSpan::begin(&self.task.scope);
                     let mut verdicts = self.verdicts(calls);
                     while let Some((call, verdict)) = verdicts.next().await {
-                        self.tell(RunInput::Decided { call, verdict })?;
+                        self.apply_input(RunInput::Decided { call, verdict })?;
                     }
                 }
                 DriveOutcome::AwaitsClient(calls) => {
                     let _parked = ParkedSpan::begin(&self.task.scope);
                     let outputs = client.run(&calls).await;
-                    self.tell(RunInput::ClientReplied(outputs))?;
+                    self.apply_input(RunInput::ClientReplied(outputs))?;
                 }
             }
         }
@@ -419,9 +419,9 @@ impl ActiveRun {
     }
 
     /// Gives the run an input from outside and records it in the journal.
-    pub fn tell(&mut self, told: RunInput) -> Result<(), RunError> {
+    pub fn apply_input(&mut self, input: RunInput) -> Result<(), RunError> {
         let Self { worker, task, run, options, .. } = self;
-        worker.driver(&task.scope, options).apply_input(run, told)
+        worker.driver(&task.scope, options).apply_input(run, input)
     }
 
     /// Returns the reason the session is not stored, when it should be.

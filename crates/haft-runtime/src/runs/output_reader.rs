@@ -81,10 +81,10 @@ impl ModelReader {
             // one.
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
-            let said = self.ask(&worker, asked.handle, (at + 1, request), cx).await?;
+            let answer_text = self.ask(&worker, asked.handle, (at + 1, request), cx).await?;
             // Test only the start: a reply that answers the question may quote the same words.
-            if !said.trim_start().starts_with(NOTHING) {
-                found.push(said);
+            if !answer_text.trim_start().starts_with(NOTHING) {
+                found.push(answer_text);
             }
         }
         match (found.len(), count) {
@@ -135,7 +135,7 @@ impl ModelReader {
         let task = RunRequest { concurrency: Concurrency::Bypass, context, ..task };
         let mut run = ActiveRun::begin(Arc::clone(worker), task).await.map_err(|error| error.to_string())?;
         match run.drive().await.map_err(|error| error.to_string())? {
-            DriveOutcome::Done(finish) => said(&finish),
+            DriveOutcome::Done(finish) => answer_text(&finish),
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
                 Err("the agent that reads the output waits for an approval, which cannot be given here"
                     .into())
@@ -144,7 +144,7 @@ impl ModelReader {
     }
 }
 
-fn said(finish: &RunFinish) -> Result<String, String> {
+fn answer_text(finish: &RunFinish) -> Result<String, String> {
     let row = finish.reason.row();
     match (row.class, &finish.answer) {
         (FinishClass::Answered | FinishClass::Limited | FinishClass::Budget, Some(answer)) => {

@@ -154,7 +154,7 @@ impl ActiveRun {
         self.task.place.turn += self.run.counts().turns;
         self.options.place = self.task.place;
         self.original = more.as_str().into();
-        self.tell(RunInput::Requested(more))
+        self.apply_input(RunInput::Requested(more))
     }
 
     /// Tests if the ended run still has work: an unfinished step, or a handoff to another agent.
@@ -186,7 +186,7 @@ impl ActiveRun {
             text: text.clone(),
             latency: Duration::ZERO,
         }));
-        self.tell(RunInput::Ended(vec![CallEnd::Replied(ToolReply::error(call, text))]))
+        self.apply_input(RunInput::Ended(vec![CallEnd::Replied(ToolReply::error(call, text))]))
     }
 
     fn show(&self, event: RunEvent) {

@@ -72,14 +72,14 @@ mod tests {
     #[test]
     fn without_a_model_the_read_mode_decides_the_output() {
         let long = 100_000;
-        let told = "(no model is available to answer the question; this is the output";
+        let notice = "(no model is available to answer the question; this is the output";
         check("", 100, OutputReadMode::Auto, "0123", "9\n");
         check("", long, OutputReadMode::Auto, "0123", "9\n");
-        check("what failed?", long, OutputReadMode::Auto, &format!("{told} truncated)\n0123"), "9\n");
-        check("what failed?", 100, OutputReadMode::Auto, &format!("{told} in pieces)\n0123"), "9\n");
+        check("what failed?", long, OutputReadMode::Auto, &format!("{notice} truncated)\n0123"), "9\n");
+        check("what failed?", 100, OutputReadMode::Auto, &format!("{notice} in pieces)\n0123"), "9\n");
         check("", long, OutputReadMode::FullChunked, "0123", "(page 1 of 4; next: `page 2`)");
         check("", long, OutputReadMode::Truncate, "0123", "9\n");
-        check("", long, OutputReadMode::ReadGrep, told, "9\n");
+        check("", long, OutputReadMode::ReadGrep, notice, "9\n");
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl ScriptedEnvironment {
         Self { replies, asked: 0, readings, steps: Vec::new(), inputs: Vec::new(), tokens: 10 }
     }
 
-    fn tell(&mut self, run: &mut AgentRun, input: RunInput) {
+    fn apply(&mut self, run: &mut AgentRun, input: RunInput) {
         self.inputs.push(input.clone());
         let is_compaction = matches!(input, RunInput::Archived(_) | RunInput::Summarized(_));
         let bytes = serde_json::to_string(&StoredInput::of(&input)).unwrap().len() as u64;
@@ -158,12 +158,12 @@ impl ScriptedEnvironment {
             RunStep::CallModel(_) => {
                 let reply = self.replies[self.asked % self.replies.len()].clone();
                 self.asked += 1;
-                self.tell(run, RunInput::Replied(reply));
+                self.apply(run, RunInput::Replied(reply));
             }
-            RunStep::Archive(request) => self.tell(run, RunInput::Archived(stored(&request))),
+            RunStep::Archive(request) => self.apply(run, RunInput::Archived(stored(&request))),
             RunStep::Summarize(_) => {
                 let reply = self.replies[self.steps.len() % self.replies.len()].clone();
-                self.tell(run, RunInput::Summarized(reply));
+                self.apply(run, RunInput::Summarized(reply));
             }
             RunStep::CallTools(calls) => {
                 let left = self.readings.left.calls.unwrap_or(12);
@@ -172,16 +172,16 @@ impl ScriptedEnvironment {
                 let results =
                     calls.iter().map(|call| if is_new(&call.name) { pending(call) } else { result(call) });
                 let ends = results.map(CallEnd::of).collect();
-                self.tell(run, RunInput::Ended(ends));
+                self.apply(run, RunInput::Ended(ends));
             }
             RunStep::AwaitApproval(calls) => {
-                self.tell(
+                self.apply(
                     run,
                     RunInput::Decided { call: calls[0].id.clone(), verdict: ApprovalVerdict::Allowed },
                 );
             }
             RunStep::AwaitClient(calls) => {
-                self.tell(run, RunInput::ClientReplied(vec![ToolReply::text(&calls[0], "ok")]));
+                self.apply(run, RunInput::ClientReplied(vec![ToolReply::text(&calls[0], "ok")]));
             }
             RunStep::Done(_) => return true,
         }
@@ -250,7 +250,7 @@ proptest! {
             world.turn(&mut run);
         }
         if more {
-            world.tell(&mut run, RunInput::Requested("and now?".into()));
+            world.apply(&mut run, RunInput::Requested("and now?".into()));
             world.turn(&mut run);
         }
         let mut again = AgentRun::new(request(), plan);

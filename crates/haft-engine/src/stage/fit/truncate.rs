@@ -16,7 +16,8 @@ pub(super) fn cut_content(content: Vec<OutputContent>, chars_max: usize) -> Vec<
     content.into_iter().filter_map(|content| cutter.cut(content)).take(PIECES_MAX).collect()
 }
 
-/// The remaining characters; `room` is `None` after the notice.
+/// Cuts the pieces of an output one after the other. `room` is the number of characters that are left; `None` after the
+/// notice about the cut.
 struct TextTruncator {
     room: Option<usize>,
     chars_total: usize,
