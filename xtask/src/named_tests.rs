@@ -57,7 +57,14 @@ fn has_test(text: &str, name: &str) -> bool {
             lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
         above.into_iter().any(|line| line.contains("test"))
     };
-    (0..lines.len()).any(|at| is_function(lines[at]) && has_attribute(at))
+    (0..lines.len()).any(|at| is_function(lines[at]) && has_attribute(at)) || is_in_table(&lines, name)
+}
+
+/// Returns true if a table of tests, `checks!(function { … });`, has a row of this name.
+fn is_in_table(lines: &[&str], name: &str) -> bool {
+    let is_row = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'));
+    let tables = lines.iter().enumerate().filter(|(_, line)| line.starts_with("checks!("));
+    tables.flat_map(|(at, _)| lines[at..].iter().take_while(|line| **line != "});")).any(is_row)
 }
 
 #[cfg(test)]
@@ -73,8 +80,8 @@ mod tests {
 
     #[test]
     fn a_name_means_a_test_in_a_file_of_its_path() {
-        let text =
-            "    #[test]\n    /// Why.\n    fn one() {\n#[tokio::test]\nasync fn two() {\nfn helper() {";
+        let text = "    #[test]\n    /// Why.\n    fn one() {\n#[tokio::test]\nasync fn two() {\nfn helper() {\nchecks!(helper {\n    \
+             three: 3;\n});\nlabel: 4;";
         let check = |name: &str, file: &str, expected: bool| {
             assert_eq!(is_in(name, Path::new(file), |_| text.to_owned()), expected, "{name} {file}");
         };
@@ -82,7 +89,9 @@ mod tests {
         check("a::tests::two", "crates/x/src/a.rs", true);
         check("a::tests::two", "crates/x/src/a/tests.rs", true);
         check("a::b::one", "crates/x/src/other/b.rs", false);
-        check("a::b::three", "crates/x/src/a/b.rs", false);
+        check("a::b::three", "crates/x/src/a/b.rs", true);
+        check("a::b::label", "crates/x/src/a/b.rs", false);
+        check("a::b::four", "crates/x/src/a/b.rs", false);
         check("a::b::helper", "crates/x/src/a/b.rs", false);
         check("a::b::on", "crates/x/src/a/b.rs", false);
     }

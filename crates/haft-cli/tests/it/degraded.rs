@@ -176,7 +176,7 @@ fn cannot_read_a_cache() {
 
 /// Without an IPC namespace they would be those of the whole machine.
 #[test]
-fn shared_memory_semaphores_and_message_queues() {
+fn shared_memory_semaphores_and_message_queues_are_refused() {
     DEGRADED.refused("for kind in '-M 4096' '-S 1' -Q; do ipcmk $kind && echo ESCAPED; done");
 }
 

@@ -53,7 +53,7 @@ impl Transport for EchoTransport {
     }
 
     fn forget(&self, _: RequestId) -> ForgetOutcome {
-        ForgetOutcome::NotTold
+        ForgetOutcome::NeedsCancellation
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -65,17 +65,17 @@ checks!(attempt {
     cannot_hard_link_through_an_open_descriptor:
         &link("os.open(outside + '/file', os.O_RDONLY)", "ws + '/hard'");
     cannot_hard_link_out_of_the_workspace: r#"ln own "$outside/new""#;
-    symlink_to_a_file: r#"ln -s "$outside/file" link; echo x > link"#;
-    symlink_to_a_missing_file: r#"ln -s "$outside/new" link; echo x > link"#;
-    symlink_to_a_directory: r#"ln -s "$outside" link; echo x > link/file"#;
-    symlink_in_tmp:
+    cannot_write_through_a_symlink_to_a_file: r#"ln -s "$outside/file" link; echo x > link"#;
+    cannot_create_a_file_through_a_symlink: r#"ln -s "$outside/new" link; echo x > link"#;
+    cannot_write_through_a_symlink_to_a_directory: r#"ln -s "$outside" link; echo x > link/file"#;
+    cannot_write_through_a_symlink_in_tmp:
         r#"dir=$(mktemp -d); ln -s "$outside" "$dir/link"; echo x > "$dir/link/file"; rm -r "$dir""#;
-    dots_after_a_symlink: r#"ln -s "$outside/dir" link; echo x > link/../file"#;
-    dots_out_of_tmp: r#"echo x > "/tmp/..$outside/file""#;
+    cannot_write_to_dots_after_a_symlink: r#"ln -s "$outside/dir" link; echo x > link/../file"#;
+    cannot_leave_tmp_with_dots: r#"echo x > "/tmp/..$outside/file""#;
 });
 
 #[test]
-fn symlink_swapped_while_writing() {
+fn cannot_write_through_a_symlink_that_is_swapped() {
     attempt(
         r#"mkdir inside; (for i in {1..300}; do ln -sfn "$outside" link; ln -sfn inside link; done) &
            for i in {1..300}; do echo x > link/file; done 2>/dev/null; wait; ln -sfn "$outside" link; echo x > link/file"#,
@@ -142,12 +142,12 @@ call({}, -100, (outside + '/file').encode(), how, len(how))",
     cannot_reopen_a_path_descriptor: &python(
         "os.write(os.open('/proc/self/fd/%d' % os.open(outside + '/file', os.O_PATH), os.O_WRONLY), b'x')",
     );
-    copy_with_copy_file_range: &python(
+    cannot_copy_out_with_copy_file_range: &python(
         "os.copy_file_range(os.open(ws + '/own', os.O_RDONLY), os.open(outside + '/file', os.O_WRONLY), 3)",
     );
     cannot_unpack_an_archive_with_absolute_names:
         r#"mkdir new; echo x > new/file; tar -C new -cPf pack.tar --transform "s,^,$outside/," file; tar -xPf pack.tar"#;
-    run_a_program_from_memory: &python(
+    program_run_from_memory_cannot_write_outside: &python(
         "memory = os.memfd_create('program')
 os.write(memory, open('/usr/bin/touch', 'rb').read())
 os.execve('/proc/self/fd/%d' % memory, ['touch', outside + '/new'], {})",

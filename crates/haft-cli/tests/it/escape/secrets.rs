@@ -78,7 +78,7 @@ fn passwords_of_the_machine_are_hidden_from_root() {
 
 /// Also a file inside the workspace, which the built-in list never names.
 #[test]
-fn the_operator_hides_more() {
+fn path_of_the_operator_is_hidden() {
     for user in users() {
         for wrapper in [&[][..], WITHOUT_NAMESPACES] {
             let trial = EscapeTrial { wrapper, ..TRIAL };
@@ -127,7 +127,7 @@ fn mcp_servers_read_no_secret() {
 
 /// A name of the list that does not exist when the command starts is hidden as soon as it appears.
 #[test]
-fn secrets_that_appear_while_the_command_runs() {
+fn secret_that_appears_while_the_command_runs_is_hidden() {
     for user in users() {
         let trial = EscapeTrial { setup: r#"mkfifo "$ws/go"; rm -r "$user/.ssh""#, ..TRIAL };
         let tree = trial.arena(user);
