@@ -22,13 +22,15 @@ use haft_runtime::models::ModelsError;
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::Variables;
 use haft_runtime::spec::{AgentChanges, RunSpec};
-use haft_runtime::{AnswerSource, RunDefect, RunHandle, RunHooks, RunOutcome, Runtime};
+use haft_runtime::{AnswerSource, RunDefect, RunHandle, RunHooks, RunOutcome, Runtime, Stores};
 use serde_json::{Value, json};
 
 use super::answer_writer::AnswerWriter;
 use super::args::AskArgs;
 use super::exit::ExitReason;
-use super::run::{PendingRecording, RunLaunch, launch, output_schema, summary, warn, written_request};
+use super::run::{
+    PendingRecording, RunLaunch, accounting_stores, launch, output_schema, summary, warn, written_request,
+};
 use super::settings::{self, CliError, Configuration};
 use super::watch::CommandWatchers;
 use super::{cancel, hints, images, piped_input, terminal};
@@ -80,8 +82,10 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
     let record = |file: &Path| PendingRecording::create(file, config, &variables);
     let recording = args.record.as_deref().map(record).transpose()?;
     let home = settings::home()?;
-    // A replay was paid for when it was recorded: without a home, its cost is not journaled a second time.
-    let watch = CommandWatchers::of_question(args, args.replay.is_none().then_some(&home));
+    // A replay was paid for when it was recorded, so its cost is not accounted for a second time.
+    let is_paid = args.replay.is_none();
+    let stores = if is_paid { accounting_stores(&home) } else { Stores::at(&home).without_accounting() };
+    let watch = CommandWatchers::of_question(args);
     let reply = Arc::new(ReplyWatcher::new(args, watch.sink()));
     let hooks = RunHooks {
         approvals: AnswerSource::Denied,
@@ -93,7 +97,7 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
         keeps_session: false,
         ..RunHooks::default()
     };
-    let builder = Runtime::builder(configuration.resolved).home(home).variables(variables);
+    let builder = Runtime::builder(configuration.resolved).home(home).stores(stores).variables(variables);
     let began = Instant::now();
     let handle = launch(builder, hooks, RunLaunch::New(Box::new(spec))).await?;
     handle.warnings().iter().for_each(|warning| warn(warning));

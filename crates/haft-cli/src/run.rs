@@ -26,7 +26,7 @@ use super::settings::CliError;
 use super::terminal;
 use haft_runtime::{RunDefect, RunOutcome};
 use prepare::StartedRun;
-pub(super) use prepare::{PendingRecording, RunLaunch, RunSetup, launch, start, warn};
+pub(super) use prepare::{PendingRecording, RunLaunch, RunSetup, accounting_stores, launch, start, warn};
 pub(super) use request::{output_schema, written_request};
 use screen::RunScreen;
 

@@ -73,15 +73,15 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), Vec::new())
     }
 
-    /// Watches one question to a model, whose events have no content. Without a home its cost is not accounted for.
-    pub(super) fn of_question(args: &AskArgs, home: Option<&Home>) -> Self {
+    /// Watches one question to a model, whose events have no content. Its accounting belongs to the runtime.
+    pub(super) fn of_question(args: &AskArgs) -> Self {
         let wishes = WatcherOptions {
             verbose: args.verbose,
             log_format: args.log_format,
             tree: false,
             content: LogContent::Removed,
         };
-        Self::with(wishes, home, Vec::new())
+        Self::with(wishes, None, Vec::new())
     }
 
     /// Without a home the calls and their cost are not accounted for.

@@ -25,8 +25,8 @@ pub trait EventStore: Send + Sync {
     /// none. From then on, events of writers with an older claim are not part of the log.
     fn claim<'a>(&'a self, key: &'a RunKey, epoch: Epoch) -> BoxFuture<'a, Result<u64, StoreError>>;
 
-    /// Appends events whose numbers follow those that are stored. A crash of the machine may lose them, but not one of the process.
-    /// Fails with [`StoreError::Fenced`] if another process has claimed the log since.
+    /// Appends events whose numbers follow those that are stored. A crash of the machine may lose them; a crash of the
+    /// process does not. Fails with [`StoreError::Fenced`] if another process has claimed the log since.
     fn append<'a>(
         &'a self,
         key: &'a RunKey,

@@ -184,7 +184,7 @@ pub(crate) async fn start(
 }
 
 /// Returns the stores of a run that is accounted for.
-fn accounting_stores(home: &Home) -> Stores {
+pub(crate) fn accounting_stores(home: &Home) -> Stores {
     watch::warn_if_unwritable(home);
     Stores::at(home)
 }
