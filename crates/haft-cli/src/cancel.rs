@@ -34,13 +34,23 @@ impl SignalListener {
     /// Starts to listen. Exits the process when the command does not acknowledge the first signal in time, or when a
     /// second signal arrives. Confined processes end with the process.
     pub(super) fn begin() -> Self {
+        Self::begin_with(CancelSignals::listen)
+    }
+
+    /// Leaves SIGHUP to the caller, for a server that reads its configuration again then.
+    #[cfg(feature = "serve")]
+    pub(super) fn begin_without_hangup() -> Self {
+        Self::begin_with(|| CancelSignals { hangup: None, ..CancelSignals::listen() })
+    }
+
+    fn begin_with(listen_to: fn() -> CancelSignals) -> Self {
         let (notice_sender, notice) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
         // A separate thread, because the main thread may block on a pipe without a writer.
         let listen = move || {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
-                let signals = CancelSignals::listen();
+                let signals = listen_to();
                 let _ = ready.send(());
                 forward_signals(signals, notice_sender).await;
             });

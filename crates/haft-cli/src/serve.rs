@@ -11,8 +11,9 @@ use haft_runtime::governor::EffectExposure;
 use haft_runtime::runtime::Runtime;
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_server::mcp::{ListedTools, McpGateway};
-use haft_server::{AgentCatalog, AuthMode, ServeError, ServedRoutes, Server, ServerSettings};
+use haft_server::{AgentCatalog, AuthMode, ConfigReloads, ServeError, ServedRoutes, Server, ServerSettings};
 use haft_store::api_keys::{KeyLimits, KeyScope, NewApiKey};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::args::{FileArgs, PolicyArgs, ServeArgs};
 use super::cancel::SignalListener;
@@ -89,7 +90,9 @@ pub(super) async fn run(
     args: HttpServeSettings<'_>,
     mount: impl FnOnce(Server) -> Result<Server, CliError>,
 ) -> ExitCode {
-    let mut signals = SignalListener::begin();
+    let mut signals = SignalListener::begin_without_hangup();
+    // From the beginning, because SIGHUP would end the process otherwise.
+    let hangups = signal(SignalKind::hangup()).ok();
     let server = match prepare(&args).await.and_then(mount) {
         Ok(server) => server,
         Err((exit, message)) => return terminal::failed(exit, &message),
@@ -108,11 +111,32 @@ pub(super) async fn run(
     if let Some(key) = first_key {
         terminal::note(&format!("API key, shown only now: {key}"));
     }
+    let reloading = tokio::spawn(reload_at_hangup(hangups, server.reloads(), args.files.clone()));
     let stop = async move {
         signals.first_signal().await;
     };
     server.run(stop).await;
+    reloading.abort();
     ExitReason::Success.into()
+}
+
+/// Reads the configuration again at each SIGHUP. If it is wrong, the old one stays in use.
+async fn reload_at_hangup(hangups: Option<Signal>, reloads: ConfigReloads, files: FileArgs) {
+    let Some(mut hangups) = hangups else { return };
+    while hangups.recv().await.is_some() {
+        match settings::configuration(&files) {
+            Ok(configuration) => {
+                for warning in reloads.apply(configuration.resolved).await {
+                    terminal::warn(&printable(&warning));
+                }
+                terminal::note("new runs use the configuration that was read now");
+            }
+            Err((_, message)) => {
+                reloads.refuse();
+                terminal::warn(&format!("the old configuration stays in use: {message}"));
+            }
+        }
+    }
 }
 
 async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {

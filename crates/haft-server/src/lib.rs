@@ -29,5 +29,5 @@ mod settings;
 pub use agents::AgentCatalog;
 pub use error::{ApiError, ApiErrorKind};
 pub use responses::needs_builtin_tools;
-pub use server::{ServeError, ServedRoutes, Server};
+pub use server::{ConfigReloads, ServeError, ServedRoutes, Server};
 pub use settings::{AuthMode, DEFAULT_PORT, ServerSettings};

@@ -36,6 +36,8 @@ struct MetricValues {
     /// By the name of the limit.
     refused: BTreeMap<&'static str, u64>,
     failed_logins: u64,
+    /// By outcome.
+    reloads: BTreeMap<&'static str, u64>,
     access_log_errors: u64,
     runs_started: u64,
     /// By the reason of the end.
@@ -92,6 +94,10 @@ impl Metrics {
 
     pub(crate) fn failed_login(&self) {
         self.values().failed_logins += 1;
+    }
+
+    pub(crate) fn reloaded(&self, outcome: &'static str) {
+        *self.values().reloads.entry(outcome).or_default() += 1;
     }
 
     pub(crate) fn access_log_error(&self) {
@@ -175,6 +181,10 @@ impl MetricValues {
             text.row("haft_rate_limited_total", &[("limit", limit)], count);
         }
         text.one("haft_failed_logins_total", "counter", "Requests without a valid key.", self.failed_logins);
+        text.head("haft_config_reloads_total", "counter", "Configurations read again, by outcome.");
+        for (outcome, count) in &self.reloads {
+            text.row("haft_config_reloads_total", &[("outcome", outcome)], count);
+        }
         let help = "Lines that could not be written to the access log.";
         text.one("haft_access_log_errors_total", "counter", help, self.access_log_errors);
         text.one("haft_responses_active", "gauge", "Responses in progress.", active_responses);

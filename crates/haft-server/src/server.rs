@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_config::ResolvedConfig;
 use haft_runtime::Runtime;
 use haft_store::access_log::AccessLogFile;
 use haft_store::api_keys::ApiKeyStore;
@@ -119,6 +120,28 @@ impl Drop for ActiveWork {
     }
 }
 
+/// Replaces the configuration of a running server, and counts the attempts in its metrics.
+pub struct ConfigReloads(Arc<ServerState>);
+
+impl ConfigReloads {
+    /// Uses another configuration for runs that start from now on, and returns its warnings.
+    pub async fn apply(&self, config: ResolvedConfig) -> Vec<String> {
+        self.0.metrics.reloaded("ok");
+        self.0.runtime.reload(config).await
+    }
+
+    /// Counts a configuration that is wrong, so that the old one stays in use.
+    pub fn refuse(&self) {
+        self.0.metrics.reloaded("refused");
+    }
+}
+
+impl fmt::Debug for ConfigReloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConfigReloads")
+    }
+}
+
 /// The time that connections get to close after their last response, and suspended runs to leave their journals.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -220,6 +243,11 @@ impl Server {
     /// Returns the runtime of all runs.
     pub fn runtime(&self) -> &Runtime {
         &self.state.runtime
+    }
+
+    /// Returns a handle that replaces the configuration while the server runs.
+    pub fn reloads(&self) -> ConfigReloads {
+        ConfigReloads(Arc::clone(&self.state))
     }
 
     /// Returns the address that the server listens on, with the port that the system chose for port 0.

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Child;
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
-use haft_testkit::{HaftCommand, TestTree, TestUser, libc, send_signal};
+use haft_testkit::{HaftCommand, TestTree, TestUser, eventually, libc, send_signal};
 use serde_json::{Value, json};
 
 use super::mcp::configure;
@@ -92,6 +92,30 @@ fn check_reports_problems_without_serving() {
     let address = taken.local_addr().unwrap().to_string();
     tree.haft(&["serve", "--check", "--address", &address]).output().expect_code(5);
     assert!(!tree.path("home/data/api-keys.json").exists(), "a check creates no key");
+}
+
+#[test]
+fn hangup_reads_the_configuration_again_and_a_bad_file_keeps_the_old_one() {
+    let tree = tree();
+    let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
+    let admin = admin.expect_code(0).stdout.trim().to_owned();
+    let config = |text: &str| tree.file("home/haft.json", text);
+    config(r#"{"models": {"default": "openai/first"}}"#);
+    let (child, address) = start(&tree, &[]);
+    let models = || get(&address, "/v1/models", &admin);
+    let has_counted = |row: &str| get(&address, "/metrics", &admin).contains(row);
+    assert!(models().contains("openai/first"), "{}", models());
+    config(r#"{"models": {"default": "openai/second"}}"#);
+    send_signal(child.id(), libc::SIGHUP);
+    eventually("the new configuration is in use", || models().contains("openai/second"));
+    config(r#"{"models": {"default": 7}}"#);
+    send_signal(child.id(), libc::SIGHUP);
+    eventually("the bad file is counted", || {
+        has_counted(r#"haft_config_reloads_total{outcome="refused"} 1"#)
+    });
+    assert!(models().contains("openai/second") && has_counted(r#"{outcome="ok"} 1"#), "{}", models());
+    let errors = stop(child);
+    assert!(errors.contains("the old configuration stays in use"), "{errors}");
 }
 
 #[test]
