@@ -114,7 +114,7 @@ impl<'a> DocumentReader<'a> {
         self.counts.clear();
         self.lengths = [0; FIELDS];
         let (server, own) = tool.name.rsplit_once("__").unwrap_or(("", tool.name));
-        let joined = self.read_name(own);
+        let joined = self.read_name(without_digest(own));
         self.add(tool.description, SearchField::Description);
         self.add_parameters(tool.schema, SCHEMA_DEPTH_MAX);
         self.add(server, SearchField::Server);
@@ -164,6 +164,20 @@ impl<'a> DocumentReader<'a> {
         if let Some(items) = schema.get("items") {
             self.add_parameters(items, depth - 1);
         }
+    }
+}
+
+/// The shortest name that may end with a digest.
+const SHORTENED_CHARS_MIN: usize = 40;
+
+/// Returns a name without the digest that replaces the end of a long name. A digest has no words, only letters and digits.
+fn without_digest(own: &str) -> &str {
+    let is_digest = |end: &str| {
+        end.len() == 8 && end.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    };
+    match own.rsplit_once('_') {
+        Some((beginning, end)) if own.len() >= SHORTENED_CHARS_MIN && is_digest(end) => beginning,
+        Some(_) | None => own,
     }
 }
 

@@ -6,11 +6,10 @@ use std::sync::LazyLock;
 use super::words::words;
 
 /// Each line holds synonyms.
-const GROUPS: [&str; 35] = [
-    "list get fetch show retrieve read view",
+const GROUPS: [&str; 75] = [
+    "list get fetch show retrieve read view lookup describe see check",
     "create add new make insert open",
     "delete remove destroy drop erase",
-    "update edit modify change patch set",
     "search find query lookup filter",
     "send post publish submit",
     "start run launch execute begin trigger",
@@ -42,7 +41,53 @@ const GROUPS: [&str; 35] = [
     "restart reboot rerun",
     "activate enable",
     "deactivate disable",
+    "update edit modify change patch set replace adjust",
+    "approve accept confirm allow",
+    "reject decline deny dismiss refuse",
+    "enable activate allow",
+    "disable deactivate suspend pause",
+    "resume continue unpause",
+    "connect link attach associate bind",
+    "disconnect detach unlink unassign remove",
+    "assign grant give",
+    "revoke withdraw remove",
+    "permission access authorization privilege right role",
+    "schedule plan book",
+    "pay payment charge",
+    "refund reimburse return",
+    "invoice bill billing",
+    "balance credit fund money",
+    "subscribe watch follow",
+    "restore recover undelete undo",
+    "close finish resolve end",
+    "log history audit activity",
+    "statistic metric usage report analytic insight traffic",
+    "setting configuration option preference",
+    "label tag",
+    "team group",
+    "organization enterprise company",
+    "server machine instance host",
+    "backup snapshot",
+    "disk volume storage drive",
+    "customer client buyer",
+    "discount coupon promotion",
+    "call phone telephone",
+    "vulnerability security advisory",
+    "diff compare difference",
+    "version revision",
+    "register enroll signup subscribe",
+    "resize scale",
+    "trash bin",
+    "member membership participant attendee",
+    "certificate ssl tls",
+    "convert transform translate",
+    "task todo job",
 ];
+
+/// Returns true if the terms are in one group.
+pub(super) fn are_synonyms(one: &str, other: &str) -> bool {
+    synonyms(one).any(|word| word == other)
+}
 
 /// Returns the other words of the groups that contain a term. All are stems.
 pub(super) fn synonyms(term: &str) -> impl Iterator<Item = &'static str> {
@@ -74,5 +119,6 @@ mod tests {
         assert!(synonyms("remov").any(|word| word == "delet"));
         assert!(!synonyms("remov").any(|word| word == "remov"));
         assert_eq!(synonyms("xylophon").count(), 0);
+        assert!(are_synonyms("list", "get") && !are_synonyms("list", "delet"));
     }
 }

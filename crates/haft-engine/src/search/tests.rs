@@ -115,3 +115,29 @@ fn coverage_is_the_share_of_the_query_that_a_tool_matches() {
     assert!(best("list zzqq xyzzy plugh issues") < 0.7);
     assert!((best("zzqq kube__get_config_map") - 1.0).abs() < 0.001);
 }
+
+#[test]
+fn synonyms_in_one_query_count_once() {
+    let mut tools: Vec<ToolDefinition> =
+        (0..40).map(|n| tool(&format!("kube__watch_item{n}_namespaced"), "Watch one item")).collect();
+    tools.push(tool("box__get_users", "List the users"));
+    tools.push(tool("kube__list_namespace", "All of them"));
+    assert_eq!(found(&tools, "get a list of namespaces", 1), ["kube__list_namespace"]);
+}
+
+#[test]
+fn common_words_of_names_make_no_tool_special() {
+    let mut tools: Vec<ToolDefinition> =
+        (0..40).map(|n| tool(&format!("kube__core_v1_kind{n}"), "One kind of object")).collect();
+    tools.push(tool("kube__core_v1_pod", "Create it"));
+    tools.push(tool("kube__pod_binding", "Create it"));
+    assert_eq!(found(&tools, "create pod", 1), ["kube__core_v1_pod"]);
+}
+
+#[test]
+fn digest_of_a_shortened_name_is_no_part_of_its_words() {
+    let long = "api__list_notifications_for_authenticated_u_4ca0abcd";
+    assert_eq!(found(&[tool(long, "None")], "abcd", 1), Vec::<String>::new());
+    assert_eq!(found(&[tool(long, "None")], "notifications", 1), [long]);
+    assert_eq!(found(&[tool("api__list_deadbeef", "None")], "deadbeef", 1), ["api__list_deadbeef"]);
+}

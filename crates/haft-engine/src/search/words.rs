@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 use rust_stemmers::{Algorithm, Stemmer};
 
+use super::synonyms::synonyms;
+
 /// Words that occur in most descriptions and tell tools apart in none.
 const STOP_WORDS: &str = "a about all also an and any are as at be been but by can could do does each for from has have how i if \
     in into is it its just may me more most my no not of on one only or other our out over please should so some \
@@ -24,6 +26,18 @@ pub(super) fn words(text: &str) -> Vec<String> {
     found
 }
 
+/// Words of a request that name neither an action nor a thing. They stay in the index: `need` may be a part of a name.
+const REQUEST_WORDS: &str =
+    "ability able am anyone certain given need possibility possible somebody someone something specific way";
+
+/// Abbreviations that do not begin like the words they stand for.
+const ABBREVIATIONS: [(&str, [&str; 2]); 4] = [
+    ("pr", ["pull", "request"]),
+    ("prs", ["pull", "request"]),
+    ("mr", ["merge", "request"]),
+    ("vm", ["virtual", "machine"]),
+];
+
 /// Words that form one word with the verb before them: `pay out` is a `payout`, and `log in` a `login`.
 const PARTICLES: [&str; 8] = ["back", "down", "in", "off", "on", "out", "over", "up"];
 
@@ -38,13 +52,27 @@ pub(super) struct QueryTerm {
 /// Returns the terms of a query, in their order.
 pub(super) fn query_terms(query: &str) -> Vec<QueryTerm> {
     let mut all: Vec<String> = Vec::new();
-    split(query, |word| all.push(word.to_owned()));
-    let phrase = |at: usize| {
-        let particle = all.get(at + 1).filter(|next| PARTICLES.contains(&next.as_str()))?;
-        Some(stem(&format!("{}{particle}", all[at])).into_owned())
-    };
-    let terms = all.iter().enumerate().filter(|(_, word)| !is_stop_word(word));
-    terms.map(|(at, word)| QueryTerm { term: stem(word).into_owned(), phrase: phrase(at) }).collect()
+    split(query, |word| match ABBREVIATIONS.iter().find(|(short, _)| *short == word) {
+        Some((_, long)) => all.extend(long.map(str::to_owned)),
+        None => all.push(word.to_owned()),
+    });
+    let terms = all.iter().enumerate().filter(|(_, word)| !is_stop_word(word) && !is_request_word(word));
+    terms.map(|(at, word)| query_term(word, all.get(at + 1).map(String::as_str))).collect()
+}
+
+/// Returns the term of a word. A verb and its particle are the term if they have synonyms, because the verb alone then
+/// means something else: `look up` is a search, and `look` is not.
+fn query_term(word: &str, next: Option<&str>) -> QueryTerm {
+    let particle = next.filter(|next| PARTICLES.contains(next));
+    let phrase = particle.map(|particle| stem(&format!("{word}{particle}")).into_owned());
+    match phrase {
+        Some(phrase) if synonyms(&phrase).next().is_some() => QueryTerm { term: phrase, phrase: None },
+        phrase => QueryTerm { term: stem(word).into_owned(), phrase },
+    }
+}
+
+fn is_request_word(word: &str) -> bool {
+    REQUEST_WORDS.split_ascii_whitespace().any(|other| other == word)
 }
 
 /// Returns the English stem of a word in lower case.
@@ -248,6 +276,17 @@ mod tests {
         let found = query_terms("pay out the bank");
         assert_eq!(found[0], QueryTerm { term: "pay".into(), phrase: Some("payout".into()) });
         assert_eq!(found[1], QueryTerm { term: "bank".into(), phrase: None });
+    }
+
+    #[test]
+    fn query_terms_are_the_words_that_name_an_action_or_a_thing() {
+        let check = |query: &str, expected: &[&str]| {
+            let terms: Vec<String> = query_terms(query).into_iter().map(|found| found.term).collect();
+            assert_eq!(terms, expected, "{query}");
+        };
+        check("ability to approve a specific PR", &["approv", "pull", "request"]);
+        check("look up somebody", &["lookup"]);
+        check("look at the map", &["look", "map"]);
     }
 
     #[test]
