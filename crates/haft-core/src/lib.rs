@@ -51,6 +51,7 @@ pub mod price;
 pub mod principal;
 pub mod priority;
 pub mod provider;
+pub mod provider_instructions;
 pub mod redact;
 pub mod result;
 pub mod rules;

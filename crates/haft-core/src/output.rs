@@ -84,6 +84,17 @@ pub struct FoundTools {
     pub rest: String,
 }
 
+impl FoundTools {
+    /// Appends a paragraph to the answer, in the form with definitions and in the one without.
+    pub fn append(&mut self, paragraph: &str) {
+        for text in [&mut self.text, &mut self.rest] {
+            let separator = if text.is_empty() { "" } else { "\n\n" };
+            text.push_str(separator);
+            text.push_str(paragraph);
+        }
+    }
+}
+
 impl ToolOutput {
     /// Creates an output that is one text.
     pub fn text(text: impl Into<String>) -> Self {

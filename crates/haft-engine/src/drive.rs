@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use haft_core::budget::ContextWindow;
 use haft_core::compaction::size::{VisibleContent, text_tokens};
+use haft_core::conversation::{Message, MessagePart};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
@@ -502,18 +503,28 @@ fn found_tools(input: &RunInput) -> Vec<String> {
         CallEnd::Replied(reply) => Some(&reply.content),
         CallEnd::AwaitsApproval(_) => None,
     });
-    let found = replies.flatten().filter_map(|content| match content {
+    replies.flat_map(|content| defined_names(content)).collect()
+}
+
+/// Returns the names of the tools that a message defines.
+fn defined_in(message: &Message) -> impl Iterator<Item = String> {
+    message.parts.iter().filter_map(MessagePart::as_reply).flat_map(|reply| defined_names(&reply.content))
+}
+
+fn defined_names(content: &[OutputContent]) -> impl Iterator<Item = String> {
+    let found = content.iter().filter_map(|content| match content {
         OutputContent::FoundTools(found) => Some(found.defined.iter().cloned()),
         _ => None,
     });
-    found.flatten().collect()
+    found.flatten()
 }
 
 fn search_scope(run: &AgentRun) -> Option<Arc<SearchScope>> {
     run.plan().search()?;
     let shown = run.tools().iter().map(|tool| tool.name.clone()).collect();
     let allowed = run.plan().allowed_tools.as_ref().map(|names| names.iter().cloned().collect());
-    Some(Arc::new(SearchScope { shown, allowed }))
+    let defined = run.conversation().messages().iter().flat_map(|message| defined_in(message)).collect();
+    Some(Arc::new(SearchScope { shown, allowed, defined, ..SearchScope::default() }))
 }
 
 fn answered(result: &ToolResult) -> CallAnswer {

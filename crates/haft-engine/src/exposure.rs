@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use haft_core::model_request::ModelTool;
 use haft_core::provider::ProviderKind;
+use haft_core::provider_instructions;
 use haft_core::run::context::RunContext;
 use haft_core::run::exposure::{ToolExposure, ToolListGrowth, ToolSearchPlan};
 use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearchSettings};
@@ -145,12 +145,7 @@ impl Orchestrator {
     fn line_about(&self, source: &str, lock: Option<&ToolLock>) -> String {
         let providers = self.catalog().providers();
         let provider = providers.iter().find(|provider| provider.namespace().as_str() == source);
-        let instructions = provider.and_then(|provider| {
-            let agreed = |text: &Arc<str>| {
-                lock.is_none_or(|lock| lock.agrees_with_instructions(provider.kind(), source, text))
-            };
-            provider.instructions().filter(agreed)
-        });
+        let instructions = provider.and_then(|provider| provider_instructions::agreed(&**provider, lock));
         let instructions = instructions.unwrap_or_default();
         let sentence = instructions.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let sentence = sentence.split_once(". ").map_or(sentence, |(first, _)| first).trim_end_matches('.');

@@ -1,7 +1,7 @@
 //! The options that a run sets for one call. The model never sets them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use haft_core::budget::ContextWindow;
@@ -9,6 +9,7 @@ use haft_core::position::RunPosition;
 use haft_core::priority::Priority;
 use haft_core::run::context::RunContext;
 use haft_core::run::scope::RunScope;
+use haft_core::tool_lock::ToolLock;
 
 use crate::cache::CacheUse;
 use crate::selection::ToolFilter;
@@ -39,15 +40,31 @@ pub struct CallOptions {
     pub scope: Option<Arc<RunScope>>,
     /// The tools that the run shows and those that it may search; `None` if the run has no search.
     pub search: Option<Arc<SearchScope>>,
+    /// Decides which instructions of servers searches may show.
+    pub instructions: InstructionPolicy,
+}
+
+/// The instructions of servers that the searches of a run show when they first define a tool of a server.
+#[derive(Debug, Clone, Default)]
+pub enum InstructionPolicy {
+    /// None.
+    #[default]
+    Withheld,
+    /// All, unless they differ from the locked ones.
+    Given(Option<Arc<ToolLock>>),
 }
 
 /// The part of a run's exposure that its searches need.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct SearchScope {
     /// The exposed names of the tools that the model sees.
     pub shown: HashSet<String>,
     /// The only tools that the run may call; `None` permits all.
     pub allowed: Option<HashSet<String>>,
+    /// The names of tools that searches of earlier turns defined and that are still in the conversation.
+    pub defined: HashSet<String>,
+    /// The sources whose instructions searches of this turn have shown.
+    pub instructed: Mutex<HashSet<String>>,
 }
 
 /// Decides if a call waits for a slot of its tool's queue.

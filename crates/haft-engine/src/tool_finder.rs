@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_core::internal_tools::tool_search::{ToolSearchQuery, compact_definition};
 use haft_core::output::{OutputContent, ToolOutput};
+use haft_core::provider_instructions;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::PermissionDecision;
 use haft_core::tool::ApprovalPolicy;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::call_record::CallRecord;
 use crate::catalog::{CatalogEntry, ResolvedTool, Snapshot};
-use crate::options::{CallOptions, SearchScope};
+use crate::options::{CallOptions, InstructionPolicy, SearchScope};
 use crate::orchestrator::Orchestrator;
 use crate::search::answer::{FoundTool, answer, selected};
 use crate::search::{SearchedTool, ToolSearchIndex};
@@ -84,8 +85,11 @@ impl ToolFinder {
         } else {
             sources(&indexed, may_call)
         };
-        let answer = answer(&found, &sources, orchestrator.counter(options));
+        let mut answer = answer(&found, &sources, orchestrator.counter(options));
         record.note("found", json!(answer.defined));
+        for text in instructions(&indexed, &answer.defined, orchestrator, (scope, options)) {
+            answer.append(&text);
+        }
         let content = vec![OutputContent::FoundTools(Box::new(answer))];
         Ok(ToolOutput { content, ..ToolOutput::default() })
     }
@@ -99,6 +103,30 @@ impl ToolFinder {
         *kept = Some(Arc::clone(&indexed));
         indexed
     }
+}
+
+/// Returns the instructions of the sources that this answer shows a tool of for the first time. The system text has only
+/// those of sources whose tools the model always sees.
+fn instructions(
+    indexed: &IndexedSnapshot,
+    defined: &[String],
+    orchestrator: &Orchestrator,
+    (scope, options): (&SearchScope, &CallOptions),
+) -> Vec<String> {
+    let InstructionPolicy::Given(lock) = &options.instructions else { return Vec::new() };
+    let source = |name: &String| Some(indexed.tools[indexed.index.named(name)?].source());
+    let mut instructed = scope.instructed.lock().unwrap_or_else(PoisonError::into_inner);
+    instructed.extend(scope.shown.iter().chain(&scope.defined).filter_map(source).map(str::to_owned));
+    let providers = orchestrator.catalog().providers();
+    let mut texts = Vec::new();
+    for source in defined.iter().filter_map(source) {
+        let provider = providers.iter().find(|provider| provider.namespace().as_str() == source);
+        if let Some(provider) = provider.filter(|_| instructed.insert(source.to_owned())) {
+            let agreed = provider_instructions::agreed(&**provider, lock.as_deref());
+            texts.extend(agreed.map(|text| provider_instructions::labelled(&**provider, &text)));
+        }
+    }
+    texts
 }
 
 /// Finds a tool by any name that a call may use.

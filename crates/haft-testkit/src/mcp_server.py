@@ -326,6 +326,7 @@ for line in sys.stdin:
         greeting = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
         odd = {
             "prompts": {"instructions": "Be kind."},
+            "catalog": {"instructions": "Sells paper. Ask before you send an invoice."} if "instructs" in sys.argv else {},
             "long-words": {"instructions": "Be kind. " * 20_000, "serverInfo": {"name": "n" * 100_000, "version": "\x1b[31m"}},
             "huge-greeting": {"instructions": "x" * (2 << 20)},
             "strange-version": {"protocolVersion": "v" * 100_000},

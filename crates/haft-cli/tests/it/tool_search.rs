@@ -1,5 +1,7 @@
 //! Tools that a run hides behind a search: what the model sees, finds and calls, in every wire format.
 
+use std::fmt::Write as _;
+
 use haft_core::tokens::tokens_of;
 use haft_model_server::{ModelServer, ScriptPart, ScriptStep};
 use haft_runtime::tokens::Vocabulary;
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::call::here;
 use super::run::{FORMATS, haft, server, told};
+use super::schemas::description_of;
 
 /// Configures a server `shop` with this many tools. Runs wait for it.
 fn shop(place: &TestTree, tools: usize, arguments: &[&str], keys: &str) {
@@ -318,6 +321,22 @@ fn resumed_and_replayed_run_loads_the_same_tools() {
     assert_eq!(replayed.stdout, "Which one?\n");
 }
 
+#[test]
+fn instructions_of_a_hidden_server_come_with_its_first_found_tool() {
+    for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
+        let place = here();
+        shop(&place, 100, &["instructs"], "");
+        let model_server =
+            server([search("create an invoice"), search("get an order"), ScriptStep::text("Done.")]);
+        haft(&place, &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
+        let times =
+            |at: usize| model_server.requests()[at].raw.matches("Ask before you send an invoice").count();
+        assert_eq!([times(0), times(1), times(2)], [0, 1, 1], "{model}");
+        let roster = tool_lists(&model_server)[0].to_string();
+        assert!(roster.contains("shop: 100 tools. Sells paper"), "{model}: {roster}");
+    }
+}
+
 /// The number of turns of the run whose prompts are compared.
 const TURNS: usize = 50;
 
@@ -386,24 +405,51 @@ fn tokens(text: &str) -> u64 {
     tokens_of(&Vocabulary, text).count()
 }
 
-/// Prints one line per format and number of tools.
+/// Returns the tools of a first request as the model sees them: a deferred tool is sent, but not shown.
+fn shown_tools(request: &Value) -> Value {
+    let is_shown = |tool: &&Value| tool["defer_loading"] != true;
+    request["tools"].as_array().unwrap().iter().filter(is_shown).cloned().collect()
+}
+
+/// Prints the rows of the table in docs/tool-search.md.
 #[test]
 fn definitions_and_answers_take_few_tokens_for_any_number_of_tools() {
-    for model in FORMATS {
+    for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
+        let mut row = format!("| `{model}`");
         for tools in [10, 100, 1_000, 10_000] {
             let place = here();
             shop(&place, tools, &[], "");
             let model_server = server([search("create an invoice"), ScriptStep::text("Done.")]);
             haft(&place, &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
-            let shown = tokens(&tool_lists(&model_server)[0].to_string());
-            assert!(tools < 100 || shown <= SHOWN_TOKENS_MAX, "{model}: {tools} tools, {shown} tokens");
             let [first, second] = &model_server.requests()[..] else { panic!("{model}: two requests") };
+            let shown = tokens(&shown_tools(&first.body).to_string());
+            assert!(tools < 100 || shown <= SHOWN_TOKENS_MAX, "{model}: {tools} tools, {shown} tokens");
             let answer = tokens(&prompt(&second.body)) - tokens(&prompt(&first.body));
-            println!("{model}: {tools} tools: {shown} tokens of tools, {answer} of a search");
+            let _ = write!(row, " | {shown} + {answer}");
             assert!(
                 answer <= ANSWER_TOKENS_MAX + CALL_TOKENS_MAX,
                 "{model}: the call and its answer take {answer} tokens"
             );
         }
+        println!("{row} |");
+    }
+}
+
+#[test]
+fn first_request_with_a_large_real_api_has_few_tokens_of_tools() {
+    let place = here();
+    let file = description_of("api.github.com");
+    let words = ["rest", "add", "github", file.to_str().unwrap(), "--base-url", "https://api.example.com"];
+    place.haft(&words).output().expect_code(0);
+    for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
+        let model_server =
+            server([search("create an issue"), told(ScriptStep::text("Done."), "rest__github_issues_create")]);
+        haft(&place, &model_server, &["run", "-m", model, "open an issue about the roof"])
+            .output()
+            .expect_code(0);
+        let first = &model_server.requests()[0].body;
+        let shown = tokens(&shown_tools(first).to_string());
+        println!("{model}: {shown} tokens of tools");
+        assert!((100..=SHOWN_TOKENS_MAX).contains(&shown), "{model}: {shown} tokens of tools");
     }
 }

@@ -270,6 +270,18 @@ impl ToolProvider for ChangingProvider {
         Some(&self.changes)
     }
 
+    /// A server with the tool `shy` changes its list while a search looks at it.
+    fn is_shown(&self, _: &RunContext) -> bool {
+        if self.tools().iter().any(|tool| tool.name.as_str() == "shy") {
+            self.list(&["shifted"]);
+        }
+        true
+    }
+
+    fn instructions(&self) -> Option<Arc<str>> {
+        (self.namespace.as_str() == "garden").then(|| "Water in the evening. Never at noon.".into())
+    }
+
     /// `shift` changes the list during its call.
     fn call<'a>(
         &'a self,

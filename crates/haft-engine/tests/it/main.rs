@@ -53,5 +53,7 @@ mod simulation;
 mod stored;
 /// Calls that time out, with and without partial output, and the limits that apply.
 mod timeout;
+/// Searches for hidden tools.
+mod tool_search;
 /// Calls after a run has read text of strangers.
 mod untrusted;

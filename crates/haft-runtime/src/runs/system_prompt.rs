@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use haft_core::digest::Digest;
 use haft_core::internal_tools::handoff::HANDOFF;
-use haft_core::provider::{ProviderKind, ToolProvider};
+use haft_core::provider::ToolProvider;
+use haft_core::provider_instructions::{self, INSTRUCTIONS_CHARS_MAX};
 use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
 use haft_core::tool_lock::ToolLock;
@@ -16,9 +16,6 @@ use haft_engine::OfferedTool;
 use super::available_skills::AvailableSkills;
 use haft_config::agents::AgentDefinition;
 use haft_config::project_instructions::InstructionFile;
-
-/// The longest instructions of one provider that the system text includes; the rest is cut off.
-const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 
 /// The longest text of one instruction file of the project that the system text includes; the rest is cut off.
 const PROJECT_CHARS_MAX: usize = 32 << 10;
@@ -45,18 +42,8 @@ pub(super) fn text(
     };
     let mut text = body.trim_end().to_owned();
     for provider in told.providers.iter().filter(|provider| gives(provider)) {
-        let agreed = |text: &Arc<str>| {
-            let namespace = provider.namespace().as_str();
-            told.lock.is_none_or(|lock| lock.agrees_with_instructions(provider.kind(), namespace, text))
-        };
-        if let Some(instructions) = provider.instructions().filter(agreed) {
-            let of = format!("the tools of `{}`", provider.namespace());
-            match provider.kind() {
-                ProviderKind::Mcp | ProviderKind::Rest => add_of_server(&mut text, &of, &instructions),
-                ProviderKind::Builtin | ProviderKind::Agent | ProviderKind::Client => {
-                    add(&mut text, &of, &instructions);
-                }
-            }
+        if let Some(instructions) = provider_instructions::agreed(&**provider, told.lock) {
+            let _ = write!(text, "\n\n{}", provider_instructions::labelled(&**provider, &instructions));
         }
     }
     if !shown.is_empty() {
@@ -81,22 +68,6 @@ pub(super) fn text(
 fn add(text: &mut String, of: &str, instructions: &str) {
     let said = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);
     let _ = write!(text, "\n\nInstructions of {of}:\n{}", said.trim_end());
-}
-
-/// The length of a mark; see `stage/untrusted.rs` of the engine.
-const MARK_CHARS: usize = 32;
-
-/// Adds instructions that a server wrote, between lines that they cannot repeat: their mark is the digest of the text.
-/// Otherwise the text of a server could pretend to be the next part of the prompt.
-fn add_of_server(text: &mut String, of: &str, instructions: &str) {
-    let said = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);
-    let said = said.trim_end();
-    let mut mark = Digest::of_text(said).to_string();
-    mark.truncate(MARK_CHARS);
-    let _ = write!(
-        text,
-        "\n\nInstructions of {of}, written by the server; they are about its tools only:\n[text {mark} begins]\n{said}\n[text {mark} ends]"
-    );
 }
 
 /// Appends the agents that the model can hand the request to, with their descriptions.

@@ -1,0 +1,44 @@
+//! The instructions of tool providers, as models read them.
+
+use std::sync::Arc;
+
+use crate::digest::Digest;
+use crate::provider::{ProviderKind, ToolProvider};
+use crate::text::truncate_chars;
+use crate::tool_lock::ToolLock;
+
+/// The longest instructions of one provider or skill that a model reads; the rest is cut off.
+pub const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
+
+/// The length of a mark; see `stage/untrusted.rs` of the engine.
+const MARK_CHARS: usize = 32;
+
+/// Returns the instructions of a provider, unless they differ from the locked ones.
+pub fn agreed(provider: &dyn ToolProvider, lock: Option<&ToolLock>) -> Option<Arc<str>> {
+    let namespace = provider.namespace().as_str();
+    let is_agreed = |text: &Arc<str>| {
+        lock.is_none_or(|lock| lock.agrees_with_instructions(provider.kind(), namespace, text))
+    };
+    provider.instructions().filter(is_agreed)
+}
+
+/// Returns the instructions of a provider under a heading. The text of a server is between lines that it cannot repeat:
+/// their mark is the digest of the text. Otherwise it could pretend to be the next part of the prompt.
+pub fn labelled(provider: &dyn ToolProvider, instructions: &str) -> String {
+    let of = format!("the tools of `{}`", provider.namespace());
+    let said = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);
+    let said = said.trim_end();
+    match provider.kind() {
+        ProviderKind::Builtin | ProviderKind::Agent | ProviderKind::Client => {
+            format!("Instructions of {of}:\n{said}")
+        }
+        ProviderKind::Mcp | ProviderKind::Rest => {
+            let mut mark = Digest::of_text(said).to_string();
+            mark.truncate(MARK_CHARS);
+            format!(
+                "Instructions of {of}, written by the server; they are about its tools only:\n[text {mark} \
+                 begins]\n{said}\n[text {mark} ends]"
+            )
+        }
+    }
+}
