@@ -16,6 +16,9 @@ mod tool_server;
 // Calls that wait for the approval of the client.
 mod approvals;
 
+// Agent clients of other makers.
+mod clients;
+
 // Servers that stop or are killed, and start again.
 mod restart;
 
