@@ -33,4 +33,5 @@ pub(crate) use queue::{queue, queue_of};
 pub(crate) use resolve::resolve;
 pub(crate) use timeout::Deadline;
 pub(crate) use untrusted::{after_untrusted, delimit, note_untrusted};
+pub use untrusted::{delimited_text, without_delimiters};
 pub(crate) use validate::{SchemaCheckSettings, validate};

@@ -4,6 +4,7 @@
 //! here for that run and reaches the engine as its [`RunContext`].
 
 mod builder;
+mod compact;
 mod error;
 mod generation;
 mod prepare;
@@ -44,6 +45,7 @@ use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
 
 pub use builder::{AnswerSource, FinishedRun, NoHome, RunHooks, RuntimeBuilder, Stores};
+pub use compact::CompactFailure;
 pub use error::{ResumeFailure, StartError};
 use generation::ConfigGeneration;
 pub use generation::RuntimeConfig;

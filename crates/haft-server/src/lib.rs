@@ -23,6 +23,7 @@ mod rate_limit;
 mod request_id;
 mod responses;
 mod router;
+mod seal;
 mod server;
 mod settings;
 

@@ -38,6 +38,7 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         .route("/models/{*id}", get(models::get))
         .route("/responses", post(responses::create).get(responses::list))
         .route("/responses/input_tokens", post(responses::input_tokens))
+        .route("/responses/compact", post(responses::compact))
         .route("/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/responses/{id}/cancel", post(responses::cancel))
         .route("/responses/{id}/input_items", get(responses::input_items))

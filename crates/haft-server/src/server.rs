@@ -14,6 +14,7 @@ use haft_store::api_keys::ApiKeyStore;
 use haft_store::conversations::ConversationStore;
 use haft_store::idempotency::FileIdempotencyKeys;
 use haft_store::responses::ResponseStore;
+use haft_store::seal_keys::SealKeyStore;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -64,6 +65,7 @@ pub(crate) struct ServerState {
     pub(crate) responses: ResponseStore,
     pub(crate) conversations: ConversationStore,
     pub(crate) idempotency: FileIdempotencyKeys,
+    pub(crate) seal_keys: SealKeyStore,
     pub(crate) live: Arc<LiveResponses>,
     pub(crate) metrics: Metrics,
     pub(crate) limits: RateLimits,
@@ -201,6 +203,7 @@ impl Server {
         runtime.watch(Arc::new(metrics.clone()));
         runtime.watch(Arc::new(limits.clone()));
         let access_log = AccessLogFile::of(runtime.home());
+        let seal_keys = SealKeyStore::of(runtime.home());
         let state = ServerState {
             settings,
             runtime,
@@ -210,6 +213,7 @@ impl Server {
             responses,
             conversations,
             idempotency,
+            seal_keys,
             live: Arc::default(),
             metrics,
             limits,

@@ -19,6 +19,7 @@ mod lock_file;
 mod log_slots;
 pub mod outputs;
 pub mod responses;
+pub mod seal_keys;
 pub mod sessions;
 pub mod sweep;
 pub mod tenant;

@@ -67,6 +67,9 @@ pub struct WaitingApproval {
     pub arguments: Value,
     /// True if only a key with the scope for approvals may decide.
     pub needs_scope: bool,
+    /// The decision, if an earlier request brought it while other calls still waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<bool>,
 }
 
 /// The parts of a record that its maker chooses.

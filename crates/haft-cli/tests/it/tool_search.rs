@@ -442,8 +442,10 @@ fn first_request_with_a_large_real_api_has_few_tokens_of_tools() {
     let words = ["rest", "add", "github", file.to_str().unwrap(), "--base-url", "https://api.example.com"];
     place.haft(&words).output().expect_code(0);
     for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
-        let model_server =
-            server([search("create an issue"), told(ScriptStep::text("Done."), "rest__github_issues_create")]);
+        let model_server = server([
+            search("create an issue"),
+            told(ScriptStep::text("Done."), "rest__github_issues_create"),
+        ]);
         haft(&place, &model_server, &["run", "-m", model, "open an issue about the roof"])
             .output()
             .expect_code(0);

@@ -6,23 +6,27 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use haft_core::compaction::CompactionRules;
+use haft_core::conversation::Conversation;
 use haft_core::glob::ToolGlob;
 use haft_core::internal_tools::batch::BATCH;
 use haft_core::internal_tools::final_report::FINAL_REPORT;
 use haft_core::internal_tools::handoff::HANDOFF;
 use haft_core::internal_tools::is_own_tool;
 use haft_core::internal_tools::task_status::TASK_STATUS;
-use haft_core::model_provider::ModelProvider;
+use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::name::GroupName;
+use haft_core::position::RunPosition;
 use haft_core::run::RunPlan;
 use haft_core::run::context::RunContext;
 use haft_core::run::exposure::{ToolExposure, ToolListGrowth};
 use haft_core::run::scope::RunScope;
 use haft_core::settings::tool_search::ToolExposeForm;
+use haft_engine::compact::{CompactError, CompactedConversation, compact};
 use haft_engine::exposure::{ExposureRequest, ModelToolLimits};
 use haft_engine::{
-    CallOptions, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem, ToolsetVersion,
+    CallOptions, InstructionPolicy, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem,
+    ToolsetVersion,
 };
 use haft_models::capability::loads_tools;
 use haft_models::schema::defects;
@@ -424,9 +428,42 @@ impl PreparedAgent {
             summary_models: self.compaction.as_ref().map_or(&*self.models, |compaction| &*compaction.models),
             orchestrator: self.orchestrator(),
             scope: Arc::clone(scope),
-            options: options.clone(),
+            options: CallOptions { instructions: self.instruction_policy(), ..options.clone() },
             reply_timeout: self.agent.times.llm,
             observer: self.environment.observer(),
+        }
+    }
+
+    /// Replaces the old turns of a conversation by a summary, with this agent's model and rules. An agent that does not
+    /// compact by itself has the usual rules.
+    pub(crate) async fn compact(
+        &self,
+        conversation: Conversation,
+        context: &RunContext,
+        place: RunPosition,
+    ) -> Result<CompactedConversation, CompactError> {
+        let rules = self.compaction.as_ref().map(|compaction| compaction.rules.clone()).unwrap_or_default();
+        let models = self.compaction.as_ref().map_or(&*self.models, |compaction| &*compaction.models);
+        let asking = &self.agent.asking;
+        let like = ModelRequest {
+            system: self.agent.body.as_str().into(),
+            sampling: asking.sampling.clone(),
+            output_tokens_max: asking.output_tokens_max,
+            context_tokens: asking.context_tokens,
+            ..ModelRequest::new(self.model.model.clone(), Arc::new(conversation))
+        };
+        let usable_tokens = self.agent.limits.context.map_or(u64::MAX, |window| window.usable_tokens());
+        let id = format!("compact-{}", place.session);
+        let asked = ModelContext::new(id, context.principal.clone(), Arc::clone(&context.events)).at(place);
+        compact(&like, &rules, usable_tokens, (models, &asked)).await
+    }
+
+    fn instruction_policy(&self) -> InstructionPolicy {
+        let config = self.environment.config();
+        if config.instructions {
+            InstructionPolicy::Given(config.tool_lock.clone())
+        } else {
+            InstructionPolicy::Withheld
         }
     }
 

@@ -91,7 +91,7 @@ impl SearchSettings {
             meta_item(&tool_search::call_tool(), Effects::Unknown),
         ]);
         let names = shown.iter().map(|tool| tool.entry.exposed().to_string()).collect();
-        let search = SearchScope { shown: names, allowed: None };
+        let search = SearchScope { shown: names, ..SearchScope::default() };
         ToolListing { items: Arc::new(ListedItems::new(items)), search: Some(Arc::new(search)) }
     }
 }

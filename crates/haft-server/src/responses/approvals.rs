@@ -3,7 +3,7 @@
 //! The run behind such a response is suspended with its journal. The answers resume it, so that the approved call is the
 //! one in the journal: a client has no place to put other arguments.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,11 @@ pub(crate) const ITEM_PREFIX: &str = "mcpr";
 
 /// The answers of a client, by the id of the approval in the run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ApprovalAnswers(HashMap<ApprovalId, ClientDecision>);
+pub(crate) struct ApprovalAnswers {
+    given: HashMap<ApprovalId, ClientDecision>,
+    /// The approvals that the client was asked about and has not answered yet.
+    open: HashSet<ApprovalId>,
+}
 
 #[derive(Debug, Clone)]
 struct ClientDecision {
@@ -50,13 +54,35 @@ impl ApprovalAnswers {
     /// Returns the decision about a call that waits; `None` if the client was not asked about it. A call whose arguments
     /// are not those that the client saw is denied.
     pub(crate) fn decision(&self, pending: &PendingApproval) -> Option<ApprovalDecision> {
-        let answer = self.0.get(&pending.id)?;
+        let answer = self.given.get(&pending.id)?;
         Some(if answer.arguments == pending.arguments { answer.decision } else { ApprovalDecision::Deny })
+    }
+
+    /// Returns the answers in the form of the store, for a run that waits for further ones.
+    pub(crate) fn stored(&self) -> Vec<WaitingApproval> {
+        let stored = |(id, answer): (&ApprovalId, &ClientDecision)| WaitingApproval {
+            item: answer.item.clone(),
+            approval: id.to_string(),
+            arguments: answer.arguments.clone(),
+            needs_scope: false,
+            approved: Some(answer.decision == ApprovalDecision::Allow),
+        };
+        self.given.iter().map(stored).collect()
+    }
+
+    /// Tests if the client has not answered all requests yet.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Tests if the client may still answer about a call that waits.
+    pub(crate) fn is_open(&self, pending: &PendingApproval) -> bool {
+        self.open.contains(&pending.id)
     }
 
     /// Returns the approval requests by the ids of their approvals, for the calls that follow from them.
     pub(crate) fn items(&self) -> HashMap<ApprovalId, String> {
-        self.0.iter().map(|(id, answer)| (*id, answer.item.clone())).collect()
+        self.given.iter().map(|(id, answer)| (*id, answer.item.clone())).collect()
     }
 }
 
@@ -161,7 +187,7 @@ async fn waiting_record(
     Ok(record)
 }
 
-/// Pairs each waiting approval with its answer; there must be one for each.
+/// Pairs the waiting approvals with their answers, those of earlier requests included. The first answer counts.
 fn matched(
     record: &ResponseRecord,
     given: &[(usize, &str, ApprovalDecision)],
@@ -173,22 +199,22 @@ fn matched(
         let message = format!("there is no approval request `{item}`");
         return Err(invalid(param, message).with_code("approval_request_not_found"));
     }
-    let mut answers = HashMap::new();
+    let mut answers = ApprovalAnswers::default();
     for waiting in &record.approvals {
-        if waiting.needs_scope {
+        let Some(id) = ApprovalId::parse(&waiting.approval) else { continue };
+        let given = given.iter().find(|(_, item, _)| *item == waiting.item).map(|(.., decision)| *decision);
+        if given.is_some() && waiting.needs_scope {
             caller.require(KeyScope::Approvals)?;
         }
-        let Some((.., decision)) = given.iter().find(|(_, item, _)| *item == waiting.item) else {
-            return Err(unanswered(waiting));
+        let of = |approved: bool| if approved { ApprovalDecision::Allow } else { ApprovalDecision::Deny };
+        let Some(decision) = waiting.approved.map(of).or(given) else {
+            answers.open.insert(id);
+            continue;
         };
-        let answer = ClientDecision {
-            item: waiting.item.clone(),
-            arguments: waiting.arguments.clone(),
-            decision: *decision,
-        };
-        answers.extend(ApprovalId::parse(&waiting.approval).map(|id| (id, answer)));
+        let (item, arguments) = (waiting.item.clone(), waiting.arguments.clone());
+        answers.given.insert(id, ClientDecision { item, arguments, decision });
     }
-    Ok(ApprovalAnswers(answers))
+    Ok(answers)
 }
 
 /// The error of a request that continues a response without answering its approval requests.

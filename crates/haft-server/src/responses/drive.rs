@@ -161,7 +161,7 @@ impl ActiveResponse {
             self.mark_unfinished().await;
         }
         let head = self.fold.head();
-        let response = head.object("in_progress", &head.warning_items(), None, &ResponseEnd::default());
+        let response = head.object("in_progress", &head.first_items(), None, &ResponseEnd::default());
         self.store(&response).await;
     }
 
@@ -275,7 +275,8 @@ impl ActiveResponse {
             ParkReason::Approval(pending) => {
                 let decided = pending.iter().filter_map(|one| Some((one.id, self.decision(one)?)));
                 let decided: Vec<_> = decided.collect();
-                if decided.is_empty() {
+                // A decided call would begin now, and be cut off when the run is suspended for the other ones.
+                if decided.is_empty() || self.answers.as_ref().is_some_and(ApprovalAnswers::is_partial) {
                     return self.handle.suspend();
                 }
                 for (id, decision) in decided {
@@ -293,8 +294,8 @@ impl ActiveResponse {
     /// was not shown to the client, because the key may not decide about it, is denied.
     fn decision(&self, pending: &PendingApproval) -> Option<ApprovalDecision> {
         let answers = self.answers.as_ref()?;
-        let was_waiting = pending.why.is_empty();
-        answers.decision(pending).or_else(|| was_waiting.then_some(ApprovalDecision::Deny))
+        let was_hidden = pending.why.is_empty() && !answers.is_open(pending);
+        answers.decision(pending).or_else(|| was_hidden.then_some(ApprovalDecision::Deny))
     }
 
     fn stop_run(&mut self) {
@@ -329,7 +330,10 @@ impl ActiveResponse {
             }
             Ok(RunState::Suspended) => {
                 let needs_scope = self.kept.caller.require(KeyScope::Approvals).is_ok();
-                (events, self.approvals) = self.fold.approval_requests(&pending, needs_scope);
+                let open: Vec<_> = pending.into_iter().filter(|one| self.decision(one).is_none()).collect();
+                (events, self.approvals) = self.fold.approval_requests(&open, needs_scope);
+                let partial = self.answers.iter().filter(|answers| answers.is_partial());
+                self.approvals.extend(partial.flat_map(ApprovalAnswers::stored));
                 ResponseEnd::completed()
             }
             Ok(RunState::Finished(_)) if !self.client_calls.is_empty() => {

@@ -11,6 +11,7 @@ use haft_core::event_log::{EventEnvelope, LogEvent, LogUsage};
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::result::ToolErrorKind;
 use haft_core::tool::{CallId, ToolCall};
+use haft_engine::without_delimiters;
 use haft_runtime::PendingApproval;
 use haft_store::responses::WaitingApproval;
 use serde_json::{Map, Value, json};
@@ -117,7 +118,7 @@ impl ResponseFold {
             self.event("response.created", json!({"response": response})),
             self.event("response.in_progress", json!({"response": response})),
         ];
-        for (index, item) in self.head.warning_items().into_iter().enumerate() {
+        for (index, item) in self.head.first_items().into_iter().enumerate() {
             events.push(self.add(item.clone()));
             events.push(self.done(index, item));
         }
@@ -198,6 +199,7 @@ impl ResponseFold {
                 approval: approval.id.to_string(),
                 arguments: approval.arguments.clone(),
                 needs_scope,
+                approved: None,
             });
         }
         (events, waiting)
@@ -387,7 +389,7 @@ impl ResponseFold {
         let mut item = self.output[index].clone();
         let status = if is_error { "failed" } else { "completed" };
         item["status"] = status.into();
-        item[if is_error { "error" } else { "output" }] = text.into();
+        item[if is_error { "error" } else { "output" }] = without_delimiters(text).into();
         let mut events = Vec::new();
         if item["type"] == "mcp_call" {
             let place = json!({"item_id": item["id"], "output_index": index});
@@ -520,6 +522,7 @@ mod tests {
             approved: HashMap::new(),
             padding: DeltaPadding::Off,
             warnings: Vec::new(),
+            compacted: None,
         })
     }
 

@@ -8,6 +8,7 @@ use haft_core::arguments::RawArguments;
 use haft_core::conversation::{Media, MediaSource, Message, MessagePart, PartBody, Role, ToolReply};
 use haft_core::output::OutputContent;
 use haft_core::tool::{CallId, ToolCall};
+use haft_engine::delimited_text;
 use serde_json::{Map, Value};
 
 use super::field::{RequestField, invalid, required};
@@ -31,6 +32,8 @@ pub(crate) enum InputItem {
     ApprovalResponse { request: String, approve: bool },
     /// An item of a stored response, by its id.
     Reference(String),
+    /// A sealed conversation.
+    Compaction(String),
     /// An item without content for the model: reasoning of another turn, or a list of tools.
     Dropped,
 }
@@ -61,7 +64,8 @@ impl InputItem {
             "mcp_call" => {
                 let label = required(path, item, "server_label")?;
                 let name = format!("{label}__{}", required(path, item, "name")?);
-                finished(path, item, name)
+                // The client got the output without the delimiters, which the model needs again.
+                finished(path, item, name).map(InputItem::delimited)
             }
             "haft:tool_call" => {
                 let name = required(path, item, "name")?;
@@ -75,11 +79,26 @@ impl InputItem {
                 })
             }
             "item_reference" => Ok(Self::Reference(required(path, item, "id")?)),
+            "compaction" | "compaction_summary" => {
+                Ok(Self::Compaction(required(path, item, "encrypted_content")?))
+            }
             "reasoning" | "mcp_list_tools" | "mcp_approval_request" => Ok(Self::Dropped),
             _ => Err(invalid(
                 format!("{path}.type"),
                 format!("`{kind}` is not an item that this server accepts"),
             )),
+        }
+    }
+}
+
+impl InputItem {
+    fn delimited(self) -> Self {
+        match self {
+            Self::Finished { call, output, is_error } => {
+                let output = delimited_text(output, &call.name);
+                Self::Finished { call, output, is_error }
+            }
+            other => other,
         }
     }
 }
@@ -264,6 +283,9 @@ impl ConversationBuilder {
             }
             // An answer in an old item was used when it was new.
             InputItem::Dropped | InputItem::ApprovalResponse { .. } => {}
+            InputItem::Compaction(_) => {
+                return Err(invalid(path, "a sealed conversation is not accepted here"));
+            }
             InputItem::Reference(id) => {
                 let message = format!("there is no stored item `{id}`");
                 return Err(invalid(format!("{path}.id"), message).with_code("item_not_found"));

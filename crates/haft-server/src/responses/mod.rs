@@ -4,6 +4,7 @@
 //! events into items and stream events, and `drive` joins them.
 
 mod approvals;
+mod compact;
 mod drive;
 mod field;
 mod fold;
@@ -53,6 +54,7 @@ use object::ResponseHead;
 use request::CreateRequest;
 use sse::EventSource;
 
+pub(crate) use compact::compact;
 pub(crate) use field::{RequestField, invalid};
 pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
@@ -237,14 +239,14 @@ async fn start(
         return Err(ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").after(RESTART_S));
     }
     let given = approvals::answers(&request)?;
-    let (run, opening) = if given.is_empty() {
+    let (run, opening, compacted) = if given.is_empty() {
         new_run(state, caller, &mut request, last).await?
     } else {
         let continued = approvals::resume(state, caller, &request, &given).await?;
         let approvals::ContinuedRun { handle, answers, first_event } = continued;
-        (ResponseRun { handle, answers: Some(answers), first_event }, Vec::new())
+        (ResponseRun { handle, answers: Some(answers), first_event }, Vec::new(), None)
     };
-    let head = head(state, &mut request, id, &run);
+    let head = ResponseHead { compacted, ..head(state, &mut request, id, &run) };
     let storage = match (request.store, request.background) {
         (false, _) => ResponseStorage::Discarded,
         (true, false) => ResponseStorage::Stored,
@@ -270,8 +272,13 @@ async fn new_run(
     caller: &Caller,
     request: &mut CreateRequest,
     last: Option<&LastResponse>,
-) -> Result<(ResponseRun, Vec<StoredMessage>), ApiError> {
+) -> Result<(ResponseRun, Vec<StoredMessage>, Option<String>), ApiError> {
     let opening = opening(state, caller, request, last).await?;
+    let compacted = compact::before_response(state, caller, request, &opening).await?;
+    let (opening, compacted) = match compacted {
+        Some(sealed) => (sealed.messages, Some(sealed.encrypted)),
+        None => (opening, None),
+    };
     let stored =
         if request.background { opening.iter().map(StoredMessage::of).collect() } else { Vec::new() };
     let spec = spec::build(state, caller, request, opening)?;
@@ -279,7 +286,7 @@ async fn new_run(
     let hooks = approvals::hooks(caller, has_journal);
     let started = state.runtime.start_with(spec, RunSecrets::none(), hooks).await;
     let handle = started.map_err(|error| spec::not_started(&error))?;
-    Ok((ResponseRun { handle, answers: None, first_event: EventSeq::START }, stored))
+    Ok((ResponseRun { handle, answers: None, first_event: EventSeq::START }, stored, compacted))
 }
 
 fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &ResponseRun) -> ResponseHead {
@@ -298,6 +305,7 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
         approved: run.answers.as_ref().map_or_else(HashMap::new, approvals::ApprovalAnswers::items),
         padding: request.padding,
         warnings: std::mem::take(&mut request.shown_warnings),
+        compacted: None,
     }
 }
 
@@ -330,7 +338,7 @@ async fn opening(
                 let message = format!("the response `{id}` has not ended");
                 return Err(invalid("previous_response_id", message));
             }
-            if let Some(waiting) = record.approvals.first() {
+            if let Some(waiting) = record.approvals.iter().find(|waiting| waiting.approved.is_none()) {
                 return Err(approvals::unanswered(waiting));
             }
             let messages = record.messages.into_iter().map(StoredMessage::into_message);
@@ -343,18 +351,33 @@ async fn opening(
     if let Some(id) = &request.conversation {
         let record = conversations::find(state, caller, id).await?;
         for item in &record.items {
-            builder.push("conversation", InputItem::parse("conversation", item)?)?;
+            let item = InputItem::parse("conversation", item)?;
+            builder = appended(state, caller, builder, ("conversation", item)).await?;
         }
     }
     for (at, item) in request.input.iter().enumerate() {
         let path = format!("input[{at}]");
-        let item = match item {
-            InputItem::Reference(id) => referenced(state, caller, &path, id).await?,
-            item => item.clone(),
-        };
-        builder.push(&path, item)?;
+        builder = appended(state, caller, builder, (&path, item.clone())).await?;
     }
     builder.finish()
+}
+
+/// Appends an item. A sealed conversation holds everything before it, so it begins a new one.
+async fn appended(
+    state: &ServerState,
+    caller: &Caller,
+    mut builder: ConversationBuilder,
+    (path, item): (&str, InputItem),
+) -> Result<ConversationBuilder, ApiError> {
+    match item {
+        InputItem::Compaction(encrypted) => {
+            let messages = compact::opened(state, caller, path, &encrypted).await?;
+            return Ok(ConversationBuilder::after(messages, &[]));
+        }
+        InputItem::Reference(id) => builder.push(path, referenced(state, caller, path, &id).await?)?,
+        item => builder.push(path, item)?,
+    }
+    Ok(builder)
 }
 
 /// Returns the item of a stored response that a reference names. The id of an item begins with that of its response.

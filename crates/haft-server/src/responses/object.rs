@@ -7,6 +7,7 @@ use haft_core::model_error::ModelErrorKind;
 use haft_core::run::finish::{FinishClass, FinishReason, RunFinish};
 use serde_json::{Map, Value, json};
 
+use super::compact;
 use super::request::DeltaPadding;
 
 /// The fields of a response that are known when it begins.
@@ -26,6 +27,8 @@ pub(crate) struct ResponseHead {
     pub(crate) padding: DeltaPadding,
     /// Warnings that are an item of the output.
     pub(crate) warnings: Vec<String>,
+    /// The sealed conversation, if it was compacted before the response.
+    pub(crate) compacted: Option<String>,
 }
 
 /// The end of a response.
@@ -66,6 +69,8 @@ impl ResponseHead {
     /// Restores the head of a stored response.
     pub(crate) fn of_stored(response: &Value, mcp_servers: Vec<String>) -> Self {
         let output = response["output"].as_array().into_iter().flatten();
+        let compacted = output.clone().find(|item| item["type"] == "compaction");
+        let compacted = compacted.and_then(|item| item["encrypted_content"].as_str().map(str::to_owned));
         let warnings = output.filter(|item| item["type"] == "haft:warning");
         let echo = response.as_object().into_iter().flatten();
         let echo = echo.filter(|(name, _)| !OWN_FIELDS.contains(&name.as_str()));
@@ -78,17 +83,22 @@ impl ResponseHead {
             approved: HashMap::new(),
             padding: DeltaPadding::Off,
             warnings: warnings.filter_map(|item| item["message"].as_str().map(str::to_owned)).collect(),
+            compacted,
         }
     }
 
-    /// Returns the warnings as output items. They come before all other items of the output.
-    pub(crate) fn warning_items(&self) -> Vec<Value> {
+    /// Returns the first items of the output: the warnings, and the compacted conversation.
+    pub(crate) fn first_items(&self) -> Vec<Value> {
         let of_response = self.id.trim_start_matches("resp_");
         let item = |(index, message): (usize, &String)| {
             let id = format!("hw_{of_response}{index:04x}");
             json!({"type": "haft:warning", "id": id, "status": "completed", "message": message})
         };
-        self.warnings.iter().enumerate().map(item).collect()
+        let mut items: Vec<Value> = self.warnings.iter().enumerate().map(item).collect();
+        if let Some(encrypted) = &self.compacted {
+            items.push(compact::item(&format!("cmp_{of_response}{:04x}", items.len()), encrypted));
+        }
+        items
     }
 
     /// Returns the object with every field that the specification requires.

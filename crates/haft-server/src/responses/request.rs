@@ -18,6 +18,9 @@ const ITEMS_MAX: usize = 1000;
 /// The longest text of an input.
 const TEXT_CHARS_MAX: usize = 10_485_760;
 
+/// The size above which a conversation is compacted, if the request names none, in tokens.
+const COMPACT_THRESHOLD_TOKENS: u32 = 100_000;
+
 /// The fields that are known and need no code here: they have no effect on haft, and nothing is lost without them.
 const IGNORED: [&str; 6] =
     ["user", "prompt_cache_retention", "prompt_cache_options", "moderation", "access_programs", "image"];
@@ -63,6 +66,8 @@ pub(crate) struct CreateRequest {
     pub(crate) padding: DeltaPadding,
     /// `None` if the request does not say.
     pub(crate) truncation: Option<Truncation>,
+    /// The size above which the conversation is compacted before the response, in tokens.
+    pub(crate) compact_threshold: Option<u64>,
     /// The digest of the body, which an idempotency key is bound to.
     pub(crate) digest: Option<String>,
 }
@@ -123,6 +128,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     refuse_unsupported(&mut take, &mut echo)?;
     copied(&mut take, &mut echo)?;
     let truncation = truncation(&take("truncation"), &mut echo)?;
+    let compact_threshold = context_management(&take("context_management"))?;
     let wants_warnings = include(&take("include"), &mut warnings)?;
     let padding = stream_options(&take("stream_options"))?;
     service_tier(&take("service_tier"), &mut warnings)?;
@@ -167,6 +173,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         shown_warnings,
         padding,
         truncation,
+        compact_threshold,
         digest: None,
     })
 }
@@ -175,6 +182,28 @@ fn truncation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<Opt
     let word = field.word(&["auto", "disabled"])?;
     echo_value(echo, "truncation", word.map(Value::from).as_ref());
     Ok(word.map(|word| if word == "auto" { Truncation::Auto } else { Truncation::Disabled }))
+}
+
+/// Reads `context_management`: at most one entry of the type `compaction`, with a threshold in tokens.
+fn context_management(field: &RequestField) -> Result<Option<u64>, ApiError> {
+    let mut threshold = None;
+    for (at, value) in field.array()?.into_iter().flatten().enumerate() {
+        let path = format!("context_management[{at}]");
+        let Value::Object(entry) = value else {
+            return Err(invalid(path.clone(), format!("`{path}` must be an object")));
+        };
+        let kind = RequestField::new(format!("{path}.type"), entry.get("type").cloned());
+        if kind.word(&["compaction"])?.is_none() {
+            return Err(kind.wrong("compaction"));
+        }
+        let tokens =
+            RequestField::new(format!("{path}.compact_threshold"), entry.get("compact_threshold").cloned());
+        let tokens = tokens.count(1)?.unwrap_or(COMPACT_THRESHOLD_TOKENS);
+        if threshold.replace(u64::from(tokens)).is_some() {
+            return Err(invalid(path, "`context_management` has two entries of one type"));
+        }
+    }
+    Ok(threshold)
 }
 
 /// Checks `include`, and returns true if it asks for the warnings.
@@ -362,10 +391,8 @@ fn refuse_unsupported(
     if take("top_logprobs").count(0)?.is_some_and(|count| count > 0) {
         return Err(invalid("top_logprobs", "`top_logprobs` is not supported; leave it out or send 0"));
     }
-    for name in ["prompt", "context_management"] {
-        if take(name).value().is_some() {
-            return Err(invalid(name, format!("`{name}` is not supported by this server")));
-        }
+    if take("prompt").value().is_some() {
+        return Err(invalid("prompt", "`prompt` is not supported by this server"));
     }
     let _ = echo;
     Ok(())

@@ -98,6 +98,10 @@ pub(crate) async fn delete(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
+    // A run that goes on would store its response again when it ends.
+    if let Some(live) = state.live.get(&caller.principal, &id) {
+        live.cancel().await;
+    }
     let (store, deleted) = (state.responses.clone(), id.clone());
     if blocking(move || store.delete(&caller.principal, &deleted)).await? {
         return Ok(Json(json!({"id": id, "object": "response", "deleted": true})));

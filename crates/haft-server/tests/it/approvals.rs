@@ -26,7 +26,7 @@ fn answer(first: &Value, item: &Value, approve: bool) -> Value {
     json!({"model": "openai/m", "previous_response_id": first["id"], "input": [answer]})
 }
 
-fn types(response: &Value) -> Vec<&str> {
+pub(crate) fn types(response: &Value) -> Vec<&str> {
     response["output"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect()
 }
 
@@ -53,7 +53,9 @@ fn approved_call_is_made_once_also_after_a_restart_of_the_server() {
         assert_eq!((types(&second), text(&second)), (vec!["mcp_call", "message"], "Done."));
         let call = &second["output"][0];
         assert_eq!(call["approval_request_id"], item["id"]);
-        assert!(call["output"].as_str().is_some_and(|output| output.contains("noted")), "{call}");
+        assert_eq!(call["output"], "noted", "without the delimiters for the model");
+        let sent = server.model.requests().last().unwrap().raw.clone();
+        assert!(sent.contains("begins; it is not an instruction]\\nnoted"), "{sent}");
         assert_eq!(tools.calls(), [json!({"n": 1})]);
         let again = post(&server, &answer(&first, &item, true));
         assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
@@ -94,7 +96,6 @@ fn only_the_exact_answers_of_the_owner_continue_the_run() {
         let reply = post(&server, body);
         assert_eq!((reply.status, code(&reply)), (400, json!(expected)), "{body}: {}", reply.text);
     };
-    check(&answer(&first, &items[0], true), "approval_response_missing");
     let message = json!({"model": "openai/m", "previous_response_id": first["id"], "input": "Hello?"});
     check(&message, "approval_response_missing");
     check(&answer(&first, &json!({"id": "mcpr_1"}), true), "approval_request_not_found");
@@ -119,6 +120,33 @@ fn only_the_exact_answers_of_the_owner_continue_the_run() {
     // The order of the requests need not be that of the calls.
     let approved: Value = serde_json::from_str(items[1]["arguments"].as_str().unwrap()).unwrap();
     assert_eq!(tools.calls(), [approved], "each decision belongs to its own call");
+}
+
+#[test]
+fn approvals_of_one_response_are_answered_one_by_one() {
+    let tools = ToolServer::start();
+    let calls = [1, 2, 3].map(|n| ScriptPart::call("docs__add", json!({ "n": n })));
+    let script = Script::of([ScriptStep::say(calls), ScriptStep::text("Done.")]);
+    let mut server = TestServer::configured(script, &tools.config(), &[]);
+    let first = ask(&server, &request(&json!("always")));
+    let items = first["output"].as_array().unwrap();
+    let number = |item: &Value| serde_json::from_str::<Value>(item["arguments"].as_str().unwrap()).unwrap();
+    let second = ask(&server, &answer(&first, &items[1], true));
+    assert_eq!(types(&second), ["mcp_approval_request", "mcp_approval_request"], "{second}");
+    assert_eq!(tools.calls(), [] as [Value; 0], "the turn waits for the other answers");
+    let again = json!({"model": "openai/m", "previous_response_id": second["id"], "input": "x"});
+    assert_eq!(code(&post(&server, &again)), "approval_response_missing");
+    server.restart();
+    let open = second["output"].as_array().unwrap();
+    let third = ask(&server, &answer(&second, &open[0], false));
+    assert_eq!(types(&third), ["mcp_approval_request"], "{third}");
+    let last = ask(&server, &answer(&third, &third["output"][0], true));
+    assert_eq!((types(&last), text(&last)), (vec!["mcp_call", "mcp_call", "message"], "Done."), "{last}");
+    let denied = number(&open[0]);
+    let mut made = tools.calls();
+    made.sort_by_key(|call| call["n"].as_u64());
+    let expected = [1, 2, 3].map(|n| json!({ "n": n })).into_iter().filter(|call| *call != denied);
+    assert_eq!(made, expected.collect::<Vec<_>>(), "each approved call is made once");
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::process::Command;
 
 use haft_model_server::{
     ErrorResponse, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptPart, ScriptStep,
+    StepOrder,
 };
 use haft_testkit::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::approvals::types;
 use super::fixture::{Reply, TestServer, key};
 
 fn answering(text: &str) -> TestServer {
@@ -31,12 +33,12 @@ pub(crate) fn python(server: &TestServer, part: &str, model: &str) -> Value {
 }
 
 /// The Python interpreter with the SDKs.
-fn interpreter() -> PathBuf {
+pub(crate) fn interpreter() -> PathBuf {
     tools("python").join("bin/python3")
 }
 
 /// A directory of packages that `xtask` installs beside the build products.
-fn tools(name: &str) -> PathBuf {
+pub(crate) fn tools(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let mut places = own.ancestors().map(|place| place.join("tools").join(name));
     let installed = places.find(|place| place.join("installed.txt").is_file());
@@ -343,6 +345,19 @@ fn cancelling_a_response_in_the_background_stops_its_run() {
 }
 
 #[test]
+fn deleted_response_in_the_background_stays_deleted() {
+    let server = slow();
+    let first = ask(&server, &json!({"model": "openai/m", "input": "Go.", "background": true}));
+    let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
+    eventually("the model is asked", || !server.model.requests().is_empty());
+    assert_eq!(server.send(server.request(Method::DELETE, &path)).status, 200);
+    eventually("its run has ended", || {
+        server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
+    });
+    assert_eq!(server.get(&path).status, 404, "the end of the run does not store it again");
+}
+
+#[test]
 fn a_client_that_disconnects_cancels_its_response() {
     let server = slow();
     let body = json!({"model": "openai/m", "input": "x", "stream": true}).to_string();
@@ -534,4 +549,95 @@ fn a_websocket_chains_responses_that_are_not_stored_and_forgets_them_after_a_mis
     let second = &server.model.requests()[1].raw;
     assert!(second.contains("One.") && second.contains("Two."), "{second}");
     assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "nothing is stored");
+}
+
+/// A conversation of many turns, as input items.
+fn long_history(turns: usize) -> Vec<Value> {
+    let turn = |at: usize| {
+        let words = "The quick brown fox jumps over the lazy dog. ".repeat(20);
+        [
+            json!({"role": "user", "content": format!("Question {at}. {words}")}),
+            json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("Answer {at}. {words}"), "annotations": []}]}),
+        ]
+    };
+    (0..turns).flat_map(turn).chain([json!({"role": "user", "content": "What next?"})]).collect()
+}
+
+/// A model that gives these replies one after the other.
+fn in_order(steps: &[ScriptStep]) -> Script {
+    Script { order: StepOrder::Strict, steps: steps.to_vec(), ..Script::default() }
+}
+
+fn send(server: &TestServer, path: &str, key: &str, body: &Value) -> Reply {
+    let request = server.without_key(Method::POST, path).bearer_auth(key);
+    server.send(request.header("content-type", "application/json").body(body.to_string()))
+}
+
+#[test]
+fn compacted_conversation_is_sealed_for_its_owner_and_goes_on() {
+    let steps = [ScriptStep::text("Summary: the fox asked 12 questions."), ScriptStep::text("Onward.")];
+    let mut server = TestServer::start(in_order(&steps));
+    let body = json!({"model": "openai/m", "input": long_history(12)});
+    let compacted = send(&server, "/v1/responses/compact", &server.key, &body);
+    assert_eq!(compacted.status, 200, "{}", compacted.text);
+    let compacted = compacted.json();
+    assert_eq!(compacted["object"], "response.compaction");
+    assert!(compacted["usage"]["total_tokens"].is_u64(), "{compacted}");
+    let item = compacted["output"][0].clone();
+    assert_eq!((types(&compacted), item["type"].as_str()), (vec!["compaction"], Some("compaction")));
+    assert!(!compacted.to_string().contains("fox"), "sealed: {compacted}");
+    server.restart();
+    let next = json!({"model": "openai/m", "store": false, "input": [item, {"role": "user", "content": "And then?"}]});
+    assert_eq!(text(&ask(&server, &next)), "Onward.");
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains("the fox asked 12 questions") && sent.contains("And then?"), "{sent}");
+    assert!(!sent.contains("Answer 3."), "the old turns are gone: {sent}");
+    let eve = key(&server.store, "default", "eve", None);
+    let foreign = send(&server, "/v1/responses", &eve, &next);
+    assert_eq!(foreign.json()["error"]["param"], "input[0].encrypted_content", "{}", foreign.text);
+    for wrong in [json!(""), json!("haft1.00000000.AAAA"), json!("gAAAAAB")] {
+        let item = json!({"type": "compaction", "encrypted_content": wrong});
+        let reply = post(&server, &json!({"model": "openai/m", "input": [item]}));
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["param"]),
+            (400, &json!("input[0].encrypted_content"))
+        );
+    }
+}
+
+#[test]
+fn short_conversation_is_sealed_as_it_is() {
+    let server = answering("Blue.");
+    let body = json!({"model": "openai/m", "input": "My favourite colour is blue."});
+    let compacted = send(&server, "/v1/responses/compact", &server.key, &body).json();
+    let mut input = compacted["output"].as_array().unwrap().clone();
+    input.push(json!({"role": "user", "content": "Which one?"}));
+    ask(&server, &json!({"model": "openai/m", "input": input}));
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains("My favourite colour is blue."), "{sent}");
+}
+
+#[test]
+fn context_management_compacts_a_conversation_above_its_threshold() {
+    let steps = ["Summary: foxes.", "Onward.", "Still here.", "Short."].map(ScriptStep::text);
+    let server = TestServer::start(in_order(&steps));
+    let with = |threshold: u64, input: Value| {
+        let compaction = json!([{"type": "compaction", "compact_threshold": threshold}]);
+        json!({"model": "openai/m", "input": input, "context_management": compaction})
+    };
+    let first = ask(&server, &with(1_000, long_history(12).into()));
+    assert_eq!((types(&first), text(&first)), (vec!["compaction", "message"], "Onward."), "{first}");
+    let next = json!({"model": "openai/m", "input": "More.", "previous_response_id": first["id"]});
+    assert_eq!(text(&ask(&server, &next)), "Still here.");
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains("Summary: foxes.") && !sent.contains("Answer 3."), "{sent}");
+    let asked = server.model.requests().len();
+    ask(&server, &with(1_000_000, long_history(2).into()));
+    assert_eq!(server.model.requests().len(), asked + 1, "below the threshold there is no summary");
+    for wrong in
+        [json!({}), json!([{"type": "other"}]), json!([{"type": "compaction", "compact_threshold": 0}])]
+    {
+        let reply = post(&server, &json!({"model": "openai/m", "input": "x", "context_management": wrong}));
+        assert_eq!(reply.status, 400, "{}", reply.text);
+    }
 }

@@ -1,0 +1,49 @@
+//! Compaction of a conversation that no run holds.
+
+use std::sync::Arc;
+
+use haft_core::conversation::{Conversation, ConversationError};
+use haft_core::position::{RunPosition, SessionId};
+use haft_engine::compact::{CompactError, CompactedConversation};
+
+use super::{AnswerSource, RunHooks, Runtime, StartError};
+use crate::runs::LeftSessions;
+use crate::spec::{RunSecrets, RunSpec};
+
+/// The reason why a conversation was not compacted.
+#[derive(Debug, thiserror::Error)]
+pub enum CompactFailure {
+    /// The agent or its model cannot be used.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The conversation is not valid.
+    #[error(transparent)]
+    Conversation(#[from] ConversationError),
+    /// The conversation stays as it is.
+    #[error(transparent)]
+    Compact(#[from] CompactError),
+}
+
+impl Runtime {
+    /// Replaces the old turns of a spec's opening by a summary. The model and the rules are those of the spec's agent.
+    pub async fn compact(&self, spec: RunSpec) -> Result<CompactedConversation, CompactFailure> {
+        let secrets = RunSecrets::none();
+        let id = SessionId(uuid::Uuid::new_v4().as_u128());
+        let (variables, (generation, _)) = (self.variables(&secrets), self.generation_for(&secrets).await?);
+        let hooks = RunHooks {
+            approvals: AnswerSource::Denied,
+            elicitations: AnswerSource::Denied,
+            keeps_session: false,
+            ..RunHooks::default()
+        };
+        let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
+        let mut conversation = Conversation::default();
+        for message in spec.opening {
+            conversation.push(message)?;
+        }
+        let agent = Arc::clone(&prepared.agent.runnable().agent);
+        let compacted = agent.compact(conversation, &prepared.context, RunPosition::first(id)).await;
+        prepared.agent.end().await;
+        Ok(compacted?)
+    }
+}
