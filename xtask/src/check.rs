@@ -32,7 +32,7 @@ pub(crate) fn documents() -> Result<(), String> {
 }
 
 pub(crate) fn bench() -> Result<(), String> {
-    let programs = ["spawn", "mcp", "gateway", "loop"];
+    let programs = ["spawn", "mcp", "gateway", "loop", "serve"];
     for program in programs {
         run("cargo", &["bench", "--locked", "-p", "haft-cli", "--bench", program])?;
     }

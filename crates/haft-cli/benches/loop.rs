@@ -10,10 +10,10 @@
     reason = "a benchmark prints"
 )]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,11 @@ use haft_core::event::{Event, EventSink};
 use haft_core::home::Home;
 use haft_core::run::event::RunEvent;
 use haft_runtime::{RunHooks, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
+use model_server_process::ModelServerProcess;
 use serde_json::{Value, json};
+
+#[path = "support/model_server_process.rs"]
+mod model_server_process;
 
 /// Turns per measured group: the CPU time of one turn is too short for the clock to resolve.
 const GROUP: u32 = 20;
@@ -203,33 +207,4 @@ fn script(turns: u32, first_byte_milliseconds: u32) -> Value {
     let mut steps: Vec<Value> = (0..turns).map(call).collect();
     steps.push(json!({"say": [{"text": "done"}], "pace": pace}));
     json!({ "steps": steps })
-}
-
-/// The scripted model server, in a separate process.
-struct ModelServerProcess {
-    child: Child,
-    url: String,
-    /// Keeps the pipe open: the server ends when its standard output has no reader.
-    _words: BufReader<ChildStdout>,
-}
-
-impl ModelServerProcess {
-    fn start(dir: &Path, script: &Value) -> Self {
-        let file = dir.join("script.json");
-        std::fs::write(&file, script.to_string()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
-        command.args(["dev", "model-server", "--script"]).arg(&file).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut url = String::new();
-        let mut words = BufReader::new(child.stdout.take().unwrap());
-        words.read_line(&mut url).unwrap();
-        Self { child, url: url.trim().to_owned(), _words: words }
-    }
-}
-
-impl Drop for ModelServerProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
