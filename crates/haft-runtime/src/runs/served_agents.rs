@@ -23,7 +23,7 @@ use crate::runtime::{AnswerSource, RunHooks, Runtime};
 use crate::spec::{RunSecrets, RunSpec, WorkspaceSpec};
 
 /// A tool provider with one tool for each agent. Approvals and questions of the runs go to the approver and the relay of the
-/// call, and the events of the runs to its event sink.
+/// call. The runtime accounts the runs, so that their events do not reach the sink of the call.
 pub struct ServedAgents {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -65,11 +65,8 @@ impl ServedAgents {
 
 /// Connects a run with the call that asked for it.
 fn hooks(cx: &CallContext) -> RunHooks {
-    let watcher = CallEvents {
-        operation: Arc::new(cx.operation().clone()),
-        of_call: Arc::clone(cx.events()),
-        of_runs: Arc::clone(&cx.run.events),
-    };
+    let watcher =
+        CallEvents { operation: Arc::new(cx.operation().clone()), of_call: Arc::clone(cx.events()) };
     let elicitor = cx.run.relay.clone().map(|relay| Arc::new(RelayedElicitor(relay)) as Arc<dyn Elicitor>);
     RunHooks {
         approvals: AnswerSource::by(cx.run.approver.clone()),
@@ -88,16 +85,15 @@ impl Drop for CancelledOnDrop {
     }
 }
 
-/// Passes the events of a run on, and reports its calls as progress of the call that started it.
+/// Reports the calls of a run as progress of the call that started it.
 struct CallEvents {
     operation: Arc<CallOperation>,
     of_call: Arc<dyn EventSink>,
-    of_runs: Arc<dyn EventSink>,
 }
 
 impl EventSink for CallEvents {
     fn emit(&self, event: Event) {
-        let news = match &event {
+        let news = match event {
             Event::ToolStarted { tool, .. } => Some(format!("calls `{}`", tool.name())),
             Event::ModelStarted { attempt, .. } => Some(format!("asks {}", attempt.model)),
             Event::ToolProgress { .. }
@@ -108,7 +104,6 @@ impl EventSink for CallEvents {
         if let Some(progress) = news.and_then(|text| CallProgress::Message(text).bounded()) {
             self.of_call.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });
         }
-        self.of_runs.emit(event);
     }
 }
 
