@@ -163,7 +163,7 @@ fn odd_searches_and_wrappers_get_an_answer() {
         told(search("(.*)+[a-z]{2,}$"), "shop__create_invoice("),
         ScriptStep::call("tool_search", json!({})),
         told(ScriptStep::call("tool_search", json!({"query": 7})), "No good match"),
-        told(ScriptStep::call("tool_call", json!({"arguments": {}})), "the arguments do not fit"),
+        told(ScriptStep::call("tool_call", json!({"arguments": {}})), "the arguments do not match"),
         told(ScriptStep::call("tool_call", nested), "`name` must be"),
         told(tool_call("shop__no_such_tool", &json!({})), "echo: in"),
         told(ScriptStep::call("agent__batch", batch), "Unknown tool: shop__no_such_tool"),
