@@ -336,7 +336,7 @@ impl Runtime {
         let before = self.generation();
         let (next, warnings) = before.next(config.into(), &self.shared.home, &self.shared.variables).await;
         *self.shared.generation.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        before.agents.shut_down_idle().await;
+        before.agents.close().await;
         warnings
     }
 
@@ -350,7 +350,7 @@ impl Runtime {
             run.closed().await;
         }
         let generation = self.generation();
-        generation.agents.shut_down_idle().await;
+        generation.agents.close().await;
         for provider in &generation.providers {
             provider.shutdown().await;
         }

@@ -3,7 +3,8 @@
 //! Runs share an agent only if everything that it was prepared from is equal: texts, workspace, principal and the
 //! generation of the configuration. Approvals, outputs, events and budgets belong to the context of each run.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use haft_config::agents::graph::AgentGraphSource;
@@ -81,6 +82,8 @@ pub(super) struct RunnableAgent {
 pub(super) struct SharedAgents {
     /// The time that an agent without a run keeps its servers and workers.
     idle_for: Duration,
+    /// True once no further run starts with these agents.
+    is_closed: AtomicBool,
     entries: Mutex<Vec<SharedEntry>>,
 }
 
@@ -89,8 +92,11 @@ struct SharedEntry {
     runnable: Arc<RunnableAgent>,
     prepared: Instant,
     runs: usize,
-    /// Counts the runs that have ended, so that the task that waits for the idle time sees later ones.
-    ended: u64,
+    /// The end of the last run.
+    idle_since: Instant,
+    /// True while a task waits for the idle time. There is one for each agent, not for each run: a server ends thousands of
+    /// runs in that time.
+    is_timed: bool,
     /// True once a newer one has replaced it; the last run then shuts it down.
     retired: bool,
 }
@@ -103,17 +109,26 @@ impl std::fmt::Debug for SharedEntry {
 
 /// The consequence of the end of a run.
 enum LeftAgent {
-    /// Other runs use the agent.
-    InUse,
-    /// It waits for another run; the number is that of ended runs.
-    Idle(u64),
+    /// Other runs use the agent, or may still join it.
+    Kept,
+    /// It waits for another run, and a task must end it after the idle time.
+    Untimed,
     /// No run will use it again.
     Unused,
 }
 
+/// The state of an agent after a wait for its idle time.
+enum IdleAgent {
+    /// Another task has shut it down.
+    Gone,
+    /// A run uses it, or has used it meanwhile. It can be over after this time at the earliest.
+    UsedSince(Duration),
+    Over(Arc<RunnableAgent>),
+}
+
 impl SharedAgents {
     pub(super) fn new(idle_for: Duration) -> Arc<Self> {
-        Arc::new(Self { idle_for, entries: Mutex::default() })
+        Arc::new(Self { idle_for, is_closed: AtomicBool::new(false), entries: Mutex::default() })
     }
 
     /// Returns no agents, for the next generation of the configuration.
@@ -164,14 +179,16 @@ impl SharedAgents {
             runnable: Arc::clone(&runnable),
             prepared: Instant::now(),
             runs: 1,
-            ended: 0,
+            idle_since: Instant::now(),
+            is_timed: false,
             retired: false,
         });
         AgentLease { runnable, of: Some(Arc::clone(self)) }
     }
 
-    /// Shuts down the agents that no run uses.
-    pub(super) async fn shut_down_idle(&self) {
+    /// Shuts down the agents that no run uses, and from now on each one with its last run.
+    pub(super) async fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
         let idle: Vec<SharedEntry> = self.entries().extract_if(.., |entry| entry.runs == 0).collect();
         for entry in idle {
             wiring::shut_down(entry.runnable.agent.orchestrator()).await;
@@ -184,25 +201,44 @@ impl SharedAgents {
         let found = entries.iter_mut().enumerate().find(|(_, entry)| Arc::ptr_eq(&entry.runnable, agent));
         let Some((at, entry)) = found else { return LeftAgent::Unused };
         entry.runs -= 1;
-        entry.ended += 1;
-        match entry.runs {
-            0 if self.idle_for.is_zero() || entry.retired => {
-                entries.swap_remove(at);
-                LeftAgent::Unused
+        if entry.runs > 0 {
+            return LeftAgent::Kept;
+        }
+        if self.idle_for.is_zero() || self.is_closed.load(Ordering::Acquire) || entry.retired {
+            entries.swap_remove(at);
+            return LeftAgent::Unused;
+        }
+        entry.idle_since = Instant::now();
+        if std::mem::replace(&mut entry.is_timed, true) { LeftAgent::Kept } else { LeftAgent::Untimed }
+    }
+
+    /// Waits until no run has used the agent for the idle time, and shuts it down unless it is gone already.
+    async fn end_idle(&self, agent: Weak<RunnableAgent>) {
+        let mut wait = self.idle_for;
+        loop {
+            tokio::time::sleep(wait).await;
+            match self.take_idle(&agent) {
+                IdleAgent::Gone => return,
+                IdleAgent::UsedSince(left) => wait = left,
+                IdleAgent::Over(idle) => {
+                    wiring::shut_down(idle.agent.orchestrator()).await;
+                    return;
+                }
             }
-            0 => LeftAgent::Idle(entry.ended),
-            _ => LeftAgent::InUse,
         }
     }
 
-    /// Removes an agent that no run has used since this number of ended runs.
-    fn take_idle(&self, agent: &Arc<RunnableAgent>, ended: u64) -> Option<Arc<RunnableAgent>> {
+    /// Removes an agent whose idle time is over.
+    fn take_idle(&self, agent: &Weak<RunnableAgent>) -> IdleAgent {
         let mut entries = self.entries();
-        let is_idle = |entry: &SharedEntry| {
-            Arc::ptr_eq(&entry.runnable, agent) && (entry.runs, entry.ended) == (0, ended)
-        };
-        let at = entries.iter().position(is_idle)?;
-        Some(entries.swap_remove(at).runnable)
+        let is_it = |entry: &SharedEntry| std::ptr::eq(Arc::as_ptr(&entry.runnable), agent.as_ptr());
+        let Some(at) = entries.iter().position(is_it) else { return IdleAgent::Gone };
+        let left = self.idle_for.saturating_sub(entries[at].idle_since.elapsed());
+        match (entries[at].runs, left.is_zero()) {
+            (0, true) => IdleAgent::Over(entries.swap_remove(at).runnable),
+            (_, true) => IdleAgent::UsedSince(self.idle_for),
+            (_, false) => IdleAgent::UsedSince(left),
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<SharedEntry>> {
@@ -236,20 +272,15 @@ impl AgentLease {
         let left = self.of.take().map_or(LeftAgent::Unused, |of| self.leave(&of));
         match left {
             LeftAgent::Unused => wiring::shut_down(self.runnable.agent.orchestrator()).await,
-            LeftAgent::InUse | LeftAgent::Idle(_) => Vec::new(),
+            LeftAgent::Kept | LeftAgent::Untimed => Vec::new(),
         }
     }
 
     fn leave(&self, of: &Arc<SharedAgents>) -> LeftAgent {
         let left = of.leave(&self.runnable);
-        if let LeftAgent::Idle(ended) = left {
-            let (of, runnable) = (Arc::clone(of), Arc::clone(&self.runnable));
-            tokio::spawn(async move {
-                tokio::time::sleep(of.idle_for).await;
-                if let Some(idle) = of.take_idle(&runnable, ended) {
-                    wiring::shut_down(idle.agent.orchestrator()).await;
-                }
-            });
+        if matches!(left, LeftAgent::Untimed) {
+            let (of, agent) = (Arc::clone(of), Arc::downgrade(&self.runnable));
+            tokio::spawn(async move { of.end_idle(agent).await });
         }
         left
     }

@@ -83,3 +83,19 @@ async fn runs_of_different_agents_share_nothing() {
     }
     runtime.shut_down().await;
 }
+
+/// A task for each ended run would hold memory for the idle time.
+#[tokio::test]
+async fn ended_runs_of_a_kept_agent_leave_no_task_each() {
+    let fixture = RuntimeFixture::in_order(std::iter::repeat_n(ScriptStep::text("done"), 12));
+    let runtime = fixture.builder(&json!({})).keep_idle_agents(Duration::from_mins(1)).build().await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..12 {
+        let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+        assert_eq!(answer(&finished(&run).await), "done");
+        run.closed().await;
+        tasks.push(tokio::runtime::Handle::current().metrics().num_alive_tasks());
+    }
+    assert!(tasks[11] <= tasks[1] + 2, "{tasks:?}");
+    runtime.shut_down().await;
+}
