@@ -16,7 +16,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use process_stats::cpu_of;
 use serde_json::{Value, json};
+
+#[path = "support/process_stats.rs"]
+mod process_stats;
 
 const CALLS: usize = 2_000;
 const ROUNDS: usize = 10;
@@ -159,13 +163,6 @@ impl Drop for StreamClient {
         drop(self.input.take());
         let _ = self.child.wait();
     }
-}
-
-/// Returns the processor time of all threads of one process, without its children.
-fn cpu_of(process: u32) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-    let times = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
-    Duration::from_nanos(times.map(|time| time.split(' ').next().unwrap().parse::<u64>().unwrap()).sum())
 }
 
 fn haft(dir: &Path, servers: usize, tools: usize, words: &[&str]) -> Command {

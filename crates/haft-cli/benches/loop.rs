@@ -24,10 +24,13 @@ use haft_core::home::Home;
 use haft_core::run::event::RunEvent;
 use haft_runtime::{RunHooks, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
 use model_server_process::ModelServerProcess;
+use process_stats::cpu_of;
 use serde_json::{Value, json};
 
 #[path = "support/model_server_process.rs"]
 mod model_server_process;
+#[path = "support/process_stats.rs"]
+mod process_stats;
 
 /// Turns per measured group: the CPU time of one turn is too short for the clock to resolve.
 const GROUP: u32 = 20;
@@ -104,17 +107,9 @@ impl EventSink for TurnCpuClock {
             && matches!(**event, RunEvent::Asked)
             && [10, 10 + GROUP, 190, 190 + GROUP].contains(&place.turn)
         {
-            self.0.lock().unwrap().push(own_cpu());
+            self.0.lock().unwrap().push(cpu_of(std::process::id()));
         }
     }
-}
-
-/// Returns the CPU time of all live threads, with nanosecond resolution.
-fn own_cpu() -> Duration {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
-    let nanos = stats.map(|stat| stat.split(' ').next().unwrap().parse::<u64>().unwrap());
-    Duration::from_nanos(nanos.sum())
 }
 
 /// Measures the time from `exec` of the release binary to the first byte of its request.

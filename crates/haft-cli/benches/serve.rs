@@ -16,10 +16,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use model_server_process::ModelServerProcess;
+use process_stats::cpu_of;
 use serde_json::{Value, json};
 
 #[path = "support/model_server_process.rs"]
 mod model_server_process;
+#[path = "support/process_stats.rs"]
+mod process_stats;
 
 const STARTS: usize = 15;
 const RESPONSES: usize = 2_000;
@@ -131,13 +134,8 @@ impl ServeProcess {
         Self { child, address }
     }
 
-    /// Returns the CPU time of all live threads, with nanosecond resolution.
     fn cpu(&self) -> Duration {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().flatten();
-        let stats =
-            threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
-        let nanos = stats.map(|stat| stat.split(' ').next().unwrap().parse::<u64>().unwrap());
-        Duration::from_nanos(nanos.sum())
+        cpu_of(self.child.id())
     }
 
     fn resident_megabytes(&self) -> f64 {

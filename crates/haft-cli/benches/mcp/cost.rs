@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 
+use crate::process_stats::cpu_of;
+
 const PAGE_BYTES: usize = 4096;
 
 /// Microseconds per call.
@@ -36,12 +38,10 @@ pub(crate) async fn measure<F: Future<Output = ()>>(
     McpCallCost { wall: each(began.elapsed()), cpu: each(cpu_time().saturating_sub(cpu)) }
 }
 
-/// Returns the CPU time of this process. The servers are separate processes and are not counted. The first number of a
-/// thread's `schedstat` is its time on a core; no thread ends while calls are made, so none is lost from the sum.
+/// Returns the CPU time of this process. The servers are separate processes. No thread ends while calls are made, so none is
+/// lost from the sum.
 fn cpu_time() -> Duration {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let times = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
-    Duration::from_nanos(times.map(|time| time.split(' ').next().unwrap().parse::<u64>().unwrap()).sum())
+    cpu_of(std::process::id())
 }
 
 pub(crate) fn resident_bytes() -> usize {

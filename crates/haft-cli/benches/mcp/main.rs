@@ -12,6 +12,8 @@
 
 mod cost;
 mod echo;
+#[path = "../support/process_stats.rs"]
+mod process_stats;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
