@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 /// The size of the length field before every body.
 pub const FRAME_HEADER_BYTES: usize = 4;
 
-/// The largest body: the largest file, and space for its path, the field names and some JSON escapes.
+/// The largest body, in bytes: the largest file, and space for its path, the field names and some JSON escapes.
 pub const FRAME_BODY_BYTES_MAX: usize = 72 * 1024 * 1024;
 
 /// The reason why a frame could not be sent or received.
@@ -100,7 +100,7 @@ fn encode_error(error: serde_json::Error) -> FrameError {
     if error.is_io() { FrameError::TooLong } else { FrameError::Malformed(error) }
 }
 
-/// A writer that refuses to exceed the limit: JSON escapes can make a body six times as long as its text.
+/// A frame that refuses to grow beyond the limit: JSON escapes can make a body six times as long as its text.
 struct BoundedFrame {
     bytes: Vec<u8>,
 }

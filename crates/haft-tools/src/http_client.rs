@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// The time to open a connection, with DNS and TLS.
+/// The timeout for opening a connection, including DNS and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts an HTTP client. The caller adds its redirect policy: each kind of server has another rule about the hosts that
-/// may see its credentials.
+/// Starts building an HTTP client. The caller adds its redirect policy: for each kind of server, other hosts may
+/// receive the credentials.
 pub(crate) fn builder() -> reqwest::ClientBuilder {
     install_crypto_provider();
     reqwest::Client::builder()
@@ -14,8 +14,7 @@ pub(crate) fn builder() -> reqwest::ClientBuilder {
         .connect_timeout(CONNECT_TIMEOUT)
 }
 
-/// Installs the cryptography provider of rustls. The embedding program may have installed its own already; that one
-/// stays.
+/// Installs the cryptography provider of rustls, unless the embedding program has already installed one.
 pub(crate) fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

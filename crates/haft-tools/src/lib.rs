@@ -1,8 +1,8 @@
-//! Sources of tools: the built-in ones, those of the embedding Rust program, MCP servers, APIs over HTTP, and the file
-//! worker that runs the tools that access files.
+//! Sources of tools: built-in tools, tools of the embedding Rust program, MCP servers and HTTP APIs. Also contains the
+//! file worker, which runs the tools that access files.
 //!
 //! Start reading at [`builtin`], [`rest`] or [`registry`]; [`files`] runs inside the confined worker process. This
-//! crate must not know the engine that calls it or the wire format of any model.
+//! crate must not depend on the engine that calls it or on the wire format of any model.
 
 pub mod builtin;
 pub mod files;

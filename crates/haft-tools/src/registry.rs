@@ -14,13 +14,14 @@ use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 use tokio::sync::OnceCell;
 
-/// A tool of the program that embeds haft. Its calls go through the same stages as all others: it sees only arguments
-/// that match its schema, it has a time limit, and a panic fails only the call.
+/// A tool of the program that embeds haft. Its calls pass the same stages as all other calls: arguments are validated
+/// against its schema, the call has a time limit, and a panic fails only the call.
 pub trait Tool: Send + Sync + 'static {
-    /// Returns the definition for models. Called once, at registration.
+    /// Returns the definition for models. haft calls this method once, at registration.
     fn definition(&self) -> ToolDefinition;
 
-    /// Prepares the tool, during warmup or before the first call. Runs once; after an error, the next call tries again.
+    /// Prepares the tool, during warmup or before the first call. haft calls this method once; after an error, the next
+    /// call tries again.
     fn initialize(&self) -> impl Future<Output = Result<(), ToolError>> + Send {
         std::future::ready(Ok(()))
     }
@@ -32,7 +33,7 @@ pub trait Tool: Send + Sync + 'static {
         cx: &CallContext,
     ) -> impl Future<Output = Result<ToolOutput, ToolError>> + Send;
 
-    /// Stops the background work of the tool. Not called for a tool that was never initialized.
+    /// Stops the background work of the tool. haft does not call this method for a tool that was never initialized.
     fn shutdown(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -47,11 +48,12 @@ pub struct Registry {
 
 #[derive(Default)]
 struct ToolTable {
-    /// By number, in the order of registration.
+    /// The tools, keyed by a number that grows with each registration.
     tools: BTreeMap<u64, Arc<RegisteredTool>>,
     numbers: HashMap<ToolName, u64>,
     next: u64,
-    /// Made when it is asked for: a list for each of 2,000 new tools would copy two million definitions.
+    /// The list, built on the first request after a change: a list for each of 2,000 new tools would copy two million
+    /// definitions.
     listed: OnceLock<Arc<[ToolDefinition]>>,
 }
 
@@ -120,7 +122,7 @@ impl ToolTable {
         Ok(())
     }
 
-    /// Returns false if there is no such tool.
+    /// Removes the tool. Returns false if there is no such tool.
     fn remove(&mut self, name: &str) -> bool {
         let number = ToolName::new(name).ok().and_then(|name| self.numbers.remove(&name));
         let found = number.is_some_and(|number| self.tools.remove(&number).is_some());
@@ -220,7 +222,7 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// A tool of this name is already registered.
+/// A tool with this name is already registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a tool `{0}` is registered already; give this one another name")]
 pub struct AlreadyRegistered(pub ToolName);

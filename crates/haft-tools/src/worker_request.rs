@@ -1,4 +1,4 @@
-//! Requests to a confined worker: one frame out, one frame back.
+//! Requests to a confined worker: sends one frame and receives one frame.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use tokio::net::UnixStream;
 
 use crate::frame::{FRAME_HEADER_BYTES, body_bytes, decode, encode};
 
-/// Sends a request over a worker's channel and awaits its reply. If the future is dropped in between, the channel must
-/// not be used again: the reply of this request may still arrive.
+/// Sends a request over a worker's channel and waits for its reply. If the future is dropped before the reply, the
+/// channel must not be used again, because the reply may still arrive.
 pub(crate) async fn exchange<Q: Serialize, A: DeserializeOwned>(
     channel: &mut UnixStream,
     request: &Q,

@@ -23,7 +23,7 @@ use super::changes::note_changes;
 use super::file::note_confinement;
 use super::transcript::LimitedOutput;
 
-/// The longest output before truncation, in characters.
+/// The maximum length of the output before it is cut, in characters.
 pub const MAX_BASH_OUTPUT: usize = 30_000;
 
 /// The default timeout of a command, in seconds.
@@ -32,7 +32,7 @@ pub const BASH_TIMEOUT_SECS: u64 = 120;
 /// The longest command line, in bytes: the kernel's limit for one argument.
 pub const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 
-/// The longest time for reading output after the shell has ended.
+/// The maximum time for reading output after the shell has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Run a shell command with `bash -c` in the workspace directory and return standard output and standard error, in
@@ -102,7 +102,8 @@ fn not_started(error: &SandboxError) -> ToolError {
     ToolError::new(ToolErrorKind::Unavailable, format!("Failed to execute command: {error}"))
 }
 
-/// Reads until the shell and its output have ended, or until a background process has held the pipe too long.
+/// Reads the output until the shell has ended and the pipe is closed, or until a background process has held the pipe
+/// too long.
 async fn follow(
     child: &mut SandboxedChild,
     output: &mut LimitedOutput<'_>,
@@ -121,7 +122,7 @@ async fn follow(
     }
 }
 
-/// Reads to the end, keeps the output that fits and counts the rest.
+/// Reads to the end of the pipe, keeps the output that fits and counts the characters that do not.
 async fn drain(pipe: &mut pipe::Receiver, output: &mut LimitedOutput<'_>, cx: &CallContext) {
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
@@ -153,7 +154,7 @@ fn describe(exit: CommandExit) -> String {
     }
 }
 
-/// Keeps the output so far, because it often shows why the command did not finish.
+/// Returns the error of a timeout with the output so far, which often shows why the command did not finish.
 fn timed_out(cx: &CallContext, output: LimitedOutput<'_>) -> ToolError {
     let limit = cx.time_limit.map_or_else(String::new, |limit| format!(" after {}", limit.in_words()));
     let printed =

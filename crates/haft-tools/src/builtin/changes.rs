@@ -1,14 +1,14 @@
-//! Records in a receipt what a call left behind for other programs to run.
+//! Records in a receipt the files that a call left behind and that other programs may execute.
 
 use haft_core::provider::CallContext;
 use haft_sandbox::WorkspaceScan;
 use serde_json::json;
 
-/// The number of paths that one note lists.
+/// The maximum number of paths that one note lists.
 const NOTED_PATHS_MAX: usize = 50;
 
-/// Records what the command left behind for other programs to run: repositories, whose hooks and configuration are
-/// protected only from the next call on, and files that editors and build tools obey.
+/// Records the files that the command left behind and that other programs may execute: new repositories, whose git
+/// hooks and configuration are protected only from the next call on, and files that editors and build tools obey.
 pub(super) fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &WorkspaceScan) {
     let topics = [
         ("new_repositories", after.new_repositories(before)),
@@ -18,7 +18,8 @@ pub(super) fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &Wor
         paths.truncate(NOTED_PATHS_MAX);
         cx.note(topic, json!(paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>()));
     }
-    // Before the call too: a large workspace is no news about the command.
+    // Say if the scan before the call was incomplete too: then the workspace is too large, and the command is not the
+    // cause.
     if after.is_incomplete() {
         let since = if before.is_incomplete() { "before the call" } else { "since the call" };
         cx.note("scan_incomplete", json!(since));

@@ -1,5 +1,5 @@
-//! Tells the model what the sandbox of a run allows. A model that does not know it tries a download or a write again and
-//! again.
+//! Tells the model which accesses the sandbox of a run allows. Without this text, a model repeats a download or a write
+//! that the sandbox refuses.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

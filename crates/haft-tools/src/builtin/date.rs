@@ -30,7 +30,7 @@ pub(super) fn call(input: &CurrentDateInput) -> Result<ToolOutput, ToolError> {
 
 /// The longest accepted zone name, in characters. The longest IANA name has 32.
 const TIMEZONE_CHARS_MAX: usize = 64;
-/// The number of suggestions for an unknown zone.
+/// The maximum number of suggestions for an unknown zone.
 const SUGGESTIONS_MAX: usize = 3;
 
 /// Returns the time as JSON text, in the named zone or the system's.
@@ -65,7 +65,7 @@ fn zone_named(name: &str) -> Result<TimeZone, String> {
     tz::db().get(name).map_err(|_| unknown_zone(name))
 }
 
-/// Returns the name of a zone. A system without a known zone runs on UTC, so the model gets `UTC`.
+/// Returns the name of a zone. A system whose zone is unknown uses UTC, so the model gets `UTC`.
 fn zone_name(zone: &TimeZone) -> Option<String> {
     if zone.is_unknown() {
         return Some("UTC".to_owned());
@@ -79,8 +79,8 @@ fn unknown_zone(name: &str) -> String {
     format!("unknown time zone `{name}`; the nearest IANA names are: {nearest}")
 }
 
-/// Returns the most similar names: first those that contain the wanted one, then by spelling, compared with the whole
-/// name and with the part after the last slash.
+/// Returns the most similar zone names: first the names that contain the requested one, then the names with a similar
+/// spelling. The spelling is compared with the whole name and with the part after its last slash.
 fn nearest<'a>(requested: &str, known: &'a [String]) -> Vec<&'a str> {
     let requested = requested.trim().to_lowercase().replace(' ', "_");
     let mut ranked: Vec<(f64, &str)> =

@@ -1,4 +1,4 @@
-//! Derives a tool definition from the input type, with the doc comment as the description.
+//! Derives a tool definition from the type of its input. The doc comment of the type becomes the description.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use haft_core::tool::{Effects, ToolDefinition, ToolFacts};
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
-/// The timeout of built-in tools unless the operator sets one.
+/// The default timeout of the built-in tools.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(super::BASH_TIMEOUT_SECS);
 
 /// Returns the definition of the tool with input `I`. It is `None` only for an invalid tool name, which the tests rule

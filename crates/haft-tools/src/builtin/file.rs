@@ -92,7 +92,8 @@ pub(super) async fn ask(
     reply.map_err(|error| ToolError::new(kind(error.kind), error.message))
 }
 
-/// Executes a request that writes one file, and records the repository or the file for other programs that it leaves.
+/// Executes a request that writes one file. Records a new repository, or a file that other programs may execute, in the
+/// receipt.
 pub(super) async fn ask_to_write(
     path: &str,
     request: &FileRequest,

@@ -29,10 +29,10 @@ use haft_sandbox::{SandboxPolicy, WorkerPool};
 
 pub use bash::{BASH_TIMEOUT_SECS, COMMAND_BYTES_MAX, MAX_BASH_OUTPUT};
 
-/// The launcher's name of the file worker.
+/// The name under which the launcher starts the file worker.
 pub const FILE_WORKER: &str = "files";
 
-/// Runs the file worker, for the launcher's list of workers.
+/// Runs the file worker. The launcher calls this function in the worker process.
 pub fn serve_files(channel: UnixStream) {
     // A broken channel means that the parent has closed it, so this process just ends.
     let _ = crate::files::serve(channel);
@@ -120,8 +120,7 @@ pub struct BuiltinTools {
 }
 
 impl BuiltinTools {
-    /// Creates the tools. Long outputs of `bash` and `read` go to the output store of each run, which is not known
-    /// here.
+    /// Creates the tools. The output store for long outputs of `bash` and `read` comes with the context of each call.
     pub fn new(policy: SandboxPolicy) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),

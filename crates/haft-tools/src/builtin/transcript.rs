@@ -1,4 +1,4 @@
-//! The output of a tool that limits its own output: shows the beginning, and stores the whole if it is longer.
+//! The output of a tool that limits its own output: shows the beginning, and stores the whole output if it is longer.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,8 @@ use haft_core::text::CappedText;
 use haft_core::tokens::Tokens;
 use serde_json::json;
 
-/// Keeps the beginning in memory. As soon as the output may exceed it, all bytes also go to the store.
+/// Keeps the beginning of the output in memory. Once the output may be too long to show in full, all bytes also go to
+/// the store.
 pub(super) struct LimitedOutput<'a> {
     shown: CappedText,
     chars_max: usize,
@@ -20,12 +21,12 @@ pub(super) struct LimitedOutput<'a> {
 
 /// The destination of the whole output.
 enum OutputDestination<'a> {
-    /// Dropped, because there is no store.
+    /// The output is dropped, because there is no store.
     No,
-    /// The bytes so far, as long as all of them may still be shown.
+    /// The store, and the bytes so far. Nothing is stored as long as all bytes may still be shown.
     Head(&'a dyn OutputStore, Vec<u8>),
     Spool(Box<dyn Spool>),
-    /// The store failed. Only the part that is not shown is lost, never the call.
+    /// The store failed. The part of the output that is not shown is lost, but the call succeeds.
     Failed(StoreError),
 }
 
@@ -41,7 +42,7 @@ impl<'a> LimitedOutput<'a> {
         self.shown.push(bytes)
     }
 
-    /// Counts characters at the end of the output that the caller has not read.
+    /// Counts the characters at the end of the output that the caller did not pass to `push`.
     pub(super) fn push_unseen(&mut self, chars: usize) {
         self.shown.push_unseen(chars);
     }
@@ -53,7 +54,8 @@ impl<'a> LimitedOutput<'a> {
     /// Returns the shown text, with the handle of the stored output if text was cut. The receipt records the handle
     /// too.
     pub(super) fn finish(self, cx: &CallContext) -> ToolOutput {
-        // The spool starts by bytes, so with multi-byte characters everything may be shown although it was started.
+        // Storing starts at a number of bytes. With multi-byte characters, the stored output may turn out to be shown
+        // in full.
         let stored = if self.shown.is_cut() { self.keeping.finish() } else { Ok(None) };
         let unseen = self.shown.unseen_chars();
         let mut output = ToolOutput::text(self.shown.finish());

@@ -20,10 +20,11 @@ use super::path::PathFault;
 use super::refusal::WriteError;
 use super::text_file::READ_FILE_BYTES_MAX;
 
-/// The largest file that `write` and `edit` create, in bytes: a written file can always be read again.
+/// The largest file that `write` and `edit` create, in bytes. It equals the read limit, so that a written file can be
+/// read again.
 pub const WRITE_FILE_BYTES_MAX: u64 = READ_FILE_BYTES_MAX;
 
-/// The number of links that Linux itself follows in one path.
+/// The maximum number of links to follow in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 const TEMP_NAME_RANDOM_BYTES: usize = 16;
 const PERMISSION_BITS: u32 = 0o777;
@@ -77,8 +78,8 @@ impl OpenDirectoryEntry {
     }
 }
 
-/// Follows the links at the end of a path, also to a target that does not exist yet. Links in the directories before it
-/// are left to the kernel, which alone resolves `..` after a link correctly.
+/// Follows the symbolic links at the end of a path, even to a target that does not exist yet. The kernel follows the
+/// links in the directories of the path, because only the kernel resolves `..` after a link correctly.
 pub(super) fn follow_links(path: &Path) -> Result<PathBuf, WriteError> {
     let mut place = path.to_path_buf();
     for _ in 0..LINKS_MAX {
@@ -95,8 +96,8 @@ fn beside(path: &Path, link: OsString) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).join(link)
 }
 
-/// Returns the metadata of the existing file, if we may write to it. The check opens the file itself, because a rename
-/// needs write permission for the directory only and would replace a read-only file.
+/// Returns the metadata of the existing file, if we may write to it. The check opens the file, because a rename needs
+/// write permission for the directory only and would replace a read-only file.
 fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteError> {
     let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -112,8 +113,8 @@ fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteErro
     }
 }
 
-/// Gives the new file the owner and permissions of the old one. Only root may change the owner: otherwise the file
-/// belongs to the current user, as with any editor that replaces files.
+/// Gives the new file the owner and permissions of the old one. Only root may change the owner. For other users the new
+/// file belongs to the current user, as with any editor that replaces files.
 fn copy_owner_and_mode(file: &File, existing: &Stat) -> Result<(), WriteError> {
     let ours = fstat(file)?;
     if (ours.st_uid, ours.st_gid) != (existing.st_uid, existing.st_gid) {
@@ -129,7 +130,7 @@ fn permissions(stat: &Stat) -> Mode {
     Mode::from_raw_mode(stat.st_mode & PERMISSION_BITS)
 }
 
-/// A new file in the same directory, removed on drop unless it was renamed.
+/// A new temporary file in the same directory, removed on drop unless it was renamed.
 struct TempFile<'a> {
     directory: &'a OwnedFd,
     name: String,
@@ -159,10 +160,10 @@ impl Drop for TempFile<'_> {
     }
 }
 
-/// The age at which no running write can need its temporary file any more.
+/// The age at which a temporary file cannot belong to a running write any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
-/// The number of entries that are looked at. In a larger directory, a forgotten file may stay.
+/// The maximum number of directory entries to examine. In a larger directory, a forgotten file may stay.
 const ENTRIES_MAX: usize = 1000;
 
 /// Removes the temporary files of workers that were killed in the middle of a write.

@@ -27,7 +27,7 @@ pub(super) enum Occurrences {
 pub(super) fn edit(path: &str, replacement: TextReplacement<'_>) -> Result<String, FileError> {
     reject_noop_edit(replacement)?;
     let text = load_requested(path).map_err(|error| error.file_error(path))?;
-    // Opened before the search, so that a file that may not be written reveals nothing about its content.
+    // Open the entry before the search, so that a file without write permission reveals nothing about its content.
     let place = open_entry(path).map_err(|error| error.file_error(path))?;
     let edited = apply(&text, replacement).map_err(|fault| FileError::failed(fault.file_error(path)))?;
     place.replace(edited.text.as_bytes()).map_err(|error| error.file_error(path))?;
@@ -87,7 +87,8 @@ fn apply(text: &str, replacement: TextReplacement<'_>) -> Result<EditedText, Edi
     }
 }
 
-/// Returns the length of the result before it is built: a short pattern can grow a file a millionfold.
+/// Returns the length of the result before the result is built: replacing a short text can make a file a million times
+/// larger.
 fn edited_bytes(text: &str, replacement: TextReplacement<'_>, times: usize) -> Option<usize> {
     let removed = replacement.old.len() * times;
     replacement.new.len().checked_mul(times)?.checked_add(text.len() - removed)

@@ -1,4 +1,4 @@
-//! Reads the image in a file, for models that see.
+//! Reads the image in a file, for models that accept images.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::text_file::{LoadError, SymlinkHandling, open};
 /// The largest image that `read` returns, in bytes. Common model providers reject more.
 pub const IMAGE_BYTES_MAX: u64 = 5 << 20;
 
-/// The length of the part that shows the format of an image.
+/// The number of bytes that are enough to recognise the image format.
 const HEADER_BYTES: u64 = 64;
 
 /// Returns the image in a file; `None` if the file does not begin like a PNG, JPEG, GIF or WebP image.

@@ -18,7 +18,7 @@ mod omitted;
 mod page;
 mod walk;
 
-/// The largest file that is shown, in bytes; a larger one is only listed at the end.
+/// The largest file whose content is shown, in bytes. The path of a larger one is listed at the end.
 const FILE_BYTES_MAX: u64 = 128 * 1024;
 
 const NOTE: &str = "Not listed: files that git ignores, .git, lock files, symbolic links, and files that may hold secrets. \
@@ -33,7 +33,8 @@ pub(super) fn introspect(path: &str, level: IntrospectLevel) -> Result<String, F
     })
 }
 
-/// Opens the root. Follows it if it is a link, because the caller named it; links below it are not followed.
+/// Opens the root directory. Follows the path if it is a link, because the caller named it. Links below it are not
+/// followed.
 fn open_root(path: &str) -> Result<PathBuf, FileError> {
     path::check(path).map_err(|fault| LoadError::Path(fault).file_error(path))?;
     let root = fs::canonicalize(path).map_err(|error| LoadError::Io(error).file_error(path))?;

@@ -10,7 +10,7 @@ pub(super) const COMPONENT_BYTES_MAX: usize = 255;
 /// The number of characters shown of a path that is too long.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// A fault in a path string.
+/// An error in a path string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathFault {
     Empty,
@@ -41,7 +41,7 @@ pub(super) fn check(path: &str) -> Result<(), PathFault> {
     }
 }
 
-/// As [`check`], for a path of a file, which cannot end in `/`, `.` or `..`.
+/// Checks the rules of [`check`], and that the path can name a file: it does not end in `/`, `.` or `..`.
 pub(super) fn check_names_file(path: &str) -> Result<(), PathFault> {
     check(path)?;
     match path.rsplit('/').next() {

@@ -1,7 +1,7 @@
 //! The protocol between the engine and the file worker.
 //!
-//! Both ends are the same binary, so the messages carry no version. Every request gets exactly one reply, in the order
-//! of the requests; a client that needs two requests at the same time starts two workers.
+//! Both ends are the same binary, so the messages have no version field. Every request gets exactly one reply, in the
+//! order of the requests. A client that needs two requests at the same time starts two workers.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,15 +70,15 @@ impl From<String> for FileText {
     }
 }
 
-/// The reason why a request failed, in words for the model.
+/// The reason why a request failed, as a message for the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileError {
     pub kind: FileErrorKind,
     pub message: String,
 }
 
-/// The kind of failure: the kernel refuses this and will refuse it again (`Denied`), or another attempt could succeed
-/// (`Failed`).
+/// The kind of failure: `Denied` if the kernel refuses this request and will refuse it again, `Failed` if another
+/// attempt could succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileErrorKind {

@@ -5,10 +5,10 @@ use super::path::shown;
 use super::protocol::{FileError, FileReply, FileText};
 use super::text_file::load_requested;
 
-/// The largest number of characters that `read` shows.
+/// The maximum number of characters that `read` shows.
 pub const MAX_READ_OUTPUT: usize = 50_000;
 
-/// The largest text that `read` returns if an output store can take it, in bytes. JSON escapes may make it six times as
+/// The largest text that `read` returns if there is an output store, in bytes. JSON escapes may make it six times as
 /// long in a frame.
 pub const READ_STORED_BYTES_MAX: usize = 8 << 20;
 

@@ -1,4 +1,4 @@
-//! Distinguishes refusals of the kernel from other errors, and describes them in words.
+//! Distinguishes refusals of the kernel from other errors, and describes both in words.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ impl WriteError {
     }
 }
 
-/// Returns the reason in words if the kernel refuses and would refuse again.
+/// Returns the reason in words if the kernel refuses the request and would refuse it again.
 fn refusal_reason(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::ACCESS => Some("no permission to write here"),

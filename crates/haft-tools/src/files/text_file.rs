@@ -15,7 +15,8 @@ use super::protocol::FileError;
 /// The largest file that `read` and `edit` accept, in bytes.
 pub const READ_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// The length of the part searched first. A binary file nearly always has a NUL byte in it; the rest is then not read.
+/// The number of bytes that are searched for a NUL byte first. Nearly every binary file has one in them, and then the
+/// rest is not read.
 const SNIFF_BYTES: u64 = 8 * 1024;
 
 /// The handling of a symbolic link at the end of the path.
@@ -48,7 +49,7 @@ pub(super) fn load(path: &Path, bytes_max: u64, links: SymlinkHandling) -> Resul
     text(load_bytes(path, bytes_max, links)?)
 }
 
-/// As [`load`], for text of any encoding.
+/// Reads the file as [`load`] does, for text of any encoding.
 pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: SymlinkHandling) -> Result<Vec<u8>, LoadError> {
     read_bounded(&open(path, links)?, bytes_max)
 }
@@ -103,7 +104,7 @@ impl LoadError {
         if self.is_refusal() { FileError::denied(message) } else { FileError::failed(message) }
     }
 
-    /// Tests if the file was read, but holds no text.
+    /// Returns true if the file was read but holds no text.
     pub(super) fn is_not_text(&self) -> bool {
         match self {
             LoadError::Binary { .. } | LoadError::NotUtf8 { .. } => true,

@@ -1,5 +1,5 @@
-//! Lists and objects from a server, of which only the first entries are kept: a message can consist of many tiny items,
-//! and each takes more memory once it is parsed.
+//! Lists and objects from a server that keep only the first entries: a message can consist of many tiny items, and a
+//! parsed item takes more memory than its text.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -95,7 +95,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for BoundedObjectVis
     }
 }
 
-/// Cuts a text of a server to `chars_max` characters.
+/// Cuts a text from a server to `chars_max` characters.
 pub(super) fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((at, _)) => format!("{}…", &text[..at]),

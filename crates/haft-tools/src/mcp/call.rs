@@ -24,18 +24,18 @@ use super::refusal::ServerRequestRefusal;
 use super::session::McpSession;
 use super::transport::TransportFailure;
 
-/// The most rounds of input requests in one call.
+/// The maximum number of input request rounds in one call.
 const ROUNDS_MAX: usize = 8;
 
-/// The most characters of a server's method name that an error repeats.
+/// The maximum number of characters of a server's method name that an error repeats.
 const METHOD_CHARS_MAX: usize = 100;
 
-/// A request that may take several rounds, because the server asks for input in between.
+/// A request that may take several rounds, because the server may ask for input before it answers.
 pub(super) struct McpExchange<'a> {
     pub(super) method: &'static str,
     /// The members of `params`, without braces.
     pub(super) fields: String,
-    /// The headers that only the era without sessions needs.
+    /// The headers that only protocol revisions without sessions need.
     pub(super) headers: Vec<(String, String)>,
     pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
@@ -56,24 +56,24 @@ pub(super) struct McpToolCall<'a> {
     pub(super) progress: &'a (dyn Fn(CallProgress) + Send + Sync),
 }
 
-/// The reason for a failed call.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub(super) enum CallError {
     /// The error that the caller of the tool gets.
     Tool(ToolError),
-    /// The server answered with an error of the protocol.
+    /// The server answered with a JSON-RPC error.
     Rpc(RpcError),
     /// No reply or progress came in time: the server may be stuck.
     Silent(Duration),
     /// The server requires authorization, and did not run the tool.
     NeedsAuth(String),
-    /// The server no longer knows the session, so it did not run the tool; the call may be repeated.
+    /// The server does not recognise the session any more, so it did not run the tool; the call may be repeated.
     SessionExpired,
     /// The connection ended during the call: the server may or may not have run the tool.
     Lost(String),
 }
 
-/// Calls a tool, and answers the input requests of the server on the way.
+/// Calls a tool, and answers the input requests of the server during the call.
 pub(super) async fn call(
     session: &McpSession,
     host: &Host,
@@ -122,7 +122,7 @@ pub(super) async fn exchange(
     Err(CallError::Tool(ToolError::new(ToolErrorKind::Failed, message)))
 }
 
-/// Returns the headers that only the era without sessions needs.
+/// Returns the headers that only protocol revisions without sessions need.
 fn headers(session: &McpSession, call: &McpToolCall<'_>) -> Vec<(String, String)> {
     match session.era {
         ProtocolEra::Legacy { .. } => Vec::new(),
@@ -143,7 +143,7 @@ async fn inputs(required: &InputRequired, host: &Host, call: &Arc<InFlight>) -> 
             format!("the server sent more than {INPUTS_MAX} input requests at once; the call was stopped");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
-    // At once, so that a gateway can pass all of them to its client in one reply.
+    // Answer all requests concurrently, so that a gateway can pass all of them to its client in one reply.
     let pending =
         required.input_requests.members.iter().map(|(key, request)| input(key, request, host, &asker));
     let mut answers = Vec::new();

@@ -20,7 +20,7 @@ impl<'a> OverdueGuard<'a> {
         Self { server, generation, deadline: limit.map(|limit| limit.deadline) }
     }
 
-    /// Disarms the guard: the call has a result, however late.
+    /// Disarms the guard, because the call has a result, even if it came late.
     pub(super) fn answered(mut self) {
         self.deadline = None;
     }

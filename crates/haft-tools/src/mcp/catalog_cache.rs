@@ -22,7 +22,8 @@ pub struct CatalogCacheSummary {
     pub tools: usize,
 }
 
-/// Reads the summary for the server of this namespace from `directory`; `None` if its configuration digest has changed.
+/// Reads the summary for the server with this namespace from `directory`; `None` if its configuration digest has
+/// changed.
 pub fn catalog_cache_summary(
     directory: &Path,
     namespace: &str,
@@ -46,10 +47,10 @@ pub(super) struct CatalogCache {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CachedCatalog {
     pub(super) digest: String,
-    /// The protocol version, which determines the era.
+    /// The protocol version, from which `ProtocolEra` is derived.
     pub(super) version: String,
     pub(super) instructions: Option<String>,
-    /// The features beside tools; `None` in a file of an earlier version.
+    /// The server features other than tools; `None` in a cache file of an earlier haft version.
     #[serde(default)]
     pub(super) offers: Option<ServerOffers>,
     /// The tool definitions as the server sent them.
@@ -57,12 +58,12 @@ pub(super) struct CachedCatalog {
 }
 
 impl CatalogCache {
-    /// Creates the handle without touching the file. `namespace` is a legal name, so it is a legal file name too.
+    /// Creates the handle without accessing the file. `namespace` is a valid name, so it is a valid file name too.
     pub(super) fn of(directory: &Path, namespace: &str) -> Self {
         Self { path: directory.join(format!("{namespace}.json")) }
     }
 
-    /// Loads the cache if it belongs to the same configuration. An unreadable file counts as no cache.
+    /// Loads the cache if it belongs to the same configuration. Treats an unreadable file as no cache.
     pub(super) fn load(&self, digest: &str) -> Option<CachedCatalog> {
         self.read().filter(|found| found.digest == digest)
     }

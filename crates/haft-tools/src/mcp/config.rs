@@ -1,4 +1,4 @@
-//! The settings of one server. Every value is final: the caller has resolved variables and defaults.
+//! The settings of one server. The caller has already resolved variables and defaults.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,29 +21,31 @@ use haft_core::settings::mcp::{HealthProbe, RemoteTransport, SamplingLimits};
 pub struct ServerConfig {
     /// The name as the operator wrote it.
     pub name: String,
-    /// The form of the name that becomes part of tool names.
+    /// The form of the name that is the prefix of tool names.
     pub namespace: Namespace,
     pub connect: ConnectTarget,
-    /// The longest wait for a reply or for progress.
+    /// The maximum wait for a reply or for progress.
     pub request_timeout: Duration,
-    /// The longest time from the start to the list of tools; a package may have to be downloaded first.
+    /// The maximum time from the start of the server to its list of tools. A package may have to be downloaded in this
+    /// time.
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
     pub wanted: ToolSelection,
-    /// The directories for a server that asks for its roots; some servers restrict themselves to these.
+    /// The directories to report to a server that asks for its roots; some servers restrict themselves to these.
     pub roots: Vec<PathBuf>,
     /// The sampling settings; with `None`, the client does not advertise sampling.
     pub sampling: Option<SamplingLimits>,
-    /// The secrets that the server is given, or that authenticate us to it. Logs, traces and error messages mask them
-    /// if the server repeats them.
+    /// The secrets that are passed to the server, or that authenticate us to it. Logs, traces and error messages mask
+    /// them if the server repeats them.
     pub secrets: Vec<SecretString>,
-    /// Changes with every setting above that could make it another server.
+    /// A digest of the settings above that identify the server. Shared server processes and cached tool lists are found
+    /// by it.
     pub digest: String,
 }
 
 impl ServerConfig {
     /// Returns a digest of the settings, the credentials in them and the confinement; `None` for a transport of the
-    /// embedding program, which may lead anywhere.
+    /// embedding program, whose target is unknown.
     pub(super) fn source_digest(&self) -> Option<Digest> {
         let confinement = match &self.connect {
             ConnectTarget::Process { policy, .. } => format!("{policy:?}"),
@@ -54,7 +56,7 @@ impl ServerConfig {
     }
 }
 
-/// The way to reach the server.
+/// The way to connect to the server.
 #[derive(Clone)]
 pub enum ConnectTarget {
     /// A child process in this sandbox.
@@ -66,7 +68,7 @@ pub enum ConnectTarget {
         /// Gets and renews tokens; `None` if the operator sets the `Authorization` header.
         auth: Option<Arc<Authorizer>>,
     },
-    /// A custom transport of the embedding program.
+    /// A transport that the embedding program implements.
     Own(Arc<dyn TransportOpener>),
 }
 

@@ -10,13 +10,13 @@ use serde_json::value::RawValue;
 
 use super::bounded::{BoundedList, BoundedObject};
 
-/// The most content items of one result that are read; a note replaces the rest.
+/// The maximum number of content items that are read from one result; a note replaces the rest.
 const PIECES_MAX: usize = 10_000;
 
 /// The largest structured content that is parsed, in bytes: parsed values take many times that memory.
 const STRUCTURED_BYTES_MAX: usize = 8 << 20;
 
-/// The most inputs that a server may request at once.
+/// The maximum number of inputs that a server may request at once.
 pub(super) const INPUTS_MAX: usize = 16;
 
 /// The type of a result that asks for input.
@@ -58,7 +58,7 @@ pub(super) fn input_required(raw: &RawValue) -> Result<Option<InputRequired>, To
     struct ResultKind {
         result_type: Option<String>,
     }
-    // Almost no result asks for input, so that most are parsed only once.
+    // Almost no result asks for input. This check avoids parsing the others twice.
     if !raw.get().contains(INPUT_REQUIRED) {
         return Ok(None);
     }

@@ -1,14 +1,14 @@
-//! The delay between a server's report of changed tools and the next listing of them.
+//! The delay between a server's report that its tools changed and the next listing of them.
 
 use std::time::{Duration, Instant};
 
-/// The first delay: a server that changes its tools one by one is asked once for all changes.
+/// The first delay: a server that changes its tools one by one gets one listing request for all changes.
 const FIRST: Duration = Duration::from_millis(50);
 
-/// The longest delay, for a server that never stops changing its tools.
+/// The maximum delay, for a server that never stops changing its tools.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The time without a change after which the delays start again.
+/// The time without a change after which the next delay is the first one again.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The last tool change of one server.
@@ -19,7 +19,8 @@ pub(super) struct ListingDebounce {
 }
 
 impl ListingDebounce {
-    /// Returns the delay for a change that is reported now: twice the last one, unless the server was quiet in between.
+    /// Returns the delay for a change that is reported now: twice the last delay, unless the server was quiet in
+    /// between.
     pub(super) fn wait(self, now: Instant) -> Duration {
         match self.last {
             Some((waited, listed)) if now.saturating_duration_since(listed) < QUIET => {

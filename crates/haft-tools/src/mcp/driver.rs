@@ -1,4 +1,4 @@
-//! Performs the actions of the lifecycle table: opens, waits, probes, closes. Decides nothing.
+//! Performs the actions of the lifecycle table: opens, waits, probes, closes. The table makes all decisions.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 /// The timeout of a subscription to changes, which is meant to stay open.
 const LISTEN_PATIENCE: Duration = Duration::from_hours(24);
 
-/// The shortest and the longest wait before a subscription that ended is opened again.
+/// The minimum and the maximum wait before a subscription that ended is opened again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(500);
 const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
@@ -53,7 +53,7 @@ enum DriverTaskResult {
 /// Owns the lifecycle of one server.
 pub(super) struct LifecycleDriver {
     shared: Arc<McpServerState>,
-    /// The number of the current connection; events of older ones are ignored.
+    /// The number of the current connection; events of older connections are ignored.
     generation: u64,
     tasks: JoinSet<(u64, DriverTaskResult)>,
     settling: ListingDebounce,
@@ -227,8 +227,8 @@ impl LifecycleDriver {
         self.await_changes();
     }
 
-    /// Starts a task that reports the end of the connection, and in the era without sessions one that subscribes to
-    /// tool changes. Withdrawing the connection aborts both, so they do not keep it alive.
+    /// Starts a task that reports the end of the connection. For protocol revisions without sessions, also starts one
+    /// that subscribes to tool changes. Withdrawing the connection aborts both tasks, so they do not keep it alive.
     fn watch(&mut self, connection: &Arc<McpConnection>) {
         let watched = Arc::clone(connection);
         self.begin(async move {
@@ -245,7 +245,8 @@ impl LifecycleDriver {
         }
     }
 
-    /// Tells the clients of a gateway to read the lists again: the server may have missed their first request.
+    /// Tells the clients of a gateway to read the lists again: their first request may have come before the server was
+    /// ready.
     fn announce_lists(&self, connection: &McpConnection) {
         let news = &self.shared.host.news;
         // Without a gateway there is no receiver.
@@ -302,7 +303,8 @@ impl LifecycleDriver {
     }
 }
 
-/// Returns the first line of the reason. The lines after it are the server's last output, which is in the log already.
+/// Returns the first line of the reason. The lines after it are the last output of the server, which the log already
+/// contains.
 fn short_reason(state: &LifecycleState) -> String {
     let reason = state.reason().and_then(|reason| reason.lines().next());
     reason
@@ -311,7 +313,7 @@ fn short_reason(state: &LifecycleState) -> String {
 }
 
 /// Subscribes to tool changes until the server refuses. Reopens a subscription that ended, and then reports a change,
-/// because one may have been missed in between. A server that refuses has no changes to report.
+/// because one may have been missed in between. A server that refuses reports no changes.
 async fn listen(connection: &McpConnection, changed: &Notify) {
     let offers = connection.session.greeting.offers;
     let (prompts, resources) = (offers.prompts, offers.resources);

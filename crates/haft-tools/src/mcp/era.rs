@@ -1,4 +1,4 @@
-//! Determines the protocol era of a server from its reaction to a probe.
+//! Determines from a server's reaction to a probe whether its protocol revision has a handshake (an era, in our code).
 
 use super::message::UNSUPPORTED_VERSION;
 
@@ -8,7 +8,7 @@ pub const MODERN: &str = "2026-07-28";
 /// The protocol versions with a handshake, the newest first.
 pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// The protocol era of a server.
+/// The kind of protocol revision that a server uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProtocolEra {
     /// Every request is self-contained.
@@ -32,7 +32,7 @@ impl ProtocolEra {
         }
     }
 
-    /// Returns the era of a cached version; `None` for an unknown version.
+    /// Returns the era of a cached protocol version; `None` for an unknown version.
     pub(super) fn of_version(version: &str) -> Option<Self> {
         if version == MODERN {
             return Some(ProtocolEra::Modern);
@@ -70,8 +70,8 @@ pub(super) enum HandshakeStep {
     GiveUp,
 }
 
-/// Decides on the next step. No single error code identifies the old era: servers reject an unknown method in many
-/// ways.
+/// Decides on the next step. No single error code identifies a server that needs the old handshake: servers reject an
+/// unknown method in many ways.
 pub(super) fn after_probe(probed: &ProbeReaction) -> HandshakeStep {
     match probed {
         ProbeReaction::Discovered { versions }

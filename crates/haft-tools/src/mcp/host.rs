@@ -21,7 +21,7 @@ use super::trace::{ServerTrace, TraceLineKind};
 use super::trace_parent::{self, TraceParents};
 use haft_core::redact::SecretRedactor;
 
-/// The longest excerpt of a notification or of noise in the log, in characters.
+/// The maximum length of an excerpt in the log, in characters. Excerpts are of notifications and of stray output.
 const EXCERPT_CHARS_MAX: usize = 500;
 
 /// The largest elicitation request that a user sees, in bytes.
@@ -30,10 +30,10 @@ const QUESTION_BYTES_MAX: usize = 64 << 10;
 /// The largest request that is passed to the client of a gateway, in bytes. A prompt for a model may hold images.
 const RELAYED_BYTES_MAX: usize = 4 << 20;
 
-/// The most elicitation requests during one call.
+/// The maximum number of elicitation requests during one call.
 const ASKED_MAX: u32 = 32;
 
-/// Decides if the client announces elicitation. Some servers list fewer tools to clients without it.
+/// Selects whether the client announces elicitation. Some servers list fewer tools to clients without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ElicitationSupport {
     Offered,
@@ -44,20 +44,20 @@ pub enum ElicitationSupport {
 /// The capabilities of a gateway's client that the servers behind the gateway may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelayedCapabilities {
-    /// The client asks its user to open a URL.
+    /// The client can ask its user to open a URL.
     pub url_elicitation: bool,
-    /// The client asks its model.
+    /// The client can send sampling requests to its model.
     pub sampling: bool,
-    /// The client names the directories that it works in.
+    /// The client can name the directories that it works in.
     pub roots: bool,
 }
 
 /// The client side of one connection.
 pub(super) struct Host {
     pub(super) server: String,
-    /// Announces that the client supports elicitation. The run of each call provides the user to ask.
+    /// Selects whether the client announces elicitation. The run of each call determines the user to ask.
     pub(super) elicitation: ElicitationSupport,
-    /// The capabilities of the client for which a gateway connects to the server.
+    /// The capabilities of the gateway's client for which this connection was opened.
     pub(super) relayed: RelayedCapabilities,
     /// The directories of the `roots` capability. It is empty unless configured, because some servers treat the roots
     /// as the only directories they may touch.
@@ -69,7 +69,7 @@ pub(super) struct Host {
     /// The secrets that the server may repeat and that logs must not contain.
     pub(super) withheld: Arc<SecretRedactor>,
     pub(super) trace: Option<ServerTrace>,
-    /// Returns the spans of calls, if tracing is enabled.
+    /// Looks up the spans of calls, if tracing is enabled.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
     /// Notified when the server announces a changed tool list.
     pub(super) tools_changed: Arc<Notify>,
@@ -78,7 +78,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Returns the client capabilities.
+    /// Returns the client capabilities to announce.
     pub(super) fn capabilities(&self) -> Value {
         let mut capabilities = serde_json::Map::new();
         if self.elicitation == ElicitationSupport::Offered {
@@ -97,8 +97,8 @@ impl Host {
         Value::Object(capabilities)
     }
 
-    /// Returns the JSON result of a server's request. Elicitation and sampling need a known call: its principal
-    /// answers, and its run pays. `key` is the server's name of the request among several that it sends at once.
+    /// Returns the JSON result of a request from the server. Elicitation and sampling need a known call: its principal
+    /// answers, and its run pays. `key` identifies the request among several that the server sends at once.
     pub(super) async fn answer(
         &self,
         method: &str,
@@ -149,7 +149,8 @@ impl Host {
         }
     }
 
-    /// Returns true for requests that the client of a gateway answers. The operator's own settings of a server come first.
+    /// Returns true for requests that the client of a gateway answers. The operator's settings for the server take
+    /// precedence.
     fn is_relayed(&self, method: &str) -> bool {
         match method {
             "elicitation/create" => self.elicitation == ElicitationSupport::Offered,
@@ -159,7 +160,7 @@ impl Host {
         }
     }
 
-    /// Asks the user of the run; declines if the run has none.
+    /// Asks the user of the run; declines if the run has no user.
     async fn elicited(&self, request: Value, call: &InFlight) -> ElicitationAnswer {
         match &call.caller.run.elicitor {
             Some(elicitor) => elicitor.elicit(&self.server, request).await,
@@ -219,7 +220,7 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// Counts one more question of a call.
+/// Counts one more elicitation request of a call. Refuses it beyond the limit.
 fn count_question(call: &InFlight) -> Result<(), ServerRequestRefusal> {
     if call.asked.fetch_add(1, Ordering::Relaxed) < ASKED_MAX {
         return Ok(());

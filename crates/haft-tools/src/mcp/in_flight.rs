@@ -1,5 +1,5 @@
-//! The calls that a server is working on. A question of the server belongs to one of them: its run pays, and its principal
-//! answers.
+//! The calls that a server is working on. A request from the server (elicitation or sampling) is assigned to one of
+//! them: its run pays, and its principal answers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +11,10 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) caller: OriginatingCall,
-    /// Number of questions that were put to a person for it.
+    /// The number of elicitation requests that were shown to a user during this call.
     pub(super) asked: AtomicU32,
     sampled: AtomicU32,
-    /// Closed when the call ends.
+    /// Its channel is closed when the call ends.
     alive: watch::Receiver<()>,
 }
 
@@ -40,13 +40,13 @@ impl InFlight {
 #[derive(Debug, Default)]
 pub(super) struct InFlightCalls(Mutex<Vec<Arc<InFlight>>>);
 
-/// The call that a question belongs to, where the question itself does not name it.
+/// The call that a request from the server belongs to, if the request itself does not name it.
 #[derive(Debug, Clone)]
 pub(super) enum RequestingCall {
     /// No call is in flight.
     None,
     Call(Arc<InFlight>),
-    /// Calls of several runs are in flight, and nothing tells which of them the server asks for.
+    /// Calls of several runs are in flight, and the request does not show to which of them it belongs.
     Ambiguous,
 }
 
@@ -59,8 +59,8 @@ impl InFlightCalls {
         InFlightGuard { calls: self, call, _end: end }
     }
 
-    /// Returns the newest call, if all calls in flight belong to one run. With calls of several runs it returns none,
-    /// because a wrong guess would show the question of one principal to another.
+    /// Returns the newest call if all calls in flight belong to one run. With calls of several runs, returns
+    /// `Ambiguous`, because a wrong guess would show the request of one principal to another.
     pub(super) fn asker(&self) -> RequestingCall {
         let calls = self.lock();
         let Some(last) = calls.last() else { return RequestingCall::None };

@@ -1,4 +1,4 @@
-//! Parses the tools of a server one by one: a malformed one is skipped with a reason, and the others stay.
+//! Parses the tools of a server one by one. A malformed tool is skipped with a reason, and the others are kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::param_header::{self, ParamHeader};
 use super::peer::{Peer, PeerError, PeerRequest};
 use super::transport::TransportFailure;
 
-/// The most tools that are accepted from one server.
+/// The maximum number of tools that are accepted from one server.
 pub const TOOLS_MAX: usize = 10_000;
 
 /// The largest tool definition that is parsed, in bytes.
@@ -26,27 +26,29 @@ const TOOL_BYTES_MAX: usize = 1 << 20;
 /// The largest total size of a server's tool definitions, in bytes.
 const LIST_BYTES_MAX: usize = 32 << 20;
 
-/// The most pages that are fetched, in case a server returns new cursors for ever. If every page has a tool, the limit
-/// on tools is reached first, which is reported; if not, no tool is lost.
+/// The maximum number of pages that are fetched, in case a server returns new cursors for ever. If every page has at
+/// least one tool, the limit on tools is reached first, and that is reported.
 const PAGES_MAX: usize = TOOLS_MAX + 1;
 
-/// The operator's selection of a server's tools, and changes to them.
+/// The operator's selection of the tools of a server, and changes to their definitions.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSelection {
-    /// Patterns for the server's own tool names.
+    /// Patterns for tool names as the server sends them.
     pub allowed: Vec<ToolGlob>,
     /// Patterns that override `allowed`.
     pub denied: Vec<ToolGlob>,
-    /// Input schemas that replace the server's, by its own tool names.
+    /// Input schemas that replace the server's, by the tool names that the server sends.
     pub schemas: BTreeMap<String, Value>,
-    /// The group of the tools.
+    /// The group that the tools belong to.
     pub group: Option<GroupName>,
     pub param_headers: ParamHeaders,
-    /// Effects that override the server's hints, by its own tool names; the first matching pattern counts.
+    /// Effects that override the server's hints, by patterns of the tool names that the server sends. The first
+    /// matching pattern is used.
     pub effects: Vec<(ToolGlob, Effects)>,
 }
 
-/// The use of headers for arguments. Only HTTP has headers, and there a tool with an invalid `x-mcp-header` is skipped.
+/// Selects whether arguments are also sent as headers. Only HTTP has headers. Over HTTP, a tool with an invalid
+/// `x-mcp-header` is skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ParamHeaders {
     Sent,
@@ -58,7 +60,7 @@ pub enum ParamHeaders {
 #[derive(Debug, Clone, Default)]
 pub struct McpToolList {
     pub(super) tools: Arc<[ToolDefinition]>,
-    /// The server's own name and headers of each tool, by our name.
+    /// For each tool, by our name: the name that the server uses, and the headers.
     pub(super) known: HashMap<ToolName, McpToolEntry>,
     pub skipped: Vec<SkippedTool>,
 }
@@ -75,7 +77,7 @@ impl McpToolList {
     }
 }
 
-/// The server's own name of a tool, and the headers it asks for.
+/// The name of a tool at its server, and the headers that the server asks for.
 #[derive(Debug, Clone)]
 pub(super) struct McpToolEntry {
     pub(super) name: String,
@@ -138,7 +140,7 @@ pub(super) fn read(raw: &[Box<RawValue>], wanted: &ToolSelection) -> McpToolList
 struct ToolListParser<'a> {
     wanted: &'a ToolSelection,
     tools: Vec<ToolDefinition>,
-    /// One for each of `tools`.
+    /// The entries of `tools`, in the same order.
     known: Vec<McpToolEntry>,
     skipped: Vec<SkippedTool>,
 }
@@ -185,8 +187,8 @@ impl ToolListParser<'_> {
         Ok(())
     }
 
-    /// Gives each tool a unique name. A legal name stays as it is. Of other names that become the same, each gets a
-    /// digest of the server's own name, so that the order of the list has no effect.
+    /// Gives each tool a unique name. A legal name is kept. If several other names become the same legal name, each
+    /// gets a digest of the server's name for it, so that the order of the list has no effect.
     fn named(self) -> McpToolList {
         let Self { mut tools, known, skipped, .. } = self;
         let (legal, other): (Vec<usize>, Vec<usize>) =

@@ -1,4 +1,4 @@
-//! The last log output of a server, within bounds.
+//! The last log output of a server, up to a size limit.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 
 use haft_core::redact::SecretRedactor;
 
-/// The most bytes that are kept per server.
+/// The maximum number of bytes that are kept per server.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// The most bytes of one line that are kept.
+/// The maximum number of bytes that are kept of one line.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
-/// The last lines of a stream that may never end.
+/// Keeps the last lines of a stream that may never end.
 #[derive(Debug, Default)]
 pub struct LogRing {
     state: Mutex<LogRingState>,
@@ -34,7 +34,7 @@ struct LogRingState {
 }
 
 impl LogRing {
-    /// Creates a ring that masks these secrets in everything it returns.
+    /// Creates a ring that masks these secrets in every line it returns.
     pub(super) fn without(withheld: Arc<SecretRedactor>) -> Self {
         Self { state: Mutex::default(), withheld, more: Notify::new() }
     }
@@ -44,7 +44,7 @@ impl LogRing {
         Self::without(Arc::clone(&self.withheld))
     }
 
-    /// Appends bytes of a stream, split at any position.
+    /// Appends bytes of a stream, which may be split at any position.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.fresh = true;
@@ -65,7 +65,7 @@ impl LogRing {
         self.more.notified().await;
     }
 
-    /// Appends a line of our own.
+    /// Appends a line that haft itself writes.
     pub(super) fn note(&self, line: &str) {
         self.push(b"\n");
         self.push(line.replace('\n', " ").as_bytes());
@@ -82,7 +82,7 @@ impl LogRing {
         last.into_iter().map(|line| self.redact_line(line)).collect()
     }
 
-    /// Masks the secrets of a line. A line that was cut may end inside a secret.
+    /// Masks the secrets of a line. Also masks a secret of which a cut line contains only the beginning.
     fn redact_line(&self, line: String) -> String {
         if line.len() < LINE_BYTES_MAX {
             return self.withheld.redact(line);
@@ -112,7 +112,7 @@ pub fn read_saved_log(path: &Path) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     let mut bytes = Vec::new();
-    // No saved log is longer than this; the rest of a foreign file is not needed.
+    // A saved log is never longer than this. If the file is not ours, its rest is not needed.
     file.take(4 * KEPT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -1,4 +1,4 @@
-//! One JSON-RPC message: only its id and method are parsed, and everything else stays as raw JSON.
+//! One JSON-RPC message. Only its id and method are parsed; the rest stays raw JSON.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,17 @@ use serde_json::value::RawValue;
 
 use super::bounded::{BoundedList, cut};
 
-/// The most messages of one batch that are read.
+/// The maximum number of messages that are read from one batch.
 const BATCH_MAX: usize = 1000;
 
-/// The longest id of the other side's request that is answered, in bytes: the reply repeats it.
+/// The maximum length of a request id from the other side, in bytes. The reply repeats the id.
 pub const ID_BYTES_MAX: usize = 1024;
 
-/// The most characters of a server's error message that are repeated.
+/// The maximum number of characters of a server's error message that are repeated.
 pub(super) const ERROR_CHARS_MAX: usize = 4_000;
 
-/// The most characters of an error that cannot be parsed. It is longer than [`ERROR_CHARS_MAX`], so that the cut goes
-/// through no text that is shown.
+/// The maximum length of an error that cannot be parsed, in characters. It is larger than [`ERROR_CHARS_MAX`], so that
+/// a secret that this cut splits is not in the shown text.
 const UNREAD_CHARS_MAX: usize = 2 * ERROR_CHARS_MAX;
 
 /// The largest error object that is parsed, in bytes.
@@ -27,7 +27,7 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// The id of one of our requests.
 pub type RequestId = u64;
 
-/// A message on its way to a server.
+/// A message to a server.
 #[derive(Debug, Clone)]
 pub struct McpOutgoingMessage {
     /// `None` for notifications, and for replies to a server's requests.
@@ -72,13 +72,13 @@ pub(super) struct RpcError {
 
 pub const METHOD_NOT_FOUND: i64 = -32_601;
 pub const UNSUPPORTED_VERSION: i64 = -32_022;
-/// The client lacks a capability that the request needs.
+/// The error code for a client that lacks a capability which the request needs.
 pub const MISSING_CAPABILITY: i64 = -32_021;
-/// The client must open a URL first; an error of the version 2025-11-25.
+/// The error code for a client that must open a URL first, in protocol version 2025-11-25.
 pub(super) const URL_REQUIRED: i64 = -32_042;
 pub const SESSION_NOT_FOUND: i64 = -32_001;
 
-/// The members of any message. A client and a server judge them differently.
+/// The members of any JSON-RPC message. The client and the server interpret them differently.
 #[derive(Debug, Deserialize)]
 pub struct JsonRpcEnvelope<'a> {
     #[serde(borrow)]
@@ -95,7 +95,7 @@ pub struct JsonRpcEnvelope<'a> {
     pub error: Option<&'a RawValue>,
 }
 
-/// Reads a line, which may be a batch. Returns no messages for other output, even if it is JSON.
+/// Parses a line, which may be a batch. Returns no messages for other output, even if it is JSON.
 pub(super) fn read(line: &str) -> Vec<JsonRpcMessage> {
     let line = line.trim_start_matches('\u{feff}').trim();
     match line.as_bytes().first() {
@@ -135,19 +135,19 @@ fn read_one(text: &str) -> Option<JsonRpcMessage> {
     }
 }
 
-/// Reads one of our ids, which are numbers. Some servers send them back as strings.
+/// Parses one of our request ids, which are numbers. Some servers send them back as strings.
 fn number(id: &RawValue) -> Option<RequestId> {
     id.get().trim_matches('"').parse().ok()
 }
 
-/// Reads an error. Its message is cut only where secrets were masked, because a cut could go through one.
+/// Parses an error. Its message is shortened only after secrets were masked, because a cut could split a secret.
 fn error_of(raw: &RawValue) -> RpcError {
     let details = Some(raw.get()).filter(|text| text.len() <= ERROR_BYTES_MAX);
     let read = details.and_then(|text| serde_json::from_str::<RpcError>(text).ok());
     read.unwrap_or_else(|| RpcError { code: 0, message: cut(raw.get(), UNREAD_CHARS_MAX), data: None })
 }
 
-/// Finds the id of a message that is too long to parse. Servers write it either first or last.
+/// Finds the id of a message that is too long to parse. Servers write the id either first or last.
 pub(super) fn id_in_fragment(head: &str, tail: &str) -> Option<RequestId> {
     // An "id" after "result" may be part of the result.
     let before_result = head.split("\"result\"").next().filter(|before| before.len() < head.len());

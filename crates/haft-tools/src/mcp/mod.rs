@@ -1,8 +1,10 @@
-//! Tools of MCP servers: every transport, both eras of the protocol, and no processes left behind.
+//! Tools of MCP servers: every transport, protocol revisions with and without a handshake, and no processes left
+//! behind.
 //!
-//! Start reading at [`SupervisedServer`] (one server, kept alive by `driver`, which performs what `supervisor` decides), then
-//! `open` (from a configuration to a connection), `session` (detects the era) and `peer` (requests by id). `transport`
-//! has one file per transport. Nothing here decides whether a call is allowed.
+//! Start reading at [`SupervisedServer`] (one server, kept alive by `driver`, which performs the actions that
+//! `supervisor` decides), then `open` (from a configuration to a connection), `session` (detects the protocol revision)
+//! and `peer` (requests by id). `transport` has one file per transport. This module does not decide whether a call is
+//! allowed.
 
 mod auth;
 mod bounded;

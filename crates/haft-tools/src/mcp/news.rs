@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The most notifications that wait for a slow receiver, which then misses the oldest.
+/// The maximum number of notifications that are queued for a slow receiver. Beyond it, the receiver misses the oldest.
 pub(super) const NEWS_WAITING_MAX: usize = 256;
 
 /// The largest log record that is passed on, in bytes.

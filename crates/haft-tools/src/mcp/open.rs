@@ -1,5 +1,5 @@
-//! From a configuration to a connection with its tools: chooses the transport and the protocol era, and retries once if
-//! that can help.
+//! Opens a connection from a configuration and lists the tools: chooses the transport and the protocol revision, and
+//! retries once if that can help.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use super::transport::websocket::WebSocketTransport;
 use super::transport::{Inbox, Transport, TransportFailure};
 use haft_core::settings::mcp::RemoteTransport;
 
-/// The timeout for listing prompts, for which the tools of the server have to wait.
+/// The timeout for listing prompts. The tools of the server are not available before.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The wait for a reply to the era probe, whose method the server may not know. An old local process may never reply. A
-/// remote server replies to unknown methods, but may have to wake up first.
+/// The wait for a reply to the `server/discover` probe, whose method the server may not support. An old local process
+/// may never reply. A remote server replies to unknown methods, but may have to wake up first.
 const SILENCE_NEAR: Duration = Duration::from_secs(3);
 const SILENCE_FAR: Duration = Duration::from_secs(10);
 
@@ -38,7 +38,8 @@ pub(super) struct ConnectedServer {
     pub(super) transport: &'static str,
 }
 
-/// Opens a connection and lists the tools within the start-up timeout. `known` is the era of an earlier connection.
+/// Opens a connection and lists the tools within the start-up timeout. `known` is the protocol era of an earlier
+/// connection.
 pub(super) async fn open(
     config: &ServerConfig,
     host: &Arc<Host>,
@@ -61,13 +62,15 @@ async fn open_and_list(
 ) -> Result<ConnectedServer, OpenError> {
     let mut protocol = protocol_of(config);
     let mut session = match attempt(config, host, stderr, known.as_ref(), protocol_of(config)).await {
-        // The unknown probe may have crashed the server. Start it again, and begin with the old handshake.
+        // The server may have crashed because it does not support the probe. Start it again, and begin with the old
+        // handshake.
         Err(OpenError::DiedOnProbe(_)) => {
             let old = ProtocolEra::Legacy { version: String::new() };
             attempt(config, host, stderr, Some(&old), protocol_of(config)).await?
         }
         Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(RemoteTransport::Http) => {
-            // The server may predate streamable HTTP and speak only SSE. If that fails too, the first error tells more.
+            // The server may predate streamable HTTP and support only SSE. If SSE fails too, return the first error,
+            // which explains more.
             protocol = Some(RemoteTransport::Sse);
             let older = attempt(config, host, stderr, None, protocol).await;
             older.map_err(|_| OpenError::Failed(reason))?
@@ -88,8 +91,8 @@ async fn tools_of(session: &McpSession, patience: Duration) -> Result<Vec<Box<Ra
     if session.greeting.tools { listing::fetch(&session.peer, patience).await } else { Ok(Vec::new()) }
 }
 
-/// Lists the prompts. Treats a failure as an empty list, because prompts are only named in the instructions for the
-/// model.
+/// Lists the prompts. Treats a failure as an empty list, because the names of prompts are used only in the instructions
+/// for the model.
 async fn prompts_of(session: &McpSession, host: &Host, patience: Duration) -> Vec<Prompt> {
     if !session.greeting.offers.prompts {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Arguments that are repeated as HTTP headers, as `x-mcp-header` in a schema asks, so that a proxy can route by them.
+//! Repeats arguments as HTTP headers where a schema asks for it with `x-mcp-header`, so that a proxy can route by them.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// The schema keyword that names the header.
 const KEY: &str = "x-mcp-header";
 
-/// The deepest level of a schema that is searched.
+/// The maximum depth to which a schema is searched.
 const DEPTH_MAX: usize = 64;
 
 /// An argument and the header that repeats it.
@@ -39,15 +39,16 @@ pub(super) fn encoded(text: &str) -> String {
     if plain { text.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(text)) }
 }
 
-/// Returns all headers that a schema asks for. An invalid one is an error, because it makes the tool unusable over
-/// HTTP.
+/// Returns all headers that a schema asks for. Returns an error for an invalid header, because it makes the tool
+/// unusable over HTTP.
 pub(super) fn of_schema(schema: &Value) -> Result<Vec<ParamHeader>, String> {
     let mut found = Vec::new();
     walk(schema, Some(&mut Vec::new()), &mut found, DEPTH_MAX)?;
     Ok(found)
 }
 
-/// Searches a schema. `path` leads to the current property; it is `None` below any keyword other than `properties`.
+/// Searches a schema for headers. `path` leads to the current property; it is `None` below any keyword other than
+/// `properties`.
 fn walk(
     schema: &Value,
     path: Option<&mut Vec<String>>,

@@ -1,4 +1,4 @@
-//! Requests other than tool calls that a gateway passes to a server for one of its clients.
+//! Passes requests other than tool calls to a server, for a client of a gateway.
 
 use haft_core::event::CallProgress;
 use haft_core::sampling::OriginatingCall;
@@ -14,19 +14,19 @@ use super::server::SupervisedServer;
 use super::session::ServerOffers;
 use super::supervisor::LifecycleEvent;
 
-/// A request of a gateway's client.
+/// A request from a gateway's client.
 #[derive(Debug)]
 pub struct PassedRequest<'a> {
     pub method: PassedMethod,
     /// The members of `params` as JSON, without braces.
     pub fields: String,
-    /// The name or URI that a header repeats in the era without sessions.
+    /// The name or URI that a header repeats in protocol revisions without sessions.
     pub name: Option<&'a str>,
-    /// The client, which answers requests of the server meanwhile.
+    /// The client, which answers requests from the server during this request.
     pub caller: OriginatingCall,
 }
 
-/// The methods that can be passed.
+/// The methods that a gateway can pass to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassedMethod {
     ListResources,
@@ -56,7 +56,7 @@ impl PassedMethod {
     fn is_offered(self, offers: ServerOffers, era: &ProtocolEra) -> bool {
         match self {
             Self::ListResources | Self::ListTemplates | Self::ReadResource => offers.resources,
-            // The era without sessions has another way, which is not supported.
+            // Protocol revisions without sessions subscribe in another way, which haft does not support.
             Self::Subscribe | Self::Unsubscribe => offers.subscriptions && *era != ProtocolEra::Modern,
             Self::ListPrompts | Self::GetPrompt => offers.prompts,
             Self::Complete => offers.completions,
@@ -64,7 +64,7 @@ impl PassedMethod {
     }
 }
 
-/// The reason for a missing result.
+/// The reason why there is no result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PassError {
     /// The server does not have this feature.
@@ -76,17 +76,18 @@ pub enum PassError {
 }
 
 impl SupervisedServer {
-    /// Returns the features beside tools; `None` if the server has never been connected.
+    /// Returns the server features other than tools; `None` if the server has never been connected.
     pub fn offers(&self) -> Option<ServerOffers> {
         self.is_known().then(|| self.shared.offers())
     }
 
-    /// Receives the notifications of the server from now on.
+    /// Subscribes to the notifications that the server sends from now on.
     pub fn news(&self) -> broadcast::Receiver<ServerNews> {
         self.shared.host.news.subscribe()
     }
 
-    /// Passes a request to the server, which starts if needed. A second attempt follows only after an expired session.
+    /// Passes a request to the server. Starts the server if needed. Sends the request a second time only if the session
+    /// had expired.
     pub async fn pass(
         &self,
         request: &PassedRequest<'_>,

@@ -1,5 +1,5 @@
-//! One end of a connection: matches replies to requests by id, reports progress, cancels requests, and answers the
-//! requests of the server.
+//! The client end of a connection: matches replies to requests by id, reports progress, cancels requests, and answers
+//! requests from the server.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ use super::trace::TraceLineKind;
 use super::trace_parent;
 use super::transport::{ForgetOutcome, Inbox, Transport, TransportFailure};
 
-/// The most progress messages of one call that may be queued. Further ones are dropped, because the next one tells
-/// more.
+/// The maximum number of queued progress messages of one call. Further ones are dropped: a later message makes them
+/// obsolete.
 const PROGRESS_WAITING_MAX: usize = 16;
 
-/// The most characters of a progress message that are kept.
+/// The maximum number of characters that are kept of a progress message.
 const PROGRESS_CHARS_MAX: usize = 1_000;
 
-/// The most requests of one server that are answered at the same time.
+/// The maximum number of requests from one server that are answered at the same time.
 const QUESTIONS_MAX: usize = 8;
 
 /// A connection to one server.
@@ -41,7 +41,7 @@ pub(super) struct Peer {
     manner: OnceLock<RequestMetadata>,
 }
 
-/// The metadata and headers that every request carries once the era is known.
+/// The metadata and headers that every request contains once the protocol revision is known.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestMetadata {
     /// The members of `_meta`, without braces.
@@ -57,10 +57,10 @@ pub(super) struct PeerRequest<'a> {
     pub(super) headers: Vec<(String, String)>,
     /// The `traceparent` of the call; `None` selects the connection's own trace.
     pub(super) trace_parent: Option<String>,
-    /// The longest wait for a reply or for progress.
+    /// The maximum wait for a reply or for progress.
     pub(super) patience: Duration,
     pub(super) progress: Option<&'a (dyn Fn(CallProgress) + Send + Sync)>,
-    /// Replaces the settled manner, for requests that are sent before the era is known.
+    /// Metadata that replaces the connection's, for requests that are sent before the protocol revision is known.
     pub(super) manner: Option<RequestMetadata>,
 }
 
@@ -78,7 +78,7 @@ impl PeerRequest<'_> {
     }
 }
 
-/// The reason for a missing result.
+/// The reason why there is no result.
 #[derive(Debug)]
 pub(super) enum PeerError {
     /// The server answered with an error.
@@ -107,7 +107,7 @@ impl Peer {
         Self { table, transport, next_id: AtomicU64::new(1), trace, manner: OnceLock::new() }
     }
 
-    /// Sets the metadata and headers of every further request.
+    /// Sets the metadata and headers of all later requests.
     pub(super) fn settle(&self, manner: RequestMetadata) {
         let _ = self.manner.set(manner);
     }
@@ -149,7 +149,7 @@ impl Peer {
         self.transport.close().await;
     }
 
-    /// Returns the number of lines that were not messages, plus replies to requests that no longer wait.
+    /// Returns the number of lines that were not messages, plus the replies to requests that no longer wait.
     pub(super) fn noise(&self) -> u64 {
         self.table.noise.load(Ordering::Relaxed)
     }
@@ -178,8 +178,8 @@ impl Peer {
         McpOutgoingMessage { id: Some(id), method: Cow::Borrowed(method), headers, text }
     }
 
-    /// Waits for the reply. The timeout is extended while we answer requests of the server, because it cannot go on
-    /// without the answers.
+    /// Waits for the reply. The timeout is extended while we answer requests from the server, because the server cannot
+    /// continue without the answers.
     async fn wait(
         &self,
         ask: &PeerRequest<'_>,
@@ -191,7 +191,7 @@ impl Peer {
             tokio::select! {
                 biased;
                 outcome = &mut reply => {
-                    // Progress that came before the reply may wait beside it.
+                    // Progress that was sent before the reply may still be queued.
                     while let Ok(progress) = progress_updates.try_recv() {
                         if let Some(tell) = ask.progress {
                             tell(progress);
@@ -225,7 +225,7 @@ fn separator(before: &str) -> &'static str {
     if before.is_empty() { "" } else { "," }
 }
 
-/// Cancels a request that ends without its reply.
+/// Cancels a request on drop, unless its reply has come.
 struct CancelOnDrop<'a> {
     peer: &'a Peer,
     id: RequestId,
@@ -260,7 +260,7 @@ pub(super) struct PendingRequests {
     transport: OnceLock<Weak<dyn Transport>>,
 }
 
-/// The two states of a connection: the server waits for our answers, or it does not.
+/// Whether the server currently waits for our answer to one of its requests.
 enum ReplyMode {
     Yes,
     No,
@@ -363,7 +363,7 @@ impl PendingRequests {
         }
     }
 
-    /// Answers a request of the server in a separate task, because a user may have to think about it.
+    /// Answers a request from the server in a separate task, because a user may need time to answer.
     fn question(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
         let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else {
@@ -423,7 +423,8 @@ impl Inbox for PendingRequests {
         self.lock().keys().copied().collect()
     }
 
-    /// Counts every stray line but logs ever fewer of them, so that a server that prints a lot does not fill the log.
+    /// Counts every stray line, but logs fewer of them as their number grows, so that a server that prints a lot does
+    /// not fill the log.
     fn noise(&self, text: &str) {
         if self.noise.fetch_add(1, Ordering::Relaxed).is_power_of_two() {
             self.host.noise(text);

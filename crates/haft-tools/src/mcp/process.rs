@@ -14,17 +14,17 @@ use haft_sandbox::{
 /// The operator's settings for the process besides its command line.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessConfig {
-    /// A part of the name of its cache directory.
+    /// The name that is a part of the cache directory name.
     pub name: String,
     pub env: BTreeMap<String, String>,
-    /// The working directory, which the server may write to; without one, the operator's workspace.
+    /// The working directory, which the server may write to; `None` for the operator's workspace.
     pub directory: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub unix_sockets: Option<ResourceAccess>,
     pub confinement: ServerConfinement,
 }
 
-/// The variables of our own environment that a server gets: proxies, and trusted certificates.
+/// The variables of haft's own environment that a server gets: proxies and trusted certificates.
 const PASSED: [&str; 13] = [
     "http_proxy",
     "https_proxy",
@@ -53,7 +53,7 @@ const CACHES: [(&str, &str); 5] = [
     ("XDG_CACHE_HOME", "xdg"),
 ];
 
-/// Builds the sandbox policy of a server. `base` is the operator's own policy, and its protected paths stay protected.
+/// Builds the sandbox policy of a server. `base` is the operator's policy; the paths that it protects stay protected.
 pub fn server_policy(base: &SandboxPolicy, config: &ProcessConfig) -> Result<SandboxPolicy, PolicyError> {
     let mode = match config.confinement {
         ServerConfinement::Yes => SandboxMode::Network,
@@ -93,15 +93,15 @@ fn with_environment(
     policy
 }
 
-/// Returns true for a setting of a package manager that is no secret. Tokens to publish, passwords of an index and
-/// addresses with a password are for the operator's own installations; a server that needs one gets it by `env`.
+/// Returns true for a setting of a package manager that is not a secret. Publishing tokens, index passwords and URLs
+/// with a password are for the operator's own installations. A server that needs one gets it with `env`.
 fn is_package_setting(name: &str, value: &str) -> bool {
     PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         && !names_a_secret(name)
         && !value.split_whitespace().any(has_credentials)
 }
 
-/// Returns true for an address such as `https://user:password@host/`, also after `name=`.
+/// Returns true for a URL such as `https://user:password@host/`, with or without a `name=` before it.
 fn has_credentials(word: &str) -> bool {
     let Some((_, after)) = word.split_once("://") else { return false };
     after.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))

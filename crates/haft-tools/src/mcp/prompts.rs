@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use super::bounded::{BoundedList, cut};
 use super::peer::{Peer, PeerError, PeerRequest};
 
-/// The most characters of a server's instructions that the model sees.
+/// The maximum number of characters of a server's instructions that the model sees.
 const INSTRUCTIONS_CHARS_MAX: usize = 4_000;
 
-/// The most prompts that are named.
+/// The maximum number of prompts that are named.
 const PROMPTS_MAX: usize = 50;
 
-/// The most characters of a prompt's name, and of its description, that are shown.
+/// The maximum number of characters that are shown of a prompt's name, and of its description.
 const DESCRIPTION_CHARS_MAX: usize = 200;
 
 /// A prompt that a user or an agent may request from the server.
@@ -31,7 +31,7 @@ pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Prompt>
     peer.request(PeerRequest::new("prompts/list", "", patience)).await.map(|raw| read(&raw))
 }
 
-/// Parses the prompts one by one, so that a malformed one costs only itself.
+/// Parses the prompts one by one, so that a malformed prompt does not affect the others.
 fn read(raw: &RawValue) -> Vec<Prompt> {
     #[derive(Deserialize)]
     struct PromptListPage {
@@ -42,7 +42,7 @@ fn read(raw: &RawValue) -> Vec<Prompt> {
     page.items.iter().filter_map(|prompt| serde_json::from_str(prompt.get()).ok()).collect()
 }
 
-/// Returns the text about the server for the model; `None` when there is nothing to say.
+/// Returns the text about the server for the model; `None` if the server has no instructions and no prompts.
 pub(super) fn instructions_with_prompts(instructions: Option<&str>, prompts: &[Prompt]) -> Option<Arc<str>> {
     let words =
         instructions.map(|text| cut(text.trim(), INSTRUCTIONS_CHARS_MAX)).filter(|text| !text.is_empty());

@@ -22,28 +22,28 @@ use super::server::SupervisedServer;
 pub struct McpProvider {
     server: Arc<SupervisedServer>,
     left: AtomicBool,
-    /// The longest time that `warmup` waits; `None` for the startup timeout of the server.
+    /// The maximum time that `warmup` waits; `None` for the startup timeout of the server.
     ready_wait: Option<Duration>,
-    /// True if the server was not ready in time. Its tools then stay out of this provider, so that the tools of a run
-    /// do not change after it has begun; the next run has them.
+    /// True if the server was not ready in time. This provider then never offers its tools, so that the tools of a run
+    /// do not change after the run has begun; the next run has them.
     late: AtomicBool,
 }
 
 impl McpProvider {
-    /// Becomes a user of a server that is not over.
+    /// Registers as a user of a server that has not ended.
     pub fn new(server: Arc<SupervisedServer>) -> Self {
         let left = !server.users.join();
         Self { server, left: AtomicBool::new(left), ready_wait: None, late: AtomicBool::new(false) }
     }
 
-    /// Sets the longest time that `warmup` waits for a server whose tools are not known yet.
+    /// Sets the maximum time that `warmup` waits for a server whose tools are not known yet.
     #[must_use]
     pub fn waiting_at_most(mut self, ready_wait: Duration) -> Self {
         self.ready_wait = Some(ready_wait);
         self
     }
 
-    /// Becomes another user of a shared server. Returns `None` if the last user has left.
+    /// Registers as another user of a shared server. Returns `None` if the last user has left.
     pub(super) fn join(server: Arc<SupervisedServer>) -> Option<Self> {
         server.users.join().then(|| Self {
             server,
@@ -53,7 +53,7 @@ impl McpProvider {
         })
     }
 
-    /// Starts the server and waits for it. A server that takes longer goes on starting.
+    /// Starts the server and waits for it up to the limit. A server that takes longer continues to start.
     async fn start_in_time(&self) -> Result<(), ToolError> {
         let Some(ready_wait) = self.ready_wait else { return self.server.start().await };
         if let Ok(started) = tokio::time::timeout(ready_wait, self.server.start()).await {
@@ -68,12 +68,12 @@ impl McpProvider {
         Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 
-    /// Leaves the server. Returns true if this was the last user.
+    /// Unregisters from the server. Returns true if this was the last user.
     fn leave(&self) -> bool {
         !self.left.swap(true, Ordering::AcqRel) && self.server.users.leave()
     }
 
-    /// Returns true if the server was not ready in time, so that its tools stay out of this provider.
+    /// Returns true if the server was not ready in time. This provider then does not offer its tools.
     pub fn is_late(&self) -> bool {
         self.late.load(Ordering::Acquire)
     }

@@ -1,10 +1,10 @@
-//! The reasons for refusing a request of a server, and their JSON-RPC errors.
+//! The reasons for refusing a request from a server, and their JSON-RPC errors.
 
 use serde_json::json;
 
 use super::message::METHOD_NOT_FOUND;
 
-/// The protocol's error code for a request that the user rejected.
+/// The error code of the MCP specification for a request that the user rejected.
 const USER_REJECTED: i64 = -1;
 
 const INVALID_PARAMS: i64 = -32_602;

@@ -1,4 +1,4 @@
-//! MCP sampling: reads a server's model request, asks for consent, and returns the model's answer.
+//! MCP sampling: parses a server's request to a model, asks for consent, and returns the model's answer.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,16 +19,16 @@ use super::refusal::ServerRequestRefusal;
 /// The largest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// The most messages of a request.
+/// The maximum number of messages in a request.
 const MESSAGES_MAX: usize = 100;
 
-/// The most stop sequences of a request.
+/// The maximum number of stop sequences in a request.
 const STOPS_MAX: usize = 16;
 
-/// The longest excerpt of a request in the consent question, in characters.
+/// The maximum length of the request excerpt in the consent question, in characters.
 const SHOWN_CHARS_MAX: usize = 1_000;
 
-/// The limits of one server's model requests.
+/// The limits for sampling requests from one server.
 #[derive(Debug)]
 pub(super) struct SamplingPolicy {
     pub(super) settings: SamplingLimits,
@@ -135,8 +135,8 @@ struct SamplingContentPart {
     mime_type: String,
 }
 
-/// Reads a request. It ignores `includeContext`, so no conversation of ours reaches the server, and the model
-/// preferences, because the operator chooses the model.
+/// Parses a request. Ignores `includeContext`, so that no conversation of ours reaches the server. Also ignores the
+/// model preferences, because the operator chooses the model.
 fn read(
     server: &str,
     params: &RawValue,

@@ -38,7 +38,7 @@ use super::trace::{ServerTrace, TraceLineKind, TraceSink};
 use super::trace_parent::TraceParents;
 use haft_core::redact::SecretRedactor;
 
-/// The most queued notes to the driver; each call sends at most two.
+/// The maximum number of queued messages to the driver; each call sends at most two.
 const NOTES_WAITING_MAX: usize = 1024;
 
 /// The interval at which a call that waits for its server reports progress.
@@ -57,16 +57,16 @@ pub struct SupervisedServer {
 /// Settings and resources that all servers of a process share.
 #[derive(Clone)]
 pub struct McpEnvironment {
-    /// The directory of logs and cached tool lists.
+    /// The directory for logs and cached tool lists.
     pub directory: Option<PathBuf>,
     pub elicitation: ElicitationSupport,
-    /// The capabilities of the client behind a gateway; none for a run.
+    /// The capabilities of the gateway's client; empty for a run.
     pub relayed: RelayedCapabilities,
     /// Limits concurrent starts: each start holds a permit until it ends.
     pub starts: Arc<Semaphore>,
-    /// Receives every message.
+    /// Receives every message between client and servers.
     pub trace: Option<Arc<dyn TraceSink>>,
-    /// Returns the spans of calls, so that trace context reaches the servers.
+    /// Looks up the spans of calls, so that servers get the trace context.
     pub parents: Option<Arc<dyn TraceParents>>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct McpServerState {
     pub(super) state: watch::Sender<LifecycleState>,
     pub(super) changes: ChangeCounter,
     pub(super) starts: Arc<Semaphore>,
-    /// The file of the log.
+    /// The path of the log file.
     log_file: Option<PathBuf>,
     current: Mutex<CurrentConnection>,
 }
@@ -210,7 +210,7 @@ impl SupervisedServer {
         }
     }
 
-    /// Returns the last lines of its standard error and of its log messages.
+    /// Returns the last lines of the server's standard error and of its log messages.
     pub fn log(&self, lines: usize) -> Vec<String> {
         self.shared.log.last(lines)
     }
@@ -223,8 +223,8 @@ impl SupervisedServer {
         }
     }
 
-    /// Calls a tool. A second attempt follows only if the server reports that the session of the first one had expired,
-    /// because then the tool did not run.
+    /// Calls a tool. Calls it a second time only if the server reports that the session had expired, because then the
+    /// tool did not run.
     pub(super) async fn call(
         &self,
         tool: &McpToolEntry,
@@ -258,7 +258,7 @@ impl SupervisedServer {
                 }
                 Err(CallError::Tool(error)) => {
                     let message = self.shared.host.withheld.redact(error.message.clone());
-                    // The raw text of the server would show the secret that was masked.
+                    // The raw error of the server would reveal the secret that was masked in the message.
                     let raw = error.raw.filter(|_| message == error.message);
                     return Err(ToolError::new(error.kind, message).with_raw(raw));
                 }
@@ -283,7 +283,7 @@ impl SupervisedServer {
         Err(self.error(ToolErrorKind::Unavailable, "the server drops every session right after opening it"))
     }
 
-    /// Waits for the connection, and reports progress meanwhile.
+    /// Waits for the connection, and reports progress during the wait.
     async fn ready_for(&self, cx: &CallContext) -> Result<Arc<McpConnection>, ToolError> {
         let mut ready = pin!(self.ready());
         loop {
@@ -295,8 +295,8 @@ impl SupervisedServer {
         }
     }
 
-    /// Returns the connection as soon as one is open. While the server restarts, it returns an error immediately, so
-    /// that the model can do something else.
+    /// Returns the connection as soon as one is open. While the server restarts, returns an error at once, so that the
+    /// model can do other work.
     pub(super) async fn ready(&self) -> Result<Arc<McpConnection>, ToolError> {
         let mut state = self.shared.state.subscribe();
         let mut start_requested = false;
@@ -344,7 +344,7 @@ impl SupervisedServer {
         }
     }
 
-    /// Sends an event about one connection to the driver. After that, no call gets an expired connection.
+    /// Sends an event about one connection to the driver. After an expiry, no further call gets this connection.
     pub(super) fn note(&self, generation: u64, event: LifecycleEvent) {
         if event == LifecycleEvent::Expired {
             self.shared.withdraw_generation(generation);
@@ -462,7 +462,7 @@ impl McpServerState {
         }
     }
 
-    /// Writes the log file. An error is ignored, because the log is still available in memory.
+    /// Writes the log file. Ignores an error, because the log is still available in memory.
     fn keep_log(&self) {
         if let Some(path) = &self.log_file {
             let _ = self.log.keep(path);
@@ -476,8 +476,8 @@ impl McpServerState {
         }
     }
 
-    /// Replaces the tool list and announces the change. No other function may do this, because the catalog relies on
-    /// the announcement.
+    /// Replaces the tool list and announces the change. All replacements must use this function, because the catalog
+    /// relies on the announcement.
     pub(super) fn replace_tool_list(&self, listing: McpToolList) {
         for skipped in &listing.skipped {
             self.log.note(&format!("tool `{}` is left out: {}", skipped.name, skipped.reason));
@@ -505,7 +505,8 @@ impl fmt::Debug for SupervisedServer {
     }
 }
 
-/// Returns an error that a model cannot act on, but the client of a gateway can: it declares a capability or opens a URL.
+/// Keeps the errors that only the client of a gateway can resolve, by declaring a capability or opening a URL. Returns
+/// `None` for all others.
 fn for_client(error: RpcError) -> Option<ProtocolError> {
     let RpcError { code, message, data } = error;
     [MISSING_CAPABILITY, URL_REQUIRED].contains(&code).then_some(ProtocolError { code, message, data })

@@ -1,4 +1,4 @@
-//! The parsers of everything that a server sends, as functions of the text alone. The fuzz targets call them.
+//! The parsers of all server input, as functions of the text alone. The fuzz targets call them.
 
 use haft_core::result::ToolError;
 use serde_json::value::RawValue;
@@ -7,17 +7,17 @@ use super::listing::{self, McpToolList, ParamHeaders, ToolSelection};
 use super::{content, message};
 use haft_core::glob::ToolGlob;
 
-/// Parses a line of a server and returns the number of messages in it.
+/// Parses a line from a server and returns the number of messages in it.
 pub fn messages(line: &str) -> usize {
     message::read(line).len()
 }
 
-/// Returns the id of one of our requests that a message answers which is too long to be parsed.
+/// Returns the id of our request that a message answers, if the message is too long to be parsed.
 pub fn id_in_fragment(head: &str, tail: &str) -> Option<u64> {
     message::id_in_fragment(head, tail)
 }
 
-/// Parses a JSON array of tools; `None` if the text is no such array.
+/// Parses a JSON array of tools; `None` if the text is not such an array.
 pub fn tools(text: &str) -> Option<McpToolList> {
     let raw: Vec<Box<RawValue>> = serde_json::from_str(text).ok()?;
     let allowed = ToolGlob::new("*").ok().into_iter().collect();
@@ -25,7 +25,7 @@ pub fn tools(text: &str) -> Option<McpToolList> {
     Some(listing::read(&raw, &wanted))
 }
 
-/// Parses the result of a call; `None` if the text is no JSON.
+/// Parses the result of a call; `None` if the text is not JSON.
 pub fn call_result(text: &str) -> Option<Result<(), ToolError>> {
     let raw: Box<RawValue> = serde_json::from_str(text).ok()?;
     Some(content::read(&raw).map(drop))

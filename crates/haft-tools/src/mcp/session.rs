@@ -1,4 +1,4 @@
-//! Opens a connection: detects the era, performs the handshake, and settles the metadata of requests.
+//! Opens a connection: detects the protocol revision, performs the handshake, and sets the metadata of later requests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,15 +22,15 @@ use super::transport::TransportFailure;
 pub(super) struct OpenTimeouts {
     /// The limit for opening as a whole.
     pub(super) whole: Duration,
-    /// The wait for the probe, after which the client sends the old handshake too. The server is not killed: it may
-    /// still be downloading itself.
+    /// The wait for the reply to the probe. After it, the client sends the old handshake too. The server is not killed,
+    /// because its package may still be downloading.
     pub(super) silence: Duration,
 }
 
 /// The largest handshake response that is parsed, in bytes.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
-/// The most characters of a server's name, and of its version, that are kept.
+/// The maximum number of characters that are kept of a server's name, and of its version.
 const NAME_CHARS_MAX: usize = 200;
 
 /// An opened connection.
@@ -41,7 +41,7 @@ pub(super) struct McpSession {
     pub(super) greeting: ServerDescription,
 }
 
-/// The description that a server gives of itself.
+/// The properties of a server from its handshake response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerDescription {
     pub name: String,
@@ -49,19 +49,19 @@ pub struct ServerDescription {
     pub instructions: Option<Arc<str>>,
     /// True when the server has tools.
     pub(super) tools: bool,
-    /// The features beside tools.
+    /// The server features other than tools.
     pub offers: ServerOffers,
     /// True when the server reports changes of its tools.
     pub(super) tools_change: bool,
 }
 
-/// The features of a server beside its tools.
+/// The features of a server other than its tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own in the protocol")]
 pub struct ServerOffers {
     pub prompts: bool,
-    /// Resources and templates.
+    /// The server has resources and resource templates.
     pub resources: bool,
     /// The server reports changes of single resources.
     pub subscriptions: bool,
@@ -80,12 +80,12 @@ impl ServerOffers {
     }
 }
 
-/// The reason for a failed attempt to open a connection.
+/// The reason why a connection could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OpenError {
-    /// The connection ended on the probe; without the probe, the old handshake may work.
+    /// The connection ended after the probe. Without the probe, the old handshake may work.
     DiedOnProbe(String),
-    /// The server at this address does not speak this transport.
+    /// The server at this address does not support this transport.
     WrongTransport(String),
     /// The server answered the handshake with an error.
     NotGreeted(String),
@@ -105,7 +105,7 @@ impl OpenError {
     }
 }
 
-/// Opens the connection within the time limits. `known` is the era of an earlier connection.
+/// Opens the connection within the time limits. `known` is the protocol era of an earlier connection.
 pub(super) async fn open(
     peer: Peer,
     host: &Host,
@@ -131,8 +131,8 @@ pub(super) async fn open(
 
 type HandshakeResult = Result<(ProtocolEra, ServerDescription), OpenError>;
 
-/// Begins with the old handshake, which worked before. A server that refuses it may have moved to the new era since; if
-/// it has not, returns the server's own error.
+/// Begins with the old handshake, which worked before. If the server refuses it, probes whether the server now uses a
+/// revision without a handshake; if not, returns the server's error.
 async fn legacy_handshake_first(peer: &Peer, host: &Host, budget: Duration) -> HandshakeResult {
     let refused = match greet(peer, host, budget).await {
         Err(refused @ (OpenError::NotGreeted(_) | OpenError::WrongTransport(_))) => refused,
@@ -163,7 +163,7 @@ async fn probe(
         found = &mut discovery => after(found, || greeted).await,
         opened = &mut greeted => match opened {
             Ok(opened) => Ok(opened),
-            // The reply to the probe may still come, and decides.
+            // The reply to the probe may still come. If it does, it decides.
             Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
         },
     }
@@ -196,7 +196,8 @@ struct ProbeResult {
 async fn discover(peer: &Peer, host: &Host, budget: Duration) -> ProbeResult {
     let first = discover_once(peer, host, budget).await;
     match (&first.probed, after_probe(&first.probed)) {
-        // The server refused, but named the very version of the probe: a second probe may tell its capabilities.
+        // The server refused, but named the version of the probe as supported. A second probe may return its
+        // capabilities.
         (ProbeReaction::Refused { .. }, HandshakeStep::SpeakModern) => {
             discover_once(peer, host, budget).await
         }
@@ -335,7 +336,7 @@ fn client_info() -> Value {
     json!({ "name": "haft", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// Returns the metadata and headers of every request in an era.
+/// Returns the metadata and headers of every request for this kind of protocol revision.
 fn manner(era: &ProtocolEra, host: &Host) -> RequestMetadata {
     let headers = vec![("mcp-protocol-version".to_owned(), era.version().to_owned())];
     match era {

@@ -1,4 +1,5 @@
-//! Shares one server process between all users of the same server. The first user starts it, the last one stops it.
+//! Shares one server process between all users of the same server. The first user starts the process, the last one
+//! stops it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,9 +15,9 @@ pub struct SharedServers {
 }
 
 impl SharedServers {
-    /// Joins the running server with this digest, or creates one.
+    /// Registers with the running server with this digest, or creates one.
     pub fn join(&self, digest: &str, make: impl FnOnce() -> SupervisedServer) -> McpProvider {
-        // Hold the lock to the end, so that the last user cannot leave a server while another one joins it.
+        // Hold the lock until the end. Otherwise the last user could leave a server while another one joins it.
         let mut servers = self.by_digest.lock().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|_, server| server.strong_count() > 0);
         let found = servers.get(digest).and_then(Weak::upgrade);
@@ -35,7 +36,7 @@ impl fmt::Debug for SharedServers {
     }
 }
 
-/// The number of users of a server. After the last one has left, the server is over and cannot be joined again.
+/// The number of users of a server. After the last user has left, the server has ended and cannot be joined again.
 #[derive(Debug, Default)]
 pub(super) struct ServerUsers(Mutex<UserCount>);
 
@@ -46,7 +47,7 @@ struct UserCount {
 }
 
 impl ServerUsers {
-    /// Adds a user. Returns false if the server is over.
+    /// Adds a user. Returns false if the server has ended.
     pub(super) fn join(&self) -> bool {
         let mut count = self.lock();
         count.now += usize::from(!count.over);

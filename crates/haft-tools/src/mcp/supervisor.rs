@@ -1,11 +1,11 @@
-//! The lifecycle of a server as a table: maps each state and event to the next state and an action. Performs no IO.
+//! The lifecycle of a server as a table. Maps each state and event to the next state and an action, without IO.
 
 use std::time::{Duration, Instant};
 
-/// The waits before each further start, in seconds; the last one repeats for ever.
+/// The wait before each further start, in seconds; the last one repeats for ever.
 const BACKOFF_SECONDS: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 
-/// The uptime after which earlier failures no longer count.
+/// The uptime after which earlier failures are ignored.
 const SUSTAINED_UPTIME: Duration = Duration::from_mins(1);
 
 /// The lifecycle state of a server.
@@ -25,7 +25,7 @@ pub(super) enum LifecycleState {
         since: Instant,
         failures: usize,
     },
-    /// It ended, or could not be started, and will be started again at the time `at`.
+    /// The server ended, or could not be started. It will be started again at the time `at`.
     Restarting {
         cause: RestartCause,
         failures: usize,
@@ -67,7 +67,7 @@ pub(super) enum LifecycleEvent {
     Alive,
     /// The health probe failed.
     Dead,
-    /// The server no longer knows the session; it needs a new one at once.
+    /// The server does not recognise the session any more; a new session must be opened at once.
     Expired,
     /// The wait before the next start is over.
     Due,
@@ -107,7 +107,7 @@ pub(super) fn step(
             (state, A::OpenAfter(wait))
         }
         (S::Starting { .. }, E::AuthNeeded { reason }) => (S::NeedsAuth { reason }, A::Nothing),
-        // Keep the connection: other calls may still succeed, and the next may find that the user has logged in.
+        // Keep the connection: other calls may still succeed, and the user may have logged in before the next call.
         (S::Ready { .. } | S::Degraded { .. }, E::AuthNeeded { reason }) => {
             (S::NeedsAuth { reason }, A::Nothing)
         }
@@ -129,7 +129,7 @@ pub(super) fn step(
         (S::Ready { failures, .. } | S::Degraded { failures, .. }, E::Expired) => {
             (S::Starting { failures }, A::Reopen)
         }
-        // Late events concern an earlier state and change nothing.
+        // Late events are about an earlier state and change nothing.
         (
             state,
             E::Wanted
@@ -164,7 +164,7 @@ impl LifecycleState {
             LifecycleState::Starting { .. } => "starting",
             LifecycleState::Ready { .. } => "ready",
             LifecycleState::Degraded { .. } => "degraded",
-            // The server failed after every wait in the table. It is still started once a minute.
+            // The server failed after every wait in the table. haft still starts it once a minute.
             LifecycleState::Restarting { failures, .. } if *failures >= BACKOFF_SECONDS.len() => "failed",
             LifecycleState::Restarting { .. } => "restarting",
             LifecycleState::NeedsAuth { .. } => "needs_auth",
@@ -172,7 +172,7 @@ impl LifecycleState {
         }
     }
 
-    /// Returns the reason for not being ready, if there is one.
+    /// Returns the reason why the server is not ready, if there is one.
     pub(super) fn reason(&self) -> Option<&str> {
         match self {
             LifecycleState::Restarting { reason, .. } | LifecycleState::NeedsAuth { reason } => Some(reason),
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((state, action), (LifecycleState::Starting { failures: 3 }, LifecycleAction::Reopen));
     }
 
-    /// Returns one of each state. The exhaustive match fails to compile when a new state is missing here.
+    /// Returns one value of each state. The exhaustive match fails to compile if a new state is missing.
     fn all_states(now: Instant) -> [LifecycleState; 7] {
         let (since, failures) = (now, 0);
         let reason = || "r".to_owned();

@@ -1,4 +1,4 @@
-//! Shows the messages between client and server to an operator who asked for them: without secrets, and up to a limit.
+//! Shows the messages between client and server if the operator enabled it: without secrets, and up to a size limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use haft_core::redact::SecretRedactor;
 
-/// The most characters of one message that are shown.
+/// The maximum number of characters that are shown of one message.
 const LINE_CHARS_MAX: usize = 2_000;
 
 /// The largest message that is parsed, in bytes; of a larger one only the size is shown.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
-/// The most bytes that are shown per server.
+/// The maximum number of bytes that are shown per server.
 const SHOWN_BYTES_MAX: usize = 8 << 20;
 
-/// Values are hidden if their name contains one of these, ignoring case and punctuation. `key` is not here because it
-/// is too often part of an ordinary name.
+/// Values are hidden if their name contains one of these words, ignoring case and punctuation. `key` is not in this
+/// list, because many ordinary names contain it.
 const SECRET_NAMES: [&str; 13] = [
     "token",
     "secret",

@@ -4,15 +4,15 @@ use haft_core::position::{CallOperation, SessionId};
 
 use super::message::RequestId;
 
-/// Knows the spans of running calls. The tracing backend implements it.
+/// Looks up the spans of running calls. The tracing backend implements this trait.
 pub trait TraceParents: Send + Sync {
     /// Returns a value such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`; `None` when the call has no
     /// span.
     fn of(&self, operation: &CallOperation) -> Option<String>;
 }
 
-/// Returns the trace context of a call if there is no tracing backend: the session is the trace, and the operation the
-/// span. It is not sampled, because no backend records it.
+/// Returns the trace context of a call if there is no tracing backend: the session id becomes the trace id, and the
+/// operation the span id. It is marked as not sampled, because no backend records it.
 pub(super) fn of_session(operation: &CallOperation) -> Option<String> {
     let SessionId(session) = operation.place.session;
     (session != 0).then(|| written(session, operation.id.0))
@@ -24,7 +24,7 @@ pub(super) fn of_connection(connection: u128, request: RequestId) -> String {
 }
 
 fn written(trace: u128, number: u64) -> String {
-    // Spread the number over all digits: span ids are expected to look random, and zero is not valid.
+    // Spread the number over all digits: span ids should look random, and zero is not valid.
     let span = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1);
     format!("00-{trace:032x}-{span:016x}-00")
 }

@@ -1,4 +1,4 @@
-//! Answers without a model, for questions in free words that would need one.
+//! Answers questions in free words without a model, if none is available.
 
 use haft_core::chunk::ChunkSettings;
 use haft_core::settings::outputs::OutputReadSettings;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::extract::{ExtractError, PAGE_BYTES_MAX, PagedText};
 
-/// Returns the settings for pages of the size that one answer may have.
+/// Returns the chunk settings for pages of the maximum size of one answer.
 fn chunking(reading: &OutputReadSettings) -> ChunkSettings {
     let OutputReadSettings { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
     ChunkSettings { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
@@ -25,7 +25,7 @@ pub(super) enum OutputReadMode {
     Truncate,
 }
 
-/// Parses `page N`, a page of the whole output, and returns the number.
+/// Parses `page N`, which requests a page of the whole output, and returns the number.
 pub(super) fn requested_page(question: &str) -> Option<usize> {
     question.trim().strip_prefix("page ")?.trim().parse().ok()
 }

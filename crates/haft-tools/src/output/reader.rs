@@ -13,7 +13,7 @@ pub trait OutputReader: Send + Sync {
     /// Returns the number of bytes of this output that the reader's model can read at once.
     fn piece_bytes(&self, text: &str) -> usize;
 
-    /// Answers a question. The error is a text that says why there is no answer.
+    /// Answers a question. The error is a message that says why there is no answer.
     fn read<'a>(
         &'a self,
         asked: FreeQuestion<'a>,
@@ -69,7 +69,7 @@ pub(super) fn strategy(
     match mode {
         OutputReadMode::Truncate => None,
         OutputReadMode::FullChunked => Some(ReadStrategy::FullChunked),
-        // A search by line is useless in long lines: every match would return a huge line.
+        // A search by line is useless if lines are long: every match would return a huge line.
         OutputReadMode::Auto if has_long_lines || is_short() => Some(ReadStrategy::FullChunked),
         OutputReadMode::Auto | OutputReadMode::ReadGrep => Some(ReadStrategy::ReadGrep),
     }

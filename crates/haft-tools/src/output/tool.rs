@@ -50,7 +50,7 @@ struct OutputInput {
 /// The number of characters of an invalid handle that the error repeats.
 const HANDLE_CHARS_MAX: usize = 100;
 
-/// Gives `tool_output`, which reads the output store of the run that calls it.
+/// Provides `tool_output`, which reads the output store of the run that calls it.
 pub struct OutputTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -59,7 +59,7 @@ pub struct OutputTools {
     reader: Option<Arc<dyn OutputReader>>,
 }
 
-/// A page of an output, with the lines around it.
+/// The maximum length of an answer, in characters: a page of an output, and the text around it.
 const ANSWER_CHARS_MAX: usize = PAGE_BYTES_MAX + 1_000;
 
 /// Defines the tool. It has no timeout, because a model may have to answer the question.
@@ -95,7 +95,7 @@ impl OutputTools {
         let question = input.extract.unwrap_or_default();
         let query = OutputQuery::parse(&question).map_err(invalid)?;
         let answer = match query {
-            // No query of binary content can run long, so it needs no worker.
+            // A query of binary content is always fast, so it needs no worker.
             Some(query) if media::is_binary(&content) => query.answer(&content),
             Some(_) => ask(&self.workers, &question, &content).await,
             None if media::is_binary(&content) => Ok(format!("{}\n({HOW_TO_ASK})", about_binary(&content))),
@@ -113,7 +113,7 @@ impl OutputTools {
         answer.map(ToolOutput::text).map_err(invalid)
     }
 
-    /// Returns the answer of a model; `None` if there is no reader or the question needs none.
+    /// Returns the answer of a model; `None` if there is no reader or the question needs no model.
     async fn read(
         &self,
         handle: &str,
@@ -172,7 +172,8 @@ impl ToolProvider for OutputTools {
     }
 
     fn is_shown(&self, run: &RunContext) -> bool {
-        // Not only once something is stored: a tool that appears in the middle of a run costs the whole prompt cache.
+        // Offer the tool from the beginning, and not only after an output was stored: adding a tool in the middle of a
+        // run invalidates the whole prompt cache.
         run.outputs.is_some()
     }
 

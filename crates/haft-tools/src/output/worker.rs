@@ -1,4 +1,4 @@
-//! Runs queries inside the confined worker, so that an endless jq filter can be killed with it.
+//! Runs queries inside the confined worker, so that an endless jq filter can be killed together with its process.
 
 use std::os::unix::net::UnixStream;
 
@@ -9,13 +9,13 @@ use super::extract::{ExtractError, OutputQuery};
 use crate::frame::{self, FrameError};
 use crate::worker_request::exchange;
 
-/// The name of the worker for the launcher.
+/// The name under which the launcher starts the worker.
 pub const EXTRACT_WORKER: &str = "extract";
 
 #[derive(Serialize, Deserialize)]
 struct ExtractRequest {
     extract: String,
-    /// As text, with invalid UTF-8 replaced; the answer would replace it too.
+    /// The output as text, with invalid UTF-8 replaced; the answer would replace it too.
     content: String,
 }
 

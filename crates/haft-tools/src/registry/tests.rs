@@ -48,7 +48,7 @@ impl Tool for RecordingTool {
     }
 }
 
-/// Creates a registry from tool names and the number of initializations that fail.
+/// Creates a registry from pairs of a tool name and the number of its initializations that fail.
 fn registry(tools: &[(&'static str, usize)]) -> (Registry, Arc<Mutex<Vec<String>>>) {
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let registry = Registry::new(Namespace::new("app").unwrap());

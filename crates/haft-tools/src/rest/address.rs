@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Returns whether the address is reachable over the public internet. When in doubt, the address is not public.
+/// Returns whether the address is reachable over the public internet. If this is unclear, returns false.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -10,7 +10,8 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Private, loopback, link-local, reserved, documentation and multicast networks: address and prefix length.
+/// The IPv4 networks that are not public: private, loopback, link-local, reserved, documentation and multicast
+/// networks, as address and prefix length.
 const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::UNSPECIFIED, 8),           // "This network" (RFC 791)
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private (RFC 1918)
@@ -37,15 +38,15 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !NOT_PUBLIC_V4.iter().any(within)
 }
 
-/// IANA assigns global unicast addresses from `2000::/3` only. Some networks, inside it and outside, embed an IPv4
-/// address, which then decides; others are reserved for documentation.
+/// Returns whether an IPv6 address is public. IANA assigns global unicast addresses from `2000::/3` only. Some networks
+/// inside and outside of it embed an IPv4 address, which then decides. Others are reserved for documentation.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     if let Some(inner) = address.to_ipv4_mapped() {
         return is_public_v4(inner);
     }
     match segments {
-        // NAT64 has the embedded IPv4 address at its end, 6to4 directly after its prefix.
+        // NAT64 has the embedded IPv4 address at the end, 6to4 directly after the prefix.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => is_public_v4(joined(high, low)),
         // Teredo, benchmarking, ORCHID, documentation, and the newer documentation network.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,

@@ -44,7 +44,7 @@ pub enum BodyKind {
     Binary,
 }
 
-/// The arguments that make up the body.
+/// The arguments that the body is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyShape {
     /// One argument is the whole body.
@@ -63,7 +63,7 @@ pub struct BodyField {
     pub binary: bool,
 }
 
-/// Builds the body; returns `None` when the call has none of its arguments.
+/// Builds the body. Returns `None` if the call has no argument that belongs to the body.
 pub(super) fn body(plan: &BodyPlan, arguments: &ArgumentMap) -> Result<Option<RestBody>, ToolError> {
     let Some(value) = gathered(&plan.shape, arguments) else { return Ok(None) };
     let fields = match &plan.shape {

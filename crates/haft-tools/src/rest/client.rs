@@ -23,7 +23,7 @@ pub struct RestClient {
     inner: OnceLock<Result<reqwest::Client, String>>,
 }
 
-/// The longest time without data from the server while a response is awaited or read.
+/// The maximum time without data from the server while haft waits for a response or reads it.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 const REDIRECTS_MAX: usize = 5;
@@ -37,7 +37,7 @@ impl RestClient {
         &self.reach
     }
 
-    /// Sends a request, and retries it when a retry is safe and may help.
+    /// Sends a request. Sends it again if that is safe and may help.
     pub async fn send(&self, request: &RestRequest) -> Result<reqwest::Response, ToolError> {
         let mut number = 1;
         loop {
@@ -55,7 +55,8 @@ impl RestClient {
         }
     }
 
-    /// Reads the whole response, decompressed; returns its media type and body. Fails beyond `bytes_max`.
+    /// Reads the whole response, decompressed; returns its media type and body. Fails if the body is longer than
+    /// `bytes_max`.
     pub async fn whole(
         &self,
         mut response: reqwest::Response,
@@ -97,8 +98,8 @@ impl RestClient {
     }
 }
 
-/// Builds a client whose redirects and DNS lookups go through the guard. It uses no proxy: a proxy would resolve and
-/// connect on our behalf, past the guard.
+/// Builds a client whose redirects and DNS lookups the guard checks. It uses no proxy: a proxy would resolve names and
+/// connect for us, without the checks of the guard.
 fn make(reach: &Arc<AllowedHosts>) -> Result<reqwest::Client, String> {
     let of_redirects = Arc::clone(reach);
     http_client::builder()
@@ -137,7 +138,7 @@ impl Resolve for GuardedResolver {
             let host = name.as_str().to_owned();
             reach.check_host(&host)?;
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
-            // A single private address among public ones discredits the whole DNS response.
+            // If one of the addresses is private, do not trust the other addresses of this DNS response either.
             for address in &found {
                 reach.check_address(&host, address.ip())?;
             }
@@ -162,7 +163,7 @@ impl SendError {
     }
 }
 
-/// Returns whether our own guard refused the request; a retry would be refused again.
+/// Returns whether our guard refused the request; it would refuse a retry too.
 fn is_refusal(error: &SendError) -> bool {
     match error {
         SendError::Refused(_) => true,
@@ -181,7 +182,7 @@ fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::RequestBlockReaso
     None
 }
 
-/// Converts an error for the model: it says what happened, and whether the request may have taken effect.
+/// Converts an error for the model. The message says what happened, and whether the request may have taken effect.
 fn tool_error(error: SendError, request: &RestRequest) -> ToolError {
     let host = request.url.host_str().unwrap_or_default();
     let error = match error {
@@ -205,7 +206,7 @@ fn tool_error(error: SendError, request: &RestRequest) -> ToolError {
     ToolError::new(kind, message).with_source(error)
 }
 
-/// Converts an error in the middle of a body. The response had begun, so the server did receive the request.
+/// Converts an error in the middle of a body. The response had begun, so the server has received the request.
 pub(super) fn broken(error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let what = if error.is_timeout() { "the server stopped sending" } else { "the connection broke" };

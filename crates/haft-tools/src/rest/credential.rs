@@ -52,7 +52,8 @@ impl Credential {
 }
 
 impl Credential {
-    /// Returns the texts that tell this credential from others, with its secret. Only their digest may be stored.
+    /// Returns the texts that distinguish this credential from others, including its secret. Only their digest may be
+    /// stored.
     pub(super) fn identity(&self) -> [&str; 3] {
         match self {
             Self::Key { name, value, .. } => ["key", name, value.expose_secret()],
@@ -80,7 +81,8 @@ fn bearer(request: &mut RestRequest, token: &SecretString) -> Result<(), ToolErr
     add_header(request, http::header::AUTHORIZATION, &format!("Bearer {}", token.expose_secret()))
 }
 
-/// Adds a header and replaces any of the same name: the operator's value takes precedence over an argument.
+/// Adds a header. Replaces an existing header with the same name: the operator's value takes precedence over an
+/// argument.
 pub(super) fn add_header(request: &mut RestRequest, name: HeaderName, text: &str) -> Result<(), ToolError> {
     let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| unusable(name.as_str()))?;
     // Hides the value from `Debug` and marks it for redaction from responses.
@@ -98,7 +100,8 @@ fn add_cookie(request: &mut RestRequest, name: &str, value: &SecretString) -> Re
     add_header(request, http::header::COOKIE, &line)
 }
 
-/// Returns the pairs with other names, ready to append one: the operator's value takes precedence over an argument.
+/// Returns the pairs with other names, so that a pair can be appended: the operator's value takes precedence over an
+/// argument.
 fn others(pairs: &str, separator: &str, name: &str) -> String {
     let others = pairs
         .split(separator)

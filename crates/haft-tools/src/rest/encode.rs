@@ -2,10 +2,11 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Every character except the unreserved ones of RFC 3986.
+/// The characters to encode: all except the unreserved ones of RFC 3986.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// As `STRICT`, but leaves the reserved characters that do not delimit the pairs of a query.
+/// The characters to encode with `allowReserved`: as `STRICT`, but without the reserved characters that do not delimit
+/// the pairs of a query.
 const RESERVED_KEPT: &AsciiSet = &STRICT
     .remove(b':')
     .remove(b'/')

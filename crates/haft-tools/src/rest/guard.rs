@@ -7,11 +7,11 @@ use url::{Host, Url};
 
 use super::address::is_public;
 
-/// The origins and addresses that requests may reach. Requests carry credentials, so a description must not be able to
-/// send them to another port of a host, or in plain text.
+/// The origins and addresses that requests may reach. Requests contain credentials, so an OpenAPI document must not be
+/// able to redirect them to another port of a host, or to plain HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedHosts {
-    /// The first is that of the service.
+    /// The allowed origins. The first one is the origin of the service.
     origins: Vec<WebOrigin>,
     private: PrivateAddressRule,
 }
@@ -20,7 +20,7 @@ pub struct AllowedHosts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WebOrigin {
     scheme: String,
-    /// In lower case, as in a parsed URL.
+    /// The host in lower case, as in a parsed URL.
     host: String,
     port: u16,
 }
@@ -57,7 +57,7 @@ pub enum PrivateAddressRule {
     Allowed,
 }
 
-/// The reason for refusing a request.
+/// The reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestBlockReason {
     #[error("only http and https are supported; got `{0}`")]
@@ -82,8 +82,8 @@ pub enum RequestBlockReason {
 }
 
 impl AllowedHosts {
-    /// Allows the origin of a URL that the operator wrote. If it is a private address or `localhost`, the operator meant
-    /// it, so it is allowed as well.
+    /// Allows the origin of a URL that the operator wrote. If the URL names a private address or `localhost`, that
+    /// address is allowed too, because the operator chose it.
     pub fn named(url: &Url) -> Self {
         let private = match url.host() {
             Some(Host::Ipv4(address)) => literal(address.into()),
@@ -94,12 +94,12 @@ impl AllowedHosts {
         Self { origins: WebOrigin::of(url).into_iter().collect(), private }
     }
 
-    /// Allows the origin of a URL that comes from an API description, which is not trusted with private addresses.
+    /// Allows the origin of a URL from an OpenAPI document. The document alone cannot allow a private address.
     pub fn described(url: &Url) -> Self {
         Self { origins: WebOrigin::of(url).into_iter().collect(), private: PrivateAddressRule::Refused }
     }
 
-    /// Allows further hosts: with https on its own port, or with the scheme and the port of the service.
+    /// Allows further hosts: over HTTPS on the default port, or with the scheme and port of the service.
     #[must_use]
     pub fn with_hosts(mut self, hosts: &[String]) -> Self {
         let service = self.origins.first().cloned();
@@ -134,7 +134,7 @@ impl AllowedHosts {
         Err(RequestBlockReason::OtherOrigin { origin, known: known.join(", ") })
     }
 
-    /// Checks everything but the scheme and the port, which a redirect from http to https may change.
+    /// Checks a URL except for its scheme and port, which a redirect from http to https may change.
     fn check_target(&self, url: &Url) -> Result<(), RequestBlockReason> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(RequestBlockReason::Scheme(url.scheme().to_owned()));
@@ -160,7 +160,8 @@ impl AllowedHosts {
         Err(RequestBlockReason::OtherHost { host: host.to_owned(), known: known.join(", ") })
     }
 
-    /// Checks an address directly before the connection. The name is resolved only once, and this is the result.
+    /// Checks an address directly before the connection. The host name is resolved only once, and `address` is the
+    /// result.
     pub fn check_address(&self, host: &str, address: IpAddr) -> Result<(), RequestBlockReason> {
         let canonical = address.to_canonical();
         let allowed = match self.private {
@@ -175,8 +176,8 @@ impl AllowedHosts {
         Err(RequestBlockReason::PrivateAddress { host: host.to_owned(), address })
     }
 
-    /// Checks a redirect: it must keep host and port, or upgrade from http to https, both on their own ports. It never
-    /// downgrades to http.
+    /// Checks a redirect: it must keep host and port, or upgrade from http to https, both on their default ports. A
+    /// downgrade to http is refused.
     pub fn check_redirect(&self, from: &Url, to: &Url) -> Result<(), RequestBlockReason> {
         self.check_target(to)?;
         if host(from) != host(to) {

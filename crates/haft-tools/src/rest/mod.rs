@@ -1,9 +1,9 @@
-//! Tools over HTTP: written by hand in the configuration, or imported from an API description.
+//! Tools over HTTP, written by hand in the configuration or imported from an OpenAPI document.
 //!
-//! Start reading at [`RestTools`], the provider. For a call, `request` builds a [`RestRequest`] from a [`RestTool`] and the
-//! arguments without any IO, `credential` adds the secrets, `client` sends the request, but only to the hosts and
-//! addresses that `guard` allows, and `answer` turns the response into a tool output. [`openapi`] turns an API
-//! description into [`RestTool`]s. This module does not know the configuration, the engine or a model.
+//! Start reading at [`RestTools`], the provider. For a call, `request` builds a [`RestRequest`] from a [`RestTool`] and
+//! the arguments without any IO, `credential` adds the secrets, `client` sends the request, but only to the hosts and
+//! addresses that `guard` allows, and `answer` converts the response to a tool output. [`openapi`] converts an OpenAPI
+//! document to [`RestTool`]s. This module does not depend on the configuration, the engine or a model.
 
 mod address;
 mod body;

@@ -1,4 +1,4 @@
-//! Access tokens by the OAuth client credentials grant, cached until shortly before they expire.
+//! Gets access tokens with the OAuth client credentials grant, and caches them until shortly before they expire.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ struct CachedAccessToken {
 #[derive(Deserialize)]
 struct ClientCredentialsResponse {
     access_token: String,
-    /// In seconds; some servers write the number as a string.
+    /// The lifetime in seconds; some servers write the number as a string.
     expires_in: Option<LenientSeconds>,
 }
 
@@ -49,7 +49,7 @@ enum LenientSeconds {
 }
 
 impl ClientCredentialsResponse {
-    /// Returns the lifetime of the token. An `expires_in` that is not a valid number counts as absent.
+    /// Returns the lifetime of the token. Treats an `expires_in` that is not a valid number as absent.
     fn life(&self) -> Duration {
         let seconds = match &self.expires_in {
             Some(LenientSeconds::Number(seconds)) => Some(*seconds),
@@ -61,13 +61,13 @@ impl ClientCredentialsResponse {
     }
 }
 
-/// The time before its expiry in which a token is no longer used: it could expire while the request is on its way.
+/// A token is not used in this time before its expiry, because it could expire while the request is in transit.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// The lifetime of a token when the server gives none.
+/// The lifetime of a token if the server states none.
 const LIFE_DEFAULT: Duration = Duration::from_mins(5);
 
-/// The longest time a token is cached, even if the server gives a longer lifetime.
+/// The maximum time for which a token is cached, even if the server states a longer lifetime.
 const LIFE_MAX: Duration = Duration::from_hours(24);
 
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -108,7 +108,7 @@ impl ClientCredentials {
         Ok(token)
     }
 
-    /// Drops a refused token from the cache. A newer token that has replaced it since stays.
+    /// Removes a refused token from the cache, unless a newer token has already replaced it.
     pub(super) async fn forget(&self, refused: &RestRequest) {
         let mut cached = self.cached.lock().await;
         let sent = |cached: &mut CachedAccessToken| {

@@ -1,4 +1,4 @@
-//! Parameters of an operation: their location in a request, and the serialization of their values there.
+//! Parameters of an operation: their location in a request, and the serialization of their values.
 
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl ParameterLocation {
 /// The serialization of lists and objects (`style` of `OpenAPI`, plus `Brackets` and `Json`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterStyle {
-    /// `a,b` in paths and headers.
+    /// `a,b`, in paths and headers.
     Simple,
     /// `.a.b`
     Label,
@@ -49,7 +49,7 @@ pub enum ParameterStyle {
     Form,
     SpaceDelimited,
     PipeDelimited,
-    /// `name[key]=v`, also for lists and at any depth.
+    /// `name[key]=v`, for objects and lists at any depth.
     DeepObject,
     /// `name[0][key]=v`: as `DeepObject`, but an object is written as the only element of a list.
     Brackets,

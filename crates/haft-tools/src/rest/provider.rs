@@ -1,4 +1,4 @@
-//! The provider of all tools over HTTP.
+//! The provider of all HTTP tools.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use super::tool::RestTool;
 use haft_core::redact::SecretRedactor;
 use haft_core::settings::rest::StreamSettings;
 
-/// The provider of all tools over HTTP.
+/// The provider of all HTTP tools.
 pub struct RestTools {
     namespace: Namespace,
     definitions: Arc<[ToolDefinition]>,
@@ -76,8 +76,8 @@ impl RestTools {
     }
 }
 
-/// Sends a request with its credentials. If the server answers 401 and the token can be renewed, sends it once more
-/// with a new token.
+/// Sends a request with its credentials. If the server answers 401 and the token can be renewed, sends the request once
+/// more with a new token.
 async fn send(tool: &RestTool, plain: &RestRequest) -> Result<(RestRequest, reqwest::Response), ToolError> {
     let sent = completed(tool, plain).await?;
     let response = tool.service.client.send(&sent).await?;
@@ -101,7 +101,7 @@ async fn completed(tool: &RestTool, plain: &RestRequest) -> Result<RestRequest, 
     Ok(request)
 }
 
-/// Drops the refused token from the cache; returns whether the tool has a token that can be requested again.
+/// Removes the refused token from the cache. Returns true if the tool can request a new token.
 async fn forget_token(tool: &RestTool, refused: &RestRequest) -> bool {
     let mut found = false;
     for credential in tool.used_credentials() {
@@ -163,8 +163,8 @@ fn too_long(streaming: &StreamSettings) -> ToolError {
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 
-/// Returns the digest of a request and of the credentials that are added when it is sent. The request is a pure function
-/// of the arguments, so this covers the operator's URL, headers and body.
+/// Returns the digest of a request and of the credentials that are added when it is sent. The request is a pure
+/// function of the arguments, so the digest covers the operator's URL, headers and body.
 fn digest_of(tool: &RestTool, request: &RestRequest) -> Digest {
     let RestRequest { method, url, headers, body } = request;
     let mut parts: Vec<&[u8]> = vec![method.name().as_bytes(), url.as_str().as_bytes()];

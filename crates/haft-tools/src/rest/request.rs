@@ -21,16 +21,16 @@ pub struct RestRequest {
     pub body: Option<RestBody>,
 }
 
-/// The plan for building requests of an operation of an API description.
+/// The plan for building the requests of an OpenAPI operation.
 #[derive(Debug)]
 pub struct OperationPlan {
     pub method: Method,
-    /// The URL of the server, with any path it has.
+    /// The URL of the server, including its path.
     pub base: Url,
     pub path: Vec<PathPiece>,
     pub parameters: Vec<Parameter>,
     pub body: Option<BodyPlan>,
-    /// The `Accept` header, when the description names the media type of the response.
+    /// The `Accept` header, if the OpenAPI document names the media type of the response.
     pub accept: Option<HeaderValue>,
 }
 
@@ -127,8 +127,7 @@ impl OperationPlan {
         header_value("cookie", &pairs.join("; ")).map(|value| Some((http::header::COOKIE, value)))
     }
 
-    /// Returns the given parameters of one location. Null counts as absent, because a null cannot be written as text
-    /// here.
+    /// Returns the given parameters of one location. Treats null as absent, because null has no text form.
     fn given<'a>(
         &'a self,
         arguments: &'a ArgumentMap,
@@ -151,8 +150,8 @@ fn query(parameter: &Parameter, value: &Value) -> Vec<String> {
     pairs.into_iter().map(|(name, value)| format!("{}={}", encode::strict(&name), encoded(&value))).collect()
 }
 
-/// Appends a path to the path of the server. Refuses `.` and `..`, with which an argument could reach another resource
-/// than the operation's.
+/// Appends a path to the path of the server. Refuses `.` and `..`, with which an argument could reach a resource
+/// outside of the operation.
 pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
     if path.split('/').any(is_dots) {
         return Err(invalid("`.` and `..` cannot be a part of the path"));
@@ -173,7 +172,7 @@ pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
         .map_err(|_| invalid(&format!("`{name}` is not a valid header name")))
 }
 
-/// Returns a header value. Refuses CR and LF, with which an argument could add its own headers.
+/// Returns a header value. Refuses CR and LF, with which an argument could add headers.
 pub(super) fn header_value(argument: &str, text: &str) -> Result<HeaderValue, ToolError> {
     HeaderValue::from_bytes(text.as_bytes())
         .map_err(|_| invalid(&format!("`{argument}` goes into a header and must be one line of text")))

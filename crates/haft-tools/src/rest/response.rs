@@ -1,4 +1,4 @@
-//! Turns a response into an output for the model.
+//! Converts a response to an output for the model.
 
 use super::tool::ExpectedContent;
 use haft_core::output::{OutputContent, ToolOutput};
@@ -15,7 +15,7 @@ pub(super) struct RestResponse {
 /// The longest excerpt of an error response that the model sees, in characters.
 const ERROR_CHARS_MAX: usize = 2_000;
 
-/// Returns the output for a response. This function alone decides what a model sees of a response.
+/// Returns the output for a response. Only this function decides which part of a response a model sees.
 pub(super) fn output(answer: RestResponse, expected: ExpectedContent) -> Result<ToolOutput, ToolError> {
     let RestResponse { status, media_type, bytes } = answer;
     if !(200..300).contains(&status) {
@@ -36,7 +36,7 @@ pub(super) fn output(answer: RestResponse, expected: ExpectedContent) -> Result<
         ResponseContentKind::Text => ToolOutput::text(String::from_utf8_lossy(&bytes)),
         ResponseContentKind::Image => single(OutputContent::Image { media_type, bytes: bytes.into() }),
         ResponseContentKind::Audio => single(OutputContent::Audio { media_type, bytes: bytes.into() }),
-        // The model cannot read it as text; a caller with an output store puts the bytes there.
+        // The model cannot read the response as text; if there is an output store, the caller stores the bytes.
         ResponseContentKind::Binary => {
             single(OutputContent::Binary { uri: None, media_type: Some(media_type), bytes: bytes.into() })
         }
@@ -54,7 +54,7 @@ enum ResponseContentKind {
 }
 
 impl ResponseContentKind {
-    /// Classifies a response by its media type; where that says nothing, by its bytes.
+    /// Classifies a response by its media type, or by its bytes if the media type is missing or generic.
     fn of(media_type: Option<&str>, bytes: &[u8]) -> Self {
         if bytes.is_empty() {
             return Self::Empty;
@@ -76,7 +76,7 @@ fn is_page(media_type: Option<&str>) -> bool {
     matches!(media_type, Some("text/html" | "application/xhtml+xml"))
 }
 
-/// The largest JSON response that is also parsed: a value takes many times the memory of its text.
+/// The largest JSON response that is also parsed, in bytes: a value takes many times the memory of its text.
 const STRUCTURED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Returns the server's own text, together with the parsed value for callers that need structured content.

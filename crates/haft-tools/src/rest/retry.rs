@@ -10,13 +10,14 @@ use haft_core::settings::models::RetryPolicy;
 pub(super) enum RestAttemptOutcome {
     /// A response with this status and the delay from its `Retry-After` header.
     Status(u16, Option<Duration>),
-    /// No connection: nothing was sent.
+    /// The connection could not be opened, so nothing was sent.
     NotConnected,
     /// The connection broke after the request was sent.
     Broken,
 }
 
-/// At most two retries. If the server asks for more than 20 seconds, the model gets the response instead of a retry.
+/// The retry policy: at most two retries. If the server asks for a wait of more than 20 seconds, the model gets the
+/// response instead of a retry.
 const POLICY: RetryPolicy = RetryPolicy {
     attempts_max: 3,
     delay_first: Duration::from_millis(250),
@@ -32,7 +33,7 @@ pub(super) fn delay(method: Method, number: u32, outcome: RestAttemptOutcome) ->
         RestAttemptOutcome::Status(..) => return None,
         RestAttemptOutcome::NotConnected | RestAttemptOutcome::Broken => None,
     };
-    // No jitter: one run sends few requests to one service, so its retries do not come in waves.
+    // Use no jitter: one run sends few requests to one service, so its retries do not come in waves.
     if method.is_repeatable() { POLICY.delay(number, retry_after, 1.0) } else { None }
 }
 

@@ -1,10 +1,10 @@
-//! Streamed responses: lines of JSON, or server-sent events.
+//! Reads streamed responses: JSON lines or server-sent events.
 
 use haft_core::framing::{FrameTooLarge, LineSplitter, SseDecoder, StreamLimits};
 use haft_core::settings::rest::{StreamMode, StreamSettings};
 use serde_json::Value;
 
-/// The final data line of some services, which is not JSON.
+/// The last data line that some services send. It is not JSON.
 const END_MARK: &str = "[DONE]";
 
 /// An incremental reader of a stream.
@@ -24,7 +24,7 @@ enum RestFraming {
 
 impl<'a> StreamReader<'a> {
     pub(super) fn new(streaming: &'a StreamSettings) -> Self {
-        // No line is longer than the stream.
+        // A line cannot be longer than the whole stream.
         let limits =
             StreamLimits { frame_bytes_max: streaming.bytes_max, stream_bytes_max: streaming.bytes_max };
         let frames = match streaming.mode {
@@ -46,12 +46,12 @@ impl<'a> StreamReader<'a> {
         Ok(self.tokens[before..].to_owned())
     }
 
-    /// Returns whether the answer is complete; the reader can ignore the rest of the stream.
+    /// Returns whether the answer is complete; the caller can then ignore the rest of the stream.
     pub(super) fn is_done(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Returns the answer: the text of the final event, or else all tokens.
+    /// Returns the answer: the text of the final event, or all tokens if there is none.
     pub(super) fn finish(mut self) -> String {
         match &mut self.frames {
             RestFraming::Lines(lines) => {
@@ -74,7 +74,7 @@ impl<'a> StreamReader<'a> {
         }
     }
 
-    /// Takes the data of an event. Data that is not a JSON object is plain text.
+    /// Processes the data of an event. Data that is not a JSON object is plain text.
     fn take_sse_data(&mut self, text: &str) {
         match serde_json::from_str::<Value>(text) {
             Ok(event @ Value::Object(_)) => self.take_event(&event),

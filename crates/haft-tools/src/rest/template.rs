@@ -50,7 +50,7 @@ impl TextTemplate {
         })
     }
 
-    /// Replaces placeholders by their arguments, each escaped by `encode`; returns the first missing argument as an
+    /// Replaces placeholders by their arguments, each escaped by `encode`. Returns the first missing argument as an
     /// error.
     pub(super) fn render(
         &self,
@@ -88,15 +88,15 @@ impl TextTemplate {
     }
 }
 
-/// Prints only the parameters: the text may be secret, as a header's template contains the token.
+/// Prints only the parameters: the text may be secret, such as a token in a header template.
 impl fmt::Debug for TextTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Template").field("parameters", &self.parameters().collect::<Vec<_>>()).finish()
     }
 }
 
-/// A JSON value with placeholders in its strings. A string that is a single placeholder becomes the argument itself,
-/// with its JSON type; without that argument, its key or element is left out.
+/// A JSON value with placeholders in its strings. A string that is a single placeholder becomes the argument with its
+/// JSON type. If the call lacks that argument, the key or list element is left out.
 #[derive(Clone, PartialEq)]
 pub(super) struct JsonTemplate(Value);
 
@@ -122,7 +122,7 @@ impl JsonTemplate {
     }
 }
 
-/// Prints only the parameters: the value may be secret, because some services want their key in the body.
+/// Prints only the parameters: the value may be secret, because some services expect their API key in the body.
 impl fmt::Debug for JsonTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JsonTemplate").field("parameters", &self.parameters()).finish()
@@ -199,7 +199,7 @@ pub(super) fn text_of(value: &Value) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MissingArgument(pub(super) String);
 
-/// The reason why a text is not a valid template; the operator reads it.
+/// The reason why a text is not a valid template, as a message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("`{OPENS}` is not closed by `}}`")]

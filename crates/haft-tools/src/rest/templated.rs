@@ -1,4 +1,4 @@
-//! A tool that the operator wrote: a URL, headers and a body with placeholders for arguments.
+//! A tool that the operator defined: a URL, headers and a body with placeholders for arguments.
 
 use std::collections::BTreeMap;
 
@@ -32,10 +32,10 @@ pub struct TemplateSettings<'a> {
 #[derive(Debug)]
 pub struct RequestTemplates {
     pub method: Method,
-    /// Scheme and host: no argument can change them.
+    /// The scheme, host and port. No argument can change them.
     pub origin: Url,
     path: TextTemplate,
-    /// Pairs of the query. A pair whose argument is missing is left out.
+    /// The query pairs. A pair whose argument is missing is left out.
     query: Vec<TextTemplate>,
     named: Vec<String>,
     query_form: QueryForm,
@@ -45,7 +45,7 @@ pub struct RequestTemplates {
     pub schema: Value,
 }
 
-/// An error in the operator's settings, and the key it is in.
+/// An error in the operator's settings, and the configuration key that contains it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}`: {message}")]
 pub struct TemplateSettingsError {
@@ -111,7 +111,7 @@ impl RequestTemplates {
 
     /// Returns a query pair of the URL, encoded. With brackets, a list or an object becomes several pairs.
     fn written_pairs(&self, pair: &TextTemplate, arguments: &ArgumentMap) -> Vec<String> {
-        // A parameter listed in `query` is added from that list; this pair would repeat it.
+        // A parameter listed in `query` is added from that list; this pair would send it twice.
         if pair.parameters().any(|name| self.named.iter().any(|named| named == name)) {
             return Vec::new();
         }
@@ -136,7 +136,7 @@ impl RequestTemplates {
         pairs.into_iter().map(encoded).collect()
     }
 
-    /// Renders the headers. A header whose argument is missing is left out. All are marked sensitive, because the
+    /// Renders the headers. Leaves out a header whose argument is missing. Marks all as sensitive, because the
     /// operator's text may contain a secret.
     fn header_lines(&self, arguments: &ArgumentMap) -> Result<Vec<(HeaderName, HeaderValue)>, ToolError> {
         let mut lines = Vec::with_capacity(self.headers.len());
@@ -201,8 +201,8 @@ fn headers(
     parsed.collect()
 }
 
-/// Returns the operator's schema. Without one, every parameter with a placeholder is a string, and those of the path
-/// are required.
+/// Returns the operator's schema. If there is none, every parameter with a placeholder is a string, and parameters in
+/// the path are required.
 fn schema(
     written: &TemplateSettings<'_>,
     body: Option<&JsonTemplate>,

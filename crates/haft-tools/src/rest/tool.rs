@@ -1,4 +1,4 @@
-//! One tool over HTTP: its definition for the model, and the plan for building its requests.
+//! One HTTP tool: its definition for the model, and the plan for building its requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::templated::RequestTemplates;
 use haft_core::settings::method::Method;
 use haft_core::settings::rest::StreamSettings;
 
-/// One tool over HTTP.
+/// One HTTP tool.
 #[derive(Debug)]
 pub struct RestTool {
     pub definition: ToolDefinition,
     pub plan: RequestPlan,
     pub service: Arc<RestService>,
     pub expected: ExpectedContent,
-    /// Present when the response is a stream.
+    /// The stream settings, if the response is a stream.
     pub streaming: Option<StreamSettings>,
     /// The names of the service's credentials that this tool uses.
     pub credentials: Vec<String>,
 }
 
 impl RestTool {
-    /// Returns the credentials that requests of this tool carry.
+    /// Returns the credentials that are added to the requests of this tool.
     pub(super) fn used_credentials(&self) -> impl Iterator<Item = &Credential> {
         self.credentials.iter().filter_map(|name| self.service.credentials.get(name))
     }
@@ -40,7 +40,7 @@ impl RestTool {
 pub enum RequestPlan {
     /// Templates that the operator wrote.
     Templated(RequestTemplates),
-    /// An operation of an API description.
+    /// An operation of an OpenAPI document.
     Operation(OperationPlan),
 }
 
@@ -58,7 +58,8 @@ impl RequestPlan {
 pub enum ExpectedContent {
     #[default]
     Anything,
-    /// An HTML page in its place comes from something other than the API, such as a proxy or a login page.
+    /// The response must be JSON. An HTML page instead of it does not come from the API, but from a proxy or a login
+    /// page.
     Json,
 }
 

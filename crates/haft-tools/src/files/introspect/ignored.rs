@@ -1,4 +1,5 @@
-//! Ignore rules of git: those of every directory on the way to a path, the nearest first.
+//! Applies the ignore rules of git: the `.gitignore` files from the directory of a path up to the repository root, the
+//! nearest first.
 //!
 //! The `ignore` crate interprets the rules. Its walker is not used, because it opens every `.gitignore` it finds, and
 //! blocks forever on one that is a FIFO or a link to `/dev/zero`.
@@ -13,7 +14,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::walk::EntryKind;
 use crate::files::text_file::{LoadError, SymlinkHandling, load_bytes};
 
-/// The largest file of rules that is read, in bytes. No honest one is larger, and every rule costs a matcher.
+/// The largest `.gitignore` file that is read, in bytes. Real ones are smaller, and every rule needs a matcher.
 const RULES_BYTES_MAX: u64 = 128 * 1024;
 
 /// The rules that apply in a directory; `None` if there are none so far.
@@ -25,7 +26,7 @@ pub(super) struct DirectoryIgnoreRules {
     outer: IgnoreRules,
 }
 
-/// Rules exist but cannot be read, so nothing below may be shown.
+/// Ignore rules exist but cannot be read, so no file below this directory may be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnusableRules;
 

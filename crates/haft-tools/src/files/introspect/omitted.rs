@@ -1,11 +1,11 @@
-//! The entries that an answer of `introspect` leaves out although a reader would expect them, with the reasons.
+//! The entries that an answer of `introspect` leaves out although a reader would expect them, with the reason for each.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::markup;
 
-/// The number of entries that are listed; further ones are only counted.
+/// The maximum number of entries in the list; the rest is only counted.
 const NAMED_MAX: usize = 20;
 /// The longest path that is shown in full, in characters.
 const PATH_CHARS_MAX: usize = 60;

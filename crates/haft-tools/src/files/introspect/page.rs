@@ -1,4 +1,4 @@
-//! The space of one answer of `introspect`, and the list of entries that did not fit.
+//! The space that is left in one answer of `introspect`, and the list of entries that did not fit.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ impl IntrospectPage {
         self.chars_left
     }
 
-    /// Returns the text if all of it fits; half a file would mislead.
+    /// Returns the text if it fits as a whole, because a part of a file would mislead.
     pub(super) fn admit(&mut self, path: &Path, text: String) -> Option<String> {
         let Some(chars_left) = self.chars_left.checked_sub(text.chars().count()) else {
             self.leave_out(OmittedEntry { path: path.to_owned(), reason: OmissionReason::TotalReached });

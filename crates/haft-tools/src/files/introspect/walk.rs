@@ -9,10 +9,11 @@ use super::excluded::is_excluded;
 use super::ignored::{IgnoreRules, is_ignored, rules_above, rules_inside};
 use super::omitted::{OmissionReason, OmittedEntry};
 
-/// The number of directory entries that are kept. A directory that would exceed it is left out whole, because the
-/// kernel lists entries in no fixed order, so a cut would be random.
+/// The maximum number of directory entries that are kept. A directory that would exceed it is left out as a whole: the
+/// kernel lists entries in no fixed order, so a part of the list would be random.
 const ENTRIES_MAX: usize = 20_000;
-/// The number of directory entries that are read, including those of directories left out for their size.
+/// The maximum number of directory entries that are read, including the entries of directories that were too large to
+/// keep.
 const ENTRIES_SCANNED_MAX: usize = 10 * ENTRIES_MAX;
 const DEPTH_MAX: usize = 64;
 
@@ -57,7 +58,7 @@ fn walk_within(root: &Path, budget: WalkLimit) -> IntrospectTree {
     walk.tree
 }
 
-/// The number of entries that may still be kept, and that may still be read.
+/// The number of entries that may still be kept, and the number that may still be read.
 #[derive(Debug, Clone, Copy)]
 struct WalkLimit {
     entries: usize,

@@ -9,7 +9,7 @@ use crate::files::fixture::{FileFixture, without_capabilities};
 use crate::files::protocol::FileErrorKind;
 use crate::files::text_file::READ_FILE_BYTES_MAX;
 
-/// More bytes than any of these files has.
+/// A limit that is larger than any file in these tests.
 const WANTED: usize = 1 << 20;
 
 #[track_caller]

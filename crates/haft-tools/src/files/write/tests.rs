@@ -1,4 +1,4 @@
-//! Tests of `write`, also of the files it leaves when it fails.
+//! Tests of `write`, including the files that are left when a write fails.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

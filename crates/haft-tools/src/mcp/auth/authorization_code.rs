@@ -11,8 +11,8 @@ use super::discovery::AuthorizationServer;
 use super::endpoint_requests::known_code;
 use super::error::AuthError;
 
-/// One authorization request. The verifier leaves this process only in the final token request; the URL carries its
-/// hash.
+/// One authorization request. The PKCE verifier leaves this process only in the final token request; the URL contains
+/// its hash.
 pub(super) struct AuthorizationRequest {
     pub(super) url: Url,
     pub(super) redirect: String,
@@ -29,8 +29,8 @@ pub(super) struct AuthorizationParams<'a> {
 }
 
 impl AuthorizationRequest {
-    /// Builds a request with fresh secrets. Refuses a server without PKCE S256: an attacker could redeem an intercepted
-    /// code there.
+    /// Builds a request with fresh secrets. Refuses a server without PKCE S256, because an attacker could redeem an
+    /// intercepted code at such a server.
     pub(super) fn new(
         issuer: &AuthorizationServer,
         subject: &AuthorizationParams<'_>,
@@ -62,7 +62,8 @@ impl AuthorizationRequest {
         Ok(Self { url, redirect: subject.redirect.to_owned(), state, verifier })
     }
 
-    /// Returns the code from the redirect URL, after checking that it answers this request and comes from this issuer.
+    /// Returns the code from the redirect URL, after checking that the redirect answers this request and comes from
+    /// this issuer.
     pub(super) fn code(&self, issuer: &AuthorizationServer, answer: &Url) -> Result<String, AuthError> {
         let field = |name: &str| {
             answer.query_pairs().find(|(found, _)| found == name).map(|(_, value)| value.into_owned())

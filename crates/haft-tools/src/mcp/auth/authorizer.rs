@@ -24,11 +24,11 @@ use super::store::{OauthToken, TokenFile, TokenFileLock};
 /// The time before expiry at which a token is renewed, so that it does not expire in transit.
 const EARLY: Duration = Duration::from_secs(30);
 
-/// The operator's OAuth settings for one server.
+/// The OAuth settings of the operator for one server.
 #[derive(Debug, Clone, Default)]
 pub struct OauthConfig {
     pub client: Option<PreregisteredClient>,
-    /// The only authorization server that may be used, when the operator names one.
+    /// The only authorization server that may be used. `None` if the operator names none.
     pub issuer: Option<String>,
     /// The URL of this client's metadata document, for authorization servers that support such documents.
     pub client_metadata_url: Option<Url>,
@@ -82,7 +82,7 @@ impl Authorizer {
         })
     }
 
-    /// Returns the access token to send, if there is one. Renews a token that is about to expire first.
+    /// Returns the access token to send, if there is one. If the token is about to expire, renews it first.
     pub(in crate::mcp) async fn bearer(&self) -> Result<Option<SecretString>, AuthError> {
         let token = {
             let mut cached_token = self.cached_token.lock().await;
@@ -150,7 +150,7 @@ impl Authorizer {
         self.file.forget().await
     }
 
-    /// Finds the authorization server. Refuses any other than `oauth.issuer` where the operator sets it, because the
+    /// Finds the authorization server. If the operator sets `oauth.issuer`, refuses any other, because the
     /// authorization server receives the client secret.
     async fn discover(&self, challenge: &Challenge) -> Result<OauthDiscovery, AuthError> {
         self.learn_network(challenge).await?;
@@ -164,7 +164,7 @@ impl Authorizer {
         Ok(found)
     }
 
-    /// Finds out if the server is in a private network: its authorization server may then be in one too.
+    /// Determines whether the server is in a private network: its authorization server may then be in one too.
     async fn learn_network(&self, challenge: &Challenge) -> Result<(), AuthError> {
         if self.network.is_known() {
             return Ok(());
@@ -203,7 +203,8 @@ impl Authorizer {
         challenge: &Challenge,
     ) -> Result<OauthToken, AuthError> {
         let found = self.discover(challenge).await?;
-        // Never send a token to an issuer that did not issue it, and do not reuse its client registration there.
+        // Never send a token to an issuer that did not issue it, and do not reuse a client registration at another
+        // issuer.
         let stored = stored.filter(|token| token.issuer == found.issuer.issuer);
         if let Some(token) = stored.as_ref().filter(|_| !challenge.needs_more_scopes())
             && let Some(renewed) = self.refresh(&locked, token).await?

@@ -27,7 +27,7 @@ pub(super) struct OauthClient {
     pub(super) id: String,
     pub(super) secret: Option<SecretString>,
     pub(super) proof: ClientAuthMethod,
-    /// The redirect URI it was registered with; `None` for a client that was not registered dynamically.
+    /// The redirect URI that this client was registered with; `None` for a client that was not registered dynamically.
     pub(super) redirect: Option<String>,
 }
 

@@ -47,8 +47,8 @@ pub(super) struct AuthorizationServer {
     pub(super) authorization_response_iss_parameter_supported: bool,
 }
 
-/// Fetches the server's metadata, then that of the first authorization server it names. A server that names none is
-/// taken to be its own authorization server.
+/// Fetches the metadata of the server, then the metadata of the first authorization server that it names. A server that
+/// names none is used as its own authorization server.
 pub(super) async fn discover(
     http: &Client,
     server: &Url,
@@ -115,7 +115,7 @@ impl AuthorizationServer {
     }
 }
 
-/// Fetches the URLs in order and parses the first document that exists.
+/// Fetches the URLs in order, and parses the first document that is found.
 async fn first<T: DeserializeOwned>(
     http: &Client,
     server: &Url,
@@ -197,7 +197,7 @@ fn covers(resource: &str, server: &Url) -> bool {
     resource.origin() == server.origin() && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether requests may go to `url`: over TLS, or in plain HTTP if both it and the server are on loopback.
+/// Returns whether requests may go to `url`: over TLS, or over plain HTTP if both `url` and the server are on loopback.
 fn is_safe(url: &Url, server: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url) && is_loopback(server))
 }

@@ -1,5 +1,5 @@
-//! Requests to an authorization server: bounded, and without redirects. Errors repeat nothing from its responses except
-//! the error code.
+//! Requests to an authorization server, with limits for time and size, and without redirects. Errors repeat nothing
+//! from its responses except the error code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub(super) struct OauthTokenResponse {
 
 /// The reason for a failed token request.
 pub(super) enum TokenRequestError {
-    /// The grant is no longer valid. All other errors leave it usable.
+    /// The grant is no longer valid. After any other error the grant can be used again.
     InvalidGrant,
     Other(AuthError),
 }
@@ -128,7 +128,7 @@ fn not_given(text: &str) -> TokenRequestError {
     }
 }
 
-/// Returns a text that has the form of an error code. Any other text could contain anything, so it is not repeated.
+/// Returns the text if it has the form of an error code. Other text could contain secrets, so it is not repeated.
 pub(super) fn known_code(code: &str) -> &str {
     let is_word = code.len() <= 40 && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     if is_word { code } else { "an unknown reason" }

@@ -1,7 +1,7 @@
-//! The errors of getting a token. Their messages contain no secret and no free text from a server.
+//! The errors that occur while getting a token. Their messages contain no secret and no free text from a server.
 
-/// The end of each message of [`AuthError::PersonNeeded`]. The state of a server keeps only the message, so an interface
-/// finds the servers that need a login by this text.
+/// The text at the end of each [`AuthError::PersonNeeded`] message. The state of a server keeps only the message, so a
+/// user interface finds the servers that need a login by this text.
 pub const LOGIN_NEEDED: &str = "a user must log in";
 
 /// The reason for having no token, as a message for the operator or the user who logs in.

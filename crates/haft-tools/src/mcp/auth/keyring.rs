@@ -1,4 +1,4 @@
-//! The keyring of the operating system, as far as tokens need it.
+//! The interface to the keyring of the operating system, with the operations that tokens need.
 
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;

@@ -1,8 +1,7 @@
 //! OAuth 2.1 authorization for remote servers, as the MCP specification defines it.
 //!
-//! Start reading at [`Authorizer`], which supplies requests with their token and renews one that is rejected.
-//! `challenge`, `scope`, `grant` and `client` make decisions without IO; `discovery` and `exchange` send requests;
-//! `store` keeps tokens.
+//! Start reading at [`Authorizer`], which adds the token to requests and renews a rejected token. `challenge`, `scope`,
+//! `grant` and `client` make decisions without IO; `discovery` and `exchange` send requests; `store` keeps tokens.
 
 mod authorization_code;
 mod authorizer;

@@ -1,5 +1,5 @@
-//! Keeps discovery out of private networks: a server names the addresses of its authorization server, and those of a
-//! public server must not lead to the operator's own network.
+//! Keeps discovery out of private networks: a server names the addresses of its authorization server, and the addresses
+//! that a public server names must not be in the operator's own network.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,8 @@ use url::{Host, Url};
 
 use crate::rest::is_public;
 
-/// Returns true for an address in a private network, written as a number, that a server outside of it names.
+/// Returns true if the host of `url` is the literal IP address of a private network and the server is outside of that
+/// network.
 pub(super) fn leads_inside(url: &Url, server: &Url) -> bool {
     let is_private = |url: &Url| literal(url).is_some_and(|address| !is_public(address));
     let is_local = matches!(server.host(), Some(Host::Domain("localhost")));
@@ -24,8 +25,8 @@ fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
-/// The network that a server is in, decided by the address that answered a request. A lookup of its name would not do: the
-/// owner of a public server could let the name lead to a private address just for that lookup.
+/// The network of a server, determined by the IP address that answered a request. A DNS lookup of its name is not
+/// enough: the owner of a public server could let the name resolve to a private address for that one lookup.
 #[derive(Debug, Clone)]
 pub(super) struct ServerNetwork(Arc<Mutex<Option<NetworkKind>>>);
 
@@ -36,7 +37,7 @@ enum NetworkKind {
 }
 
 impl ServerNetwork {
-    /// Starts with what the URL says. A name other than `localhost` says nothing.
+    /// Derives the network from the URL, where the URL shows it: a name other than `localhost` does not.
     pub(super) fn of(server: &Url) -> Self {
         let is_local = matches!(server.host(), Some(Host::Domain("localhost")));
         let named = if is_local { Some(NetworkKind::Private) } else { literal(server).map(NetworkKind::of) };
@@ -63,8 +64,8 @@ impl NetworkKind {
     }
 }
 
-/// A DNS resolver that finds no private address for a host that a public server names. The client connects to exactly
-/// these addresses, so the name cannot lead to another address after the check.
+/// A DNS resolver that returns no private address for a host that a public server names. The client connects only to
+/// the returned addresses, so the name cannot lead to another address after the check.
 pub(super) struct DiscoveryResolver {
     server: Url,
     network: ServerNetwork,
@@ -130,7 +131,8 @@ mod tests {
         assert!(found("https://mcp.corp.example/mcp", &["10.0.0.1"]).await.unwrap() > 0);
         let refused = found("https://8.8.8.8/mcp", &["127.0.0.1"]).await.unwrap_err();
         assert!(refused.to_string().contains("private network"), "{refused}");
-        // A name that leads to the own machine proves nothing: its owner decides the answers of its DNS server.
+        // A name that resolves to this machine proves nothing, because its owner controls the answers of the DNS
+        // server.
         assert!(found("http://name.localhost/mcp", &[]).await.is_err());
         assert!(found("https://mcp.example.com/mcp", &["8.8.8.8", "127.0.0.1"]).await.is_err());
     }

@@ -2,14 +2,14 @@
 
 use super::challenge::Challenge;
 
-/// The scope for refresh tokens, which allow a renewal without the user.
+/// The scope that requests a refresh token. With a refresh token, renewal needs no user.
 const OFFLINE: &str = "offline_access";
 
 /// All sources of scopes.
 #[derive(Debug, Default)]
 pub(super) struct ScopeSources<'a> {
     pub(super) challenge: Option<&'a Challenge>,
-    /// The scopes requested before. They are requested again, so that a demand for more scopes loses none.
+    /// The scopes requested before. They are requested again, so that a demand for more scopes does not remove any.
     pub(super) before: &'a [String],
     pub(super) operator: &'a [String],
     /// The scopes that the protected server lists.
@@ -19,8 +19,8 @@ pub(super) struct ScopeSources<'a> {
 }
 
 impl ScopeSources<'_> {
-    /// Merges the scopes without duplicates. The protected server's list counts only if neither the challenge nor the
-    /// operator names a scope. The result may be empty.
+    /// Merges the scopes without duplicates. The list of the protected server is used only if neither the challenge nor
+    /// the operator names a scope. The result may be empty.
     pub(super) fn scopes(&self) -> Vec<String> {
         let challenged: Vec<String> = self
             .challenge

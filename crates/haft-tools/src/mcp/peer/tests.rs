@@ -148,7 +148,7 @@ async fn ping_is_answered_and_unconfigured_sampling_refused() {
     assert!(sent[1].starts_with(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601"#), "{sent:?}");
 }
 
-/// A person who accepts every question with this word.
+/// A user who accepts every elicitation request with this word.
 struct AcceptingElicitor(&'static str);
 
 impl Elicitor for AcceptingElicitor {
@@ -157,13 +157,13 @@ impl Elicitor for AcceptingElicitor {
     }
 }
 
-/// A call of a run whose person answers with this word.
+/// Returns a call of a run whose user answers with this word.
 fn caller(word: &'static str) -> OriginatingCall {
     let run = RunContext { elicitor: Some(Arc::new(AcceptingElicitor(word))), ..RunContext::default() };
     OriginatingCall::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
 }
 
-/// The reply to one question of the server.
+/// Returns the reply to one request from the server.
 async fn reply_to(method: &str, table: &Arc<PendingRequests>, transport: &RecordingTransport) -> String {
     let params = json!({ "message": "?", "messages": [{ "role": "user", "content": { "type": "text", "text": "?" } }] });
     let question = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });

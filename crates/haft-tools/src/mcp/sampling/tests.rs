@@ -63,7 +63,7 @@ fn unsupported_sampling_request_is_refused_with_the_reason() {
     check(said(json!({ "type": "text", "text": "x".repeat(10 << 20) })), "at most 1048576 are read");
 }
 
-/// Answers every request, and records it.
+/// An elicitor that answers every request, and records it.
 struct RecordingElicitor(Mutex<Vec<String>>, ElicitationAnswer);
 
 impl Sampler for RecordingElicitor {
@@ -89,7 +89,7 @@ fn policy(consent: SamplingConsent) -> SamplingPolicy {
     SamplingPolicy { settings: settings(consent) }
 }
 
-/// A call of a run that has this model and this person.
+/// Returns a call of a run with this sampler and this user.
 fn caller(sampler: impl Sampler + 'static, elicitor: Option<Arc<dyn Elicitor>>) -> OriginatingCall {
     let run = RunContext { sampler: Some(Arc::new(sampler)), elicitor, ..RunContext::default() };
     OriginatingCall::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
@@ -147,7 +147,7 @@ async fn sampling_requires_user_consent_unless_configured() {
     assert!(asked.contains("up to 20 tokens") && asked.contains("hello"), "{asked}");
 }
 
-/// Never answers.
+/// An elicitor that never answers.
 struct SilentElicitor;
 
 impl Sampler for SilentElicitor {

@@ -1,5 +1,5 @@
-//! The HTTP client for a server: sends the operator's headers, follows no redirect to another host, and limits what it
-//! reads.
+//! The HTTP client for a server: sends the operator's headers, follows no redirect to another host, and limits the size
+//! of responses.
 
 use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -12,19 +12,19 @@ use super::{MESSAGE_BYTES_MAX, TransportFailure};
 use crate::http_client;
 use crate::mcp::auth::{AuthError, Authorizer, Challenge};
 
-/// The most redirects on the same host that are followed.
+/// The maximum number of redirects that are followed, all on the same host.
 const REDIRECTS_MAX: usize = 5;
 
-/// The most token renewals for one request.
+/// The maximum number of token renewals for one request.
 const AUTHORIZATIONS_MAX: usize = 2;
 
-/// The most characters of a redirect target's path that an error shows.
+/// The maximum number of characters that an error shows of the path of a redirect target.
 const PATH_CHARS_MAX: usize = 100;
 
 /// The largest body of an error response that is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Builds a client that sends these headers, and sends them to no other host.
+/// Builds a client that sends these headers to the server's host only.
 pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, TransportFailure> {
     // The older redirects (301, 302, 303) would turn a POST into a GET without its body.
     let same_host = Policy::custom(|attempt| {
@@ -56,7 +56,7 @@ pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap
     Ok(map)
 }
 
-/// Adds the headers of a message. Ours are valid; an invalid one would be left out.
+/// Adds the headers of a message. Leaves out an invalid header, which haft never creates.
 pub(super) fn with_headers(mut request: RequestBuilder, headers: &[(String, String)]) -> RequestBuilder {
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -66,8 +66,9 @@ pub(super) fn with_headers(mut request: RequestBuilder, headers: &[(String, Stri
     request
 }
 
-/// Sends a request with the token of the server. If the server demands a token, or a better one, renews it and sends
-/// the request again, a limited number of times. That is safe, because a rejected request has no effect.
+/// Sends a request with the token of the server. If the server demands a token, or one with more scopes, renews it and
+/// sends the request again, a limited number of times. The repetition is safe, because a rejected request has no
+/// effect.
 pub(super) async fn send(
     auth: Option<&Authorizer>,
     request: RequestBuilder,
@@ -164,8 +165,8 @@ pub(super) fn refusal(response: &Response) -> TransportFailure {
     }
 }
 
-/// Converts an error without a response. If the connection failed, the server did nothing; otherwise it may have
-/// performed the request.
+/// Converts an error without a response. If the connection could not be opened, the server did nothing; otherwise it
+/// may have performed the request.
 fn not_answered(error: &reqwest::Error) -> TransportFailure {
     if error.is_connect() || error.is_builder() {
         TransportFailure::Unreached(format!("the server cannot be reached: {}", root_cause(error)))
@@ -190,7 +191,7 @@ pub(super) fn dropped(error: &reqwest::Error) -> TransportFailure {
     ))
 }
 
-/// Returns the innermost cause, which tells most, and no URL: a query may hold a secret.
+/// Returns the innermost cause, which is the most specific. Leaves out the URL, because a query may contain a secret.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     let mut words = String::new();

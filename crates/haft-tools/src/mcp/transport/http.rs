@@ -1,4 +1,5 @@
-//! Streamable HTTP in both eras: one HTTP request per message, answered by a message or by a stream of events.
+//! Streamable HTTP for protocol revisions with and without a handshake: one HTTP request per message, answered by a
+//! message or by an event stream.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,29 +25,30 @@ use crate::mcp::message::{self, JsonRpcMessage, McpOutgoingMessage, RequestId};
 const SESSION: &str = "mcp-session-id";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// The most attempts to resume a broken stream.
+/// The maximum number of attempts to resume a broken stream.
 const RESUMES_MAX: usize = 5;
 
-/// The wait before a resume if the server sets none.
+/// The wait before a stream is resumed, if the server sets none.
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest wait that a server may set.
+/// The maximum wait that a server may set.
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The shortest wait, even if the server asks for less: a server that ends every stream at once must not cause a busy
+/// The minimum wait, even if the server asks for less: a server that ends every stream at once must not cause a busy
 /// loop.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// The longest session id that is accepted, in bytes: every request sends it back.
+/// The maximum length of a session id, in bytes. Every request repeats the id.
 const SESSION_BYTES_MAX: usize = 1024;
 
-/// The most replies and notifications in flight; a server that keeps asking but accepts no replies gets no more.
+/// The maximum number of replies and notifications in flight. A server that keeps sending requests but accepts no
+/// replies gets no more.
 const PENDING_POSTS_MAX: u32 = 64;
 
-/// The timeout for the server to accept one.
+/// The time in which the server must accept one reply or notification.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
 
-/// The longest wait for the messages in flight on closing, and again for ending the session.
+/// The maximum wait for the messages in flight on closing, and again for ending the session.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
 /// A server at a URL. Dropping it closes all its streams.
@@ -63,17 +65,17 @@ struct HttpSessionState {
     auth: Option<Arc<Authorizer>>,
     url: Url,
     inbox: Arc<dyn Inbox>,
-    /// The session id from the server; only the era with a handshake has sessions.
+    /// The session id from the server; only protocol revisions with a handshake have sessions.
     session: Mutex<Option<String>>,
     /// The running exchanges, by request id.
     running: Mutex<HashMap<RequestId, RunningExchange>>,
-    /// The protocol version header, for messages that have no their own headers.
+    /// The protocol version header, for messages without headers of their own.
     version: Mutex<Vec<(String, String)>>,
 }
 
 struct RunningExchange {
     task: AbortHandle,
-    /// True in the era without sessions, in which closing the stream cancels the request.
+    /// True for protocol revisions without sessions, in which closing the stream cancels the request.
     modern: bool,
 }
 
@@ -108,7 +110,7 @@ impl StreamableHttpTransport {
 }
 
 impl StreamableHttpTransport {
-    /// Posts a message that has no reply: an answer to a request of the server, or a notification.
+    /// Posts a message that gets no reply: an answer to a request from the server, or a notification.
     fn post_and_forget(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let permit = Arc::clone(&self.pending_posts).try_acquire_owned().map_err(|_| {
             TransportFailure::Broken(format!(
@@ -139,8 +141,8 @@ impl Transport for StreamableHttpTransport {
         if id.is_none() {
             return self.post_and_forget(message);
         }
-        // Hold the lock until the exchange is registered. Otherwise it could end first, and its entry would stay for
-        // ever.
+        // Hold the lock until the exchange is registered. Otherwise the exchange could end first, and its entry would
+        // stay for ever.
         let mut running = self.line.running.lock().unwrap_or_else(PoisonError::into_inner);
         let task = self.begin(async move {
             let outcome = line.exchange(&message).await;
@@ -257,8 +259,8 @@ impl HttpSessionState {
         self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Handles an error status. The body may be a JSON-RPC error that tells more; in a session, the status may mean
-    /// that the session has expired.
+    /// Handles an error status. The body may contain a JSON-RPC error with more details. In a session, the status may
+    /// mean that the session has expired.
     async fn refused(
         &self,
         response: Response,
@@ -280,8 +282,8 @@ impl HttpSessionState {
         }
     }
 
-    /// Reads the event stream of one reply. In the era with a handshake, resumes a broken stream if the server numbers
-    /// its events.
+    /// Reads the event stream of one reply. For protocol revisions with a handshake, resumes a broken stream if the
+    /// server sends event ids.
     async fn follow_reply(
         &self,
         response: Response,
@@ -306,7 +308,7 @@ impl HttpSessionState {
         if !self.inbox.waiting().contains(&id) {
             return Ok(());
         }
-        // The server accepted the request, so it may have performed it, no matter which error followed.
+        // The server accepted the request, so it may have performed it, whichever error followed.
         Err(match ended {
             Ok(()) => TransportFailure::Closed("the server ended the stream before its reply".into()),
             Err(failure @ TransportFailure::TooLarge { .. }) => failure,
@@ -327,7 +329,7 @@ impl HttpSessionState {
             let found = events
                 .push(&chunk)
                 .map_err(|_| TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX })?;
-            // Take the end of the stream first if it is there already. The connection is then free for the call that
+            // Read the end of the stream first if it has already arrived. The connection is then free for the call that
             // this event may trigger.
             let ready = stream.next().now_or_never();
             for event in found.iter().filter(|event| !event.data.is_empty()) {
@@ -357,7 +359,7 @@ impl HttpSessionState {
         }
     }
 
-    /// Reads the messages that a server with sessions sends without a request. Returns if the server does not offer
+    /// Reads the messages that a server with sessions sends outside of replies. Returns if the server does not offer
     /// such a stream.
     async fn listen(&self) {
         let mut events = SseDecoder::new(StreamLimits::per_frame(MESSAGE_BYTES_MAX));
@@ -366,7 +368,7 @@ impl HttpSessionState {
             match self.resume(&events).await {
                 Ok(response) => {
                     let opened = Instant::now();
-                    // Reopen the stream after any kind of end, unless it always ends as soon as it begins.
+                    // Reopen the stream whenever it ends, unless it always ends at once.
                     let _ = self.follow(response, &mut events, None).await;
                     failures = if opened.elapsed() < RESUME_WAIT { failures + 1 } else { 0 };
                 }

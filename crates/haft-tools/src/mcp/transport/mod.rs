@@ -1,4 +1,4 @@
-//! The transports that carry messages to a server and back: one small trait, and one file per transport.
+//! The transports that send messages to a server and receive its messages: one small trait, and one file per transport.
 
 mod client;
 pub(super) mod http;
@@ -15,19 +15,19 @@ use super::message::{McpOutgoingMessage, RequestId};
 /// The longest message that is accepted from a server, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// Carries messages to one server. Delivers messages from the server to the [`Inbox`] it was opened with.
+/// Sends messages to one server. Delivers messages from the server to the [`Inbox`] that it was opened with.
 pub trait Transport: Send + Sync {
-    /// Accepts a message and returns at once. Reports later failures to the inbox.
+    /// Queues a message and returns at once. Reports later failures to the inbox.
     fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure>;
 
-    /// Forgets a request whose reply no caller waits for any more.
+    /// Removes a request whose reply no caller waits for any more.
     fn forget(&self, id: RequestId) -> ForgetOutcome;
 
     /// Closes the connection in order, within a bounded time. Dropping the transport closes it at once.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Opens a custom transport of the embedding program.
+/// Opens a transport that the embedding program implements.
 pub trait TransportOpener: Send + Sync {
     /// Returns the name of the transport, for display.
     fn name(&self) -> &'static str;
@@ -39,7 +39,7 @@ pub trait TransportOpener: Send + Sync {
 /// The result of `forget`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgetOutcome {
-    /// The transport closed the reply stream, which already means a cancellation.
+    /// The transport closed the reply stream, which the server treats as a cancellation.
     Cancelled,
     /// The caller must send a cancellation message.
     NeedsCancellation,
@@ -47,10 +47,11 @@ pub enum ForgetOutcome {
 
 /// Receives the messages of a server.
 pub trait Inbox: Send + Sync {
-    /// Delivers a message. `answers` is the request whose reply stream carried it, on transports with such streams.
+    /// Delivers a message. `answers` is the request on whose reply stream the message came, for transports with such
+    /// streams.
     fn received(&self, text: &str, answers: Option<RequestId>);
 
-    /// Reports that the reply to one request will not come.
+    /// Reports that no reply to this request will come.
     fn failed(&self, id: RequestId, failure: TransportFailure);
 
     /// Reports that the connection has ended.
@@ -63,10 +64,10 @@ pub trait Inbox: Send + Sync {
     fn noise(&self, text: &str);
 }
 
-/// The reason for a missing reply, as a message for the caller.
+/// The reason why there is no reply, as a message for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportFailure {
-    /// The connection ended, for this reason; the server may have performed the request.
+    /// The connection ended for this reason; the server may have performed the request.
     #[error("{0}")]
     Closed(String),
     /// The server was not reached, so it did nothing.
@@ -74,13 +75,13 @@ pub enum TransportFailure {
     Unreached(String),
     #[error("the reply is larger than {bytes_max} bytes and was not read; ask for less")]
     TooLarge { bytes_max: usize },
-    /// The server no longer knows the session, so it did not perform the request.
+    /// The server does not recognise the session any more, so it did not perform the request.
     #[error("the server no longer knows the session")]
     SessionExpired,
     /// The server requires authorization.
     #[error("{0}")]
     NeedsAuth(String),
-    /// The server at this address does not speak this transport.
+    /// The server at this address does not support this transport.
     #[error("{0}")]
     WrongTransport(String),
     /// The server sent an invalid or unexpected response.

@@ -18,26 +18,27 @@ use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure
 use crate::mcp::auth::Authorizer;
 use crate::mcp::message::{McpOutgoingMessage, RequestId};
 
-/// The most attempts to resume a broken stream without a new event.
+/// The maximum number of attempts to resume a broken stream without a new event.
 const RESUMES_MAX: usize = 5;
 
-/// The wait before a resume if the server sets none, and the longest wait.
+/// The wait before a stream is resumed, if the server sets none, and the maximum wait.
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The shortest wait, even if the server asks for less.
+/// The minimum wait, even if the server asks for less.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// The most messages in flight; further ones are refused until the server accepts some.
+/// The maximum number of messages in flight; further ones are refused until the server accepts some.
 const PENDING_POSTS_MAX: u32 = 1024;
 
-/// The timeout for the server to accept a message.
+/// The time in which the server must accept a message.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
 
-/// The longest wait for the messages in flight on closing.
+/// The maximum wait for the messages in flight on closing.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
-/// A server with one URL for messages to it and another for those from it. Dropping it closes the stream.
+/// A server with one URL that we post messages to, and another one from which we read messages. Dropping it closes the
+/// stream.
 pub(crate) struct SseTransport {
     client: Client,
     auth: Option<Arc<Authorizer>>,
@@ -130,7 +131,7 @@ struct SseEndpoint {
 }
 
 impl SseEndpoint {
-    /// Opens the stream, after the last received event if there is one.
+    /// Opens the stream. If `last` is given, asks the server to continue after that event.
     async fn stream(&self, last: Option<&str>) -> Result<Response, TransportFailure> {
         let mut request = self.client.get(self.url.clone()).header(ACCEPT, "text/event-stream");
         if let Some(last) = last {
@@ -147,8 +148,8 @@ impl SseEndpoint {
     }
 }
 
-/// Reads the stream and returns the reason for its end. If the server numbers its events, resumes a broken stream. A
-/// server that then names another URL for messages has begun a new session, and the waiting requests are lost.
+/// Reads the stream and returns the reason for its end. Resumes a broken stream if the server sends event ids. If the
+/// server then names another URL for messages, it has begun a new session, and the waiting requests are lost.
 async fn follow(
     mut stream: SseConnection,
     address: &SseEndpoint,
@@ -175,7 +176,7 @@ async fn follow(
         .await;
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
-            // A server that is unavailable for the moment may come back; one that refuses will not.
+            // A server that is unavailable for the moment may become available again; one that refuses will not.
             Err(
                 TransportFailure::Broken(_) | TransportFailure::Closed(_) | TransportFailure::Unreached(_),
             ) => {}
@@ -186,7 +187,7 @@ async fn follow(
 
 /// The stream, and the events that arrived in the same chunk as the `endpoint` event.
 struct SseConnection {
-    /// The current response; stays in place after its end, until a resume replaces it.
+    /// The current response. It is kept after its end until a resume replaces it.
     response: Option<Response>,
     events: SseDecoder,
     early: Vec<SseEvent>,
@@ -209,8 +210,8 @@ impl SseConnection {
         }
     }
 
-    /// Waits for the `endpoint` event, which names the URL for messages. It must be on the same host, because the
-    /// operator's headers go there.
+    /// Waits for the `endpoint` event, which names the URL for messages. The URL must be on the same host, because the
+    /// operator's headers are sent to it.
     async fn endpoint(&mut self, url: &Url) -> Result<Url, TransportFailure> {
         loop {
             let mut found = self.next().await?.ok_or_else(|| {

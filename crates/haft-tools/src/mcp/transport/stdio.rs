@@ -17,16 +17,16 @@ use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure
 use crate::mcp::log_ring::LogRing;
 use crate::mcp::message::{McpOutgoingMessage, RequestId, id_in_fragment};
 
-/// The most bytes that may be queued for a server that does not read its input.
+/// The maximum number of bytes that are queued for a server that does not read its input.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
 
-/// The most bytes that a server may print without a newline before it is stopped.
+/// The maximum number of bytes that a server may print without a newline before it is stopped.
 const ENDLESS_LINE_BYTES_MAX: usize = 1 << 30;
 
-/// The wait for a server to exit after its input was closed, and again after SIGTERM.
+/// The maximum wait for a server to exit after its input was closed, and again after SIGTERM.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// The number of error output lines that are reported when a server exits unexpectedly.
+/// The number of lines of standard error that are reported when a server exits unexpectedly.
 const LAST_WORDS_LINES: usize = 5;
 
 /// A server that runs as a child process. Dropping it kills the process and every process it started.
@@ -36,7 +36,7 @@ pub(crate) struct StdioTransport {
     closing: Mutex<Option<oneshot::Sender<oneshot::Sender<()>>>>,
 }
 
-/// The server's standard input, and the bytes that wait for room in the pipe.
+/// The standard input of the server, and the bytes that wait for space in the pipe.
 #[derive(Debug)]
 struct StdinQueue {
     state: Mutex<StdinQueueState>,
@@ -50,10 +50,12 @@ struct StdinQueueState {
 }
 
 impl StdioTransport {
-    /// Takes over a process that was started with all three streams piped. Appends its standard error to `log`.
+    /// Creates the transport for a process that was started with all three streams piped. Appends its standard error to
+    /// `log`.
     pub(crate) fn over(mut child: SandboxedChild, inbox: Arc<dyn Inbox>, log: Arc<LogRing>) -> Self {
         let pipe = child.stdin.take().map(Arc::new);
-        // The error output of this process alone, for the reason of its exit: `log` may hold that of earlier ones.
+        // Keep the standard error of this process separately, to report the reason for its exit: `log` may also contain
+        // output of earlier processes.
         let stderr = Arc::new(log.sibling());
         let input = Arc::new(StdinQueue {
             state: Mutex::new(StdinQueueState { pipe, unread: Vec::new() }),
@@ -91,7 +93,7 @@ impl Transport for StdioTransport {
 }
 
 impl StdinQueue {
-    /// Writes what the pipe takes at once, so that a call needs no other task. Queues the rest.
+    /// Writes as many bytes as the pipe accepts at once, so that most calls need no other task. Queues the rest.
     fn put(&self, bytes: &[u8]) -> Result<(), TransportFailure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let pipe =
@@ -109,7 +111,7 @@ impl StdinQueue {
         Ok(())
     }
 
-    /// Writes the queued bytes whenever the pipe has room again.
+    /// Writes the queued bytes whenever the pipe has space again.
     async fn write_leftovers(&self) {
         loop {
             self.more.notified().await;
@@ -154,7 +156,7 @@ async fn attend(
         asked = close_asked => {
             input.close();
             inbox.closed(TransportFailure::Closed("the server was stopped".into()));
-            // A dropped sender means that the connection was dropped: then kill the process without an orderly
+            // A dropped sender means that the connection was dropped. In this case kill the process without an orderly
             // shutdown.
             if let Ok(done) = asked {
                 end(child).await;
@@ -178,8 +180,8 @@ async fn attend(
     child.kill().await;
 }
 
-/// Ends the process in order. Its input is closed already; SIGTERM for the process group follows, then SIGKILL for all
-/// that is left.
+/// Ends the process in order. Its input is closed already; SIGTERM to the process group follows, then SIGKILL to every
+/// process that is left.
 async fn end(mut child: SandboxedChild) {
     if timeout(END_WAIT, child.wait()).await.is_err() {
         child.terminate();
@@ -188,7 +190,7 @@ async fn end(mut child: SandboxedChild) {
     child.kill().await;
 }
 
-/// Reads to the end of the output. Returns a reason if it stops reading before the end.
+/// Reads to the end of the output. Returns a reason if reading stops before the end.
 async fn follow(mut stdout: pipe::Receiver, inbox: &dyn Inbox) -> Option<String> {
     let mut lines = StdioLineSplitter::new(MESSAGE_BYTES_MAX);
     let mut chunk = vec![0; 64 << 10];
@@ -213,9 +215,10 @@ fn too_long(inbox: &dyn Inbox, head: &str, tail: &str) {
     }
 }
 
-/// Returns the requests that fail because of a message that is too long. A message with a method is no reply. A reply with
-/// the id of a request fails that one, or none if it was failed when the line became too long. Without an id every
-/// waiting request fails, but with several of them not before the end of the line, where the id may follow.
+/// Returns the requests that fail because of a message that is too long. A message with a method is not a reply. A
+/// reply with a request id fails that request, unless the request already failed when the line became too long. Without
+/// an id, every waiting request fails. If several wait, they fail only at the end of the line, because the id may
+/// follow.
 fn too_long_for(head: &str, tail: &str, waiting: Vec<RequestId>) -> Vec<RequestId> {
     match id_in_fragment(head, tail) {
         _ if has_method(head) => Vec::new(),

@@ -21,10 +21,10 @@ use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure
 use crate::http_client::install_crypto_provider;
 use crate::mcp::message::{McpOutgoingMessage, RequestId};
 
-/// The most messages that may be queued for a server that does not read.
+/// The maximum number of messages that are queued for a server that does not read.
 const UNSENT_MAX: usize = 1024;
 
-/// The longest wait for the closing handshake.
+/// The maximum wait for the closing handshake.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;

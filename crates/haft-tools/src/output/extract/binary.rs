@@ -1,4 +1,4 @@
-//! Queries of stored outputs that are binary.
+//! Answers queries of stored binary outputs.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use haft_core::output::described;
 
 use super::{Extract, ExtractError};
 
-/// The largest number of bytes in one hex dump.
+/// The maximum number of bytes in one hex dump.
 const HEX_BYTES_MAX: usize = 4_096;
 
 /// The number of bytes in one line of a hex dump.

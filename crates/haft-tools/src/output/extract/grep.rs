@@ -1,4 +1,4 @@
-//! Lines that match a pattern, with context lines.
+//! Returns the lines that match a pattern, with context lines.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::{ANSWER_BYTES_MAX, ExtractError};
 
-/// The largest size of the compiled pattern, in bytes.
+/// The maximum size of the compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// `grep [-i] [-B n] [-A n] [-C n] PATTERN`.
@@ -84,7 +84,7 @@ impl Grep {
                 let _ = writeln!(answer, "{}{mark}{line}", at + 1);
             }
             next = to + 1;
-            // The pages of an answer end here, so further matches would never be shown.
+            // The pages of an answer end at this size, so further matches would never be shown.
             if answer.len() > ANSWER_BYTES_MAX {
                 break;
             }

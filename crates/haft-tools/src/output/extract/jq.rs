@@ -1,4 +1,4 @@
-//! jq filters on JSON.
+//! Runs jq filters on JSON.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use jaq_json::{Val, read};
 
 use super::{ANSWER_BYTES_MAX, ExtractError};
 
-/// Runs a filter on each JSON value of the output (one for a document, many for JSON lines) and returns its results, one
-/// per line. A filter may never end, so the caller must limit the time.
+/// Runs a filter on each JSON value of the output (one value for a document, many for JSON lines) and returns its
+/// results, one per line. A filter may run forever, so the caller must limit the time.
 pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> {
     let inputs = read::parse_many(content).collect::<Result<Vec<Val>, _>>().map_err(|error| {
         ExtractError(format!("jq needs JSON, and the stored output is not JSON: {error}"))
@@ -34,7 +34,7 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
             Ok(value) => writeln!(answer, "{value}").map_err(|error| ExtractError(error.to_string()))?,
             Err(error) => return Err(ExtractError(format!("jq: {error}"))),
         }
-        // A filter may return values endlessly; the pages of an answer end here anyway.
+        // A filter may return values endlessly. The pages of an answer end at this size.
         if answer.len() > ANSWER_BYTES_MAX {
             break;
         }

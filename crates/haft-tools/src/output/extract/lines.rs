@@ -1,4 +1,4 @@
-//! Parts of a text by line or byte.
+//! Returns parts of a text by lines or bytes.
 
 use super::ExtractError;
 

@@ -1,6 +1,6 @@
-//! Queries of a stored output that need no model.
+//! Answers queries of a stored output without a model.
 //!
-//! Start reading at [`OutputQuery`]: a query and the requested page of its answer.
+//! Start reading at [`OutputQuery`], which holds a query and the requested page of its answer.
 
 mod binary;
 mod grep;
@@ -22,14 +22,14 @@ pub use question::OutputQuery;
 /// A query of a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Extract {
-    /// From the first to the last line, counted from 1.
+    /// The lines from the first to the last, counted from 1.
     Lines {
         first: usize,
         last: usize,
     },
     FirstLines(usize),
     LastLines(usize),
-    /// From the first byte up to, but not including, the last, counted from 0.
+    /// The bytes from the first up to, but not including, the last, counted from 0.
     Bytes {
         start: usize,
         end: usize,

@@ -12,7 +12,7 @@ pub(crate) struct PagedText<'a> {
     texts: Vec<&'a str>,
     /// The text after `page N` in the query for another page.
     question: String,
-    /// A note for the last page.
+    /// A note at the end of the last page.
     beyond: &'static str,
 }
 

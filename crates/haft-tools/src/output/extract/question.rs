@@ -1,4 +1,4 @@
-//! A query with the page of its answer.
+//! A query, and the page of its answer that is requested.
 
 use super::page::PagedText;
 use super::{Extract, ExtractError, parse};
@@ -7,14 +7,14 @@ use super::{Extract, ExtractError, parse};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputQuery {
     extract: Extract,
-    /// The text of the query, for the query that requests the next page.
+    /// The text of the query. It is repeated in the query that requests the next page.
     written: String,
     /// Counted from 1.
     page: usize,
 }
 
 impl OutputQuery {
-    /// Parses a query, or `page 2 of` one. Returns `None` for any other text, which is a question for a model.
+    /// Parses a query, or `page N of` a query. Returns `None` for any other text, which is a question for a model.
     pub fn parse(text: &str) -> Result<Option<Self>, ExtractError> {
         let (page, written) = match numbered(text.trim()) {
             Some((number, rest)) => (parse::number(number)?, rest),
@@ -24,7 +24,8 @@ impl OutputQuery {
         Ok(extract.map(|extract| Self { extract, written: written.to_owned(), page }))
     }
 
-    /// Answers the query with one page and the query for the next. May never return, because a jq filter may never end.
+    /// Answers the query with one page and the query for the next page. A jq filter may run forever, and then this
+    /// function never returns.
     pub fn answer(&self, content: &[u8]) -> Result<String, ExtractError> {
         let answer = self.extract.answer(content)?;
         PagedText::of_answer(&answer, &self.written).page(self.page)

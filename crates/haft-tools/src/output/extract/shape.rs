@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ExtractError;
 
-/// The depth down to which the shape is described, and the number of keys listed per object.
+/// The maximum depth of the described shape, and the maximum number of keys listed per object.
 const DEPTH_MAX: usize = 8;
 const KEYS_MAX: usize = 100;
 

@@ -1,4 +1,4 @@
-//! The size of a text in every unit.
+//! Returns the size of a text in every unit.
 
 use haft_core::tokens::Tokens;
 

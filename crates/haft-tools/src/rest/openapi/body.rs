@@ -9,7 +9,7 @@ use super::operation::MEDIA_TYPES_MAX;
 use super::parameters::is_legal;
 use super::schema::{Direction, SchemaInliner};
 
-/// A body, and the arguments it takes.
+/// A body, and its arguments.
 #[derive(Debug)]
 pub(super) struct DescribedBody {
     pub(super) plan: BodyPlan,
@@ -17,7 +17,7 @@ pub(super) struct DescribedBody {
     pub(super) required: Vec<String>,
 }
 
-/// Returns the body of an operation, if it has one. `taken` are the arguments that exist already.
+/// Returns the body of an operation, if it has one. `taken` are the names of the existing arguments.
 pub(super) fn body(
     operation: &Node<'_>,
     schemas: &SchemaInliner,
@@ -48,7 +48,7 @@ pub(super) fn body(
     Ok(Some(DescribedBody { plan, properties, required }))
 }
 
-/// Ranks content types, the one that models write best first.
+/// Ranks content types. The one that models write best is first.
 fn rank(media_type: &str) -> usize {
     match media_type.split(';').next().unwrap_or_default().trim() {
         "application/json" => 0,
@@ -83,7 +83,7 @@ fn default_type(kind: BodyKind) -> &'static str {
     }
 }
 
-/// Returns a schema that a model can fill in, and the serialization of the form's fields.
+/// Returns a schema that a model can fill in, and the serialization of the form fields.
 fn prepared(kind: BodyKind, schema: Value, media: &Node<'_>) -> (Value, Vec<BodyField>) {
     match kind {
         BodyKind::Json => (schema, Vec::new()),
@@ -119,7 +119,7 @@ fn form(kind: BodyKind, mut schema: Value, media: &Node<'_>) -> (Value, Vec<Body
     (schema, fields)
 }
 
-/// Turns the schema of a file, or of a list of files, into one of base64 text; returns whether it was one.
+/// Converts the schema of a file, or of a list of files, to a schema of base64 text. Returns false if it is neither.
 fn as_base64(property: &mut Value) -> bool {
     let inner = if property["type"] == "array" { property.get_mut("items") } else { Some(property) };
     let Some(Value::Object(inner)) = inner else { return false };
@@ -146,8 +146,8 @@ fn field(name: &str, fields: &[BodyField]) -> BodyField {
     })
 }
 
-/// Returns the fields as separate arguments, if those can express the same bodies: the schema is a plain object without
-/// further keywords, and no field's name is taken.
+/// Returns the fields as separate arguments, if these can express the same bodies: the schema is a plain object without
+/// further keywords, and no field name is already used by another argument.
 fn flat(
     kind: BodyKind,
     schema: &Value,
@@ -169,7 +169,7 @@ fn flat(
         && !properties.is_empty()
         && properties.keys().all(free)
         && required.iter().all(|name| properties.contains_key(name))
-        // If the body is optional but has required fields, separate arguments could not say that either none or all of
+        // If the body is optional but has required fields, separate arguments cannot express that either none or all of
         // them must be given.
         && (needed || required.is_empty())
         // If the body is required but no field is, a call without arguments would send no body instead of `{}`.

@@ -6,7 +6,7 @@ const TOOL_CHARS_MAX: usize = 800;
 /// The longest description of a property or a response, in characters.
 pub(super) const PROPERTY_CHARS_MAX: usize = 240;
 
-/// Returns the description of an operation: its summary, its description and that of its response.
+/// Returns the description of an operation: its summary, its description and the description of its response.
 pub(super) fn of_operation(
     line: &str,
     summary: Option<&str>,
@@ -32,7 +32,7 @@ pub(super) fn of_operation(
     }
 }
 
-/// Returns whether a response description carries information; most are only `OK` or the like.
+/// Returns whether a response description is informative; most are only `OK` or similar.
 fn is_informative(text: &str) -> bool {
     let plain = text.trim_end_matches('.').to_ascii_lowercase();
     !matches!(
@@ -48,7 +48,7 @@ fn is_informative(text: &str) -> bool {
 
 /// Returns the text on one line, without HTML tags and control characters.
 pub(super) fn plain(text: &str) -> String {
-    // Far more than is ever shown; the limit keeps a huge text cheap.
+    // This is far more than is ever shown. The limit bounds the time for a huge text.
     let text: String = text.chars().take(8 * TOOL_CHARS_MAX).collect();
     let mut shown = String::with_capacity(text.len());
     let mut inside_tag = false;

@@ -1,4 +1,4 @@
-//! Parses one document, JSON or YAML, within limits, and drops the parts that no tool needs.
+//! Parses one JSON or YAML document, within limits, and drops the parts that no tool needs.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,19 +10,19 @@ use serde_json::{Map, Number, Value};
 /// The largest document that is read, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The largest number of values that all documents of a description may have. Dropped values do not count, and a YAML
-/// alias counts each time it is used. The limit bounds memory: small values take many times the memory of their text.
+/// The maximum number of values in all documents of one API. Dropped values are not counted, and a YAML alias is
+/// counted each time it is used. The limit bounds memory: small values take many times the memory of their text.
 pub(super) const VALUES_MAX: usize = 1_500_000;
 
-/// The deepest nesting of YAML. Its parser needs much more stack than the JSON parser, which stops at 128.
+/// The maximum nesting depth of YAML. Its parser needs much more stack than the JSON parser, which stops at 128.
 const YAML_DEPTH_MAX: usize = 64;
 
-/// The reason why bytes are not a valid document; the operator reads it.
+/// The reason why the bytes are not a valid document, as a message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DocumentError(pub String);
 
-/// Parses a document. Drops examples and extensions, which are the bulk of a large description.
+/// Parses a document. Drops examples and extensions, which make up most of a large document.
 pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     if bytes.len() > DOCUMENT_BYTES_MAX {
         return Err(DocumentError(format!(
@@ -87,9 +87,9 @@ fn first_line(text: &str) -> String {
 enum ObjectKeyKind {
     /// Keywords of the specification; some of them are dropped.
     Keywords,
-    /// Names that the author chose: none is dropped.
+    /// Names that the document's author chose. None of them is dropped.
     Names,
-    /// A value of the author's, such as a default: kept unchanged.
+    /// A value that the document's author wrote, such as a default. It is kept unchanged.
     Verbatim,
 }
 
@@ -139,7 +139,7 @@ impl ObjectKeyKind {
     }
 }
 
-/// A deserializer that drops unneeded values as it reads, so that they never take memory.
+/// A deserializer that drops unneeded values while it reads, so that they never take memory.
 struct PruningDeserializer<'a> {
     context: ObjectKeyKind,
     values_left: &'a Cell<usize>,

@@ -1,11 +1,11 @@
-//! A description of one or several documents, and the references between them.
+//! An OpenAPI description in one or several documents, and the references between them.
 
 use std::fmt;
 
 use serde_json::Value;
 use url::Url;
 
-/// A description. The first document is the one that the operator named.
+/// An OpenAPI description. The first document is the one that the operator named.
 #[derive(Debug)]
 pub struct Documents {
     documents: Vec<Document>,
@@ -13,7 +13,7 @@ pub struct Documents {
 
 #[derive(Debug)]
 pub(super) struct Document {
-    /// The URL of the document; its references are relative to it.
+    /// The URL of the document. References are relative to it.
     pub(super) at: Url,
     pub(super) value: Value,
 }
@@ -53,14 +53,15 @@ impl Documents {
         Node { documents: self, document: 0, value }
     }
 
-    /// Returns the URL of the description.
+    /// Returns the URL of the first document.
     pub fn at(&self) -> Option<&Url> {
         self.documents.first().map(|document| &document.at)
     }
 }
 
 impl<'a> Node<'a> {
-    /// Returns a member and follows its references; `None` also if a reference has no target.
+    /// Returns a member of the object and follows its references. Returns `None` if there is no such member, or if a
+    /// reference has no target.
     pub(super) fn get(&self, key: &str) -> Option<Node<'a>> {
         self.value.get(key).and_then(|value| self.with(value).resolved().ok())
     }
@@ -83,7 +84,7 @@ impl<'a> Node<'a> {
         self.value.as_array().into_iter().flatten().map(move |value| node.with(value))
     }
 
-    /// Returns another value of the same document.
+    /// Returns a node for another value of the same document.
     pub(super) fn with(&self, value: &'a Value) -> Node<'a> {
         Node { value, ..*self }
     }
@@ -124,10 +125,10 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Returns the other documents that a document refers to, without duplicates.
+/// Returns the other documents that this document refers to, without duplicates.
 pub(super) fn referenced_documents(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
-    // Without recursion: a deeply nested document could overflow the stack.
+    // Do not use recursion: a deeply nested document could overflow the stack.
     let mut left = vec![value];
     while let Some(value) = left.pop() {
         match value {

@@ -1,4 +1,4 @@
-//! The state of downloading a description. Each document names further documents, so their number is not known in
+//! The state of a download of OpenAPI documents. Each document may refer to others, so their number is not known in
 //! advance.
 
 use std::cell::Cell;
@@ -21,7 +21,7 @@ pub struct OpenApiDownload {
     values_left: Cell<usize>,
 }
 
-/// The largest number of documents in a description on the web; each costs a request.
+/// The maximum number of documents that are fetched for one API; each costs a request.
 const DOCUMENTS_MAX: usize = 50;
 
 impl OpenApiDownload {
@@ -36,7 +36,8 @@ impl OpenApiDownload {
         }
     }
 
-    /// Returns the URL of the next document to fetch. Beyond the limit, references to documents have no target.
+    /// Returns the URL of the next document to fetch. Documents beyond the limit are not fetched, so references to them
+    /// have no target.
     pub fn next_url(&mut self) -> Option<Url> {
         if self.requests == DOCUMENTS_MAX {
             return None;
@@ -63,7 +64,7 @@ impl OpenApiDownload {
         Ok(())
     }
 
-    /// Returns whether the URL is that of the first document, without which there is no description.
+    /// Returns whether this is the URL of the first document. Without the first document, the download has failed.
     pub fn is_first(&self, url: &Url) -> bool {
         *url == self.first
     }
@@ -72,8 +73,8 @@ impl OpenApiDownload {
         Documents::new(self.documents)
     }
 
-    /// Returns whether the URL is on the same server and below the same directory. A description must not make us fetch
-    /// any other URL.
+    /// Returns whether the URL is on the same server and below the same directory. An OpenAPI document must not make
+    /// haft fetch any other URL.
     fn is_in_same_directory(&self, url: &Url) -> bool {
         let (directory, _) = self.first.path().rsplit_once('/').unwrap_or_default();
         let below = url.path().strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));

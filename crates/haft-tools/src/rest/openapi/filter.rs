@@ -1,4 +1,4 @@
-//! Selects the operations of a description that become tools.
+//! Selects the operations of an OpenAPI document that become tools.
 
 use haft_core::glob::ToolGlob;
 
@@ -13,7 +13,7 @@ pub struct OperationFilter {
     pub tags: Vec<String>,
     /// Patterns of operation ids, or of `GET /path`; an empty list selects all.
     pub include: Vec<ToolGlob>,
-    /// Takes precedence over `include`.
+    /// Patterns that take precedence over `include`.
     pub exclude: Vec<ToolGlob>,
     pub deprecated: DeprecatedOperations,
 }
@@ -41,7 +41,7 @@ pub(super) struct OperationProperties<'a> {
 }
 
 impl OperationFilter {
-    /// Returns the reason for skipping an operation; `None` if it is selected.
+    /// Returns the reason for skipping an operation; `None` if the operation is selected.
     pub(super) fn skip_reason(&self, looked: &OperationProperties<'_>) -> Option<&'static str> {
         let line = format!("{} {}", looked.method.name(), looked.path);
         let names = |glob: &ToolGlob| glob.matches(&line) || looked.id.is_some_and(|id| glob.matches(id));

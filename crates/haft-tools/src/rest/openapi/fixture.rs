@@ -1,4 +1,4 @@
-//! Descriptions for the tests of this module.
+//! OpenAPI documents for the tests of this module.
 #![allow(clippy::unwrap_used, reason = "a fixture that fails is a failed test")]
 
 use serde_json::Value;
@@ -7,7 +7,7 @@ use url::Url;
 use super::documents::Documents;
 use super::download::OpenApiDownload;
 
-/// Returns a description of one document.
+/// Returns an API with this single document.
 pub(super) fn documents(value: &Value) -> Documents {
     let at = Url::parse("https://api.example.com/openapi.json").unwrap();
     let mut reading = OpenApiDownload::of(at.clone());

@@ -1,4 +1,4 @@
-//! Tests with malicious descriptions: each must end in skip reasons or an error, in bounded time and memory.
+//! Tests with malicious OpenAPI documents: each must end in skip reasons or an error, in bounded time and memory.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ fn shared_large_schema_is_not_expanded_for_every_operation() {
     let large = json!({ "type": "object", "properties": numbered(100_000, |n| (format!("p{n}"), json!({"type": "string"}))) });
     let paths = |operation: Value| numbered(9_000, |n| (format!("/a{n}"), json!({ "get": operation })));
     let spent = "takes more time or memory than allowed";
-    // All operations share one response, so its schema is written out only once.
+    // All operations share one response, so its schema is inlined only once.
     let shared = json!({ "responses": { "200": { "$ref": "#/components/responses/r" } } });
     let answer = json!({ "responses": { "r": { "content": { "application/json": { "schema": large } } } } });
     assert_eq!(imported(&described(paths(shared), answer)).unwrap().tools.len(), 9_000);

@@ -1,4 +1,4 @@
-//! Imports all operations of a description as tools.
+//! Imports all operations of an OpenAPI document as tools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::security::{self, SchemeCredentials};
 use super::servers;
 use haft_core::settings::method::Method;
 
-/// The operator's settings for a description.
+/// The operator's settings for one OpenAPI document.
 #[derive(Debug)]
 pub struct ImportSettings<'a> {
-    /// The name of the description; a part of every tool's name.
+    /// The configured name of the API, which is a part of every tool name.
     pub name: &'a str,
     pub base_url: Option<Url>,
     pub headers: Vec<(HeaderName, SecretString)>,
@@ -44,29 +44,29 @@ pub struct ImportResult {
 /// An operation that did not become a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedOperation {
-    /// `GET /path`, or the path alone if the path itself is wrong.
+    /// `GET /path`, or the path alone if the path is invalid.
     pub operation: String,
     pub reason: String,
 }
 
-/// The reason why a description gives no tools at all; the operator reads it.
+/// The reason why an OpenAPI document gives no tools at all, as a message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ImportError(pub String);
 
-/// The largest number of operations in one description.
+/// The maximum number of operations in one OpenAPI document.
 const OPERATIONS_MAX: usize = 10_000;
 
 /// The longest name of a skipped operation, in characters.
 const LINE_CHARS_MAX: usize = 300;
 
-/// The cost of examining one operation, in schema values.
+/// The estimated cost of examining one operation, in schema values.
 const OPERATION_EFFORT: usize = 500;
 
-/// The number of an operation's tags that are examined.
+/// The maximum number of tags of an operation that are examined.
 const TAGS_MAX: usize = 100;
 
-/// Turns a description into tools.
+/// Converts the operations of OpenAPI documents to tools.
 pub fn import(documents: &Documents, settings: ImportSettings<'_>) -> Result<ImportResult, ImportError> {
     let root = documents.root();
     check_version(&root)?;
@@ -126,7 +126,7 @@ fn base(
     match described {
         Some(Ok(url)) => Ok(url.clone()),
         Some(Err(reason)) => Err(ImportError(reason.clone())),
-        // Without servers, the operations are on the host of the description (OpenAPI: the default server is `/`).
+        // Without `servers`, the operations are on the host of the document (OpenAPI: the default server is `/`).
         None => at
             .filter(|at| matches!(at.scheme(), "http" | "https"))
             .and_then(|at| at.join("/").ok())
@@ -135,7 +135,7 @@ fn base(
 }
 
 /// Returns the hosts and addresses that requests may reach. A private address is allowed only if the operator named it,
-/// as `baseUrl` or as the URL of the description.
+/// as `baseUrl` or as the URL of the document.
 fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<AllowedHosts, ImportError> {
     let named = settings.base_url.is_some() || at.is_some_and(|at| at.host() == base.host());
     let reach = if named { AllowedHosts::named(base) } else { AllowedHosts::described(base) };
@@ -155,7 +155,7 @@ struct Importer<'a> {
     name: &'a str,
     filter: &'a OperationFilter,
     base: &'a Url,
-    /// The server that the description names for all operations, also if the operator has set `baseUrl`.
+    /// The server that the document names for all operations, even if `baseUrl` replaces it.
     described: Option<Url>,
     at: Option<&'a Url>,
     service: Arc<RestService>,
@@ -239,7 +239,8 @@ impl<'a> Importer<'a> {
         })
     }
 
-    /// Returns the server of an operation. If it has its own server, the operator must have allowed its origin.
+    /// Returns the server of an operation. If the operation names a server of its own, the operator must have allowed
+    /// its origin.
     fn server(&self, operation: &OpenApiOperation<'_>) -> Result<Url, String> {
         let own =
             servers::first(&operation.node, self.at).or_else(|| servers::first(&operation.item, self.at));
@@ -254,8 +255,8 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Returns true for the server of the description, which `baseUrl` replaces, also where an operation names it again.
-    /// Another port of the host of `baseUrl` is another server.
+    /// Returns true for the server of the document, which `baseUrl` replaces, even if an operation names it again.
+    /// Another port on the host of `baseUrl` is another server.
     fn is_replaced(&self, own: &Url) -> bool {
         self.described.as_ref().is_some_and(|described| {
             described.origin() == own.origin()

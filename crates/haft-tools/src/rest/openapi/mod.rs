@@ -1,7 +1,7 @@
-//! The importer of API descriptions: turns `OpenAPI` 3 and Swagger 2.0 documents into tools.
+//! The OpenAPI importer: converts `OpenAPI` 3 and Swagger 2.0 documents to tools.
 //!
-//! Start reading at [`import()`], a pure function over [`Documents`]; [`OpenApiSource`] reads those. An operation that cannot
-//! become a tool is skipped with a reason, and the others are still imported.
+//! Start reading at [`import()`], a pure function over [`Documents`]; [`OpenApiSource`] reads the documents. An
+//! operation that cannot become a tool is skipped with a reason, and the others are still imported.
 
 mod body;
 mod description;

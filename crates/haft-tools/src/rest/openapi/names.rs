@@ -1,4 +1,4 @@
-//! Names of imported tools: legal, unique, and short enough for the prefix that exposed names get.
+//! Allocates the names of imported tools: legal, unique, and short enough for the prefix that exposed names get.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -11,19 +11,19 @@ use haft_core::settings::method::Method;
 /// The length of the longer prefix of exposed names: `rest__`, or `mcp__rest__`.
 const EXPOSED_PREFIX_CHARS: usize = "mcp__rest__".len();
 
-/// The longest name without that prefix.
+/// The maximum length of a name without that prefix.
 const CHARS_MAX: usize = NAME_CHARS_MAX - EXPOSED_PREFIX_CHARS;
 
-/// The names given so far.
+/// Allocates unique tool names.
 #[derive(Debug, Default)]
 pub(super) struct ToolNameAllocator {
     taken: HashSet<String>,
-    /// The number of times each name was requested. Without it, the search for a free number would start at 2 each
-    /// time, and many equal names would take quadratic time.
+    /// The number of requests for each name. Without it, the search for a free number would start at 2 each time, and
+    /// many equal names would take quadratic time.
     requested: HashMap<String, usize>,
 }
 
-/// The number of characters of an operation id that are used.
+/// The maximum number of characters of an operation id that are used.
 const ID_CHARS_MAX: usize = 1_000;
 
 impl ToolNameAllocator {
@@ -51,7 +51,7 @@ fn of_path(method: Method, path: &str) -> String {
     tidy(&format!("{}_{path}", method.name().to_ascii_lowercase()))
 }
 
-/// Replaces each run of illegal characters by one `_`, and drops those at the ends.
+/// Replaces each sequence of illegal characters by one `_`, and drops the `_` at both ends.
 fn tidy(text: &str) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let words: Vec<&str> = text.split(|c| !legal(c)).filter(|word| !word.is_empty()).collect();
@@ -69,7 +69,7 @@ fn fitted(name: &str, chars_max: usize) -> String {
         let _ = write!(hash, "{byte:02x}");
         hash
     });
-    // Only ASCII is left, so bytes are characters.
+    // Only ASCII is left, so a byte is a character.
     let kept: String = name.chars().take(chars_max - hash.len() - 1).collect();
     format!("{kept}_{hash}")
 }

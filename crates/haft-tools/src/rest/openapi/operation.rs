@@ -15,10 +15,10 @@ use super::parameters::{self, parameters};
 use super::schema::{Direction, SchemaInliner};
 use haft_core::settings::method::Method;
 
-/// The number of content types that are examined in one body or response.
+/// The maximum number of content types that are examined in one body or response.
 pub(super) const MEDIA_TYPES_MAX: usize = 50;
 
-/// One operation (path and method) of an OpenAPI description.
+/// One operation (path and method) of an OpenAPI document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenApiOperation<'a> {
     pub(super) path: &'a str,
@@ -28,7 +28,7 @@ pub(super) struct OpenApiOperation<'a> {
     pub(super) node: Node<'a>,
 }
 
-/// A converted operation, without its name and the parts that the whole service shares.
+/// A converted operation, without its name and without the parts that all operations of the service share.
 #[derive(Debug)]
 pub(super) struct ConvertedOperation {
     pub(super) plan: OperationPlan,

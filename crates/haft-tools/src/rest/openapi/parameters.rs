@@ -31,16 +31,16 @@ const NOT_GIVEN: [&str; 9] = [
     "upgrade",
 ];
 
-/// The largest number of parameters of an operation; a model could not fill in more.
+/// The maximum number of parameters of an operation; a model could not fill in more.
 const PARAMETERS_MAX: usize = 200;
 
-/// The cost of examining one parameter, in schema values.
+/// The estimated cost of examining one parameter, in schema values.
 const PARAMETER_EFFORT: usize = 100;
 
-/// The longest path of an operation, in bytes.
+/// The maximum length of an operation's path, in bytes.
 const PATH_BYTES_MAX: usize = 2_000;
 
-/// Returns the parameters of an operation. Its own parameters override those of its path item.
+/// Returns the parameters of an operation. They override the parameters of its path item.
 pub(super) fn parameters(
     item: &Node<'_>,
     operation: &Node<'_>,
@@ -123,7 +123,7 @@ fn style(written: Option<&str>, place: ParameterLocation) -> ParameterStyle {
     }
 }
 
-/// Adds a parameter's description, which takes precedence over that of its schema.
+/// Adds a parameter's description, which takes precedence over the description in its schema.
 fn with_description(mut schema: Value, text: Option<&str>) -> Value {
     let text = text.map(description::plain).filter(|text| !text.is_empty());
     if let (Some(text), Value::Object(members)) = (text, &mut schema) {
@@ -147,7 +147,7 @@ fn name_arguments(all: &mut [DescribedParameter]) {
     }
 }
 
-/// The longest argument name that every model provider accepts, in characters.
+/// The maximum length of an argument name that every model provider accepts, in characters.
 const ARGUMENT_CHARS_MAX: usize = 64;
 
 /// Returns whether every model provider accepts this name for an argument.
@@ -178,7 +178,8 @@ pub(super) fn path(written: &str, all: &mut Vec<DescribedParameter>) -> Result<V
         return Err("its path contains a `?`".into());
     }
     let mut pieces = Vec::new();
-    // Clients do not send the fragment to the server; some descriptions use it to distinguish operations of one path.
+    // Clients do not send the fragment to the server; some OpenAPI documents use it to distinguish operations of one
+    // path.
     let mut rest = written.split('#').next().unwrap_or_default();
     while let Some((before, after)) = rest.split_once('{') {
         let unmatched = || "its path has an unmatched brace".to_owned();

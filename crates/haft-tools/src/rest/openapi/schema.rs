@@ -1,4 +1,4 @@
-//! Writes out the schemas of a description: inlines references, and converts the dialect of `OpenAPI` to JSON Schema.
+//! Inlines the references in schemas, and converts the `OpenAPI` dialect to JSON Schema.
 
 mod all_of;
 mod cost_limit;
@@ -24,7 +24,7 @@ pub(super) enum Direction {
 }
 
 impl Direction {
-    /// Returns the marker of properties that exist only in the other direction.
+    /// Returns the keyword that marks properties of the other direction only.
     fn left_out(self) -> &'static str {
         match self {
             Direction::Request => "readOnly",
@@ -32,7 +32,7 @@ impl Direction {
         }
     }
 
-    /// Returns the largest number of values in a schema. Request schemas may be larger: a model needs them to write
+    /// Returns the maximum number of values in a schema. Request schemas may be larger: a model needs them to write
     /// arguments, but can read a response without its schema.
     fn nodes_max(self) -> usize {
         match self {
@@ -42,33 +42,33 @@ impl Direction {
     }
 }
 
-/// The largest depth to which references are inlined.
+/// The maximum depth to which references are inlined.
 const REFERENCES_MAX: u8 = 8;
 
-/// The deepest nesting of JSON between two references. Even with all references followed, the recursion uses little
-/// stack.
+/// The maximum nesting depth of JSON between two references. Even with all references followed, the recursion uses
+/// little stack.
 const NESTING_MAX: usize = 48;
 
-/// The size given to schemas that are too deep to be counted.
+/// The size that is assumed for schemas that are too deep to be counted.
 const TOO_LARGE: usize = 1_000_000;
 
-/// The largest number of schemas in one keyword; a keyword with more is dropped.
+/// The maximum number of schemas in one keyword; a keyword with more is dropped.
 const BREADTH_MAX: usize = 3_000;
 
-/// Writes out schemas, and caches the sizes of the schemas that references point to.
+/// Inlines schemas, and caches the sizes of the schemas that references point to.
 #[derive(Debug, Default)]
 pub(super) struct SchemaInliner {
-    /// Keyed by the address of the value and the number of references still followed below it.
+    /// The sizes, keyed by the address of the value and the number of references still followed below it.
     sizes: RefCell<HashMap<(usize, u8), usize>>,
-    /// The inlined schemas, so that a schema with many references is inlined once. `None` marks a schema that was requested
-    /// once: only the second request is worth a cache entry.
+    /// The inlined schemas, so that a schema with many references is inlined once. `None` marks a schema that was
+    /// requested once: it is cached only at the second request.
     made: RefCell<HashMap<(usize, Direction), Option<Value>>>,
     pub(super) effort: SchemaBudget,
 }
 
 impl SchemaInliner {
-    /// Writes out a schema, with references inlined to the greatest depth that stays within the limits. Deeper and
-    /// recursive parts are replaced by an outline with their type only.
+    /// Inlines the references of a schema, to the greatest depth that stays within the limits. Deeper and recursive
+    /// parts are replaced by an outline with their type only.
     pub(super) fn whole(&self, node: &Node<'_>, direction: Direction) -> Value {
         if self.effort.is_spent() {
             return json!({});
@@ -80,7 +80,7 @@ impl SchemaInliner {
             Some(Some(known)) => known.clone(),
             Some(None) | None => self.made(node, direction),
         };
-        // Cache a schema only at its second use: most are used once, and would be held in memory twice.
+        // Cache a schema only at its second use: most schemas are used once, and would be in memory twice.
         match before {
             None => drop(self.made.borrow_mut().insert(key, None)),
             Some(None) => drop(self.made.borrow_mut().insert(key, Some(whole.clone()))),
@@ -136,7 +136,7 @@ fn alone<'a>(node: &Node<'a>) -> Node<'a> {
     if only { node.resolved().unwrap_or(*node) } else { *node }
 }
 
-/// Returns the identity of a node: two nodes are equal if they are the same value in memory.
+/// Returns the identity of a node. Two nodes have the same identity if they are the same value in memory.
 fn address(node: &Node<'_>) -> usize {
     std::ptr::from_ref(node.value).addr()
 }
@@ -176,7 +176,7 @@ impl SchemaWriter<'_> {
     }
 
     fn target(&mut self, node: &Node<'_>, reference: &str, depth: u8) -> Value {
-        // A reference without a target tells nothing about the value.
+        // A reference without a target says nothing about the value.
         let Ok(target) = node.follow(reference) else {
             self.cuts += 1;
             return json!({});
@@ -209,11 +209,11 @@ impl SchemaWriter<'_> {
         Value::Object(written)
     }
 
-    /// Writes a keyword in the form of JSON Schema 2020-12; returns `None` if it has no such form.
+    /// Converts a keyword to JSON Schema 2020-12; returns `None` if it has no equivalent.
     ///
-    /// A schema with a part cut off accepts more values than the original. Two consequences keep the result from
-    /// rejecting valid values: several alternatives of `oneOf` may now match, so it becomes `anyOf`; and `not`, `if`,
-    /// `then` and `else` are dropped, because a more permissive schema there would reject more.
+    /// A schema with a part cut off accepts more values than the original. Two rules keep the result from rejecting
+    /// valid values. `oneOf` becomes `anyOf`, because several alternatives may now match. `not`, `if`, `then` and
+    /// `else` are dropped, because there a more permissive schema would reject more.
     fn keyword<'k>(&mut self, key: &'k str, member: &Node<'_>, depth: u8) -> Option<(&'k str, Value)> {
         let before = self.cuts;
         let (key, written) = self.keyword_as_written(key, member, depth)?;
@@ -277,7 +277,7 @@ fn is_marked(member: &Node<'_>, mark: &str) -> bool {
     member.flag(mark) || member.resolved().is_ok_and(|target| target.flag(mark))
 }
 
-/// Returns the little that is kept of a schema that is cut off: at most its type.
+/// Returns the outline of a schema that is cut off: at most its type.
 fn outline(node: &Node<'_>) -> Value {
     let kind = node.text("type").or_else(|| node.value.get("properties").map(|_| "object"));
     match kind {

@@ -1,4 +1,4 @@
-//! Matches the security schemes of a description with the operator's credentials.
+//! Matches the security schemes of an OpenAPI document with the operator's credentials.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ pub struct SchemeCredentials {
     pub client_id: Option<String>,
     pub client_secret: Option<SecretString>,
     pub scopes: Vec<String>,
-    /// Overrides the description's token URL. It may be on another host, because the operator chose it.
+    /// Overrides the token URL of the document. It may be on another host, because the operator chose it.
     pub token_url: Option<Url>,
 }
 
-/// Returns the credentials by the name of their scheme, or an error about them.
+/// Returns the credentials by scheme name, or an error about them.
 pub(super) fn credentials(
     root: &Node<'_>,
     logins: &BTreeMap<String, SchemeCredentials>,
@@ -82,7 +82,7 @@ fn credential(
     }
 }
 
-/// Builds a client credentials grant. Never sends the secret to an origin that only the description names.
+/// Builds a client credentials grant. Never sends the secret to an origin that only the document names.
 fn client_credentials(
     scheme: &Node<'_>,
     login: &SchemeCredentials,
@@ -105,18 +105,18 @@ fn client_credentials(
     Ok(ClientCredentials::new(url, reach, id, secret, login.scopes.clone()).into())
 }
 
-/// The number of alternatives examined per operation, and of schemes in each.
+/// The maximum number of alternatives that are examined per operation, and of schemes in each.
 const ALTERNATIVES_MAX: usize = 50;
 
-/// Returns the schemes whose credentials the operation's requests carry: the first alternative for which the operator
-/// has configured all schemes.
+/// Returns the schemes whose credentials are added to the operation's requests: the first alternative for which the
+/// operator has configured all schemes.
 pub(super) fn needed(
     root: &Node<'_>,
     operation: &Node<'_>,
     known: &BTreeMap<String, Credential>,
 ) -> Vec<String> {
     let Some(alternatives) = operation.get("security").or_else(|| root.get("security")) else {
-        // The description does not mention security; an operator who configured credentials wants them used.
+        // The document does not mention security, so all credentials that the operator configured are used.
         return known.keys().cloned().collect();
     };
     let names = |alternative: Node<'_>| {

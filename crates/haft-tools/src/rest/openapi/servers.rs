@@ -1,22 +1,23 @@
-//! The servers that a description names.
+//! The servers that an OpenAPI document names.
 
 use serde_json::Value;
 use url::Url;
 
 use super::documents::Node;
 
-/// Returns the first server of a list, with its variables at their defaults, and resolved against the URL of the
-/// description. Returns `None` if there is no such list.
+/// Returns the first server of a list, with variables replaced by their defaults, and resolved against the URL of the
+/// document. Returns `None` if there is no such list.
 pub(super) fn first(node: &Node<'_>, at: Option<&Url>) -> Option<Result<Url, String>> {
     let server = node.value.get("servers")?.as_array()?.first()?;
     let written = server.get("url")?.as_str()?;
     Some(filled(written, server).and_then(|filled| absolute(&filled, at)))
 }
 
-/// The longest URL of a server, in bytes, also after its variables are replaced.
+/// The maximum length of a server URL, in bytes, before and after its variables are replaced.
 const SERVER_BYTES_MAX: usize = 2_000;
 
-/// Replaces variables by their defaults. Does not expand the defaults themselves: nested ones could grow exponentially.
+/// Replaces variables by their defaults. Does not expand variables inside the defaults: nested ones could grow
+/// exponentially.
 fn filled(written: &str, server: &Value) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;
@@ -57,8 +58,7 @@ fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// Resolves a relative server against the URL of the description; a file cannot serve as a base, because it has no
-/// host.
+/// Resolves a relative server URL against the URL of the document. A file cannot be the base, because it has no host.
 fn absolute(written: &str, at: Option<&Url>) -> Result<Url, String> {
     if written.contains('{') {
         return Err(format!("its server `{written}` has a variable without a default; set `baseUrl`"));

@@ -1,4 +1,4 @@
-//! The source of a description, a file or a URL, and reading it.
+//! Reads OpenAPI documents from a file or a URL.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -18,21 +18,21 @@ use super::documents::{Document, Documents, referenced_documents};
 use super::swagger2;
 use haft_core::settings::method::Method;
 
-/// A file, or a URL.
+/// A file or URL with an OpenAPI document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenApiSource {
     File(PathBuf),
     Url(Url),
 }
 
-/// The largest number of files in one description.
+/// The maximum number of files in one API.
 const FILES_MAX: usize = 500;
 
-/// The longest time for fetching one document of a description.
+/// The timeout for fetching one document.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl OpenApiSource {
-    /// Parses a text that begins with http:// or https:// as a URL, any other as a path.
+    /// Parses the text as a URL if it begins with http:// or https://, otherwise as a path.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
         if !text.starts_with("http://") && !text.starts_with("https://") {
             return Ok(Self::File(PathBuf::from(text)));
@@ -42,7 +42,7 @@ impl OpenApiSource {
         Ok(Self::Url(url))
     }
 
-    /// Reads a description and the files it refers to, as far as they are below the directory of the first.
+    /// Reads a document and the files that it refers to, if they are below the directory of the first.
     pub fn read_file(path: &Path) -> Result<Documents, SourceError> {
         let path = path.canonicalize().map_err(|error| unreadable(path, &error.to_string()))?;
         let directory = path.parent().map(Path::to_owned).unwrap_or_default();
@@ -72,7 +72,7 @@ impl OpenApiSource {
         Ok(Documents::new(documents))
     }
 
-    /// Fetches the text of a document from the web.
+    /// Fetches the text of a document from a URL.
     pub async fn fetch(
         url: &Url,
         reach: AllowedHosts,
@@ -127,7 +127,7 @@ fn file_url(path: &Path) -> Result<Url, SourceError> {
     Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be written as a file URL"))
 }
 
-/// Reads a regular file. Refuses others: reading a pipe or a device might never end.
+/// Reads a regular file. Refuses other kinds of files, because reading a pipe or a device might never end.
 fn file_bytes(path: &Path, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
     let failed = |error: std::io::Error| unreadable(path, &error.to_string());
     if !path.metadata().map_err(failed)?.is_file() {
@@ -147,7 +147,7 @@ fn unreadable(path: &Path, reason: &str) -> SourceError {
     SourceError(format!("`{}`: {reason}", path.display()))
 }
 
-/// The reason why a description cannot be read; the operator reads it.
+/// The reason why an OpenAPI document cannot be read, as a message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SourceError(pub String);

@@ -4,13 +4,13 @@ use serde_json::{Map, Value, json};
 
 use haft_core::settings::method::Method;
 
-/// Converts a document of version 2.0; leaves any other unchanged.
+/// Converts a document of version 2.0; leaves other versions unchanged.
 pub(super) fn upgrade(document: &mut Value) {
     if document.get("swagger").and_then(Value::as_str).is_none_or(|version| !version.starts_with("2.")) {
         return;
     }
     let Some(root) = document.as_object_mut() else { return };
-    // Taken out, so that the rest can be borrowed meanwhile; a clone would double the memory.
+    // Remove the paths, so that the rest can be borrowed; a clone would double the memory.
     let mut paths = root.remove("paths").unwrap_or_default();
     root.remove("swagger");
     root.insert("openapi".into(), json!("3.0.3"));
@@ -25,7 +25,7 @@ pub(super) fn upgrade(document: &mut Value) {
     root.insert("components".into(), json!({ "securitySchemes": schemes }));
 }
 
-/// Returns the servers. Without `host`, the server is `basePath` on the host of the description.
+/// Returns the servers. Without `host`, the server is `basePath` on the host of the document.
 fn servers(old: &Value) -> Option<Value> {
     let path = old.get("basePath").and_then(Value::as_str).unwrap_or("");
     let schemes = old.get("schemes").and_then(Value::as_array);
@@ -54,7 +54,7 @@ fn operation(operation: &mut Map<String, Value>, shared: Option<&Value>, old: &V
     let listed = |key: &str| media_type(operation.get(key).or_else(|| old.get(key))).to_owned();
     let (consumes, produces) = (listed("consumes"), listed("produces"));
     let own = operation.remove("parameters");
-    // Those of the path come first: the operation's own override them by name and location.
+    // The parameters of the path come first, because the operation's own parameters override them by name and location.
     let all = [shared, own.as_ref()].into_iter().flatten().filter_map(Value::as_array).flatten();
     let all: Vec<InlineOrReference<'_>> = all.map(|written| InlineOrReference::of(written, old)).collect();
     let fields: Vec<&InlineOrReference<'_>> =
@@ -74,7 +74,7 @@ fn operation(operation: &mut Map<String, Value>, shared: Option<&Value>, old: &V
     operation.extend(body.map(|body| ("requestBody".to_owned(), body)));
 }
 
-/// A parameter or a response, written inline or referred to. The target of a reference is never copied, because a
+/// A parameter or response that is either inline or a reference. The target of a reference is never copied, because a
 /// thousand references may point to one large value.
 struct InlineOrReference<'a> {
     here: &'a Value,
@@ -83,7 +83,7 @@ struct InlineOrReference<'a> {
 }
 
 impl<'a> InlineOrReference<'a> {
-    /// Resolves a reference within the document. A reference to another file, or to one below `paths`, stays as it is.
+    /// Resolves a reference within the document. Keeps a reference to another file, or to a value below `paths`.
     fn of(here: &'a Value, old: &'a Value) -> Self {
         let reference = here.get("$ref").and_then(Value::as_str);
         let target = reference.and_then(|reference| old.pointer(reference.strip_prefix('#')?));
@@ -111,7 +111,7 @@ impl<'a> InlineOrReference<'a> {
         })
     }
 
-    /// Returns the schema of a parameter whose type is written on the parameter itself.
+    /// Returns the schema of a parameter whose type is on the parameter itself.
     fn own_schema(&self) -> Value {
         match (self.text("type"), self.reference) {
             (Some("file"), _) => {
@@ -157,7 +157,7 @@ impl<'a> InlineOrReference<'a> {
         new
     }
 
-    /// Returns style and explode of a list; commas unless `collectionFormat` names another format.
+    /// Returns `style` and `explode` of a list: commas, unless `collectionFormat` names another format.
     fn collection(&self) -> Option<(&'static str, bool)> {
         if self.text("type") != Some("array") {
             return None;
@@ -182,12 +182,12 @@ impl<'a> InlineOrReference<'a> {
     }
 }
 
-/// The number of characters of a description that are copied; the model sees fewer.
+/// The maximum number of characters of a description that are copied; the model sees fewer.
 const DESCRIPTION_CHARS_MAX: usize = 2_000;
 
 const JSON: &str = "application/json";
 
-/// Returns JSON if the list has it, otherwise the first content type; only one can be sent or requested.
+/// Returns JSON if the list contains it, otherwise the first content type; only one can be sent or requested.
 fn media_type(list: Option<&Value>) -> &str {
     let mut all = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let first = all.clone().next().unwrap_or(JSON);

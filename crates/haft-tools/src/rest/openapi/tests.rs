@@ -1,4 +1,4 @@
-//! Tests that import whole descriptions.
+//! Tests that import whole OpenAPI documents.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::collections::BTreeMap;
@@ -98,7 +98,8 @@ fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
     }
 }
 
-/// A description that could choose the port would get the credentials of the API, in plain text if it chooses `http`.
+/// If an OpenAPI document could choose the port, its author would get the credentials of the API, in plain text with
+/// `http`.
 #[test]
 fn an_operation_cannot_move_to_another_port_or_scheme() {
     for server in ["http://api.example.com:8080", "http://api.example.com", "https://api.example.com:444"] {

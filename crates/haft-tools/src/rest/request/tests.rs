@@ -1,4 +1,4 @@
-//! Tests of requests built from the operations of an API description.
+//! Tests of requests that are built from OpenAPI operations.
 #![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
 
 use serde_json::{Value, json};

@@ -1,22 +1,22 @@
-//! Splits bytes into lines, with a limit on their length.
+//! Splits bytes into lines of limited length.
 
 /// The number of bytes that are kept from the end of a line that is too long: enough for an id.
 const TAIL_BYTES: usize = 256;
 
-/// The number of bytes that are reported from its beginning.
+/// The number of bytes that are reported from the beginning of such a line.
 const HEAD_BYTES: usize = 1024;
 
-/// A line, or the two ends of one that is too long.
+/// A line, or the beginning and the end of a line that is too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StdioLine {
     /// The whole line, with invalid UTF-8 replaced.
     Whole(String),
-    /// Reported twice, with the same head: with an empty tail as soon as the line is too long, and with its tail at its
-    /// end.
+    /// Reported twice with the same head: with an empty tail as soon as the line is too long, and with its tail at the
+    /// end of the line.
     TooLong { head: String, tail: String },
 }
 
-/// Splits a stream of bytes. Holds at most one line.
+/// Splits a stream of bytes. Stores at most one line.
 #[derive(Debug)]
 pub(super) struct StdioLineSplitter {
     bytes_max: usize,

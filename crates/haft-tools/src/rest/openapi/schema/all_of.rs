@@ -1,11 +1,11 @@
-//! Merges an `allOf` of plain objects into one object, which models read better, and whose fields can become arguments.
+//! Merges an `allOf` of plain objects into one object. Models read it more easily, and its fields can become arguments.
 
 use serde_json::{Map, Value, json};
 
-/// The keywords of a plain object.
+/// The keywords that a plain object may have.
 const PLAIN: [&str; 6] = ["type", "properties", "required", "description", "additionalProperties", "default"];
 
-/// The largest number of required names in a merged object.
+/// The maximum number of required names in a merged object.
 const REQUIRED_MAX: usize = 1_000;
 
 /// Replaces `allOf` by the merged object, if its members can be merged.

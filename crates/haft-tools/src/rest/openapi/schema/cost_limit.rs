@@ -1,4 +1,5 @@
-//! Limits on the cost of a description: a malicious one could refer to one large schema from ten thousand places.
+//! Limits the cost of importing an OpenAPI document: a malicious one could refer to one large schema from ten thousand
+//! places.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,21 +15,21 @@ pub(in super::super) struct SchemaBudget {
     patterns: RefCell<HashMap<String, bool>>,
 }
 
-/// The number of values that may be examined. The largest description in daily use needs a thirtieth of it; using up
-/// all of it takes seconds.
+/// The maximum number of schema values that are examined. The largest real OpenAPI document that was tested needs 1/30
+/// of it; using all of it takes seconds.
 const WORK_MAX: usize = 50_000_000;
 
-/// The memory that all schemas of one description may take, as estimated by [`bytes`].
+/// The maximum memory of all schemas from one OpenAPI document, in bytes, as estimated by [`bytes`].
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// The estimated memory of a value in addition to its text.
+/// The estimated memory of a value in addition to its text, in bytes.
 const VALUE_BYTES: usize = 32;
 
-/// The longest pattern, and its largest size when compiled, in bytes.
+/// The maximum length of a pattern, and its maximum size when compiled, in bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
 const PATTERN_READY_BYTES_MAX: usize = 128 * 1024;
 
-/// The cost of compiling a pattern, in values; the largest description in daily use has seventy patterns.
+/// The cost of compiling a pattern, in values. The largest real OpenAPI document that was tested has seventy patterns.
 const PATTERN_EFFORT: usize = 50_000;
 
 impl Default for SchemaBudget {

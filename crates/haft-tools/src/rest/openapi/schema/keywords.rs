@@ -16,7 +16,7 @@ pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
             value.as_array().is_some_and(|words| (1..=NAMES_MAX).contains(&words.len()) && is_small(value))
         }
         "required" => return required(value),
-        // Cannot be shortened without changing its meaning, so a large value is dropped.
+        // A value cannot be shortened without changing its meaning, so a large one is dropped.
         "const" | "default" => is_small(value),
         "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
@@ -31,7 +31,7 @@ pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
     kept.then(|| value.clone())
 }
 
-/// Returns the cost of examining a keyword, in values.
+/// Returns the cost of examining a keyword, in schema values.
 pub(super) fn effort(key: &str, value: &Value) -> usize {
     match (key, value) {
         ("description", Value::String(text)) => text.len().min(PROPERTY_CHARS_MAX) / 16,
@@ -40,8 +40,8 @@ pub(super) fn effort(key: &str, value: &Value) -> usize {
     }
 }
 
-/// The largest number of values in `enum` and of names in `required`. A longer list is dropped; the schema then only
-/// accepts more.
+/// The maximum number of values in `enum` and of names in `required`. A longer list is dropped, which only makes the
+/// schema accept more.
 const NAMES_MAX: usize = 1_000;
 
 /// The largest total text of `enum`, `const` or `default`, in bytes.
@@ -65,8 +65,8 @@ pub(super) fn description(text: &str) -> Value {
     Value::from(description::shortened(&description::plain(text), PROPERTY_CHARS_MAX))
 }
 
-/// Keeps the types that JSON Schema knows. The type `file` of Swagger 2.0 becomes `string`, because files are sent as
-/// text here.
+/// Keeps the types that JSON Schema defines. The type `file` of Swagger 2.0 becomes `string`, because haft sends files
+/// as text.
 fn types(value: &Value) -> Option<Value> {
     let known = |name: &str| match name {
         "file" => Some("string"),
@@ -82,14 +82,14 @@ fn types(value: &Value) -> Option<Value> {
     }
 }
 
-/// Keeps a list of names. Some descriptions write `required: true` on a property, as on a parameter; it has no meaning
-/// there.
+/// Keeps a list of names. Some documents write `required: true` on a property, as on a parameter; it has no meaning on
+/// a property.
 fn required(value: &Value) -> Option<Value> {
     let names: Vec<&Value> = value.as_array()?.iter().filter(|name| name.is_string()).collect();
     (1..=NAMES_MAX).contains(&names.len()).then(|| json!(names))
 }
 
-/// Converts the exclusive limits of older dialects, in which they are flags next to `minimum` and `maximum`.
+/// Converts the exclusive limits of older dialects, which are flags next to `minimum` and `maximum`.
 pub(super) fn settle(written: &mut Map<String, Value>) {
     for (flag, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         match written.get(flag).and_then(Value::as_bool) {
@@ -106,7 +106,7 @@ pub(super) fn settle(written: &mut Map<String, Value>) {
     }
 }
 
-/// Drops required names of properties that do not exist in this direction.
+/// Removes required names whose properties do not exist in this direction.
 pub(super) fn drop_unknown_required(written: &mut Map<String, Value>, node: &Node<'_>) {
     let declared = node.get("properties").map(|properties| properties.value);
     let Some(Value::Array(required)) = written.get("required") else { return };

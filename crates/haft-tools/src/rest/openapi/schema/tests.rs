@@ -1,4 +1,4 @@
-//! Tests of schemas written out.
+//! Tests of inlined schemas.
 #![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
 
 use serde_json::json;
@@ -110,8 +110,7 @@ fn all_of_plain_objects_is_merged_unless_properties_clash() {
 
 #[test]
 fn oversized_schema_keeps_its_upper_levels() {
-    // Every level refers to the next one ten times: written out in full, the schema would have a hundred thousand
-    // leaves.
+    // Every level refers to the next one ten times: fully inlined, the schema would have a hundred thousand leaves.
     let level = |next: Value| {
         let properties: Map<String, Value> = (0..10).map(|n| (format!("p{n}"), next.clone())).collect();
         json!({ "type": "object", "properties": properties })
@@ -123,7 +122,7 @@ fn oversized_schema_keeps_its_upper_levels() {
     let found = whole(Direction::Request, to("L0"), others);
     assert_eq!(found["properties"]["p9"]["properties"]["p9"]["type"], "object");
     assert!(found.to_string().len() < 40_000, "{}", found.to_string().len());
-    // The same by nesting, without references.
+    // The same growth by nesting, without references.
     let deep = (0..60).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
     let found = whole(Direction::Request, deep, json!({}));
     assert!(found.to_string().matches("items").count() <= 24);

@@ -1,25 +1,25 @@
-//! Cuts schemas down: parts that are nested too deep keep only their type.
+//! Shortens schemas: parts that are nested too deep keep only their type.
 
 use serde_json::{Map, Value};
 
-/// The deepest nesting of schemas. Each level takes up to two levels of JSON, and the validator of arguments refuses
+/// The maximum nesting depth of schemas. Each level takes up to two levels of JSON, and the argument validator refuses
 /// schemas with more than 64.
 pub(super) const LEVELS_MAX: usize = 24;
 
-/// The levels that are tried, the most first.
+/// The numbers of levels to try, largest first.
 const TRIED: [usize; 9] = [LEVELS_MAX, 12, 8, 6, 5, 4, 3, 2, 1];
 
-/// The factor by which a schema cut to its own fields may exceed the limit.
+/// The factor by which a schema with only its own fields may exceed the limit.
 const FIELDS_FACTOR: usize = 4;
 
-/// Returns the schema with as many levels as stay within the limit.
+/// Returns the schema with the largest number of levels that stays within the limit.
 pub(super) fn trimmed(schema: Value, nodes_max: usize) -> Value {
     if count(&schema) <= nodes_max && levels(&schema) <= LEVELS_MAX {
         return schema;
     }
     let mut cut = TRIED.iter().map(|levels| self::cut(&schema, *levels));
     let fits = cut.find(|cut| count(cut) <= nodes_max);
-    // The names of the fields matter more than the limit, but not at any size.
+    // Exceed the limit by up to this factor: the model needs the field names.
     fits.or_else(|| Some(self::cut(&schema, 1)).filter(|cut| count(cut) <= FIELDS_FACTOR * nodes_max))
         .unwrap_or_else(|| self::cut(&schema, 0))
 }
@@ -48,7 +48,7 @@ fn inside<'a>(key: &str, value: &'a Value) -> Vec<&'a Value> {
     }
 }
 
-/// The nesting of schemas below a keyword.
+/// The kind of schema nesting below a keyword.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Nesting {
     Named,
@@ -75,9 +75,9 @@ impl Nesting {
     }
 }
 
-/// Drops schemas below the given level. Each keyword dropped could only have rejected values, so the cut schema accepts
-/// every value that the original accepts. For `not`, `if`, `then` and `else` this is reversed, so those are dropped
-/// entirely.
+/// Drops schemas below the given level. Each dropped keyword could only have rejected values, so the shortened schema
+/// accepts every value that the original accepts. For `not`, `if`, `then` and `else` this is reversed, so they are
+/// dropped entirely.
 fn cut(schema: &Value, levels: usize) -> Value {
     let Some(members) = schema.as_object() else { return schema.clone() };
     let mut kept = Map::new();
@@ -85,7 +85,7 @@ fn cut(schema: &Value, levels: usize) -> Value {
         let written = match (Nesting::of(key), value) {
             (Nesting::None, value) => value.clone(),
             _ if levels == 0 || matches!(key.as_str(), "not" | "if" | "then" | "else") => continue,
-            // After the cut, several alternatives of `oneOf` may match.
+            // In the shortened schema, several alternatives of `oneOf` may match.
             (Nesting::List, Value::Array(items)) => {
                 let items = items.iter().map(|item| cut(item, levels - 1)).collect();
                 let key = if key == "oneOf" { "anyOf" } else { key };
