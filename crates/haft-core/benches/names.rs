@@ -1,4 +1,4 @@
-//! Measures the search for names that are similar to an unknown one, in microseconds of CPU time.
+//! Measures the time to find the known names that are similar to an unknown name, in microseconds of CPU time.
 
 #![expect(
     clippy::unwrap_used,

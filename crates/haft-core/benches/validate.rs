@@ -44,7 +44,7 @@ fn plain() -> Value {
     })
 }
 
-/// The same schema as Pydantic and schemars write it, with definitions.
+/// Returns the same schema in the form that Pydantic and schemars write, with definitions and references.
 fn with_references() -> Value {
     let mut schema = plain();
     schema["$defs"] = json!({"Mode": {"enum": ["text", "bytes"]}, "Tag": {"type": "string"}});

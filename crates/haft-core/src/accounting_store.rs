@@ -1,22 +1,23 @@
-//! The trait of stores that hold accounting: calls and requests to models that ended, with their outcome and cost.
+//! The trait of stores that hold usage records (accounting): finished tool calls and model requests, with outcome and
+//! cost.
 
 use futures_util::future::BoxFuture;
 
 use crate::event_log::EventEnvelope;
 use crate::output_store::StoreError;
 
-/// Keeps accounting lines and sums them up. The tenant comes first in every key, so that no query can reach another
-/// tenant's lines.
+/// Stores usage records and sums them up. The tenant comes first in every key, so that no query can reach another
+/// tenant's records.
 pub trait AccountingStore: Send + Sync {
-    /// Appends all lines, or none after an error, so that the caller can append them again. The lines may be lost with
-    /// the machine, not with the process.
+    /// Appends all lines. After an error no line is stored, so the caller can append all of them again. A crash of the
+    /// machine may lose stored lines; a crash of the process does not.
     fn append<'a>(
         &'a self,
         tenant: &'a str,
         lines: &'a [AccountingLine],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Sums up the lines of a tenant since a moment, in milliseconds since 1970.
+    /// Sums up the lines of a tenant from a given time on. The time is in milliseconds since 1970.
     fn summarize<'a>(
         &'a self,
         tenant: &'a str,
@@ -24,12 +25,12 @@ pub trait AccountingStore: Send + Sync {
     ) -> BoxFuture<'a, Result<AccountingSummary, StoreError>>;
 }
 
-/// One line of accounting.
+/// One line of the usage records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AccountingLine {
     /// `tool_finished` or `model_finished`, with the audit fields and without content.
     Event(Box<EventEnvelope>),
-    /// A gap before the next line: more lines waited for a failing store than its writer keeps.
+    /// A gap before the next line: the store failed, and more lines waited than the writer may keep in memory.
     Lost {
         /// The time at which the gap was found, in milliseconds since 1970.
         at_ms: u64,
@@ -38,46 +39,46 @@ pub enum AccountingLine {
     },
 }
 
-/// Sums over all lines since a moment.
+/// Sums over all lines from a given time on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountingSummary {
-    /// The most called first.
+    /// The tools, sorted by the number of calls, most first.
     pub tools: Vec<ToolStats>,
-    /// The dearest first.
+    /// The models, sorted by cost, highest first.
     pub models: Vec<ModelStats>,
-    /// Lines that are not records, such as one that a crash cut off.
+    /// The number of lines that are not valid records, such as a line that a crash cut off.
     pub unreadable_lines: u64,
-    /// Records that could not be written, for example because the disk was full.
+    /// The number of records that could not be written, for example because the disk was full.
     pub lost_lines: u64,
 }
 
-/// The sums of one tool.
+/// The sums for one tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolStats {
     /// The exposed name.
     pub tool: String,
-    /// All calls, also those that were refused.
+    /// The number of calls, including those that were refused.
     pub calls: u64,
-    /// The calls that failed.
+    /// The number of calls that failed.
     pub errors: u64,
-    /// The calls that the cache answered.
+    /// The number of calls that were answered from the cache.
     pub cache_hits: u64,
-    /// The bytes of all outputs.
+    /// The size of all outputs, in bytes.
     pub bytes_out: u64,
     /// The median latency of the calls that reached the tool.
     pub latency_p50_ms: u64,
-    /// The latency that one of twenty such calls exceeds.
+    /// The 95th percentile of the latency of these calls.
     pub latency_p95_ms: u64,
 }
 
-/// The sums of one model.
+/// The sums for one model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelStats {
-    /// `provider/model`
+    /// The model, as `provider/model`.
     pub model: String,
-    /// All requests, also those that failed.
+    /// The number of requests, including those that failed.
     pub attempts: u64,
-    /// The requests that failed.
+    /// The number of requests that failed.
     pub errors: u64,
     /// The tokens of all requests.
     pub input_tokens: u64,
@@ -85,8 +86,8 @@ pub struct ModelStats {
     pub output_tokens: u64,
     /// The input tokens that the provider read from its cache.
     pub cache_read_tokens: u64,
-    /// Billionths of a US dollar.
+    /// The cost, in billionths of a US dollar.
     pub cost_nano_usd: u64,
-    /// Attempts that used tokens without a known price; the cost is without them.
+    /// The number of attempts that used tokens without a known price. The cost does not include them.
     pub without_price: u64,
 }

@@ -17,21 +17,22 @@ use crate::run::ApprovalVerdict;
 use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
 
-/// The longest text shown to a user, in characters. A longer one could not be read before approving.
+/// The maximum length of a text shown to a user, in characters. A user could not read a longer text before approving.
 pub const SHOWN_CHARS_MAX: usize = 4_000;
 
-/// The part of a longer text that is shown from its end, in characters. A command often does its harm at the end, after
-/// text that fills the screen.
+/// The number of characters shown from the end of a text that is too long. A command may hide its harmful part at the
+/// end, after text that fills the screen.
 pub const SHOWN_TAIL_CHARS: usize = 1_000;
 
-/// Identifies one pending approval. A call id cannot, because providers repeat call ids from turn to turn. The id is
-/// derived from session, turn and call, so a run that continues in another process asks under the same id.
+/// Identifies one pending approval. A call id is not enough, because providers repeat call ids from turn to turn. The
+/// approval id is derived from session, turn and call, so a run that continues in another process asks under the same
+/// id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApprovalId(u128);
 
 impl ApprovalId {
-    /// Derives the id. `call` must be the whole id: operations truncate it for display, and long ids of one turn may
-    /// share a prefix.
+    /// Derives the id. `call` must be the full call id: operations truncate it for display, and long call ids of one
+    /// turn may share a prefix.
     pub fn of_call(place: RunPosition, call: &CallId) -> Self {
         let digest = Digest::of_text(&format!("approval/{}/{}/{}", place.session, place.turn, call.0));
         let half: [u8; 16] = std::array::from_fn(|at| digest.bytes()[at]);
@@ -59,7 +60,7 @@ impl fmt::Debug for ApprovalId {
 /// A call that a user must approve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRequest {
-    /// Derived from the session, turn and call, so that a run that resumes asks under the same id.
+    /// The approval id. It is derived from session, turn and call, so a resumed run asks under the same id.
     pub id: ApprovalId,
     /// The session and turn of the call.
     pub place: RunPosition,
@@ -71,11 +72,11 @@ pub struct ApprovalRequest {
     pub workspace: PathBuf,
     /// The digest that the approval is bound to.
     pub digest: Digest,
-    /// The texts of the rules that ask; empty if an approval by rule would not be sufficient.
+    /// The texts of the rules that require approval. Empty if approving the rule would not be enough to allow the call.
     pub rules: Vec<String>,
-    /// The command prefix that may be approved, such as `git status`; `None` if none would cover the call.
+    /// The command prefix that may be approved, such as `git status`; `None` if no prefix covers the call.
     pub prefix: Option<Vec<String>>,
-    /// The reason for asking, in words for the user.
+    /// The reason why approval is needed, in words for the user.
     pub why: String,
 }
 
@@ -90,14 +91,14 @@ pub enum ApprovalAnswer {
     AllowPrefix,
     /// Allows every call that these rules ask about from now on, in this workspace.
     AllowRule,
-    /// Refuses the call. The model gets an error that says so.
+    /// Refuses the call. The model gets an error that says that the user refused.
     Deny,
-    /// Defers the decision. The run makes the call again after it.
+    /// Defers the decision. The run repeats the call when the decision has been made.
     Later,
 }
 
 impl ApprovalAnswer {
-    /// Returns the stable name for all records.
+    /// Returns the stable name that all records use.
     pub fn name(self) -> &'static str {
         match self {
             ApprovalAnswer::AllowOnce => "allow_once",
@@ -117,11 +118,11 @@ pub trait Approver: Send + Sync {
         "approver"
     }
 
-    /// Asks the user about a call and returns the answer. The call waits until then.
+    /// Asks the user about a call and returns the answer. The call waits for the answer.
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer>;
 
-    /// Waits for the decision about a call that was deferred with [`ApprovalAnswer::Later`]. The default denies the call, for
-    /// an approver that never defers.
+    /// Waits for the decision about a call that was deferred with [`ApprovalAnswer::Later`]. The default denies the
+    /// call; it is for approvers that never defer.
     fn resolve<'a>(
         &'a self,
         id: ApprovalId,
@@ -133,16 +134,16 @@ pub trait Approver: Send + Sync {
     }
 }
 
-/// The call that an approval is bound to. With another tool, argument or workspace it is another call.
+/// Identifies the call that an approval is bound to. A different tool, argument or workspace makes it a different call.
 #[derive(Debug, Clone, Copy)]
 pub struct ApprovalKey<'a> {
     /// The tool, independent of the name under which the model sees it.
     pub identity: &'a ToolIdentity,
-    /// The digest of the current definition, so that a server cannot change a tool under an existing approval.
+    /// The digest of the tool's current definition, so that a server cannot change a tool under an existing approval.
     pub definition: Digest,
     /// The arguments after repair and validation.
     pub arguments: &'a ValidArguments,
-    /// The path as text, in the form that the user saw.
+    /// The workspace path as text, in the form that the user saw.
     pub workspace: &'a str,
 }
 
@@ -164,16 +165,16 @@ impl ApprovalKey<'_> {
 }
 
 impl PermissionRules {
-    /// Returns the texts of the rules that need consent for this ruling.
+    /// Returns the texts of the rules that require approval in this ruling.
     pub fn asking(&self, ruling: &Ruling) -> Vec<String> {
         ruling.asking.iter().filter_map(|&index| self.rules.get(index)).map(ToString::to_string).collect()
     }
 }
 
-/// Returns the text in a form that cannot deceive a user: it escapes characters that move the cursor, change the
-/// direction, are invisible or look like an ASCII character, and shows line breaks. It doubles each backslash, so that
-/// no text can imitate an escape. Of a text with more than [`SHOWN_CHARS_MAX`] characters it shows the beginning and
-/// the end.
+/// Returns the text in a form that cannot deceive a user. Escapes characters that move the cursor, change the text
+/// direction, are invisible or look like an ASCII character, and makes line breaks visible. Doubles each backslash, so
+/// that no text can imitate an escape. A text with more than [`SHOWN_CHARS_MAX`] characters is shortened to its
+/// beginning and its end.
 pub fn shown(text: &str) -> String {
     let left = text.chars().count().saturating_sub(SHOWN_CHARS_MAX);
     if left == 0 {
@@ -184,7 +185,8 @@ pub fn shown(text: &str) -> String {
     format!("{} … ({left} characters are not shown) … {}", escaped(head), escaped(tail))
 }
 
-/// Returns the lines of a text, each in the form of [`shown`], and as much of a long text. Only `\n` ends a line.
+/// Returns the lines of a text, each escaped as in [`shown`]. A long text is shortened as in `shown` too. Only `\n`
+/// ends a line.
 pub fn shown_lines(text: &str) -> Vec<String> {
     let left = text.chars().count().saturating_sub(SHOWN_CHARS_MAX);
     if left == 0 {
@@ -198,7 +200,7 @@ pub fn shown_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Returns the position of a character in bytes.
+/// Returns the byte offset of the character with this index.
 fn offset(text: &str, characters: usize) -> usize {
     text.char_indices().nth(characters).map_or(text.len(), |(at, _)| at)
 }
@@ -230,7 +232,7 @@ fn push_visible(shown: &mut String, c: char) {
     }
 }
 
-/// Returns true for a character that is invisible, looks like a space, or changes the display of others.
+/// Returns true for a character that is invisible, looks like a space, or changes how other characters are displayed.
 fn is_deceptive(c: char) -> bool {
     matches!(c,
         '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}'

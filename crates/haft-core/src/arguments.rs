@@ -12,25 +12,25 @@ use crate::result::{ToolError, ToolErrorKind};
 
 pub use excerpt::LineColumn;
 
-/// The caller's own text, kept byte for byte because haft sends it back to the model unchanged.
+/// The caller's original text. It is kept byte for byte, because haft sends it back to the model unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawArguments(String);
 
 /// The limits on the size and depth of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgumentLimits {
-    /// The longest text, in bytes.
+    /// The maximum length of the arguments text, in bytes.
     pub bytes_max: usize,
     /// The deepest allowed nesting of objects and arrays. `parse` never allows more than [`NESTING_MAX`].
     pub depth_max: usize,
 }
 
-/// The longest text of arguments, in bytes, when the embedding program sets no limit.
+/// The maximum length of the arguments text, in bytes, if the embedding program sets no limit.
 pub const ARGUMENTS_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The deepest nesting of arguments when the embedding program sets no limit.
+/// The maximum nesting depth of arguments if the embedding program sets no limit.
 pub(crate) const ARGUMENTS_DEPTH_MAX: usize = 64;
 
-/// The deepest nesting that `serde_json` parses: it recurses, and returns an error beyond this depth.
+/// The maximum nesting depth that `serde_json` parses. It parses recursively, and returns an error beyond this depth.
 pub const NESTING_MAX: usize = 127;
 
 impl Default for ArgumentLimits {
@@ -42,9 +42,9 @@ impl Default for ArgumentLimits {
 /// Arguments that are a JSON object, not yet validated against the tool's schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedArguments {
-    /// Always an object. It is kept as a `Value`, because the validator takes one by reference.
+    /// The arguments, always an object. They are stored as a `Value`, because the validator needs a `&Value`.
     value: Value,
-    /// The size of the original text.
+    /// The size of the original text, in bytes.
     pub(crate) bytes: usize,
     repairs: Vec<&'static str>,
     cut_off: bool,
@@ -71,19 +71,19 @@ impl ParsedArguments {
         &self.repairs
     }
 
-    /// Returns true if the text ended inside a value, so that the object lacks a part of what the caller meant to send.
+    /// Returns true if the text ended inside a value, so that a part of what the caller meant to send is missing.
     pub fn cut_off(&self) -> bool {
         self.cut_off
     }
 }
 
 impl RawArguments {
-    /// Takes the text of a model. It may be invalid JSON.
+    /// Creates the arguments from text that a model wrote. The text may be invalid JSON.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Writes a value as compact JSON.
+    /// Creates the arguments from a value, as compact JSON.
     pub fn from_value(value: &Value) -> Self {
         Self(value.to_string())
     }
@@ -98,7 +98,8 @@ impl RawArguments {
         self.0.push_str(more);
     }
 
-    /// Parses the text as a JSON object. The result lists every repair; text that has no safe repair is an error.
+    /// Parses the text as a JSON object, with repairs if needed. The result lists every repair. Returns an error if the
+    /// text has no safe repair.
     pub fn parse(&self, limits: &ArgumentLimits) -> Result<ParsedArguments, ArgumentsError> {
         let bytes = self.0.len();
         if bytes > limits.bytes_max {
@@ -112,10 +113,10 @@ impl RawArguments {
     }
 }
 
-/// The reason why arguments were rejected, written for the model that sent them.
+/// The reason why arguments were rejected. The message is for the model that sent them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentsError {
-    /// The text is longer than the limit; it was not parsed.
+    /// The text is longer than the limit. It was not parsed.
     #[error("the arguments have {bytes} bytes; the limit is {bytes_max}")]
     TooLarge {
         /// The length of the text.
@@ -131,10 +132,10 @@ pub enum ArgumentsError {
         /// The position at which the nesting exceeds the limit.
         spot: LineColumn,
     },
-    /// The text is not JSON, and no repair helps.
+    /// The text is not JSON, and no repair can make it JSON.
     #[error("the arguments are not valid JSON: {problem} at {spot}; send one JSON object")]
     NotJson {
-        /// The expected and the found syntax, in words for the model.
+        /// The expected and the found syntax. The text is for the model.
         problem: String,
         /// The position of the first error.
         spot: LineColumn,
@@ -156,7 +157,7 @@ impl From<ArgumentsError> for ToolError {
 const EMPTY_TEXT: &str = "empty text read as {}";
 const DOUBLE_ENCODED: &str = "unwrapped a JSON string that held the object";
 
-/// A parsed value and the repairs it took to parse it.
+/// A parsed value and the repairs that were needed to parse it.
 struct ParsedValue {
     value: Value,
     repairs: Vec<&'static str>,
@@ -172,7 +173,7 @@ impl ParsedValue {
         Self { value, repairs: vec![repair], cut_off: false }
     }
 
-    /// Unwraps an object that the model JSON-encoded twice, as some models do. It unwraps one level only, so a text of
+    /// Unwraps an object that the model JSON-encoded twice, as some models do. Unwraps one level only, so a text with
     /// many nested encodings costs no more than two parses.
     fn unwrapped(self, depth_max: usize) -> Result<Self, ArgumentsError> {
         match &self.value {

@@ -1,4 +1,5 @@
-//! The token budget of a model's context window: reserved before a call, settled after it, never overdrawn.
+//! The token budget of a model's context window. Tokens are reserved before a call and settled after it; the budget is
+//! never overdrawn.
 
 mod load;
 
@@ -11,14 +12,14 @@ use crate::model_request::ModelTool;
 use crate::output_store::StoreReason;
 use crate::tokens::TokenCounter;
 
-/// The division of a model's context window.
+/// The parts into which a model's context window is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextLimits {
     /// The size of the model's context window.
     pub window_tokens: u64,
-    /// Left free, because our token counts differ slightly from the model's own.
+    /// Tokens that stay free, because our token counts differ slightly from the model's own.
     pub buffer_tokens: u64,
-    /// Left free for the model's reply.
+    /// Tokens that stay free for the model's reply.
     pub output_tokens_max: u64,
 }
 
@@ -43,11 +44,11 @@ pub struct ContextWindow {
 /// The used and reserved tokens, by consumer.
 #[derive(Debug, Default)]
 struct ContextLoad {
-    /// The conversation so far.
+    /// The tokens of the conversation so far.
     current: TokenLoad,
-    /// Reserved by calls that have not returned yet.
+    /// The tokens reserved by calls that have not returned yet.
     pending_tokens: u64,
-    /// The definitions of the tools that the model sees.
+    /// The tokens of the definitions of the tools that the model sees.
     schemas: SchemaLoad,
 }
 
@@ -57,7 +58,7 @@ impl ContextLoad {
         self.bounds().projected(0)
     }
 
-    /// Returns an upper bound of the usage; the exact usage once all texts are counted.
+    /// Returns an upper bound of the usage, or the exact usage if all texts have been counted.
     fn bounds(&self) -> ContextUsage {
         self.usage(self.current.most(), self.schemas.most())
     }
@@ -82,11 +83,11 @@ impl ContextLoad {
 /// The tokens in use, by consumer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContextUsage {
-    /// The conversation so far.
+    /// The tokens of the conversation so far.
     pub current_tokens: u64,
-    /// Reserved by calls that have not returned yet.
+    /// The tokens reserved by calls that have not returned yet.
     pub pending_tokens: u64,
-    /// The definitions of the tools that the model sees.
+    /// The tokens of the definitions of the tools that the model sees.
     pub schema_tokens: u64,
 }
 
@@ -105,7 +106,8 @@ impl ContextWindow {
         Arc::new(Self { usable_tokens: limits.usable_tokens(), counter, taken: Mutex::default() })
     }
 
-    /// Records the size of conversation and tools together as the model reported it. Reservations stay as they are.
+    /// Records the number of tokens of conversation and tools together, as the model reported it. Does not change
+    /// reservations.
     pub fn report(&self, tokens: u64) {
         let mut taken = self.taken();
         let schema_tokens = taken.schemas.about().min(tokens);
@@ -118,7 +120,7 @@ impl ContextWindow {
         self.taken().current.add(text);
     }
 
-    /// Replaces the conversation by these texts and by media of this many tokens. Tools and reservations stay.
+    /// Replaces the conversation by these texts and by media that take `media_tokens`. Tools and reservations stay.
     pub fn replace_conversation(&self, texts: impl IntoIterator<Item = String>, media_tokens: u64) {
         let mut current = TokenLoad::tokens(media_tokens);
         texts.into_iter().for_each(|text| current.add(text));
@@ -137,7 +139,8 @@ impl ContextWindow {
         Ok(reservation)
     }
 
-    /// Returns the tokens of conversation and tools: exact if they may exceed the budget, else an estimate.
+    /// Returns the tokens of conversation and tools. The number is exact if they may exceed the budget, else an
+    /// estimate.
     pub fn taken_tokens(&self) -> u64 {
         let mut taken = self.taken();
         let full = taken.most().saturating_sub(taken.pending_tokens) > self.usable_tokens;
@@ -215,7 +218,7 @@ impl Reservation {
         self.budget.left_tokens().saturating_add(self.tokens)
     }
 
-    /// Moves the reserved tokens to the conversation, of which the output is now a part.
+    /// Turns the reserved tokens into tokens of the conversation, which now contains the output.
     pub fn settle(mut self) {
         // `drop` frees `self.tokens`, so set it to zero or the tokens would be freed twice.
         let tokens = std::mem::take(&mut self.tokens);
@@ -224,8 +227,9 @@ impl Reservation {
         taken.current.grow(tokens);
     }
 
-    /// Adds `text` to the conversation without counting it if it fits at one token per byte, together with `tokens` for
-    /// the other content. Otherwise returns the reservation and the text, so that the caller can count the text.
+    /// Adds `text` to the conversation without counting its tokens, if it fits at one token per byte together with
+    /// `tokens` for the other content. Otherwise returns the reservation and the text, so that the caller can count the
+    /// tokens.
     pub fn settle_uncounted(self, text: String, tokens: u64) -> Result<(), (Self, String)> {
         let mut taken = self.budget.taken();
         let most = taken.most().saturating_sub(self.tokens).saturating_add(tokens);
@@ -251,13 +255,13 @@ impl Drop for Reservation {
 pub struct TokenShortage {
     /// The tokens that the call asked for.
     pub asked_tokens: u64,
-    /// The tokens that it could have reserved.
+    /// The tokens that the call could have reserved.
     pub left_tokens: u64,
     /// Whether the call may succeed after other calls of the turn have ended.
     pub cause: ShortageCause,
 }
 
-/// The cause of a shortage. It tells a caller if waiting for other calls would help.
+/// The cause of a shortage. It shows if waiting for other calls would help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShortageCause {
     /// The request would not fit even without the other calls.
@@ -277,7 +281,7 @@ impl TokenShortage {
         Self { asked_tokens, left_tokens: usable_tokens.saturating_sub(others.projected(0)), cause }
     }
 
-    /// Returns the reason to record when an output is stored because it did not get its tokens.
+    /// Returns the reason to record for an output that is stored because it did not get enough tokens.
     pub fn reason(&self) -> StoreReason {
         match self.cause {
             ShortageCause::Context => StoreReason::TokenBudget,
@@ -293,7 +297,7 @@ mod tests {
     use super::*;
     use crate::tokens::{LengthEstimator, Tokens};
 
-    /// A budget whose tool definitions take five tokens.
+    /// Returns a budget whose tool definitions take five tokens.
     fn budget(window_tokens: u64) -> Arc<ContextWindow> {
         let limits = ContextLimits { window_tokens, buffer_tokens: 10, output_tokens_max: 20 };
         let budget = ContextWindow::new(limits, Arc::new(LengthEstimator));
@@ -388,7 +392,7 @@ mod tests {
         Resize(usize, u64),
         Settle(usize),
         Drop(usize),
-        /// The output turns out to be a text of this many bytes.
+        /// The output of the reservation with this index is a text with this many bytes.
         Answer(usize, usize),
         Report(u64),
     }

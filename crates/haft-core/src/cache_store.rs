@@ -1,4 +1,4 @@
-//! The trait of stores that hold cached outputs of calls, so that other processes and later ones can use them.
+//! The trait of stores that hold cached call outputs, so that other processes and later processes can use them.
 
 use std::fmt;
 
@@ -13,16 +13,17 @@ use crate::stored::StoredToolOutput;
 pub struct CacheKey {
     /// The tenant of the call's principal.
     pub tenant: String,
-    /// The digest of the call and of everything else that its output depends on.
+    /// The digest of the call and of everything else that affects its output.
     pub call: Digest,
 }
 
-/// A cached output and the wall-clock time of its expiry, in milliseconds since 1970. Processes share no other clock.
+/// A cached output and the time at which it expires. Processes share only the wall clock, so the time is in
+/// milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheEntry {
     /// The output in its stored form.
     pub output: StoredToolOutput,
-    /// The first millisecond at which the entry is no longer used.
+    /// The time at which the entry expires, in milliseconds since 1970. From this millisecond on the entry is not used.
     pub expires_ms: u64,
 }
 
@@ -35,18 +36,19 @@ pub struct CacheLimits {
     pub bytes_max: u64,
 }
 
-/// The right to make a call whose output will be cached. Dropping it lets the next caller make the call.
+/// The exclusive right to make a call whose output will be cached. When the lease is dropped, the next caller may make
+/// the call.
 pub struct CacheLease {
     _held: Option<Box<dyn Send + Sync>>,
 }
 
 impl CacheLease {
-    /// Creates a lease that frees the call when this value is dropped.
+    /// Creates a lease that is held until it is dropped. It owns `held`, whose drop releases the call.
     pub fn holding(held: impl Send + Sync + 'static) -> Self {
         Self { _held: Some(Box::new(held)) }
     }
 
-    /// Creates a lease that excludes no other caller.
+    /// Creates a lease that does not exclude other callers.
     pub fn shared() -> Self {
         Self { _held: None }
     }
@@ -58,16 +60,16 @@ impl fmt::Debug for CacheLease {
     }
 }
 
-/// Keeps cached outputs until they expire, within limits. A store may drop an entry at any time.
+/// Stores cached outputs until they expire, within size limits. A store may drop an entry at any time.
 pub trait CacheStore: Send + Sync {
-    /// Returns the entry under a key; `None` if there is none, if it has expired, or if it cannot be understood.
+    /// Returns the entry under a key, or `None` if there is none, if it has expired, or if it cannot be decoded.
     fn get(&self, key: CacheKey) -> BoxFuture<'_, Result<Option<CacheEntry>, StoreError>>;
 
-    /// Stores an entry, in place of an earlier one. An entry that does not fit the limits is not stored, and that is no
+    /// Stores an entry and replaces an earlier one. An entry that exceeds the limits is not stored; this is not an
     /// error.
     fn put(&self, key: CacheKey, entry: CacheEntry) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Waits while another caller, also one of another process, makes the call with this key. Then returns the right to
-    /// make it. The caller reads the store again, because the other caller may have stored the output.
+    /// Waits while another task or process makes the call with this key, then returns a lease. Read the store again
+    /// after this: the other holder may have stored the output.
     fn lease(&self, key: CacheKey) -> BoxFuture<'_, Result<CacheLease, StoreError>>;
 }

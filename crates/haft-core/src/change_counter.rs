@@ -1,14 +1,16 @@
-//! Announces that a provider lists other tools than before.
+//! Announces that a provider's tool list has changed.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Counts changes. A provider owns a counter and announces; the holder of a snapshot compares counts, or waits.
+/// Counts changes. A provider owns a counter and announces changes; the holder of a snapshot compares counts or waits
+/// for a change.
 ///
-/// It is a counter and not a callback, because a provider may announce at any moment, even during a call or while it
-/// holds a lock, and no foreign code runs there. Clones share the counter, so several providers may have one.
+/// This is a counter and not a callback, because a provider may announce at any moment, even during a call or while it
+/// holds a lock, and no other code must run at that point. Clones share the counter, so several providers can use the
+/// same one.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeCounter(Arc<CounterState>);
 
@@ -19,19 +21,19 @@ struct CounterState {
 }
 
 impl ChangeCounter {
-    /// Announces that `tools()` returns another list from now on. The next call sees it.
+    /// Announces that `tools()` returns a different list from now on. The next call uses the new list.
     pub fn announce(&self) {
         self.0.count.fetch_add(1, Ordering::Release);
         let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the number of announcements. Read it before the list, so that no change is missed.
+    /// Returns the number of announcements. Read the count before the list, so that no change is missed.
     pub fn count(&self) -> u64 {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// Waits until the count differs from `seen`, and returns it.
+    /// Waits until the count differs from `seen`, and returns the new count.
     pub async fn changed(&self, seen: u64) -> u64 {
         poll_fn(|cx| {
             let count = self.count();
@@ -45,7 +47,7 @@ impl ChangeCounter {
         .await
     }
 
-    /// Returns true if both share one counter.
+    /// Returns true if both values share the same counter.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -3,18 +3,19 @@
 /// The settings for splitting a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSettings {
-    /// The longest chunk, including the overlap.
+    /// The maximum length of a chunk in bytes, including the overlap.
     pub bytes_max: usize,
     /// The percentage of a chunk that the next chunk repeats at its start.
     pub overlap_percent: usize,
-    /// A text with an average line length of at least this is split anywhere, and any other text at line ends.
+    /// A text whose average line has at least this many bytes is split at any position; other texts are split at line
+    /// ends.
     pub avg_line_bytes_threshold: usize,
 }
 
 /// The largest overlap: with more, the chunks would hold mostly repeated text.
 pub const OVERLAP_PERCENT_MAX: usize = 50;
 
-/// The size of the longest UTF-8 character, so that every chunk has room for at least one.
+/// The size of the longest UTF-8 character, in bytes. Every chunk must have room for at least one character.
 const CHAR_BYTES_MAX: usize = 4;
 
 /// Returns all chunks, in order. Every byte of the text is in at least one chunk, and no character is split. An empty
@@ -60,7 +61,7 @@ impl<'a> TextSplitter<'a> {
         line_end.filter(|end| end - start > self.bytes_max / 2).unwrap_or(limit)
     }
 
-    /// Returns the start of the next chunk. It is always after `start`, or the loop in `chunks` would not end.
+    /// Returns the start of the next chunk. It must be greater than `start`, or the loop in `chunks` would not end.
     fn next_start(&self, start: usize, end: usize) -> usize {
         let back = self.text.floor_char_boundary(end.saturating_sub(self.overlap_bytes));
         let next = if self.by_line && back < end {

@@ -1,11 +1,13 @@
-//! Compaction: makes a conversation smaller, so that a long run goes on instead of filling its context window.
+//! Compaction: makes a conversation smaller, so that a long run can continue instead of filling its context window.
 //!
-//! Everything here is a pure function of a conversation. [`CompactionPlan::of`] decides, [`CompactionPlan::archive_text`]
-//! and [`CompactionPlan::summary_request`] say what must be stored and asked, and [`CompactionPlan::without_outputs`]
-//! and [`CompactionPlan::with_summary`] build the new conversation. The caller does the IO in between.
+//! All functions in this module are pure functions of a conversation. [`CompactionPlan::of`] decides,
+//! [`CompactionPlan::archive_text`] and [`CompactionPlan::summary_request`] return the text to store and the request to
+//! send, and [`CompactionPlan::without_outputs`] and [`CompactionPlan::with_summary`] build the new conversation. The
+//! caller does the IO in between.
 //!
-//! Removed text goes to an *archive*: one stored output of the session that grows. The model reads it again with
-//! `tool_output`, by the line numbers that the new conversation names, or with `grep`.
+//! Removed text goes to an *archive*: one stored output of the session, to which every compaction appends. The model
+//! can read the removed text again with `tool_output`, by the line numbers that the new conversation gives, or with
+//! `grep`.
 
 mod plan;
 mod replace;
@@ -21,21 +23,22 @@ pub use summary::{SummaryFault, SummaryRequest, SummaryText, read_summary};
 /// The settings of compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionRules {
-    /// Compaction begins when the next request takes more than this share of the tokens that messages and tools may
-    /// take: the window without the room for the reply and without the buffer.
+    /// Compaction starts when the next request takes more than this percentage of the tokens for messages and tools,
+    /// which is the context window without the reply and the buffer.
     pub at_percent: u8,
-    /// The most recent turns that stay word for word. Fewer stay if they are large; the last one always stays.
+    /// The number of recent turns that are kept word for word. Fewer are kept if they are large; the last turn is
+    /// always kept.
     pub keep_turns: u32,
-    /// The model that writes summaries, in the name of its provider; `None` for the model of the run.
+    /// The model that writes summaries, as its provider names it; `None` for the model of the run.
     pub model: Option<String>,
-    /// The most tokens of a request to that model; `None` for the limit of the run.
+    /// The maximum number of tokens in a request to the summary model; `None` for the run's own limit.
     pub request_tokens_max: Option<u64>,
 }
 
 impl CompactionRules {
-    /// The default share at which compaction begins.
+    /// The default percentage at which compaction starts.
     pub const AT_PERCENT_DEFAULT: u8 = 85;
-    /// The default number of turns that stay word for word.
+    /// The default number of turns that are kept word for word.
     pub const KEEP_TURNS_DEFAULT: u32 = 6;
 }
 
@@ -62,8 +65,8 @@ pub struct ArchiveSpan {
 }
 
 impl ArchiveSpan {
-    /// Returns the place of a text that was appended to an archive. `before` is the archive as it was; a text that did
-    /// not fit into it begins a new one.
+    /// Returns the lines that an appended text takes in an archive. `before` is the archive before the append. A text
+    /// that did not fit into it starts a new archive.
     pub fn appended(before: Option<&StoreEntry>, after: &StoreEntry) -> Self {
         let continued = before.filter(|before| before.handle == after.handle);
         let first = continued.map_or(0, |before| before.lines).saturating_add(1);

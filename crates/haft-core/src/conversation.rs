@@ -1,7 +1,7 @@
 //! The conversation so far, independent of any provider: messages of parts that every wire format can encode.
 //!
-//! A conversation only grows at its end, and its messages never change. Encoders rely on that and reuse the encoded
-//! messages of one turn for the next.
+//! A conversation only grows at its end, and its messages never change. Encoders rely on this and reuse the encoded
+//! messages of one turn for the next one.
 
 mod order;
 mod part;
@@ -17,12 +17,12 @@ pub use part::{
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The operator, in the middle of a conversation. Instructions before the first message are the request's system
-    /// text.
+    /// The operator, in the middle of a conversation. Instructions before the first message are in the system text of
+    /// the request.
     System,
     /// The person or program that the model works for.
     User,
-    /// The model, whichever provider it has.
+    /// The model, from any provider.
     Assistant,
     /// The tools: one message holds the replies to all calls of a turn.
     Tool,
@@ -31,24 +31,24 @@ pub enum Role {
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// The author. It restricts the kinds of parts: only the model's messages hold calls, for example.
+    /// The author. It restricts the kinds of parts: for example, only a model's messages hold calls.
     pub role: Role,
-    /// The content, in the author's order.
+    /// The content, in the order in which the author wrote it.
     pub parts: Vec<MessagePart>,
 }
 
 impl Message {
-    /// Creates an instruction of the operator in the middle of a conversation.
+    /// Creates an operator instruction in the middle of a conversation.
     pub fn system(text: impl Into<String>) -> Self {
         Self { role: Role::System, parts: vec![MessagePart::text(text)] }
     }
 
-    /// Creates a request of the user.
+    /// Creates a user request.
     pub fn user(text: impl Into<String>) -> Self {
         Self { role: Role::User, parts: vec![MessagePart::text(text)] }
     }
 
-    /// Creates a message of the model.
+    /// Creates a model message.
     pub fn assistant(parts: Vec<MessagePart>) -> Self {
         Self { role: Role::Assistant, parts }
     }
@@ -65,15 +65,15 @@ impl Message {
     }
 }
 
-/// Messages in an order that every provider accepts: one message right after the calls replies to all of them, and to
-/// each exactly once.
+/// Messages in an order that every provider accepts: the message right after tool calls replies to each of them exactly
+/// once.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
     messages: Vec<Arc<Message>>,
 }
 
 impl Conversation {
-    /// Appends a message. Sorts replies into the order of their calls, because some wire formats link them by order
+    /// Appends a message. Sorts replies into the order of their calls, because some wire formats match them by order
     /// alone.
     pub fn push(&mut self, message: Message) -> Result<(), ConversationError> {
         let message = order::admit(self.open_calls(), message)?;
@@ -81,8 +81,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Appends a message of another conversation without a copy, so that caches recognize it. Its replies must be in the
-    /// order of their calls, as they are in every conversation.
+    /// Appends a message of another conversation without copying it, so that caches recognize it. Its replies must be
+    /// in the order of their calls, as in every conversation.
     pub fn push_shared(&mut self, message: Arc<Message>) -> Result<(), ConversationError> {
         order::admit(self.open_calls(), Message::clone(&message))?;
         self.messages.push(message);
@@ -105,10 +105,10 @@ impl Conversation {
     }
 }
 
-/// The reason why a message cannot come next; read by the code that drives the conversation.
+/// The reason why a message cannot come next. The error is for the code that drives the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConversationError {
-    /// The message is not a complete set of tool replies although calls wait for them.
+    /// Calls wait for replies, but the message is not a complete set of tool replies.
     #[error("calls wait for replies: {}; push one tool message that answers them all", joined(.calls))]
     Unanswered {
         /// The ids of the calls without a reply.
@@ -126,7 +126,7 @@ pub enum ConversationError {
         /// The id that occurs twice.
         call: CallId,
     },
-    /// A part that a message of this role cannot hold.
+    /// A message with this role cannot hold this kind of part.
     #[error("{part} is not allowed in a message of role {role:?}; put it into a message of another role")]
     Misplaced {
         /// The role of the message.

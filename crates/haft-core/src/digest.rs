@@ -46,7 +46,8 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Returns the digest of a list of parts. Each counts with its length, so that parts do not run into each other.
+    /// Returns the digest of a list of parts. The length of each part is hashed too, so that different splits of the
+    /// same bytes have different digests.
     pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
@@ -56,7 +57,7 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// Returns the digest of all parts of a definition that a model or a provider could depend on.
+    /// Returns the digest of every part of a definition that a model or a provider could depend on.
     pub fn of_definition(definition: &ToolDefinition) -> Self {
         let ToolDefinition {
             name,
@@ -115,7 +116,7 @@ impl fmt::Debug for Digest {
 pub struct CallKey<'a> {
     /// The tool, independent of the name under which the model sees it.
     pub identity: &'a ToolIdentity,
-    /// The digest of the current definition: a changed tool is another tool.
+    /// The digest of the current definition: a tool with a changed definition is a different tool.
     pub definition: Digest,
     /// The arguments after repair and validation, as the provider would see them.
     pub arguments: &'a ValidArguments,
@@ -147,8 +148,8 @@ impl CallKey<'_> {
 
 /// Hashes JSON text with sorted keys and without spaces, without building the text.
 ///
-/// Numbers keep their written form, so `1` and `1.0` differ: a redundant call costs time, confusing two calls costs
-/// trust.
+/// Numbers keep their written form, so `1` and `1.0` differ: a redundant call only costs time, but confusing two calls
+/// would return a wrong output.
 #[derive(Default)]
 struct CanonicalHasher(Sha256);
 
@@ -166,8 +167,8 @@ impl CanonicalHasher {
         }
     }
 
-    /// Sorts the keys if needed. A `serde_json` map is sorted or not depending on a feature that any crate in the build
-    /// may enable.
+    /// Hashes an object with sorted keys. Sorts them if needed: a `serde_json` map is sorted or not depending on a
+    /// feature that any crate in the build may enable.
     fn object(&mut self, object: &Map<String, Value>) {
         if object.keys().is_sorted() {
             return self.members(object.iter());
@@ -233,7 +234,7 @@ impl Write for CanonicalHasher {
     }
 }
 
-/// The items of a list, with commas between them.
+/// Writes commas between the items of a list.
 struct SeparatedList<'a> {
     canonical: &'a mut CanonicalHasher,
     separator: &'static [u8],

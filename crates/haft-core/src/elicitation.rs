@@ -1,12 +1,12 @@
-//! Questions that an MCP server puts to a person.
+//! Elicitation: questions that an MCP server asks a person.
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-/// Asks a person on behalf of a server. An interface implements it: a terminal, a browser.
+/// Asks a person on behalf of a server. A user interface implements this trait, such as a terminal or a browser.
 pub trait Elicitor: Send + Sync {
-    /// `request` is the server's own: `message` for the person, `requestedSchema` for the answer, or a `url`. Dropping the
-    /// future withdraws the question.
+    /// Asks the person and returns the answer. `request` is the server's request: `message` for the person, with
+    /// `requestedSchema` for the answer or with a `url`. Dropping the future withdraws the question.
     fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer>;
 }
 

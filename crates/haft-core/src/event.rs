@@ -14,36 +14,37 @@ use crate::result::ToolErrorKind;
 use crate::rules::PermissionDecision;
 use crate::run::event::RunEvent;
 
-/// The longest message of a progress event, in bytes.
+/// The maximum length of the message in a progress event, in bytes.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
 
-/// The longest output of a progress event, in bytes. Of a longer one only the end is kept, because it is the newest.
+/// The maximum length of the output in a progress event, in bytes. Of a longer output only the end is kept, because it
+/// is the newest part.
 pub const PROGRESS_OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// An event of a call, a model request or a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The call reached its provider, `waited` after it was requested.
+    /// The call reached its provider. `waited` is the time since it was requested.
     ToolStarted {
-        /// The call and its position. All events of the call share it.
+        /// The call and its position, shared by all events of the call.
         operation: Arc<CallOperation>,
-        /// The tool that runs; always known at this point.
+        /// The tool that runs. It is always known at this point.
         tool: ToolReference,
-        /// The time in queues and for approval, before the provider got the call.
+        /// The time that the call spent in queues and waiting for approval, before the provider got it.
         waited: Duration,
     },
-    /// A running call reported progress. A provider may send any number of these.
+    /// A running call reported progress. A provider may send any number of these events.
     ToolProgress {
-        /// The call and its position. All events of the call share it.
+        /// The call and its position, shared by all events of the call.
         operation: Arc<CallOperation>,
-        /// Only the news since the last report.
+        /// Only the progress since the last report.
         progress: CallProgress,
     },
-    /// The call ended. Calls that never started emit this event too. `failure` is `None` for success.
+    /// The call ended. Calls that never started emit this event too.
     ToolFinished {
-        /// The call and its position. All events of the call share it.
+        /// The call and its position, shared by all events of the call.
         operation: Arc<CallOperation>,
-        /// The tool, as far as the name of the call could be resolved.
+        /// The tool, if the name in the call could be resolved.
         tool: ToolReference,
         /// The kind of error; `None` for success.
         failure: Option<ToolErrorKind>,
@@ -63,7 +64,7 @@ pub enum Event {
         /// The provider, the model and the number of the attempt.
         attempt: ModelAttempt,
     },
-    /// An attempt at a model ended. Each started attempt emits exactly one.
+    /// An attempt to call a model ended. Each started attempt emits exactly one such event.
     ModelFinished {
         /// The id of the request; all its attempts share it.
         id: Arc<str>,
@@ -76,17 +77,17 @@ pub enum Event {
         /// The tokens, cost and latency of the attempt.
         account: ModelAccount,
     },
-    /// An event of a run. It contains content, so audit records skip it.
+    /// An event of a run. It may contain messages and tool output, so audit records leave it out.
     Run {
         /// The session and turn of the run.
         place: RunPosition,
-        /// The content, shared by all sinks.
+        /// The event, shared by all sinks.
         event: Arc<RunEvent>,
     },
 }
 
 impl Event {
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(&self) -> &'static str {
         match self {
             Event::ToolStarted { .. } => "tool_started",
@@ -98,7 +99,7 @@ impl Event {
         }
     }
 
-    /// Returns the call of the event; `None` for events of models and runs.
+    /// Returns the call of the event, or `None` if the event belongs to a model or a run.
     pub fn operation(&self) -> Option<&Arc<CallOperation>> {
         match self {
             Event::ToolStarted { operation, .. }
@@ -109,10 +110,10 @@ impl Event {
     }
 }
 
-/// The tool of a call, as far as it is known.
+/// The tool of a call, if it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolReference {
-    /// The name that the model wrote, truncated. The name is unknown, or not yet resolved.
+    /// The name that the model wrote, truncated. No tool has this name, or the name has not been resolved yet.
     Written(String),
     /// The name was resolved to a tool of the catalog.
     Known(Arc<KnownTool>),
@@ -136,12 +137,12 @@ impl ToolReference {
     }
 }
 
-/// A tool as events describe it. All its calls share it.
+/// A tool as events describe it, shared by all its calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownTool {
     /// The name under which the model sees the tool.
     pub exposed: ToolName,
-    /// The provider of the tool, and its name there.
+    /// The tool's provider, and its name at this provider.
     pub identity: ToolIdentity,
     /// The description for the model, from the tool's definition.
     pub description: Arc<str>,
@@ -156,19 +157,20 @@ pub struct CallAccount {
     pub executed: bool,
     /// True if the cache answered the call.
     pub cached: bool,
-    /// True if the output may hold text of strangers; see [`UntrustedReads`](crate::run::untrusted::UntrustedReads).
+    /// True if the output may contain text from untrusted sources; see
+    /// [`UntrustedReads`](crate::run::untrusted::UntrustedReads).
     pub untrusted: bool,
-    /// The length of the arguments as the model wrote them.
+    /// The length of the arguments as the model wrote them, in bytes.
     pub bytes_in: usize,
-    /// The size of the output, or of the error message of a failed call.
+    /// The size of the output, or of the error message of a failed call, in bytes.
     pub bytes_out: usize,
-    /// The digest of the arguments as written.
+    /// The digest of the arguments as the model wrote them.
     pub arguments: Digest,
-    /// `None` if the call ended before a permission decision.
+    /// The permission decision; `None` if the call ended before it.
     pub verdict: Option<PolicyDecision>,
-    /// The queue that the call took a slot of.
+    /// The queue in which the call took a slot.
     pub queue: Option<QueueName>,
-    /// The handle under which the output was stored; the first one of several.
+    /// The handle under which the output was stored. If there are several, this is the first one.
     pub handle: Option<Arc<str>>,
 }
 
@@ -177,16 +179,16 @@ pub struct CallAccount {
 pub struct PolicyDecision {
     /// The result of the operator's rules, before any approval.
     pub decision: PermissionDecision,
-    /// The text of the deciding rule; `None` if the default applied or the rules could not decide.
+    /// The text of the deciding rule; `None` if the default applied or if the rules could not decide.
     pub rule: Option<Arc<str>>,
-    /// The outcome of an `ask`.
+    /// The outcome of the approval request, if the decision was `ask`.
     pub consent: Option<ApprovalOutcome>,
 }
 
 /// The outcome of an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalOutcome {
-    /// A permanent grant covered the call.
+    /// A permanent grant allowed the call.
     Remembered,
     /// An approver was asked and answered.
     Answered {
@@ -211,13 +213,13 @@ pub struct CapturedContent {
 /// The progress of a running call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallProgress {
-    /// A part of the output, as soon as it is available.
+    /// A new part of the output.
     Output(String),
     /// A message for the user.
     Message(String),
     /// The completed fraction, from zero to one, with a description of the current work.
     Part {
-        /// From zero to one.
+        /// The completed fraction, from zero to one.
         fraction: f64,
         /// The current work, if the tool describes it.
         message: Option<String>,
@@ -225,7 +227,7 @@ pub enum CallProgress {
 }
 
 impl CallProgress {
-    /// Truncates the progress to the size limits. Returns `None` for a fraction that is not finite and has no message.
+    /// Truncates the progress to the size limits. Returns `None` if the fraction is not finite and there is no message.
     pub fn bounded(self) -> Option<Self> {
         match self {
             CallProgress::Output(text) => Some(CallProgress::Output(newest(text))),
@@ -260,7 +262,7 @@ fn newest(mut text: String) -> String {
 
 /// Receives events. `emit` must not block: a sink with slow work uses its own bounded queue.
 pub trait EventSink: Send + Sync {
-    /// Receives one event. A sink must not panic; the call that emitted the event waits for it.
+    /// Receives one event. The call that emitted the event waits until this returns. A sink must not panic.
     fn emit(&self, event: Event);
 }
 

@@ -1,7 +1,7 @@
-//! The one JSON form of events: `stream-json`, stored event logs, JSON log lines and accounting all write it.
+//! The only JSON form of events: `stream-json`, stored event logs, JSON log lines and accounting all write it.
 //!
-//! [`EventReader`] turns the [`Event`]s of a run into [`LogEvent`]s, and [`EventEnvelope`] adds where each belongs. Nothing
-//! here numbers events or keeps them: that is the event log of the runtime.
+//! [`EventReader`] turns the [`Event`]s of a run into [`LogEvent`]s, and [`EventEnvelope`] adds the run and the
+//! position of each. This module neither numbers nor stores events; the event log of the runtime does.
 
 mod audit;
 mod note;
@@ -29,13 +29,14 @@ pub use audit::{CallAudit, CallContent, DecisionAudit, ModelAudit, ToolSource};
 pub use note::note_text;
 pub use schema::schema;
 
-/// An event, and where it belongs.
+/// An event, with its number, time and run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventEnvelope {
-    /// Counted from 1 and never reused. A root run and all runs that work for it share the numbers; log lines and
-    /// accounting have one sequence per process.
+    /// The event number, counted from 1 and never reused. A root run and all runs that work for it share one sequence;
+    /// log lines and accounting use one sequence per process.
     pub seq: u64,
-    /// Milliseconds since 1970. Absent in `stream-json`, whose replay must be the same to the byte.
+    /// The time of the event, in milliseconds since 1970. Absent in `stream-json`, because a replay must produce the
+    /// same bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
     /// The session of the run.
@@ -50,7 +51,7 @@ pub struct EventEnvelope {
 /// An event and the turn in which it happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnEvent {
-    /// Counted from 1 in each session; 0 for events before the first turn.
+    /// The turn, counted from 1 in each session; 0 for events before the first turn.
     pub turn: u32,
     /// The event; JSON writes its fields next to `turn`.
     #[serde(flatten)]
@@ -70,20 +71,20 @@ impl EventEnvelope {
     }
 }
 
-/// Something that happened in a run. New kinds and fields may be added; none of these changes.
+/// An event in a run. New kinds and fields may be added; existing ones never change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LogEvent {
     /// A run begins, or continues after a restart.
     RunStarted {
-        /// From the agent that was asked first down to this one.
+        /// The agents from the one that was asked first down to this one.
         agents: Vec<String>,
-        /// In the form `provider/model`.
+        /// The model, as `provider/model`.
         model: String,
         /// The names of the tools that the model sees.
         tools: Vec<String>,
     },
-    /// The run asks the model for a reply, also when it asks again because a reply could not be used.
+    /// The run asks the model for a reply. A retry after an unusable reply emits this event too.
     TurnStarted,
     /// The model wrote more text.
     TextDelta {
@@ -95,21 +96,21 @@ pub enum LogEvent {
         /// The new text, to be appended to earlier deltas of the turn.
         text: String,
     },
-    /// One attempt at a model ended. Each retry and each fallback model is a separate attempt.
+    /// One attempt to call a model ended. Each retry and each fallback model is a separate attempt.
     ModelFinished {
-        /// In the form `provider/model`.
+        /// The model, as `provider/model`.
         model: String,
-        /// Counted from 1 for each provider and model.
+        /// The number of the attempt, counted from 1 for each provider and model.
         attempt: u32,
         /// The name of a [`ModelErrorKind`]; `None` for success.
         error_kind: Option<String>,
         /// The duration of the attempt.
         latency_ms: u64,
-        /// `None` if the provider reported none.
+        /// The token usage; `None` if the provider did not report it.
         usage: Option<LogUsage>,
-        /// Billionths of a US dollar; `None` if the usage or the price is unknown.
+        /// The cost, in billionths of a US dollar; `None` if the usage or the price is unknown.
         cost_nano_usd: Option<u64>,
-        /// Only in log lines and accounting.
+        /// The audit fields. They are only in log lines and accounting.
         #[serde(flatten)]
         audit: Option<Box<ModelAudit>>,
     },
@@ -119,7 +120,7 @@ pub enum LogEvent {
         id: String,
         /// The tool name as the model wrote it.
         tool: String,
-        /// As the model wrote them.
+        /// The arguments as the model wrote them.
         arguments: String,
     },
     /// The call reached its tool.
@@ -130,13 +131,13 @@ pub enum LogEvent {
         operation: u64,
         /// The exposed name of the tool.
         tool: String,
-        /// The time in queues and for approval.
+        /// The time that the call spent in queues and waiting for approval.
         waited_ms: u64,
-        /// Only in log lines.
+        /// The origin of the tool. It is only in log lines.
         #[serde(flatten)]
         source: ToolSource,
     },
-    /// The tool reported output or a message while it runs.
+    /// The running tool reported output or a message.
     ToolProgress {
         /// The model's id of the call.
         id: String,
@@ -158,7 +159,7 @@ pub enum LogEvent {
         /// The time since the call was requested.
         latency_ms: u64,
     },
-    /// The account of a call: sizes and decisions.
+    /// A record of a finished call: sizes and decisions.
     ToolFinished {
         /// The model's id of the call.
         id: String,
@@ -174,14 +175,14 @@ pub enum LogEvent {
         executed: bool,
         /// True if the cache answered the call.
         cached: bool,
-        /// The length of the arguments.
+        /// The length of the arguments, in bytes.
         bytes_in: u64,
-        /// The size of the output, or of the error message of a failed call.
+        /// The size of the output, or of the error message of a failed call, in bytes.
         bytes_out: u64,
-        /// Only in log lines and accounting.
+        /// The audit fields. They are only in log lines and accounting.
         #[serde(flatten)]
         audit: Option<Box<CallAudit>>,
-        /// Only in log lines, with content capture.
+        /// The content of the call. It is only in log lines, and only with content capture.
         #[serde(flatten)]
         content: Option<Box<CallContent>>,
     },
@@ -209,24 +210,24 @@ pub enum LogEvent {
         kind: String,
         /// The note as a sentence.
         text: String,
-        /// The reported progress; only for notes of the kind `status`.
+        /// The reported progress. It is present only for notes of the kind `status`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<Value>,
     },
     /// The run made its conversation smaller before the next model request.
     ContextCompacted {
-        /// The size of the next request before.
+        /// The size of the next request before compaction, in tokens.
         before_tokens: u64,
-        /// The size of the next request after, by haft's own count.
+        /// The size of the next request after compaction, in tokens, by haft's own count.
         after_tokens: u64,
-        /// The content that left the conversation: `outputs` or `turns`.
+        /// The kind of content that was removed from the conversation: `outputs` or `turns`.
         scope: String,
-        /// The number of outputs or messages that left.
+        /// The number of outputs or messages that were removed.
         items: u64,
-        /// The author of the text that replaces old turns: `model` or `list`; `None` if only outputs left.
+        /// The author of the text that replaces old turns: `model` or `list`; `None` if only outputs were removed.
         summary: Option<String>,
     },
-    /// The last event of a run. A sub-agent has its own.
+    /// The last event of a run. A sub-agent's run has its own.
     RunFinished {
         /// The name of the finish reason, such as `completed` or `max_turns`.
         finish: String,
@@ -236,12 +237,12 @@ pub enum LogEvent {
     },
 }
 
-/// Tokens of one model request.
+/// The tokens of one model request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogUsage {
-    /// All tokens read, including those of the cache.
+    /// All input tokens, including those from the cache.
     pub input_tokens: u64,
-    /// All tokens written, including reasoning.
+    /// All output tokens, including reasoning.
     pub output_tokens: u64,
     /// The part of the input that the provider read from its cache.
     pub cache_read_tokens: u64,
@@ -274,7 +275,8 @@ impl LogEvent {
         }
     }
 
-    /// Returns the event without anything that a model, a tool or a person wrote, for logs and accounting.
+    /// Returns the event without any text that a model, a tool or a person wrote, for logs and accounting. Returns
+    /// `None` for an event that consists of such text.
     #[must_use]
     pub fn without_content(mut self) -> Option<Self> {
         match &mut self {
@@ -301,15 +303,15 @@ impl LogEvent {
     }
 }
 
-/// Reads events one by one. It remembers the kinds of the parts of each reply under way, because a delta names its part by
-/// index only.
+/// Converts events one by one. Remembers the kinds of the parts in each unfinished reply, because a delta identifies
+/// its part by index only.
 #[derive(Debug, Default)]
 pub struct EventReader {
     parts: HashMap<SessionId, Vec<PartKind>>,
     detail: AuditDetail,
 }
 
-/// The fields that a reader fills.
+/// Selects the fields that a reader fills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum AuditDetail {
     /// The fields that readers of a run's events see.

@@ -5,14 +5,14 @@ use memchr::memchr2;
 /// The limits of one stream, in bytes. A peer that sends a line without an end must not fill the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// The longest line, and the most data of one event.
+    /// The maximum length of a line, and of the data in one event, in bytes.
     pub frame_bytes_max: usize,
-    /// The whole stream.
+    /// The maximum length of the whole stream, in bytes.
     pub stream_bytes_max: usize,
 }
 
 impl StreamLimits {
-    /// Limits each line and event, but not the stream, which may stay open for days.
+    /// Returns limits for each line and event, but not for the stream, which may stay open for days.
     pub fn per_frame(frame_bytes_max: usize) -> Self {
         Self { frame_bytes_max, stream_bytes_max: usize::MAX }
     }
@@ -25,13 +25,13 @@ pub struct FrameTooLarge;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Splits bytes into lines that end with LF, CR LF or CR. It drops a byte order mark at the beginning and replaces
-/// invalid UTF-8.
+/// Splits bytes into lines that end with LF, CR LF or CR. Drops a byte order mark at the beginning and replaces invalid
+/// UTF-8.
 #[derive(Debug)]
 pub struct LineSplitter {
     limits: StreamLimits,
     unfinished: Vec<u8>,
-    /// Set if the last line ended with CR: an LF right after it belongs to the same line end.
+    /// True if the last line ended with CR: an LF right after it belongs to the same line end.
     after_cr: bool,
     past_first_line: bool,
     stream_bytes: usize,
@@ -43,7 +43,7 @@ impl LineSplitter {
         Self { limits, unfinished: Vec::new(), after_cr: false, past_first_line: false, stream_bytes: 0 }
     }
 
-    /// Takes bytes, and returns the lines that they complete, blank ones included.
+    /// Adds bytes and returns the lines that they complete, including blank lines.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, FrameTooLarge> {
         self.stream_bytes = self.stream_bytes.saturating_add(bytes.len());
         if self.stream_bytes > self.limits.stream_bytes_max {
@@ -88,13 +88,13 @@ impl LineSplitter {
 /// One server-sent event: its name and its joined data lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The value of `event`; empty if the event has none.
+    /// The value of the `event` field; empty if the event has no such field.
     pub name: String,
     /// The `data` lines, joined by line feeds.
     pub data: String,
 }
 
-/// The longest event id that is kept, in bytes: a client that resumes sends it back in a header.
+/// The maximum length of an event id, in bytes. A client that resumes sends the id back in a header.
 const ID_BYTES_MAX: usize = 1024;
 
 /// Splits a stream into server-sent events, as the HTML standard defines them (9.2.6). Skips events without data.
@@ -105,7 +105,7 @@ pub struct SseDecoder {
     has_data: bool,
     /// The last id that the server sent; a resume starts after it.
     pub last_id: Option<String>,
-    /// The wait before a resume that the server asks for.
+    /// The delay before a resume that the server asked for, in milliseconds.
     pub retry_millis: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl SseDecoder {
         }
     }
 
-    /// Takes bytes, and returns the events that they complete.
+    /// Adds bytes and returns the events that they complete.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, FrameTooLarge> {
         let mut events = Vec::new();
         for line in self.lines.push(bytes)? {
@@ -130,7 +130,8 @@ impl SseDecoder {
         Ok(events)
     }
 
-    /// Ends the stream. Returns the last event even if the server omitted the blank line after it, as some do.
+    /// Ends the stream. Returns the last event even if the blank line after it is missing, because some servers omit
+    /// it.
     pub fn finish(&mut self) -> Result<Option<SseEvent>, FrameTooLarge> {
         if let Some(line) = self.lines.finish()? {
             self.line(&line)?;

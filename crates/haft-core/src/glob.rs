@@ -1,18 +1,18 @@
 //! Glob patterns with `*`, `?` and `[..]` for tool names and commands.
 //!
 //! `*` matches any text, `?` any one character, `[a-z]` one character of a set, and `[!a-z]` one character outside it.
-//! A set also quotes a special character: `[*]`. There is no escape character, and `*` matches across separators such
-//! as `/`.
+//! A set also quotes a special character: `[*]`. There is no escape character. `*` matches across separators such as
+//! `/`.
 //!
-//! This module does not use a glob crate, because the policy rules ask a question that no such crate answers: may, or
-//! must, a pattern match a text of which some parts are unknown?
+//! This module does not use a glob crate, because policy rules need an operation that no such crate has: to decide if a
+//! pattern may match, or must match, a text with unknown parts.
 
 use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest pattern, in characters. The limit bounds the time to match, which grows with the length of the pattern
-/// times the length of the text.
+/// The maximum length of a pattern, in characters. It limits the matching time, which grows with pattern length times
+/// text length.
 pub const GLOB_CHARS_MAX: usize = 512;
 
 /// A pattern for tool names. It ignores case.
@@ -30,7 +30,7 @@ impl ToolGlob {
         self.0.matches(&tool.to_ascii_lowercase())
     }
 
-    /// Returns the narrowness of the pattern, to choose between patterns that match the same tool.
+    /// Returns how specific the pattern is. Used to choose between patterns that match the same tool.
     pub fn specificity(&self) -> Specificity {
         self.0.specificity()
     }
@@ -50,9 +50,9 @@ impl fmt::Display for ToolGlob {
     }
 }
 
-/// The narrowness of a pattern; the greater value is more specific. The fields compare in this order: a text without
-/// wildcards before any pattern, the longer prefix without wildcards, more literal characters in total, more `?` and
-/// sets, fewer `*`.
+/// Tells how specific a pattern is; the greater value is more specific. The criteria, in this order: a text without
+/// wildcards is more specific than any pattern, then the longer prefix without wildcards, more literal characters in
+/// total, more `?` and sets, fewer `*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Specificity {
     literal: bool,
@@ -62,10 +62,10 @@ pub struct Specificity {
     many: Reverse<usize>,
 }
 
-/// The reason why a pattern is invalid, written for the operator.
+/// The reason why a pattern is invalid. The message is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// The pattern has no characters.
+    /// The pattern is empty.
     #[error("a pattern must not be empty; `*` matches everything")]
     Empty,
     /// The pattern is longer than the limit.
@@ -107,7 +107,7 @@ enum GlobToken {
     Set { negated: bool, ranges: Vec<(char, char)> },
 }
 
-/// A piece of the text to match: either known, or unknown and possibly any text.
+/// A piece of the text to match. It is either known, or unknown and may be any text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextPiece<'a> {
     Known(&'a str),
@@ -134,7 +134,8 @@ impl Glob {
         self.run(pieces, PatternPositions::open)
     }
 
-    /// Returns true if the pattern matches for every value of the unknown pieces: only `*` covers an unknown piece.
+    /// Returns true if the pattern matches for every value of the unknown pieces. Only `*` matches an unknown piece for
+    /// every value.
     pub(crate) fn must_match(&self, pieces: &[TextPiece<'_>]) -> bool {
         self.run(pieces, PatternPositions::retain_wildcards)
     }
@@ -182,8 +183,8 @@ impl GlobToken {
     }
 }
 
-/// The set of pattern positions that the text read so far can reach. The matcher never backtracks, so its time is
-/// bounded by the product of both lengths.
+/// The set of pattern positions that the text so far can reach. The matcher never backtracks, so its time is bounded by
+/// pattern length times text length.
 struct PatternPositions(Vec<bool>);
 
 impl PatternPositions {
@@ -215,13 +216,13 @@ impl PatternPositions {
         }
     }
 
-    /// Reads an unknown piece that may be any text, so every later position becomes reachable.
+    /// Handles an unknown piece that may be any text: every later position becomes reachable.
     fn open(&mut self, _: &[GlobToken]) {
         let first = self.0.iter().position(|&here| here).unwrap_or(self.0.len());
         self.0[first..].fill(true);
     }
 
-    /// Reads an unknown piece that must match for any value: only positions at a `*` survive.
+    /// Handles an unknown piece for which the pattern must match every value: only positions at a `*` stay reachable.
     fn retain_wildcards(&mut self, parts: &[GlobToken]) {
         let kept = parts.iter().enumerate().map(|(at, part)| self.0[at] && *part == GlobToken::Many);
         let kept = kept.chain([false]).collect();

@@ -1,7 +1,8 @@
-//! Remembered approvals, called grants, and the decision if a grant covers a call.
+//! Remembered approvals, called grants, and the check if grants cover a call.
 //!
 //! A grant is bound to everything that a person saw when answering: the principal, the workspace, the tool and its
-//! definition, and the sandbox. If one of them differs, the grant does not cover the call, and the person is asked again.
+//! definition, and the sandbox. If one of them differs, the grant does not cover the call, and the person is asked
+//! again.
 
 mod prefix;
 
@@ -19,35 +20,35 @@ use crate::settings::sandbox::SandboxBinding;
 
 pub use prefix::{PREFIX_WORDS_MAX, offered_prefix};
 
-/// The longest description of an exact call in a grant, in characters.
+/// The maximum length of the description of an exact call in a grant, in characters.
 pub const DESCRIPTION_CHARS_MAX: usize = 200;
 
-/// A remembered approval.
+/// An approval that is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The name by which a person revokes the grant.
+    /// The id that a person uses to revoke the grant.
     pub id: GrantId,
     /// The person who gave the approval.
     pub owner: GrantOwner,
-    /// `None` for an exact call of an earlier version, which stored only the digest of the call. The digest itself binds
-    /// workspace, tool and definition.
+    /// The tool and workspace. `None` for a grant of an exact call that an earlier version stored with only the call
+    /// digest, which already binds workspace, tool and definition.
     pub target: Option<GrantTarget>,
     /// The calls that are covered.
     pub scope: GrantScope,
     /// The sandbox of the call that was approved. A call in a wider sandbox is not covered.
     pub confinement: SandboxBinding,
-    /// The time when the grant ends, in milliseconds since 1970.
+    /// The expiry time, in milliseconds since 1970; `None` if the grant does not expire.
     pub expires_ms: Option<u64>,
     /// The origin of the approval.
     pub decision: GrantDecision,
 }
 
-/// Identifies a grant. It is derived from the content, so that the same approval given twice is one grant.
+/// Identifies a grant. The id is derived from the content, so giving the same approval twice results in one grant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId(u128);
 
-/// The owner of a grant. The credential of the principal is not part of it: a person keeps the grants when an API key is
-/// renewed.
+/// The owner of a grant. The principal's credential is not part of the owner, so a person keeps the grants when an API
+/// key is renewed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantOwner {
     /// The tenant of the principal.
@@ -56,12 +57,12 @@ pub struct GrantOwner {
     pub subject: String,
 }
 
-/// The tool that a grant is bound to, and the workspace.
+/// The tool and the workspace that a grant is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantTarget {
-    /// The path as text, in the form that the user saw.
+    /// The workspace path as text, in the form that the user saw.
     pub workspace: String,
-    /// The identity of the tool, whatever name it is exposed under.
+    /// The identity of the tool, independent of its exposed name.
     pub tool: ToolIdentity,
     /// The digest of the definition, so that a server cannot change a tool under an existing grant.
     pub definition: Digest,
@@ -74,25 +75,26 @@ pub enum GrantScope {
     Exact {
         /// The digest of an [`ApprovalKey`](crate::approval::ApprovalKey).
         digest: Digest,
-        /// The beginning of the arguments, for lists.
+        /// The beginning of the arguments, shown in lists of grants.
         description: String,
     },
-    /// Shell lines in which each command that needs consent starts with these words.
+    /// Shell lines in which each command that needs approval starts with these words.
     CommandPrefix(Vec<String>),
-    /// Calls that only this rule asks about. The text binds the grant, so that a changed rule asks again.
+    /// Calls for which only this rule requires approval. The grant is bound to the rule text, so a changed rule
+    /// requires a new approval.
     Rule(String),
 }
 
 /// The approver of a grant, and the time of the approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantDecision {
-    /// The name of the approver.
+    /// The approver name.
     pub by: String,
-    /// Milliseconds since 1970.
+    /// The time of the approval, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
-/// Everything but the scope that a new grant is bound to.
+/// Everything that a new grant is bound to, except the scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantBinding {
     /// The person who is asked.
@@ -103,20 +105,20 @@ pub struct GrantBinding {
     pub confinement: SandboxBinding,
 }
 
-/// A call that the rules ask about.
+/// A call for which the rules require approval.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedCall<'a> {
-    /// Person, tool, workspace and sandbox.
+    /// The person, tool, workspace and sandbox.
     pub binding: &'a GrantBinding,
     /// The digest of an [`ApprovalKey`](crate::approval::ApprovalKey).
     pub digest: Digest,
-    /// The exposed name of the tool, by which the rules know it.
+    /// The exposed tool name, which the rules use.
     pub exposed: &'a str,
     /// The shell line that the call would run, for tools that run one.
     pub line: Option<&'a str>,
-    /// The rules of the operator.
+    /// The operator's rules.
     pub rules: &'a PermissionRules,
-    /// Their decision about the call.
+    /// The decision of the rules about the call.
     pub ruling: &'a Ruling,
 }
 
@@ -133,20 +135,20 @@ pub fn covering<'g>(grants: &'g [Grant], call: &AskedCall<'_>, now_ms: u64) -> O
 }
 
 impl Grant {
-    /// Makes the grant of a person's answer, without an end.
+    /// Creates the grant for a person's answer. The grant does not expire.
     pub fn new(binding: &GrantBinding, scope: GrantScope, decision: GrantDecision) -> Self {
         let GrantBinding { owner, target, confinement } = binding.clone();
         Self::with_id(owner, Some(target), scope, confinement, decision)
     }
 
-    /// Makes the grant of an exact call that an earlier version stored without its sandbox. It counts in the narrowest
-    /// sandbox only, because the sandbox of the approved call is unknown.
+    /// Creates the grant for an exact call that an earlier version stored without its sandbox. The grant is valid only
+    /// in the narrowest sandbox, because the sandbox of the approved call is unknown.
     pub fn imported(owner: GrantOwner, digest: Digest, decision: GrantDecision) -> Self {
         let scope = GrantScope::Exact { digest, description: String::new() };
         Self::with_id(owner, None, scope, SandboxBinding::NARROWEST, decision)
     }
 
-    /// Returns the grant with an end after this time, counted from the decision. `None` leaves it without an end.
+    /// Returns the grant with an expiry time: `lifetime` after the decision. With `None` the grant does not expire.
     #[must_use]
     pub fn lasting(mut self, lifetime: Option<Duration>) -> Self {
         let millis = lifetime.map(|lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX));
@@ -159,7 +161,7 @@ impl Grant {
         covering(std::slice::from_ref(self), call, now_ms).is_some()
     }
 
-    /// Returns true from the end of the grant on.
+    /// Returns true if the grant has expired at this time.
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|end| end <= now_ms)
     }
@@ -180,7 +182,7 @@ impl Grant {
         Self { id, owner, target, scope, confinement, expires_ms: None, decision }
     }
 
-    /// Compares everything but the scope.
+    /// Compares everything except the scope.
     fn is_bound_to(&self, call: &AskedCall<'_>, now_ms: u64) -> bool {
         let GrantBinding { owner, target, confinement } = call.binding;
         let same_target = match (&self.target, &self.scope) {
@@ -207,7 +209,7 @@ fn by_rules<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Option<Vec<&'g Gr
     every_rule(grants, &call.rules.asking(call.ruling))
 }
 
-/// Returns the grants of all these rules; `None` if one has no grant, or if there is no rule to consent to.
+/// Returns one grant for each of these rules, or `None` if a rule has no grant or if there are no rules.
 fn every_rule<'g>(grants: &[&'g Grant], texts: &[String]) -> Option<Vec<&'g Grant>> {
     let granted = |text: &String| {
         let is_it = |grant: &&&Grant| match &grant.scope {
@@ -221,7 +223,7 @@ fn every_rule<'g>(grants: &[&'g Grant], texts: &[String]) -> Option<Vec<&'g Gran
 }
 
 impl GrantScope {
-    /// Returns the scopes that an answer grants for good; none for an answer about one call.
+    /// Returns the scopes that an answer grants permanently. The list is empty for an answer about one call only.
     pub fn of_answer(answer: ApprovalAnswer, request: &ApprovalRequest) -> Vec<Self> {
         match answer {
             ApprovalAnswer::AllowExact => {
@@ -234,7 +236,7 @@ impl GrantScope {
         }
     }
 
-    /// Returns the stable name for all records.
+    /// Returns the stable name that all records use.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Exact { .. } => "exact",
@@ -256,7 +258,7 @@ impl fmt::Display for GrantScope {
     }
 }
 
-/// Describes arguments in one line. The names are left out where there is only one argument.
+/// Describes arguments in one line. If there is only one argument, its name is left out.
 fn describe(arguments: &Map<String, Value>) -> String {
     let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let named = |(name, argument): (&String, &Value)| match arguments.len() {

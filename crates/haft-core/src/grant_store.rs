@@ -1,4 +1,4 @@
-//! The trait of stores that hold grants, and a store in memory.
+//! The trait of stores that hold grants, and an in-memory store.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,11 @@ use futures_util::future::BoxFuture;
 
 use crate::grant::{Grant, GrantId, GrantOwner};
 
-/// The most grants of one owner. A person cannot oversee more, and a call that is asked about reads all of them.
+/// The maximum number of grants per owner. A person cannot keep track of more, and every call that needs approval reads
+/// all of them.
 pub const GRANTS_MAX: usize = 2_000;
 
-/// Keeps the grants of all principals. The owner comes first in every key, so that no query can reach another owner's
+/// Stores the grants of all principals. The owner comes first in every key, so that no query can reach another owner's
 /// grants.
 pub trait GrantStore: Send + Sync {
     /// Returns the owner's grants that may apply in a workspace.
@@ -20,7 +21,7 @@ pub trait GrantStore: Send + Sync {
         workspace: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Grant>, GrantStoreError>>;
 
-    /// Adds a grant to those of its owner; it replaces one with the same id. The grant is stored when this returns.
+    /// Adds a grant for its owner and replaces a grant with the same id. The grant is stored when this returns.
     fn add<'a>(&'a self, grant: &'a Grant) -> BoxFuture<'a, Result<(), GrantStoreError>>;
 
     /// Returns all grants of an owner, the oldest first.
@@ -34,10 +35,10 @@ pub trait GrantStore: Send + Sync {
     ) -> BoxFuture<'a, Result<bool, GrantStoreError>>;
 }
 
-/// The reason why a store could not do its work.
+/// The reason why an operation of the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantStoreError {
-    /// The owner has [`GRANTS_MAX`] grants already.
+    /// The owner already has [`GRANTS_MAX`] grants.
     #[error("{GRANTS_MAX} approvals are remembered already; revoke some of them first")]
     Full,
     /// The store cannot be read or written.
@@ -48,7 +49,7 @@ pub enum GrantStoreError {
     },
 }
 
-/// The grants of one owner. Stores differ only in the place where they keep this value.
+/// The grants of one owner. Stores differ only in where they keep this value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnedGrants {
     grants: Vec<Grant>,
@@ -70,7 +71,7 @@ impl OwnedGrants {
         self.grants.iter().filter(|grant| grant.is_in(workspace)).cloned().collect()
     }
 
-    /// Adds a grant, and removes those that had expired when it was given.
+    /// Adds a grant, and removes the grants that had expired when it was given.
     pub fn add(&mut self, grant: Grant) -> Result<(), GrantStoreError> {
         let now_ms = grant.decision.at_ms;
         self.grants.retain(|other| other.id != grant.id && !other.is_expired(now_ms));
@@ -82,7 +83,7 @@ impl OwnedGrants {
         Ok(())
     }
 
-    /// Returns false if there is no such grant.
+    /// Removes a grant. Returns false if there is no such grant.
     pub fn remove(&mut self, id: GrantId) -> bool {
         let before = self.grants.len();
         self.grants.retain(|grant| grant.id != id);
@@ -90,7 +91,7 @@ impl OwnedGrants {
     }
 }
 
-/// Keeps grants as long as the process runs, for programs that store nothing.
+/// Keeps grants in memory as long as the process runs, for programs that store nothing on disk.
 #[derive(Debug, Default)]
 pub struct MemoryGrants(Mutex<BTreeMap<GrantOwner, OwnedGrants>>);
 

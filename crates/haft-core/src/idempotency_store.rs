@@ -6,9 +6,10 @@ use crate::output_store::StoreError;
 use crate::position::SessionId;
 use crate::principal::Principal;
 
-/// Binds keys of principals to runs.
+/// Binds the idempotency keys of principals to runs.
 pub trait IdempotencyStore: Send + Sync {
-    /// Binds a key to a run, or returns the run that the key is bound to already. Of two callers at once, one wins.
+    /// Binds a key to a run, or returns the run to which the key is already bound. If two callers bind at the same
+    /// time, only one of them succeeds.
     fn bind<'a>(
         &'a self,
         principal: &'a Principal,
@@ -16,7 +17,7 @@ pub trait IdempotencyStore: Send + Sync {
         run: SessionId,
     ) -> BoxFuture<'a, Result<SessionId, StoreError>>;
 
-    /// Frees a key whose run could not be started. A key that stays bound only makes a later start fail, so there is no
-    /// error.
+    /// Releases a key whose run could not be started. Returns no error: if the key stays bound, only a later start with
+    /// it fails.
     fn release<'a>(&'a self, principal: &'a Principal, key: &'a str) -> BoxFuture<'a, ()>;
 }

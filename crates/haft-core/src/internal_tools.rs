@@ -1,8 +1,8 @@
 //! The tools that belong to a run itself: their definitions for the model, and the parsers of their arguments.
 //!
-//! None of them has side effects outside the run, so the run answers them itself, without a provider: the
-//! [`final_report`], the [`task_status`], the [`batch`] of other calls, and the [`handoff`] to another agent. The run also
-//! unwraps the calls of [`tool_search`]; the engine carries out the search itself.
+//! These tools have no side effects outside the run, so the run answers their calls itself, without a provider: the
+//! [`final_report`], the [`task_status`], the [`batch`] of other calls, and the [`handoff`] to another agent. The run
+//! also unwraps the calls of [`tool_search`]; the engine carries out the search itself.
 
 pub mod batch;
 pub mod final_report;
@@ -19,12 +19,12 @@ use task_status::TASK_STATUS;
 
 use crate::arguments::{ArgumentLimits, RawArguments};
 
-/// Returns true for the names of these tools.
+/// Returns true if this is the name of one of these tools.
 pub fn is_own_tool(name: &str) -> bool {
     [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&name)
 }
 
-/// Deserializes the arguments of one of these tools; the error is written for the model.
+/// Deserializes the arguments of one of these tools. The error text is for the model.
 fn read<T: DeserializeOwned>(arguments: &RawArguments) -> Result<T, String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     if parsed.cut_off() {

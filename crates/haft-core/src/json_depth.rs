@@ -1,9 +1,10 @@
-//! Measures the nesting of JSON without recursion, before a recursive parser runs out of stack.
+//! Measures the nesting of JSON without recursion, before a recursive parser could overflow the stack.
 
-/// Returns the position of the first bracket that nests deeper than `depth_max`. Invalid JSON is left to the parser that
-/// runs next.
+/// Returns the position of the first bracket that nests deeper than `depth_max`. Does not detect invalid JSON; the
+/// parser that runs next does.
 pub fn first_too_deep(json: &[u8], depth_max: usize) -> Option<usize> {
-    // Ordinary JSON has fewer brackets than levels are allowed. Counting them is much faster than following them.
+    // Ordinary JSON has no more brackets than `depth_max`. Counting brackets is much faster than tracking their
+    // nesting.
     if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= depth_max {
         return None;
     }

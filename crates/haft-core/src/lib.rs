@@ -1,12 +1,13 @@
 //! The vocabulary of haft and its pure decisions: tools, calls, results and runs.
 //!
 //! Start reading at [`tool`], then [`result`] and [`provider`]. The decisions about a call are in [`naming`] (the tool
-//! of a name), [`arguments`] (JSON that a model wrote), [`validate`] (the schema), [`rules`] and [`grant`] (permissions),
-//! [`text`] and [`shorten`] (limits of outputs) and [`budget`] (tokens). Each step emits an [`event`]; [`op_tree`] folds
-//! events into a tree. [`conversation`], [`model_request`], [`model_event`] and [`model_reply`] describe the traffic with
-//! models, and [`model_provider`] is its interface. [`run`] is the state machine of a run, [`internal_tools`] are the
-//! tools that belong to it, and [`stored`] is the stored form of all of these. [`settings`] holds values that operators
-//! set, [`home`] the paths of haft's own directory, and [`redact`] removes secrets from texts.
+//! for a name), [`arguments`] (JSON that a model wrote), [`validate`] (the schema), [`rules`] and [`grant`]
+//! (permissions), [`text`] and [`shorten`] (output limits) and [`budget`] (tokens). Each step emits an [`event`];
+//! [`op_tree`] folds events into a tree. [`conversation`], [`model_request`], [`model_event`] and [`model_reply`]
+//! describe the traffic with models, and [`model_provider`] is its interface. [`run`] is the state machine of a run,
+//! [`internal_tools`] are the tools that the run answers itself, and [`stored`] is the stored form of all of these.
+//! [`settings`] holds values that operators set, [`home`] the paths in haft's home directory, and [`redact`] removes
+//! secrets from texts.
 //!
 //! This crate does no IO, starts no task and reads no clock. Only trait methods in it are `async`.
 

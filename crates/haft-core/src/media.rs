@@ -1,6 +1,6 @@
 //! Media types and image sizes, read from the headers of binary data.
 
-/// Returns the media type that the magic bytes at the start declare.
+/// Returns the media type that the magic bytes at the start indicate.
 pub fn sniff(bytes: &[u8]) -> Option<&'static str> {
     let starts = |magic: &[u8]| bytes.starts_with(magic);
     let inside = |at: usize, magic: &[u8]| bytes.get(at..at + magic.len()) == Some(magic);
@@ -32,15 +32,15 @@ pub fn dimensions(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Returns true if the bytes are not text: they start with known magic bytes, or hold an early NUL.
+/// Returns true if the bytes are not text: they start with known magic bytes, or contain a NUL near the start.
 pub fn is_binary(bytes: &[u8]) -> bool {
     sniff(bytes).is_some() || bytes.iter().take(SNIFF_BYTES).any(|byte| *byte == 0)
 }
 
-/// The length of the prefix to search for a NUL. A binary file nearly always has one this early.
+/// The length of the prefix that is searched for a NUL. A binary file nearly always has a NUL in it.
 const SNIFF_BYTES: usize = 8 << 10;
 
-/// The most segments to skip in a JPEG before the frame header. Real files have about a dozen.
+/// The maximum number of JPEG segments to skip before the frame header. Real files have about a dozen.
 const JPEG_SEGMENTS_MAX: usize = 200;
 
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {

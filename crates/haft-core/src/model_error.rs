@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A failed model request. The message is written for the operator and contains no API key.
+/// A failed model request. The message is for the operator and contains no API key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}; {}", .kind.name(), .kind.row().hint)]
 pub struct ModelError {
@@ -10,12 +10,12 @@ pub struct ModelError {
     pub kind: ModelErrorKind,
     /// The provider's message, or haft's own.
     pub message: String,
-    /// The minimum delay before a retry that the provider asked for.
+    /// The minimum delay before a retry, if the provider sent one.
     pub retry_after: Option<Duration>,
 }
 
 impl ModelError {
-    /// Creates an error without a delay for retries.
+    /// Creates an error without a retry delay.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }
     }
@@ -33,17 +33,17 @@ pub enum ModelErrorKind {
     Unauthorized,
     /// The API key may not use this model or feature.
     Forbidden,
-    /// The provider has no model of this name.
+    /// The provider has no model with this name.
     UnknownModel,
-    /// The provider does not accept the request as it is encoded.
+    /// The provider rejects the request in its encoded form.
     InvalidRequest,
     /// The conversation is longer than the model's context window.
     ContextTooLong,
     /// The model cannot call tools.
     ToolsUnsupported,
-    /// The body of the request is larger than the provider accepts.
+    /// The request body is larger than the provider accepts.
     RequestTooLarge,
-    /// Too many requests in a short time; wait and retry.
+    /// The client sent too many requests in a short time. Wait and retry.
     RateLimited,
     /// The account has no credit left.
     QuotaExhausted,
@@ -51,9 +51,9 @@ pub enum ModelErrorKind {
     Overloaded,
     /// The provider had an internal error.
     ServerFailed,
-    /// No connection to the provider could be made, or it broke.
+    /// The connection to the provider could not be made, or it broke.
     Unreachable,
-    /// No reply, or no more of it, arrived in time.
+    /// The reply, or the rest of it, did not arrive in time.
     Timeout,
     /// The provider's content filter refused the request.
     Blocked,
@@ -61,16 +61,16 @@ pub enum ModelErrorKind {
     Malformed,
     /// The reply is larger than haft accepts.
     ReplyTooLarge,
-    /// A recording replays the replies, and it does not contain this request.
+    /// Replies come from a recording, and the recording does not contain this request.
     NotRecorded,
-    /// The caller gave the request up.
+    /// The caller cancelled the request.
     Cancelled,
 }
 
-/// One row of the table of error kinds.
+/// One row in the table of error kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelErrorRow {
-    /// The stable name for all wire formats.
+    /// The stable name that all wire formats use.
     pub name: &'static str,
     /// True if the same request may succeed later.
     pub retryable: bool,
@@ -134,7 +134,7 @@ impl ModelErrorKind {
         ModelErrorRow { name, retryable, hint }
     }
 
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(self) -> &'static str {
         self.row().name
     }

@@ -1,4 +1,5 @@
-//! A reply while it streams. Each wire format decodes its stream into these events, and a reply is a fold over them.
+//! The events of a streamed reply. Each wire format decodes its stream into these events, and a reply is a fold over
+//! them.
 
 use crate::conversation::{Annotation, Media, WireIdentity};
 use crate::model_reply::{ReplyNote, StopReason, TokenUsage};
@@ -7,14 +8,14 @@ use crate::tool::CallId;
 /// One event of a streamed reply. `index` is the index of the part in the reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
-    /// The first event, with the provider's own ids of the reply and of the model.
+    /// The first event. It holds the provider's own ids of the reply and of the model.
     Started {
         /// The provider's id of the reply; `None` if it sends none.
         id: Option<String>,
         /// The model that answers, if the provider reports it.
         model: Option<String>,
     },
-    /// A new part begins. Parts arrive in order, and `index` counts from 0.
+    /// A new part begins. Parts arrive in order, and `index` starts at 0.
     PartStarted {
         /// The index of the new part.
         index: usize,
@@ -23,25 +24,25 @@ pub enum ModelEvent {
         /// The identity of the part in its wire format.
         mark: Option<WireIdentity>,
     },
-    /// More of a part arrived.
+    /// More content of a part arrived.
     PartDelta {
         /// The index of a part that has started and not finished.
         index: usize,
         /// The text or annotation to append to the part.
         delta: PartDelta,
     },
-    /// The part is complete. A mark here replaces the one from `PartStarted`, which may have been incomplete.
+    /// The part is complete. A mark in this event replaces the one from `PartStarted`, which may have been incomplete.
     PartFinished {
         /// The index of the part.
         index: usize,
         /// The final identity; `None` keeps the one from `PartStarted`.
         mark: Option<WireIdentity>,
     },
-    /// The usage as known so far; a later event replaces it.
+    /// The token usage so far. A later event replaces it.
     Usage(TokenUsage),
-    /// An anomaly in the stream that did not keep it from being read.
+    /// An anomaly in the stream that did not prevent decoding.
     Noted(ReplyNote),
-    /// The last event.
+    /// The last event of the reply.
     Finished {
         /// The reason why the model stopped.
         stop: StopReason,
@@ -51,11 +52,11 @@ pub enum ModelEvent {
 /// The kind of a new part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PartStart {
-    /// Text for the reader; it arrives as deltas.
+    /// Text for the reader. It arrives as deltas.
     Text,
     /// The model's refusal, in its own words.
     Refusal,
-    /// The model's reasoning, as far as the provider shows it.
+    /// The model's reasoning, if the provider shows it.
     Reasoning,
     /// A tool call. Its arguments arrive as deltas.
     Call {
@@ -64,7 +65,7 @@ pub enum PartStart {
         /// The tool name as the model wrote it.
         name: String,
     },
-    /// Media arrives as a whole, without deltas.
+    /// An image. Media arrives as a whole, without deltas.
     Image(Media),
     /// A sound, as a whole.
     Audio(Media),
@@ -75,14 +76,14 @@ pub enum PartStart {
         /// The content of the file.
         media: Media,
     },
-    /// Content that only its own format can express; all of it is in the mark.
+    /// Content that only its own format can express. All of it is in the mark.
     Opaque,
 }
 
 /// An addition to a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartDelta {
-    /// More text, reasoning or refusal, or more of a call's arguments, byte for byte as the model wrote them.
+    /// More text, reasoning, refusal or call arguments, byte for byte as the model wrote them.
     Text(String),
     /// A citation or other metadata of the text so far.
     Annotation(Annotation),

@@ -1,4 +1,4 @@
-//! The interface between the code that sends a request and the provider that answers as a model.
+//! The interface between the code that sends a model request and the provider that answers it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub type ReplyStream<'a> = BoxStream<'a, Result<ModelEvent, ModelError>>;
 /// A client of models. A request does not start before the caller polls the stream. Dropping the stream cancels the
 /// request at once: it closes the connection and kills any child process.
 pub trait ModelProvider: Send + Sync {
-    /// Returns the provider's name for configuration, messages and accounts.
+    /// Returns the provider name that configuration, messages and usage records use.
     fn name(&self) -> &str;
 
     /// Sends a request. Once the stream has yielded an event, the provider must not retry, because it cannot take an
@@ -53,7 +53,7 @@ impl<P: ModelProvider + ?Sized> ModelProvider for Arc<P> {
 /// The metadata of a request, and the sink for the events of its attempts.
 #[derive(Clone)]
 pub struct ModelContext {
-    /// The id of the request in events and accounts. All its attempts share it.
+    /// The id of the request in events and usage records. All attempts of the request share it.
     pub id: Arc<str>,
     /// The principal that pays for the request.
     pub principal: Principal,
@@ -63,7 +63,7 @@ pub struct ModelContext {
 }
 
 impl ModelContext {
-    /// Creates a context at the default place; set another with [`at`](Self::at).
+    /// Creates a context with the default session and turn. Use [`at`](Self::at) to set others.
     pub fn new(id: impl Into<Arc<str>>, principal: Principal, events: Arc<dyn EventSink>) -> Self {
         Self { id: id.into(), principal, place: RunPosition::default(), events }
     }
@@ -74,7 +74,7 @@ impl ModelContext {
         Self { place, ..self }
     }
 
-    /// Returns a copy whose events pass through another sink first.
+    /// Returns a copy of the context whose events pass through another sink first.
     #[must_use]
     pub fn through(&self, between: impl FnOnce(Arc<dyn EventSink>) -> Arc<dyn EventSink>) -> Self {
         Self { events: between(Arc::clone(&self.events)), ..self.clone() }
@@ -107,32 +107,32 @@ impl fmt::Debug for ModelContext {
     }
 }
 
-/// One attempt at one model.
+/// One attempt to call one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelAttempt {
     /// The configured name of the provider.
     pub provider: Arc<str>,
     /// The provider's own name of the model.
     pub model: Arc<str>,
-    /// Counted from 1 for each provider and model.
+    /// The number of the attempt, counted from 1 for each provider and model.
     pub number: u32,
 }
 
-/// The figures of an attempt. They never include content of the request or reply.
+/// The figures of an attempt. They never include the content of the request or reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelAccount {
-    /// `None` for success.
+    /// The kind of error; `None` for success.
     pub failure: Option<ModelErrorKind>,
     /// The time from the start of the attempt to its end.
     pub latency: Duration,
     /// The time until the first event of the reply.
     pub first_event: Option<Duration>,
-    /// `None` if the usage is unknown. A provider over HTTP that reports none is charged an estimate by length, so that
-    /// budgets hold.
+    /// The token usage; `None` if it is unknown. If a provider over HTTP does not report its usage, it is estimated by
+    /// length, so that budgets still hold.
     pub usage: Option<TokenUsage>,
-    /// `None` if the usage or the price is unknown.
+    /// The cost; `None` if the usage or the price is unknown.
     pub cost: Option<Cost>,
-    /// The reaction to the failure.
+    /// The step that follows the attempt.
     pub next: AttemptFollowUp,
 }
 

@@ -18,7 +18,7 @@ pub struct ModelReply {
     pub parts: Vec<MessagePart>,
     /// The reason why the model stopped.
     pub stop: StopReason,
-    /// `None` if the provider reported no usage.
+    /// The token usage; `None` if the provider did not report it.
     pub usage: Option<TokenUsage>,
     /// Repairs and anomalies, for the log.
     pub notes: Vec<ReplyNote>,
@@ -63,27 +63,27 @@ pub enum StopReason {
     EndOfTurn,
     /// The model waits for the results of its calls.
     ToolCalls,
-    /// The limit on output tokens, or the end of the context window.
+    /// The reply reached the limit on output tokens or the end of the context window.
     Length,
     /// The model wrote one of the request's stop sequences.
     StopSequence,
-    /// The model declined.
+    /// The model refused to answer.
     Refusal,
     /// The provider's filter withheld the answer, or the rest of it.
     Filtered,
-    /// The provider expects the same conversation again, with the reply so far, to continue.
+    /// The provider paused. To continue, send the same conversation again, together with the reply so far.
     Paused,
     /// The stream ended too early.
     CutOff,
-    /// An unknown reason, in the provider's own word.
+    /// An unknown reason, as the provider wrote it.
     Other(String),
 }
 
-/// The tokens of a turn. `input` counts all tokens read and `output` all tokens written; the other fields are parts of
-/// these.
+/// The tokens of a turn. `input` includes all tokens read and `output` all tokens written; the other fields are parts
+/// of these two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenUsage {
-    /// All tokens read, including those of the cache.
+    /// All input tokens, including those from the cache.
     pub input: u64,
     /// All tokens written, including reasoning.
     pub output: u64,
@@ -95,17 +95,17 @@ pub struct TokenUsage {
     pub reasoning: u64,
 }
 
-/// An anomaly in a reply that was still readable.
+/// An anomaly in a reply that could still be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyNote {
-    /// Two calls had the same id, or a call had none; this generated id replaces it.
+    /// Two calls had the same id, or a call had no id. This generated id is used instead.
     CallIdGiven {
         /// The generated id, unique in the reply.
         id: String,
     },
-    /// The provider gave a stop reason that its format does not define.
+    /// The provider sent a stop reason that its format does not define.
     UnknownStopReason {
-        /// The provider's own word.
+        /// The stop reason as the provider wrote it.
         reason: String,
     },
     /// A part of an unknown kind. Only an encoder of the same format sends it back.
@@ -113,15 +113,15 @@ pub enum ReplyNote {
         /// The provider's own name of the kind.
         kind: String,
     },
-    /// The stream ended without its end event.
+    /// The stream ended without an end event.
     NoEnd,
     /// The reply has no content.
     Empty,
-    /// The server read fewer tokens than the prompt must have: it truncated the prompt without an error.
+    /// The server reported fewer input tokens than the prompt must have, so it truncated the prompt without an error.
     PromptCut {
         /// The input tokens that the server reported.
         read_tokens: u64,
-        /// The least number of tokens that the prompt can have.
+        /// The minimum number of tokens that the prompt can have.
         sent_tokens_min: u64,
     },
     /// A request feature that the provider does not support, and the substitute.
@@ -143,7 +143,7 @@ pub enum ReplyNote {
         /// The repair, in words for the operator.
         how: String,
     },
-    /// A text tagged as a call does not parse as one and stays text.
+    /// A text that is tagged as a call cannot be parsed as one, and stays text.
     CallUnread {
         /// The problem with the text.
         problem: String,
@@ -158,8 +158,7 @@ pub enum ReplyNote {
 }
 
 impl ReplyNote {
-    /// Returns true for a note that every user must see, not only one who asks for details, because the answer may be
-    /// wrong.
+    /// Returns true for a note that every user must see, because the answer may be wrong. Other notes are details.
     pub fn is_alarm(&self) -> bool {
         match self {
             Self::PromptCut { .. } | Self::CallUnread { .. } | Self::FallbackUsed { .. } => true,
@@ -205,17 +204,17 @@ impl fmt::Display for ReplyNote {
     }
 }
 
-/// The most calls of one reply. The rest is dropped as it arrives: a run makes only a few calls per turn, and refusing
-/// 100,000 of them one by one would take a minute.
+/// The maximum number of calls in one reply. Further calls are dropped as they arrive: a run makes only a few calls per
+/// turn, and refusing 100,000 calls one by one would take a minute.
 pub const CALLS_PER_REPLY_MAX: usize = 1_000;
 
-/// A reply under construction from events.
+/// Builds a reply from events.
 #[derive(Debug, Default)]
 pub struct ReplyFold {
     id: Option<String>,
     model: Option<String>,
     parts: Vec<MessagePart>,
-    /// The position in `parts` of each part of the stream; `None` for a dropped call.
+    /// The index in `parts` of each part in the stream; `None` for a dropped call.
     positions: Vec<Option<usize>>,
     calls: usize,
     stop: Option<StopReason>,
@@ -233,7 +232,7 @@ impl ReplyFold {
         fold.finish()
     }
 
-    /// Adds the next event of the stream. Returns false if the event belongs to a dropped call, see
+    /// Adds the next event of the stream. Returns false if the event belongs to a dropped call; see
     /// [`CALLS_PER_REPLY_MAX`].
     pub fn apply(&mut self, event: &ModelEvent) -> bool {
         match event {
@@ -268,7 +267,7 @@ impl ReplyFold {
         self.parts.get_mut(position)
     }
 
-    /// Returns the reply. Without a `Finished` event its stop reason is `CutOff`.
+    /// Returns the reply. Without a `Finished` event, its stop reason is `CutOff`.
     pub fn finish(self) -> ModelReply {
         let Self { id, model, parts, stop, usage, mut notes, calls, .. } = self;
         if calls > CALLS_PER_REPLY_MAX {

@@ -13,34 +13,34 @@ pub struct ModelRequest {
     pub model: String,
     /// The instructions before the first message; empty for none.
     pub system: Arc<str>,
-    /// Encoders cache the encoded list by the identity of this `Arc`, not by its content: reuse the same `Arc` as long
-    /// as the catalog does not change.
+    /// The tools that the model sees. Encoders cache the encoded list by the identity of this `Arc`, not by its
+    /// content: reuse the same `Arc` as long as the catalog does not change.
     pub tools: Arc<[ModelTool]>,
-    /// Tools that the model does not see before a search finds them, for formats that load tools by name. Other formats
-    /// ignore them; the answer of the search then defines them as text.
+    /// Tools that the model does not see until a search finds them, for formats that load tools by name. Other formats
+    /// ignore this list; for them the search result defines the tools as text.
     pub deferred: Arc<[ModelTool]>,
     /// The tools that the model may or must call.
     pub tool_choice: ToolChoice,
-    /// Decides if one reply may hold several calls.
+    /// Selects if one reply may hold several calls.
     pub parallel_calls: ParallelCalls,
     /// The messages so far, shared with the run that sends the request.
     pub conversation: Arc<Conversation>,
-    /// The required form of the answer's text.
+    /// The required form of the answer text.
     pub output: OutputShape,
     /// Temperature and other sampling parameters.
     pub sampling: SamplingParameters,
-    /// `None` keeps the provider's default.
+    /// The reasoning effort; `None` for the provider's default.
     pub reasoning: Option<ReasoningEffort>,
-    /// The most tokens of the reply, with reasoning; `None` keeps the provider's default.
+    /// The maximum number of tokens in the reply, including reasoning; `None` for the provider's default.
     pub output_tokens_max: Option<u32>,
     /// The size of the context window, for providers that let the client set it.
     pub context_tokens: Option<u32>,
-    /// Decides if the provider caches the prompt.
+    /// Selects if the provider caches the prompt.
     pub caching: PromptCaching,
 }
 
 impl ModelRequest {
-    /// Creates a request with the provider's defaults for everything else.
+    /// Creates a request for this model and conversation. All other fields keep the provider's defaults.
     pub fn new(model: impl Into<String>, conversation: Arc<Conversation>) -> Self {
         Self {
             model: model.into(),
@@ -60,12 +60,12 @@ impl ModelRequest {
     }
 }
 
-/// The choice to use the provider's prompt cache, for providers that need an explicit request.
+/// Selects the use of the provider's prompt cache, for providers that cache only on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptCaching {
     /// Caches as much of the prompt as the provider can.
     Full,
-    /// Requests no caching. A provider that caches by itself still does.
+    /// Requests no caching. A provider that caches automatically still does so.
     None,
 }
 
@@ -76,12 +76,12 @@ pub struct ModelTool {
     pub name: String,
     /// The description for the model.
     pub description: String,
-    /// The schema from the tool's provider. Each format encodes as much of it as it supports.
+    /// The schema from the tool's provider. Each format encodes the parts of it that the format supports.
     pub input_schema: Arc<Value>,
 }
 
 impl ModelTool {
-    /// Returns the tool's text in the model's context, close enough for counting tokens.
+    /// Returns an approximation of the tool's text in the model's context, for counting tokens.
     pub fn context_text(&self) -> String {
         format!("{} {} {}", self.name, self.description, self.input_schema)
     }
@@ -94,20 +94,21 @@ pub enum ToolChoice {
     Auto,
     /// The model must answer in text.
     None,
-    /// At least one, of the model's choice.
+    /// The model must call at least one tool, of its own choice.
     Required,
-    /// Exactly this one.
+    /// The model must call exactly this tool.
     Named(String),
-    /// Only these. The request still lists all tools, so that the prompt and its cache stay the same.
+    /// The model may call only these tools. The request still lists all tools, so that the prompt and its cache stay
+    /// the same.
     Allowed {
         /// The exposed names of the tools.
         names: Vec<String>,
-        /// Decides if a reply without a call is acceptable.
+        /// Selects if a reply without a call is acceptable.
         must_call: MustCall,
     },
 }
 
-/// The duty to call at least one of the allowed tools.
+/// Selects if the model must call at least one of the allowed tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MustCall {
     /// The model may answer in text.
@@ -116,16 +117,16 @@ pub enum MustCall {
     Yes,
 }
 
-/// The permission for several calls in one reply.
+/// Selects if one reply may hold several calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParallelCalls {
     /// A reply may hold any number of calls.
     Allowed,
-    /// A reply may hold one call at most.
+    /// A reply may hold at most one call.
     OneAtATime,
 }
 
-/// The required form of the answer's text.
+/// The required form of the answer text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputShape {
     /// No restriction.
@@ -136,23 +137,23 @@ pub enum OutputShape {
     Schema {
         /// A name for the schema, which some providers require.
         name: String,
-        /// The schema as the caller wrote it. A format may enforce a part of it only.
+        /// The schema as the caller wrote it. A format may enforce only a part of it.
         schema: Arc<Value>,
     },
 }
 
-/// The sampling parameters; `None` keeps the provider's default.
+/// The sampling parameters. `None` keeps the provider's default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SamplingParameters {
-    /// From 0; larger values give more varied text.
+    /// The temperature, at least 0. Larger values give more varied text.
     pub temperature: Option<f64>,
-    /// Samples only from the likeliest tokens with this total probability, from 0 to 1.
+    /// Restricts sampling to the likeliest tokens with this total probability, from 0 to 1.
     pub top_p: Option<f64>,
-    /// Samples only from this many of the likeliest tokens.
+    /// Restricts sampling to this many of the likeliest tokens.
     pub top_k: Option<u32>,
-    /// Makes sampling repeatable, as far as the provider supports it.
+    /// Makes sampling repeatable, if the provider supports it.
     pub seed: Option<u64>,
-    /// Makes tokens less likely that already occur in the text; usually from -2 to 2.
+    /// Makes tokens that already occur in the text less likely; usually from -2 to 2.
     pub presence_penalty: Option<f64>,
     /// Makes tokens less likely by the number of times they occur in the text; usually from -2 to 2.
     pub frequency_penalty: Option<f64>,
@@ -163,7 +164,7 @@ pub struct SamplingParameters {
 /// The reasoning effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningEffort {
-    /// No reasoning, where the model can do without.
+    /// No reasoning, if the model supports that.
     Off,
     /// As little reasoning as the model supports.
     Minimal,

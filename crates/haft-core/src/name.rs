@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-/// The longest function name that model providers accept.
+/// The maximum length of a function name that model providers accept, in characters.
 pub const NAME_CHARS_MAX: usize = 64;
 
-/// The length of the hash suffix. Four bytes keep long names readable.
+/// The length of the hash suffix. It has only four bytes, so that long names stay readable.
 const HASH_BYTES: usize = 4;
 
-/// The longest excerpt of a rejected name in an error.
+/// The maximum length of the excerpt of a rejected name in an error, in characters.
 const EXCERPT_CHARS_MAX: usize = 80;
 
 /// Defines a name type over one set of legal characters. The four types differ only in their meaning.
@@ -22,7 +22,7 @@ macro_rules! name_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the text. The error says which characters are allowed.
+            /// Creates a name after checking the text. The error lists the allowed characters.
             pub fn new(text: &str) -> Result<Self, NameError> {
                 check($what, text, &$legal).map(|()| Self(text.into()))
             }
@@ -46,7 +46,8 @@ name_type! {
     ToolName, "tool name", STRICT
 }
 name_type! {
-    /// The source of a tool: the name of a server, a spec, or the built-ins. It becomes a part of exposed names.
+    /// The namespace of a tool: the name of a server or a spec, or the one for built-in tools. It becomes a part of
+    /// exposed names.
     Namespace, "namespace", STRICT
 }
 name_type! {
@@ -72,7 +73,7 @@ impl Namespace {
     }
 }
 
-/// A name that breaks its rule.
+/// The text is not a valid name of its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a {what} must be 1 to {NAME_CHARS_MAX} characters of {rule}; got `{found}`")]
 pub struct NameError {
@@ -94,7 +95,7 @@ fn is_strict(c: char) -> bool {
 }
 
 fn check(what: &'static str, text: &str, alphabet: &NameAlphabet) -> Result<(), NameError> {
-    // All legal characters are ASCII, so bytes are characters.
+    // All legal characters are ASCII, so the byte count equals the character count.
     let fits = (1..=NAME_CHARS_MAX).contains(&text.len()) && text.chars().all(alphabet.legal);
     if fits {
         return Ok(());

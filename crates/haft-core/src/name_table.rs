@@ -1,12 +1,13 @@
-//! The table of the names of an enum.
+//! The table that gives each variant of an enum its name.
 
 /// Implements `ALL`, `name` and `from_name` for an enum whose variants have no fields. The names are stable, because
-/// configuration, stored data and wire formats use them. A variant that is missing in the table does not compile.
+/// configuration, stored data and wire formats use them. The code does not compile if a variant is missing in the
+/// table.
 #[macro_export]
 macro_rules! name_table {
     ($kind:ident { $($variant:ident: $name:literal),+ $(,)? }) => {
         impl $kind {
-            /// Every value, in the order of the table of names.
+            /// All values, in the order of the name table.
             pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$variant),+];
 
             /// Returns the stable name.
@@ -16,7 +17,7 @@ macro_rules! name_table {
                 }
             }
 
-            /// Returns the value with this name; `None` if there is none.
+            /// Returns the value with this name, or `None` if there is none.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|value| value.name() == name)
             }

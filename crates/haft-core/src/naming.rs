@@ -1,4 +1,4 @@
-//! The exposed names of tools, and the lookup from a written name to its tool.
+//! The exposed tool names, and the lookup from a written name to its tool.
 
 mod distinct;
 mod nearest;
@@ -20,14 +20,14 @@ use ownership::NamingSources;
 /// The scheme that builds a tool's exposed name from its namespace and its own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NamingScheme {
-    /// `server__tool`
+    /// The form `server__tool`.
     #[default]
     Double,
-    /// `mcp__server__tool`
+    /// The form `mcp__server__tool`.
     Claude,
-    /// `server_tool`
+    /// The form `server_tool`.
     Single,
-    /// `tool`
+    /// The form `tool`.
     Bare,
 }
 
@@ -45,25 +45,25 @@ impl NamingScheme {
     }
 }
 
-/// The identity of a tool, independent of its exposed name: its source and its name there.
+/// The identity of a tool, independent of its exposed name: its source and its name in this source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToolIdentity {
-    /// The kind of provider, which is a part of the keys of caches and grants.
+    /// The kind of provider. It is part of the keys of caches and grants.
     pub kind: ProviderKind,
-    /// The name of the server, the spec or the built-ins.
+    /// The namespace: the name of the server or the spec, or the one for built-in tools.
     pub namespace: Namespace,
-    /// The provider's own name of the tool.
+    /// The provider's own name for the tool.
     pub tool: ToolName,
 }
 
-/// One row of the table.
+/// One row of the name table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTool {
     /// The index of the tool in the list from which the table was built.
     pub index: usize,
     /// The name that the model uses.
     pub exposed: ToolName,
-    /// The provider of the tool, and its name there.
+    /// The tool's provider, and its name at this provider.
     pub identity: ToolIdentity,
 }
 
@@ -77,14 +77,14 @@ pub enum NameResolution<'a> {
         /// The rule by which the name matched.
         matched: NameMatch,
     },
-    /// The tool's own name without its namespace. The caller must choose among the tools by the arguments.
+    /// The name is a bare tool name, without a namespace. The caller must choose among the tools by the arguments.
     Bare {
-        /// At least one tool; never a built-in one.
+        /// The tools with this name: at least one, never a built-in tool.
         tools: Vec<&'a NamedTool>,
     },
     /// No tool has this name.
     Unknown {
-        /// The most similar exposed names, the best first; may be empty.
+        /// The most similar exposed names, the most similar first; may be empty.
         nearest: Vec<ToolName>,
     },
 }
@@ -92,17 +92,17 @@ pub enum NameResolution<'a> {
 /// The rule by which a written name matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameMatch {
-    /// The exposed name, character by character.
+    /// The written name is the exposed name, character by character.
     Exact,
-    /// Equal except for case.
+    /// The written name equals the exposed name except for case.
     Case,
-    /// The name that another scheme would have given.
+    /// The written name is the one that another naming scheme would give.
     Alias,
-    /// The tool's own name without its namespace, and only this tool accepts the arguments.
+    /// The written name is the tool's own name without its namespace, and only this tool accepts the arguments.
     Bare,
 }
 
-/// All exposed names. The table looks names up and never splits them, because `_` and `__` may occur in any part.
+/// All exposed names. The table looks up whole names and never splits them, because `_` and `__` may occur in any part.
 #[derive(Debug, Clone)]
 pub struct NameTable {
     scheme: NamingScheme,
@@ -110,11 +110,12 @@ pub struct NameTable {
     exact: HashMap<String, usize>,
     folded: NameIndex,
     aliases: NameIndex,
-    /// Tools other than built-ins, by their own name in lower case.
+    /// Tools other than built-in ones, by their own name in lower case.
     bare: HashMap<String, Vec<usize>>,
     /// Removed tools, the latest first. The table keeps their names reserved for them.
     departed: Vec<AssignedName>,
-    /// Made for the first unknown name, because most tables never get one.
+    /// The names prepared for comparison. They are built for the first unknown name, because most tables never need
+    /// them.
     comparable: OnceLock<Vec<ComparableName>>,
 }
 
@@ -128,26 +129,26 @@ struct ComparableName {
 /// A name and the tool that owns it.
 type AssignedName = (ToolIdentity, ToolName);
 
-/// The most removed tools that keep their names. It bounds the memory for a tool list that keeps changing.
+/// The maximum number of removed tools that keep their names. It limits the memory for a tool list that keeps changing.
 pub const DEPARTED_MAX: usize = 10_000;
 
-/// The most tools with the same bare name among which the arguments may decide.
+/// The maximum number of tools with the same bare name among which the arguments may decide.
 const BARE_MAX: usize = 16;
 
-/// The most suggestions for an unknown name.
+/// The maximum number of suggestions for an unknown name.
 const NEAREST_MAX: usize = 3;
 
-/// The least similarity (0 to 1) for a suggestion.
+/// The minimum similarity (0 to 1) of a suggestion.
 const NEAREST_SIMILARITY_MIN: f64 = 0.6;
 
-/// The longest written name to look up, including special tokens around it. Comparing a longer text with every name
-/// would be slow.
+/// The maximum length of a written name, including special tokens around it, in bytes. Comparing a longer text with
+/// every name would be slow.
 const WRITTEN_BYTES_MAX: usize = 256;
 
 impl NameTable {
-    /// Names every tool. A name depends on the tool, on the scheme and on the sources, which are all configured providers,
-    /// with and without a list of tools. Built-ins keep their own names. Other tools whose names collide get a digest of
-    /// their identity as a suffix; the order of the tools has no effect.
+    /// Assigns a name to every tool. The name depends on the tool, on the scheme and on the sources, which are all
+    /// configured providers, even those that have not listed tools yet. Built-in tools keep their own names. Other
+    /// tools whose names collide get a digest of their identity as a suffix; the order of the tools has no effect.
     pub fn build(
         scheme: NamingScheme,
         sources: impl IntoIterator<Item = NamingSource>,
@@ -157,8 +158,8 @@ impl NameTable {
         Self::build_after(&sources, identities.into_iter().collect(), Vec::new())
     }
 
-    /// Names another list of tools. A tool that had a name keeps it, even after it was removed and came back: a model
-    /// that learnt a name must never reach another tool by it.
+    /// Assigns names to a changed list of tools. A tool that already had a name keeps it, even if it was removed and
+    /// came back: a name that a model has seen must never refer to a different tool.
     pub fn rebuild(
         &self,
         sources: impl IntoIterator<Item = NamingSource>,
@@ -199,7 +200,8 @@ impl NameTable {
     }
 
     /// Finds the tool for a written name: by its exposed name, else by that name in another case, else by the name that
-    /// another scheme would give. The last two need a single match. Otherwise returns the tools with this bare name.
+    /// another scheme would give. The last two are used only if a single tool matches. Otherwise returns the tools with
+    /// this bare name.
     pub fn resolve(&self, written: &str) -> NameResolution<'_> {
         let name = unwrap_name(written);
         if name.len() > WRITTEN_BYTES_MAX {
@@ -220,7 +222,7 @@ impl NameTable {
         }
     }
 
-    /// Returns the names most similar to a written one, the most similar first.
+    /// Returns the names that are most similar to a written name, the most similar first.
     pub fn nearest(&self, written: &str) -> Vec<ToolName> {
         let name = unwrap_name(written);
         if name.len() > WRITTEN_BYTES_MAX {
@@ -230,7 +232,7 @@ impl NameTable {
         let written = WrittenName::new(&folded);
         let mut best: Vec<(f64, &ToolName)> = Vec::with_capacity(NEAREST_MAX + 1);
         for (tool, names) in self.tools.iter().zip(self.comparable()) {
-            // A name below the third best needs no exact distance.
+            // A name that cannot be among the best three needs no exact distance.
             let least =
                 if best.len() < NEAREST_MAX { NEAREST_SIMILARITY_MIN } else { best[NEAREST_MAX - 1].0 };
             if let Some(similarity) = names.similarity(&written, least) {
@@ -271,7 +273,7 @@ impl ComparableName {
     }
 }
 
-/// An index from names to tools. A name that two tools claim maps to none.
+/// An index from names to tools. A name that two tools claim maps to no tool.
 #[derive(Debug, Clone, Default)]
 struct NameIndex(HashMap<String, Option<usize>>);
 
@@ -300,7 +302,7 @@ impl FromIterator<(String, usize)> for NameIndex {
     }
 }
 
-/// Returns the names under the other schemes. They exclude the tool's bare name: see [`NameResolution::Bare`].
+/// Returns the tool's names under the other schemes, except its bare name: see [`NameResolution::Bare`].
 fn aliases(tool: &NamedTool) -> Vec<(String, usize)> {
     match tool.identity.kind {
         ProviderKind::Builtin => Vec::new(),
@@ -326,7 +328,7 @@ fn bare(tools: &[NamedTool]) -> HashMap<String, Vec<usize>> {
     bare
 }
 
-/// Returns the names of all tools, and the names that removed tools keep.
+/// Returns the names of all tools, and the names that stay reserved for removed tools.
 fn expose_all(
     sources: &NamingSources,
     identities: &[ToolIdentity],
@@ -355,12 +357,12 @@ fn expose_all(
     (exposed, given.left())
 }
 
-/// The names from the previous table. A tool that is listed twice has two names, in order.
+/// The names from the previous table. A tool that was listed twice has two names, in order.
 #[derive(Default)]
 struct AssignedNames {
-    /// `None` after a tool has taken its name again.
+    /// The names; `None` after a tool has taken its name again.
     names: Vec<Option<AssignedName>>,
-    /// Positions in `names`, in reverse order, so that `pop` returns the first.
+    /// Indexes into `names`, in reverse order, so that `pop` returns the first.
     by_tool: HashMap<ToolIdentity, Vec<usize>>,
 }
 

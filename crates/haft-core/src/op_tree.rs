@@ -1,8 +1,8 @@
 //! The operation tree: the work of each session, as a fold over events.
 //!
-//! A session has turns, and a turn has model attempts and operations. The sessions of sub-agents are below the
-//! operation that started them. In the path `1-2.3-1`, `1-2` is operation 2 of turn 1, and `3-1` is operation 1 of turn
-//! 3 in the session below it.
+//! A session has turns, and a turn has model attempts and operations. A sub-agent's session is below the operation that
+//! started it. In the path `1-2.3-1`, `1-2` is operation 2 of turn 1, and `3-1` is operation 1 of turn 3 in the session
+//! below it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::run::event::RunEvent;
 use crate::run::{Compaction, RunNote};
 use crate::tool::CallId;
 
-/// The default limit on operations; the tree counts further ones but does not keep them.
+/// The default maximum number of operations in the tree. Further operations are counted but not kept.
 pub const OPERATIONS_MAX_DEFAULT: usize = 10_000;
 
 /// The operations of all sessions, up to a limit.
@@ -27,15 +27,15 @@ pub struct OpTree {
     operations: Vec<OperationNode>,
     sessions: Vec<SessionNode>,
     operations_max: usize,
-    /// Positions of the kept operations in `operations`.
+    /// The indexes of the kept operations in `operations`.
     kept: HashMap<OperationId, usize>,
-    /// Positions in `sessions`.
+    /// The indexes of the sessions in `sessions`.
     known: HashMap<SessionId, usize>,
     totals: OperationTotals,
     left_out: u64,
     /// The number of kept model attempts.
     models: usize,
-    /// The number of kept calls of the run's own tools.
+    /// The number of kept calls to the run's own tools.
     own_calls: usize,
 }
 
@@ -51,20 +51,20 @@ pub struct SessionNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodePlacement {
     Root,
-    /// Below an operation, which holds its position.
+    /// The session is below an operation; the operation stores the session's index.
     Below,
 }
 
 /// A turn with its model attempts and its operations, each in the order of their first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnNode {
-    /// Counted from one; zero for model requests before the first turn.
+    /// The turn, counted from 1; 0 for model requests before the first turn.
     pub number: u32,
-    /// The attempts of all model requests of the turn.
+    /// The attempts of all model requests in the turn.
     pub models: Vec<ModelNode>,
     /// The compactions of the conversation before the turn.
     pub compactions: Vec<Compaction>,
-    /// The calls of the run's own tools, which take no time: reports, status updates, batches and handoffs.
+    /// The calls to the run's own tools: reports, status updates, batches and handoffs. They take no time.
     pub own_calls: Vec<OwnCallNode>,
     operations: Vec<usize>,
 }
@@ -72,18 +72,18 @@ pub struct TurnNode {
 /// A call that the run answered itself, without a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnCallNode {
-    /// The model's id of the call. The calls inside a batch have ids that begin with it and a dot.
+    /// The model's id of the call. The ids of the calls inside a batch begin with this id and a dot.
     pub call: String,
     /// The name of the tool.
     pub tool: String,
 }
 
-/// One attempt at a model.
+/// One attempt to call a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelNode {
     /// The provider, the model and the number of the attempt.
     pub attempt: ModelAttempt,
-    /// `None` while the attempt is running.
+    /// The figures of the attempt; `None` while it is running.
     pub account: Option<ModelAccount>,
 }
 
@@ -94,24 +94,24 @@ pub struct OperationNode {
     pub path: String,
     /// The call id that the caller chose.
     pub call: String,
-    /// The tool, as far as the name of the call could be resolved.
+    /// The tool, if the name in the call could be resolved.
     pub tool: ToolReference,
-    /// The time in queues and for approval, before the provider got the call.
+    /// The time that the call spent in queues and waiting for approval, before the provider got it.
     pub waited: Duration,
     /// The progress of the call.
     pub state: OperationState,
-    /// Positions of the sessions that work for this operation.
+    /// The indexes of the sessions that work for this operation.
     below: Vec<usize>,
 }
 
 /// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperationState {
-    /// The call has started or waits, and has not ended.
+    /// The call waits or runs; it has not ended.
     Running,
     /// The call ended.
     Finished {
-        /// `None` for success.
+        /// The kind of error; `None` for success.
         failure: Option<ToolErrorKind>,
         /// The time since the call was requested.
         latency: Duration,
@@ -123,24 +123,24 @@ pub enum OperationState {
 /// Sums over all finished calls, including those that the tree does not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationTotals {
-    /// Finished calls, with those of sub-agents.
+    /// The number of finished calls, including those of sub-agents.
     pub calls: u64,
-    /// Calls that failed.
+    /// The number of calls that failed.
     pub errors: u64,
-    /// Calls that the cache answered.
+    /// The number of calls that were answered from the cache.
     pub cached: u64,
-    /// The length of all arguments.
+    /// The total length of all arguments, in bytes.
     pub bytes_in: u64,
-    /// The size of all outputs and error messages.
+    /// The total size of all outputs and error messages, in bytes.
     pub bytes_out: u64,
-    /// The summed latency of top-level calls. The latency of a sub-agent's calls is already a part of the call that
-    /// started the sub-agent.
+    /// The summed latency of top-level calls. A sub-agent's calls are not added, because their time is already part of
+    /// the call that started the sub-agent.
     pub latency: Duration,
-    /// Model attempts, and below their tokens and cost as far as known.
+    /// The number of model attempts. The fields below hold their known tokens and costs.
     pub requests: u64,
-    /// All input tokens, with those of the provider's cache.
+    /// All input tokens, including those from the provider's cache.
     pub tokens_in: u64,
-    /// All output tokens, with reasoning.
+    /// All output tokens, including reasoning.
     pub tokens_out: u64,
     /// The sum of all known costs.
     pub cost: Cost,
@@ -153,7 +153,7 @@ impl Default for OpTree {
 }
 
 impl OpTree {
-    /// Creates an empty tree that keeps at most this many operations. Further ones are only counted.
+    /// Creates an empty tree that keeps at most this many operations. Further operations are only counted.
     pub fn new(operations_max: usize) -> Self {
         Self {
             operations: Vec::new(),
@@ -203,7 +203,8 @@ impl OpTree {
         }
     }
 
-    /// Adds a call that the model wrote, if the run answers it itself. A request that is repeated adds it once.
+    /// Adds a call that the model wrote, if the run answers it itself. If the model request is repeated, the call is
+    /// still added only once.
     pub fn add_own_call(&mut self, place: RunPosition, id: &CallId, name: &str) {
         if !is_own_tool(name) || self.own_calls >= self.operations_max {
             return;
@@ -226,7 +227,7 @@ impl OpTree {
         &session.turns
     }
 
-    /// Returns the operations of a turn that the tree keeps, in the order of their first event.
+    /// Returns the kept operations of a turn, in the order of their first event.
     pub fn operations<'t>(&'t self, turn: &'t TurnNode) -> impl Iterator<Item = &'t OperationNode> {
         turn.operations.iter().filter_map(|&position| self.operations.get(position))
     }
@@ -252,7 +253,7 @@ impl OpTree {
         self.left_out
     }
 
-    /// Returns the node of an operation and creates it at the first event; `None` if the tree is full.
+    /// Returns the node of an operation, and creates it at the first event. Returns `None` if the tree is full.
     fn place(&mut self, operation: &CallOperation, tool: &ToolReference) -> Option<&mut OperationNode> {
         let position = match self.kept.get(&operation.id) {
             Some(&position) => position,
@@ -266,7 +267,7 @@ impl OpTree {
         let position = self.operations.len();
         let above = operation.place.parent.and_then(|parent| self.kept.get(&parent).copied());
         let turn = self.turn(operation.place, above);
-        // A provider may have a tool with the name of one of the run's own tools.
+        // A provider's tool may have the same name as one of the run's own tools.
         turn.own_calls.retain(|own| own.call != operation.call.0);
         turn.operations.push(position);
         let last = format!("{}-{}", turn.number, turn.operations.len());
@@ -295,7 +296,7 @@ impl OpTree {
         }
     }
 
-    /// Adds a compaction. It counts as an attempt for the limit of the tree.
+    /// Adds a compaction. For the limit of the tree it counts as a model attempt.
     fn compact(&mut self, place: RunPosition, compaction: Compaction) {
         if self.models < self.operations_max {
             self.models += 1;

@@ -11,12 +11,12 @@ use crate::output_store::StoredOutput;
 /// The output of a successful call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
-    /// The content for the model; may be empty.
+    /// The content for the model. It may be empty.
     pub content: Vec<OutputContent>,
     /// The output as JSON, for programs; `None` if the tool returns content only.
     pub structured: Option<Value>,
-    /// The result as the MCP server sent it, for a caller that passes it on. `None` once a stage has changed the output,
-    /// and for all other tools.
+    /// The unchanged result of the MCP server, for a caller that passes it on. `None` for all other tools, and once a
+    /// stage has changed the output.
     pub raw: Option<RawResult>,
 }
 
@@ -30,7 +30,7 @@ impl PartialEq for RawResult {
     }
 }
 
-/// One piece of content, in the tool's order.
+/// One piece of content.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputContent {
     /// Text in UTF-8.
@@ -53,23 +53,23 @@ pub enum OutputContent {
     Resource {
         /// The address of the resource.
         uri: String,
-        /// The MIME type, if the tool knows it.
+        /// The MIME type, if the tool gave one.
         media_type: Option<String>,
         /// The content; `None` if the tool returned only the address.
         text: Option<String>,
     },
     /// Bytes that no model can read: a binary resource, a response body, a file.
     Binary {
-        /// The origin of the bytes, if they have an address.
+        /// The address that the bytes came from, if there is one.
         uri: Option<String>,
-        /// The MIME type, if the tool knows it.
+        /// The MIME type, if the tool gave one.
         media_type: Option<String>,
         /// The content, not encoded.
         bytes: Arc<[u8]>,
     },
-    /// The answer of a search for tools. Formats that can load tools by name send the names, all others the text.
+    /// The result of a tool search. Formats that can load tools by name send the names; all others send the text.
     FoundTools(Box<FoundTools>),
-    /// Kept in the output store under a handle instead of inline.
+    /// Content that is in the output store, under a handle, instead of inline.
     Stored(Box<StoredOutput>),
 }
 
@@ -78,14 +78,14 @@ pub enum OutputContent {
 pub struct FoundTools {
     /// The whole answer as text.
     pub text: String,
-    /// The exposed names of the tools that the answer defines, best first.
+    /// The exposed names of the tools that the text defines, best match first.
     pub defined: Vec<String>,
-    /// The rest of the answer, for formats that send the definitions in their own way; may be empty.
+    /// The answer without the definitions, for formats that send the definitions in their own way. It may be empty.
     pub rest: String,
 }
 
 impl FoundTools {
-    /// Appends a paragraph to the answer, in the form with definitions and in the one without.
+    /// Appends a paragraph to both forms of the answer, with and without definitions.
     pub fn append(&mut self, paragraph: &str) {
         for text in [&mut self.text, &mut self.rest] {
             let separator = if text.is_empty() { "" } else { "\n\n" };
@@ -106,7 +106,7 @@ impl ToolOutput {
         Self { content: vec![OutputContent::Stored(Box::new(stored))], ..Self::default() }
     }
 
-    /// Returns the output as text for a model or a terminal. It describes binary content and never dumps it.
+    /// Returns the output as text for a model or a terminal. Binary content is described, never dumped.
     pub fn as_text(&self) -> String {
         self.content.iter().map(OutputContent::as_text).collect::<Vec<_>>().join("\n")
     }
@@ -137,7 +137,7 @@ impl OutputContent {
     }
 }
 
-/// The longest media type to show. A server may send any text as a media type.
+/// The maximum length of a media type that is shown, in characters. A server may send any text as a media type.
 const MEDIA_TYPE_CHARS_MAX: usize = 100;
 
 /// Describes bytes without showing them: `image: image/png, 640x480 pixels, 12345 bytes`.

@@ -29,7 +29,7 @@ impl Handle {
         known.then(|| Self { session: session.to_owned(), file: file.to_owned() })
     }
 
-    /// Reads `session-NAME/NAME`. Everything else is invalid, in particular names with dots and slashes.
+    /// Parses `session-NAME/NAME`. All other text is invalid, in particular names with dots and slashes.
     pub fn parse(text: &str) -> Option<Self> {
         let (session, file) = text.strip_prefix(SESSION_PREFIX)?.split_once('/')?;
         Self::new(session, file)
@@ -62,32 +62,33 @@ fn is_name(text: &str) -> bool {
     text.len() == 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-/// Opens the outputs of runs. The tenant comes first in the key, so that no run can reach the outputs of another tenant.
+/// Opens the output stores of runs. The tenant comes first in the key, so that no run can reach another tenant's
+/// outputs.
 pub trait OutputStores: Send + Sync {
-    /// Opens the outputs of a run, with those that earlier processes stored for it.
+    /// Opens the outputs of a run, including those that earlier processes stored for it.
     fn open(&self, key: &RunKey, limits: &StoreLimits) -> Result<Arc<dyn OutputStore>, StoreError>;
 }
 
 /// Stores outputs for a limited time and within size limits.
 pub trait OutputStore: Send + Sync {
-    /// Starts an output. It has no handle until it is finished, and dropping it leaves nothing behind.
+    /// Starts an output. The output has no handle until it is finished; if it is dropped before, nothing is stored.
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError>;
 
-    /// Reads the bytes in this range, as far as the output has them. Reads only outputs of the store's own session.
+    /// Reads the bytes in this range, up to the end of the output. Reads only outputs of the store's own session.
     fn read_range<'a>(
         &'a self,
         handle: &'a Handle,
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>>;
 
-    /// Continues a finished output of the store's own session after the bytes of `entry`. It drops bytes beyond them:
-    /// they belong to a writer that ended before it recorded them. The handle stays the same.
+    /// Continues a finished output of the store's own session after the bytes of `entry`. Drops later bytes: they come
+    /// from a writer that stopped before it recorded them. The handle stays the same.
     fn reopen(&self, entry: &StoreEntry) -> Result<Box<dyn Spool>, StoreError>;
 
     /// Removes an output of the store's own session.
     fn delete<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Returns true if the store holds no output. It must only read memory.
+    /// Returns true if the store holds no output. An implementation must only read memory, not do IO.
     fn is_empty(&self) -> bool;
 }
 
@@ -106,11 +107,11 @@ pub trait Spool: Send {
 /// An output in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreEntry {
-    /// The name for reading the output.
+    /// The handle for reading the output.
     pub handle: Handle,
-    /// The size of the stored content.
+    /// The size of the stored content, in bytes.
     pub bytes: u64,
-    /// The number of lines in the stored content. A last line without an end counts.
+    /// The number of lines in the stored content, including a last line without a newline.
     pub lines: u64,
     /// True if no bytes were dropped.
     pub complete: bool,
@@ -130,7 +131,7 @@ pub enum StoreReason {
 }
 
 impl StoreReason {
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(self) -> &'static str {
         match self {
             StoreReason::SizeCap => "size_cap",
@@ -141,14 +142,15 @@ impl StoreReason {
     }
 }
 
-/// The longest preview of a stored output, in characters.
+/// The maximum length of the preview of a stored output, in characters.
 pub const PREVIEW_CHARS_MAX: usize = 1_000;
 
-/// The beginnings of the texts that refer to a stored output, see [`StoredOutput::notice`]. Media begin with a bracket.
+/// The beginnings of the texts that refer to a stored output; see [`StoredOutput::notice`]. The text for media begins
+/// with a bracket.
 pub const STORED_BEGINNINGS: [&str; 4] =
     ["Tool output is too large (", "All of it is stored (", "Only its beginning is stored (", "["];
 
-/// The text before the handle in such a text.
+/// The text before the handle in a reference to a stored output.
 pub const HANDLE_ARGUMENT: &str = "tool_output(handle = \"session-";
 
 /// The line before the preview of a stored text.
@@ -159,7 +161,7 @@ pub const PREVIEW_LINE: &str = "\nIt begins:\n";
 pub struct StoredOutput {
     /// The handle and size of the stored output.
     pub stored: StoreEntry,
-    /// The reason for storing it.
+    /// The reason why the output was stored.
     pub reason: StoreReason,
     /// The part that the model sees.
     pub glimpse: OutputPreview,
@@ -170,28 +172,28 @@ pub struct StoredOutput {
 pub enum OutputPreview {
     /// The number of tokens and the beginning of the text.
     Text {
-        /// The size of the whole text.
+        /// The number of tokens in the whole text.
         tokens: Tokens,
         /// The beginning of the text.
         preview: String,
     },
-    /// A description and the digest of the bytes.
+    /// A description of the bytes, and their digest.
     Media {
         /// The kind, the size and the dimensions in words.
         description: String,
         /// The digest of the stored bytes.
         digest: Digest,
     },
-    /// The number of tokens. The content before this one already shows the beginning.
+    /// The number of tokens. The content before this piece already shows the beginning of the text.
     Shown {
-        /// The size of the whole text.
+        /// The number of tokens in the whole text.
         tokens: Tokens,
     },
 }
 
 impl StoredOutput {
-    /// Returns the text for the model: the handle, the sizes, instructions for querying, and a description or the
-    /// beginning.
+    /// Returns the text for the model: the handle, the sizes, instructions for querying, and a description of the
+    /// output or its beginning.
     pub fn notice(&self) -> String {
         let StoreEntry { handle, bytes, lines, .. } = &self.stored;
         let (reason, cut) = (self.reason.name(), self.stored.cut());
@@ -227,7 +229,7 @@ impl StoredOutput {
         }
     }
 
-    /// Returns the note for the receipt.
+    /// Returns the note about the stored output for the call receipt.
     pub fn noted(&self) -> Value {
         let StoreEntry { handle, bytes, lines, complete } = &self.stored;
         let tokens = match &self.glimpse {
@@ -242,7 +244,7 @@ impl StoredOutput {
 }
 
 impl StoreEntry {
-    /// Returns a sentence for an output that is not complete, else nothing.
+    /// Returns a sentence that says that the output is incomplete, or an empty text if it is complete.
     pub fn cut(&self) -> &'static str {
         if self.complete { "" } else { " Only the beginning could be kept." }
     }
@@ -262,7 +264,7 @@ pub fn preview(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// An error of the store, written for the model and the operator.
+/// An error of the store, for the model and the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The output never existed, has expired, or belongs to another session. The error does not distinguish these.

@@ -1,15 +1,16 @@
-//! Characters that look like ASCII. A command with one of them does not run the program that a user reads.
+//! Characters that look like ASCII. A command with such a character runs a different program than the one that the user
+//! reads.
 //!
-//! The tables hold the characters that common fonts draw like a letter, digit or sign of ASCII, after the confusables
-//! of Unicode Technical Standard 39. Text in another script stays readable: a letter counts only in a word that could
-//! be read as ASCII as a whole.
+//! The tables hold the characters that common fonts draw like a letter, digit or sign of ASCII, based on the
+//! confusables of Unicode Technical Standard 39. Text in another script stays readable: a letter is escaped only if its
+//! whole word could be read as ASCII.
 
 /// Returns true for a word that is not ASCII but can be read as ASCII.
 pub(super) fn imitates_ascii_word(word: &str) -> bool {
     !word.is_ascii() && word.chars().all(|c| c.is_ascii() || imitates_ascii_letter(c))
 }
 
-/// Returns true for a sign that looks like one with a meaning in a command line.
+/// Returns true for a punctuation mark or symbol that looks like an ASCII one with a meaning in a command line.
 pub(super) fn imitates_ascii_sign(c: char) -> bool {
     matches!(c,
         // Hyphens, the en dash and minus signs. The em dash is not listed: it is longer, and common in prose.
@@ -24,7 +25,7 @@ pub(super) fn imitates_ascii_sign(c: char) -> bool {
         // Tildes, asterisks, comparison signs, equals signs and underscores.
         | '\u{2dc}' | '\u{223c}' | '\u{2217}' | '\u{204e}' | '\u{2039}' | '\u{203a}' | '\u{276e}' | '\u{276f}'
         | '\u{a78a}' | '\u{2cd}'
-        // Small forms, and full-width forms except the punctuation of Chinese and Japanese text.
+        // Small forms, and full-width forms except the punctuation that Chinese and Japanese texts use.
         | '\u{fe50}'..='\u{fe6b}' | '\u{ff02}'..='\u{ff07}' | '\u{ff0a}' | '\u{ff0b}' | '\u{ff0d}'..='\u{ff0f}'
         | '\u{ff1c}'..='\u{ff1e}' | '\u{ff20}' | '\u{ff3b}'..='\u{ff40}' | '\u{ff5b}'..='\u{ff5e}')
 }

@@ -5,9 +5,9 @@ use std::fmt;
 /// A position as an editor shows it: line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineColumn {
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// Counted in characters, from 1.
+    /// The column, counted in characters from 1.
     pub column: usize,
     /// The text around the position; empty if the text is empty.
     pub near: String,
@@ -17,7 +17,7 @@ const BEFORE_CHARS: usize = 20;
 const AFTER_CHARS: usize = 20;
 
 impl LineColumn {
-    /// Returns the position of a byte offset.
+    /// Converts a byte offset into a position.
     pub(super) fn at(text: &str, offset: usize) -> Self {
         let offset = text.floor_char_boundary(offset);
         let (before, after) = text.split_at(offset);

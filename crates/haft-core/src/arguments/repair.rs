@@ -1,4 +1,4 @@
-//! Turns text that is nearly a JSON object into one, in a single pass and without recursion.
+//! Repairs text that is nearly a JSON object, in a single pass and without recursion.
 //!
 //! The pass repairs only mistakes that have one plausible meaning, and records each repair. Any other mistake stops the
 //! pass with an error that names the position and the expected token. The time is linear in the length of the text, and
@@ -15,7 +15,7 @@ pub(super) struct RepairedText {
     pub(super) cut_off: bool,
 }
 
-/// The position at which the pass stopped, and the reason.
+/// The reason why the pass stopped, with the position.
 pub(super) enum RepairError {
     Expected { what: &'static str, at: usize },
     TooDeep { at: usize },
@@ -49,9 +49,10 @@ const QUOTES: &str = "replaced single quotes";
 const ESCAPE: &str = "replaced an escape that is not valid JSON";
 const CONTROL: &str = "escaped a line break in a string";
 
-/// Returns the offset of the value: of `[` if the text starts with one, else of the first `{`.
+/// Returns the offset at which the value starts: at `[` if the text starts with `[`, else at the first `{`.
 ///
-/// It does not search an array for objects, because running only its first element would silently drop the others.
+/// Does not search an array for objects: if only the first one were used as the arguments, the others would be dropped
+/// silently.
 pub(super) fn start(text: &str) -> Option<usize> {
     let body = skip_fence(text);
     let opening = body.trim_start();
@@ -85,8 +86,8 @@ enum ExpectedToken {
 struct OpenContainer {
     closer: char,
     place: ExpectedToken,
-    /// The length of the output after the last complete member. If the text ends too early, `end_of_text` truncates the
-    /// output to this length.
+    /// The length of the output after the last complete member. `end_of_text` truncates the output to this length if
+    /// the text ends too early.
     whole: usize,
 }
 
@@ -216,7 +217,7 @@ impl<'a> RepairPass<'a> {
         Ok(())
     }
 
-    /// Copies the rest of an escape, after its backslash. Drops an escape that the end of the text cut in two.
+    /// Copies the rest of an escape, after its backslash. Drops the escape if the text ends inside it.
     fn escape(&mut self) -> Result<(), RepairError> {
         match self.take() {
             None => {}
@@ -257,8 +258,8 @@ impl<'a> RepairPass<'a> {
         }
     }
 
-    /// Copies a number or a word. `serde_json` later checks that it is valid JSON; here only an incomplete one at the
-    /// end of the text is dropped.
+    /// Copies a number or a word. `serde_json` checks later if it is valid JSON. This function drops it only if it is
+    /// incomplete because the text ends.
     fn literal(&mut self) -> Result<(), RepairError> {
         let rest = &self.text[self.at..];
         let length = rest.find(|c: char| !is_literal(c)).unwrap_or(rest.len());
@@ -271,7 +272,7 @@ impl<'a> RepairPass<'a> {
         };
         let at_end = length == rest.len();
         self.at += length;
-        // A number at the very end may lack digits ("12" of "123"), so even a valid one counts as cut off.
+        // A number at the very end may lack digits ("12" of "123"), so even a valid number is reported as cut off.
         self.cut_off |= at_end;
         if at_end && serde_json::from_str::<serde::de::IgnoredAny>(word).is_err() {
             return Ok(());

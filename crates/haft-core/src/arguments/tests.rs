@@ -148,7 +148,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
-        // `serde_json` does not restore every float with more digits bit for bit.
+        // `serde_json` does not parse every float with more digits to the same bits.
         (-1_000_000_i32..1_000_000).prop_map(|n| Value::from(f64::from(n) / 64.0)),
         ".{0,12}".prop_map(Value::from),
     ];

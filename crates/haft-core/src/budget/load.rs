@@ -24,12 +24,12 @@ impl TokenLoad {
         self.uncounted.push(text);
     }
 
-    /// Returns an upper bound of the tokens: no token is shorter than a byte.
+    /// Returns an upper bound of the tokens: every token has at least one byte.
     pub(super) fn most(&self) -> u64 {
         self.known_tokens.saturating_add(self.uncounted_bytes())
     }
 
-    /// Returns an estimate of the tokens that judges uncounted texts by their length.
+    /// Returns an estimate of the tokens. Uncounted texts are estimated by their length.
     pub(super) fn about(&self) -> u64 {
         self.known_tokens.saturating_add(Tokens::by_length(self.uncounted_bytes()).count())
     }
@@ -45,8 +45,8 @@ impl TokenLoad {
     }
 }
 
-/// The load of the tool definitions. It shares the list with the model request instead of keeping its text: a text of
-/// 6 KB in each of a thousand runs would take as much memory as all their conversations.
+/// The load of the tool definitions. Shares the list with the model request instead of keeping its text: 6 KB of text
+/// in each of a thousand runs would take as much memory as all their conversations.
 #[derive(Debug)]
 pub(super) enum SchemaLoad {
     Counted(u64),
@@ -65,7 +65,7 @@ impl SchemaLoad {
         Self::Uncounted { tools: Arc::clone(tools), bytes }
     }
 
-    /// Returns an upper bound of the tokens: no token is shorter than a byte.
+    /// Returns an upper bound of the tokens: every token has at least one byte.
     pub(super) fn most(&self) -> u64 {
         match self {
             Self::Counted(tokens) => *tokens,
@@ -73,7 +73,7 @@ impl SchemaLoad {
         }
     }
 
-    /// Returns an estimate of the tokens that judges uncounted definitions by their length.
+    /// Returns an estimate of the tokens. Uncounted definitions are estimated by their length.
     pub(super) fn about(&self) -> u64 {
         match self {
             Self::Counted(tokens) => *tokens,

@@ -1,4 +1,4 @@
-//! The decision what to compact.
+//! Decides what to compact.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use super::size::{conversation_tokens, message_tokens};
 use super::summary::is_summary;
 use crate::conversation::{Conversation, Message, Role};
 
-/// The share of the room that a conversation may take after compaction. It leaves space for many more turns, because
-/// each compaction invalidates the prompt cache.
+/// The percentage of the available tokens that a conversation may take after compaction. It leaves space for many more
+/// turns, because each compaction invalidates the prompt cache.
 const GOAL_PERCENT: u64 = 60;
 
-/// The share of the room that the recent turns may take.
+/// The percentage of the available tokens that the recent turns may take.
 const RECENT_PERCENT: u64 = 40;
 
-/// The longest summary: a share of the room, within these limits.
+/// The maximum length of a summary: a percentage of the available tokens, within the two limits below.
 const SUMMARY_PERCENT: u64 = 15;
 const SUMMARY_TOKENS_MIN: u64 = 200;
 const SUMMARY_TOKENS_MAX: u64 = 4_000;
 
-/// The tokens of the text around a summary.
+/// The tokens of the fixed text around a summary.
 const SUMMARY_FRAME_TOKENS: u64 = 150;
 
-/// The room for a conversation, in estimated tokens.
+/// The tokens that are available for a conversation, as estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConversationRoom {
-    /// The tokens that the conversation may take: the window without reply, buffer, system text and tools.
+    /// The tokens that the conversation may take: the context window without reply, buffer, system text and tools.
     pub room_tokens: u64,
-    /// The least number of tokens that make a compaction worthwhile.
+    /// The minimum number of tokens that a compaction must save to be worthwhile.
     pub saving_tokens_min: u64,
-    /// The most recent turns that stay word for word, if they are small enough.
+    /// The number of recent turns that are kept word for word if they are small enough.
     pub keep_turns: u32,
 }
 
-/// The kind of content that leaves the conversation.
+/// The kind of content that compaction removes from the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionScope {
-    /// Old tool outputs. The messages stay, and each output becomes a reference to the archive.
+    /// Old tool outputs. The messages stay, and each output is replaced by a reference to the archive.
     Outputs,
     /// Old turns. A summary takes their place.
     Turns,
@@ -48,18 +48,18 @@ crate::name_table!(CompactionScope { Outputs: "outputs", Turns: "turns" });
 /// A compaction of one conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionPlan {
-    /// The kind of content that leaves.
+    /// The kind of content that is removed.
     pub scope: CompactionScope,
-    /// The position of the first message that stays as it is, because it is recent.
+    /// The index of the first recent message. This message and all later ones stay unchanged.
     pub recent_from: usize,
     /// The longest summary, in estimated tokens.
     pub summary_tokens_max: u64,
 }
 
 impl CompactionPlan {
-    /// Decides what to compact; `None` if nothing worthwhile is left. Moving old outputs to the archive loses nothing
-    /// and costs no request, so that comes first. If that frees too little, old turns are summarized: in one step, from
-    /// their full text.
+    /// Decides what to compact; returns `None` if no worthwhile compaction is left. Moving old outputs to the archive
+    /// loses nothing and needs no model request, so it is tried first. If it frees too little, old turns are summarized
+    /// in one step, from their full text.
     pub fn of(conversation: &Conversation, room: &ConversationRoom) -> Option<Self> {
         let messages = conversation.messages();
         let recent_from = recent_from(messages, room);
@@ -77,7 +77,7 @@ impl CompactionPlan {
         (by_outputs >= room.saving_tokens_min).then(|| plan(CompactionScope::Outputs))
     }
 
-    /// Returns the plan to summarize all old turns now; `None` if that would save less than it should.
+    /// Returns the plan to summarize all old turns now, or `None` if that would save too few tokens.
     pub fn of_turns(conversation: &Conversation, room: &ConversationRoom) -> Option<Self> {
         let messages = conversation.messages();
         let plan = Self {
@@ -89,7 +89,7 @@ impl CompactionPlan {
         (replaced > room.saving_tokens_min.saturating_add(SUMMARY_FRAME_TOKENS)).then_some(plan)
     }
 
-    /// Returns the old messages that the summary replaces. The first request and the newest one are never among them.
+    /// Returns the old messages that the summary replaces. The first and the newest user request are never among them.
     pub(super) fn replaced<'a>(
         &self,
         messages: &'a [Arc<Message>],
@@ -100,13 +100,13 @@ impl CompactionPlan {
         positions.filter_map(|at| messages.get(at))
     }
 
-    /// Returns the positions after the first request and before the recent messages.
+    /// Returns the range of messages after the first request and before the recent messages.
     pub(super) fn old(&self, messages: &[Arc<Message>]) -> Range<usize> {
         let end = self.recent_from.min(messages.len());
         head(messages).min(end)..end
     }
 
-    /// Returns the position of the newest request, if it is an old message.
+    /// Returns the index of the newest request if it is an old message.
     pub(super) fn pinned(&self, messages: &[Arc<Message>]) -> Option<usize> {
         let newest =
             messages.iter().rposition(|message| message.role == Role::User && !is_summary(message))?;
@@ -129,9 +129,9 @@ fn summary_tokens_max(room: &ConversationRoom) -> u64 {
     share.clamp(SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX)
 }
 
-/// Returns the position where the recent turns begin. A turn is a reply of the model with everything up to the next one,
-/// so that a call and its result are never separated. The last turn is always recent: the model has not seen its
-/// results yet, and its calls may be open.
+/// Returns the index at which the recent turns begin. A turn is a model reply and everything up to the next reply, so a
+/// call and its result are never separated. The last turn is always recent: the model has not seen its results yet, and
+/// its calls may be open.
 fn recent_from(messages: &[Arc<Message>], room: &ConversationRoom) -> usize {
     let tokens_max = room.room_tokens.saturating_mul(RECENT_PERCENT) / 100;
     let (mut from, mut tokens, mut turns) = (0, 0, 0);

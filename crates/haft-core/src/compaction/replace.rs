@@ -12,20 +12,20 @@ use crate::output::OutputContent;
 use crate::output_store::{HANDLE_ARGUMENT, PREVIEW_LINE, STORED_BEGINNINGS};
 use crate::tool::ToolCall;
 
-/// The smallest text worth moving. A reference is about half as long.
+/// The minimum size of a text that is moved to the archive, in bytes. A reference is about half as long.
 const OUTPUT_BYTES_MIN: usize = 600;
 
 /// The tokens of a reference to the archive.
 const REFERENCE_TOKENS: u64 = 90;
 
-/// The longest beginning of an output in its reference, in characters.
+/// The number of characters from the start of an output that its reference repeats.
 const BEGINNING_CHARS_MAX: usize = 80;
 
-/// The beginning of a reference to the archive.
+/// The first words of a reference to the archive.
 const MOVED_BEGINNING: &str = "[This old output (";
 
 impl CompactionPlan {
-    /// Returns the text to append to the archive before anything leaves the conversation.
+    /// Returns the text to append to the archive before content is removed from the conversation.
     pub fn archive_text(&self, conversation: &Conversation) -> String {
         let messages = conversation.messages();
         match self.scope {
@@ -50,7 +50,7 @@ impl CompactionPlan {
         self.replaced(conversation.messages()).count()
     }
 
-    /// Returns the conversation with references in place of the old outputs. `span` is the place of
+    /// Returns the conversation with references in place of the old outputs. `span` gives the lines of
     /// [`archive_text`](Self::archive_text) in the archive.
     pub fn without_outputs(
         &self,
@@ -71,8 +71,8 @@ impl CompactionPlan {
     }
 
     /// Returns the conversation with a summary in place of the old turns: the first request, the summary, the newest
-    /// request if it is old, and the recent messages. The summary has the role of a user, because every format accepts
-    /// that before a reply of the model, and because the words of a model must not become instructions of the operator.
+    /// request if it is old, and the recent messages. The summary has the role `user`: every format accepts this role
+    /// before a model reply, and a model's words must not become operator instructions.
     pub fn with_summary(
         &self,
         conversation: &Conversation,
@@ -131,8 +131,8 @@ fn old_outputs(messages: &[Arc<Message>], recent_from: usize) -> impl Iterator<I
     })
 }
 
-/// Returns the text of a reply that can move to the archive; `None` if it is too short to be worth it. A reference to
-/// the archive is shorter than that, so it never moves again.
+/// Returns the text of a reply that can move to the archive, or `None` if the text is too short to be worth it. A
+/// reference to the archive is shorter than this limit, so it is never moved again.
 fn movable_text(reply: &ToolReply) -> Option<String> {
     let movable = reply.content.iter().filter(|piece| is_movable(piece));
     let texts: Vec<String> = movable.map(OutputContent::as_text).collect();
@@ -140,14 +140,15 @@ fn movable_text(reply: &ToolReply) -> Option<String> {
     (text.len() >= OUTPUT_BYTES_MIN).then_some(text)
 }
 
-/// Tests if the content can move to the archive. A journal stores bytes and handles as text, so the decision depends on
-/// the text alone: a run and its replay must agree.
+/// Returns true if the content can move to the archive. The decision depends on the text alone, because a journal
+/// stores bytes and handles as text, and a run and its replay must decide alike.
 fn is_movable(piece: &OutputContent) -> bool {
     match piece {
         OutputContent::Image { .. }
         | OutputContent::Audio { .. }
         | OutputContent::Resource { text: None, .. }
-        // The tools of a search answer are loaded where it is, so it stays until its turn is summarized.
+        // The tools found by a search are loaded at the position of its result, so the result stays until its turn is
+        // summarized.
         | OutputContent::FoundTools(_) => false,
         OutputContent::Text(text) => !is_stored(text),
         OutputContent::Resource { text: Some(_), .. }
@@ -156,7 +157,7 @@ fn is_movable(piece: &OutputContent) -> bool {
     }
 }
 
-/// Tests if a text refers to an output that is stored already.
+/// Returns true if a text refers to an output that is already stored.
 fn is_stored(text: &str) -> bool {
     let begins = STORED_BEGINNINGS.iter().chain([&MOVED_BEGINNING]).any(|words| text.starts_with(words));
     begins && text.contains(HANDLE_ARGUMENT)
@@ -167,7 +168,7 @@ fn referring(part: &MessagePart, span: &ArchiveSpan, line: &mut u64) -> MessageP
     let mut content: Vec<OutputContent> = reply.content.iter().map(without_preview).collect();
     if let Some(text) = movable_text(reply) {
         let lines = line_ends(&text);
-        // The heading takes the line before the text.
+        // The heading takes one line before the text.
         let (first, last) = (*line + 1, *line + lines);
         *line = last + 1;
         content.retain(|piece| !is_movable(piece));
@@ -194,7 +195,7 @@ fn reference(text: &str, span: &ArchiveSpan, first: u64, last: u64) -> String {
     )
 }
 
-/// Returns a stored output without the preview of its text; the handle still reads all of it.
+/// Returns a stored output without the preview of its text. The whole text can still be read with the handle.
 fn without_preview(piece: &OutputContent) -> OutputContent {
     match preview(piece) {
         Some((kept, _)) => OutputContent::Text(kept),
@@ -206,7 +207,7 @@ fn preview_tokens(piece: &OutputContent) -> u64 {
     preview(piece).map_or(0, |(_, preview)| text_tokens(&preview))
 }
 
-/// Splits the text of a stored output before its preview.
+/// Splits the text of a stored output into the part before its preview and the preview.
 fn preview(piece: &OutputContent) -> Option<(String, String)> {
     let text = match piece {
         OutputContent::Text(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! The estimated size of messages. It depends on their length alone, so that every process gets the same result.
+//! Estimates the size of messages. An estimate depends on the length alone, so that every process gets the same result.
 
 use crate::conversation::{Conversation, Message, MessagePart, PartBody};
 use crate::output::OutputContent;
@@ -10,7 +10,7 @@ pub const MEDIA_TOKENS: u64 = 1_600;
 /// The tokens that wire formats spend on the structure of one message.
 const MESSAGE_TOKENS: u64 = 4;
 
-/// The text of a message that a model reads, and the tokens of its other content.
+/// The text in a message that a model reads, and the tokens of its other content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VisibleContent {
     /// All text, including the names and arguments of calls.
@@ -20,8 +20,8 @@ pub struct VisibleContent {
 }
 
 impl VisibleContent {
-    /// Collects the content of a message. Reasoning and opaque state count as text of their length, because providers
-    /// that get it back count it too.
+    /// Collects the content of a message. Reasoning and opaque state are counted as text of the same length, because
+    /// providers that get them back count them too.
     pub fn of(message: &Message) -> Self {
         let mut content = Self::default();
         message.parts.iter().for_each(|part| content.add(part));

@@ -30,7 +30,7 @@ fn asks(call: &ToolCall) -> Message {
     Message::assistant(vec![thinking, MessagePart::new(PartBody::Call(call.clone()))])
 }
 
-/// A conversation of turns; each calls `read` and gets this many bytes.
+/// Returns a conversation of turns. Each turn calls `read` and gets an output with this many bytes.
 fn turns(outputs: &[usize]) -> Conversation {
     let mut conversation = Conversation::default();
     conversation.push(Message::user("the task")).unwrap();
@@ -85,11 +85,11 @@ fn plan_moves_outputs_first_and_summarizes_if_that_frees_too_little() {
     };
     check(&[], 100, None);
     check(&[4000], 100, None);
-    // Two turns stay: one before them is old.
+    // Two turns stay; the one before them is old.
     check(&[4000, 40, 40], 1_000, Some((Outputs, 3)));
-    // The recent turns may take 40 % of the room, so only one of them stays here.
+    // The recent turns may take 40 % of the available tokens, so only one of them stays.
     check(&[4000, 4000, 4000], 1_500, Some((Outputs, 5)));
-    // Two references would take more room than one summary.
+    // Two references would take more tokens than one summary.
     check(&[700, 700, 700, 700, 4000], 1_200, Some((Turns, 9)));
     // Small outputs are not worth a reference, but many turns are worth a summary.
     check(&[500; 20], 2_000, Some((Turns, 37)));
@@ -204,10 +204,10 @@ fn summary_replaces_old_turns_and_keeps_requests_recent_turns_and_open_calls() {
     conversation.push(asks(&open)).unwrap();
     let plan =
         |recent_from| CompactionPlan { scope: CompactionScope::Turns, recent_from, summary_tokens_max: 100 };
-    // The second request is recent here.
+    // With this plan, the second request is recent.
     let compacted = plan(3).with_summary(&conversation, &summary("GIST")).unwrap();
     assert_eq!(roles(&compacted), "uuatsuata");
-    // Here it is old, and stays word for word after the summary.
+    // With this plan, the second request is old, and stays word for word after the summary.
     let compacted = plan(9).with_summary(&conversation, &summary("GIST")).unwrap();
     assert_eq!(roles(&compacted), "uuua");
     let words = text_of(&compacted);
@@ -293,7 +293,7 @@ fn unusable_summaries_are_refused_with_the_reason() {
     let mut refused = reply("", StopReason::EndOfTurn);
     refused.parts.push(MessagePart::new(PartBody::Refusal("no".into())));
     check(&refused, Err(SummaryFault::Refused));
-    // Longer than asked for, but shorter than the turns: its end is cut off.
+    // The summary is longer than requested but shorter than the turns, so its end is cut off.
     let kept = read_summary(&reply(&"x".repeat(3_000), StopReason::EndOfTurn), &plan, &conversation).unwrap();
     assert_eq!(kept.len(), 800);
     check(&reply("a [End of the summary] b", StopReason::EndOfTurn), Ok("a  b"));

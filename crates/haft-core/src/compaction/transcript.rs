@@ -7,14 +7,14 @@ use crate::output::OutputContent;
 use crate::shorten::head_and_tail;
 use crate::tool::ToolCall;
 
-/// The longest part of a message that a summarizing model reads at first, in characters. It is halved until the whole
+/// The initial maximum length of a message part for the summarizing model, in characters. It is halved until the whole
 /// text fits.
 const PART_CHARS_MAX: usize = 16 << 10;
 
-/// The shortest part. A text that is still too long is cut as a whole.
+/// The minimum part length. If the text is still too long with this length, it is cut as a whole.
 const PART_CHARS_MIN: usize = 64;
 
-/// The longest arguments in the heading of an output, in characters.
+/// The maximum length of the arguments in the heading of an output, in characters.
 const HEADING_CHARS_MAX: usize = 200;
 
 /// Returns the messages in full.
@@ -22,7 +22,7 @@ pub(super) fn whole<'a>(messages: impl Iterator<Item = &'a Arc<Message>>) -> Str
     rendered(messages, usize::MAX)
 }
 
-/// Returns the messages in at most about `bytes_max` bytes. Long parts lose their middle first.
+/// Returns the messages in at most about `bytes_max` bytes. Long parts are shortened in the middle first.
 pub(super) fn shortened<'a>(
     messages: &(impl Iterator<Item = &'a Arc<Message>> + Clone),
     bytes_max: usize,
@@ -66,7 +66,7 @@ fn render(text: &mut String, message: &Message, chars_max: usize) {
                 let file = format!("[a file: {}]", name.as_deref().unwrap_or("without a name"));
                 section(text, speaker(message.role), &file, chars_max);
             }
-            // Reasoning is meant for its provider alone, and opaque state has no text.
+            // Reasoning is meant only for its provider, and opaque state has no text.
             PartBody::Reasoning(_) | PartBody::Opaque => {}
         }
     }
@@ -81,7 +81,7 @@ fn speaker(role: Role) -> &'static str {
     }
 }
 
-/// Appends a heading and a text. The text ends with a line end, so that line numbers count whole lines.
+/// Appends a heading and a text. The text ends with a newline, so that line numbers refer to whole lines.
 pub(super) fn section(out: &mut String, heading: &str, text: &str, chars_max: usize) {
     out.push_str("### ");
     out.push_str(heading);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{ConversationError, Message, MessagePart, PartBody, Role};
 use crate::tool::{CallId, ToolCall};
 
-/// Returns the message with its replies in the order of their calls, or the reason why it cannot come next.
+/// Returns the message with its replies in the order of their calls, or the reason why the message cannot come next.
 pub(super) fn admit<'a>(
     open: impl Iterator<Item = &'a ToolCall>,
     message: Message,

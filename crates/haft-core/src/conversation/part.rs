@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::output::OutputContent;
 use crate::tool::{CallId, ToolCall};
 
-/// One piece of a message, and its identity in the wire format it came from.
+/// One piece of a message, and its identity in the wire format from which it was decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessagePart {
     /// The content, which every format can encode or describe.
     pub body: PartBody,
-    /// `None` for a part that no wire format has identified, such as a user's text.
+    /// The identity in the wire format; `None` for a part that no wire format has identified, such as a user's text.
     pub mark: Option<WireIdentity>,
 }
 
@@ -43,7 +43,7 @@ pub enum PartBody {
     Call(ToolCall),
     /// The result of a tool call.
     Reply(ToolReply),
-    /// Content that no other format can express; all of it is in the state of the mark.
+    /// Content that no other format can express. All of it is in `state` of the mark.
     Opaque,
 }
 
@@ -70,15 +70,15 @@ crate::name_table!(ModelApiFormat {
     Ollama: "ollama",
 });
 
-/// The identity of a part in one wire format. Only that format reads it; all others drop it.
+/// The identity of a part in one wire format. Only that format uses it; all others drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireIdentity {
-    /// The only format that reads the mark.
+    /// The only format that uses this mark.
     pub format: ModelApiFormat,
     /// The provider's own id of the part.
     pub id: Option<String>,
     /// State that must go back to the provider unchanged: a signature, encrypted reasoning, or a block of a kind that
-    /// only its format knows.
+    /// only this format has.
     pub state: Option<Arc<str>>,
 }
 
@@ -114,11 +114,11 @@ pub struct Annotation {
 /// The result of a tool call as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolReply {
-    /// The id of the call that this answers.
+    /// The id of the call that this reply answers.
     pub call: CallId,
-    /// The tool name that the model called. Some wire formats link replies to calls by it.
+    /// The tool name that the model called. Some wire formats match replies to calls by this name.
     pub name: String,
-    /// The output, or the message of an error.
+    /// The output, or the error message.
     pub content: Vec<OutputContent>,
     /// True if the call failed. Formats without such a flag encode only the text.
     pub is_error: bool,

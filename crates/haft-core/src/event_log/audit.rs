@@ -1,7 +1,7 @@
-//! The fields of events that operators read in log lines and accounting: principal, source and decision.
+//! The event fields that operators read in log lines and accounting: principal, source and decision.
 //!
-//! Readers of a run's events do not get them. A caller must not learn the operator's rules, and `stream-json` must be the
-//! same in a replay.
+//! The readers of a run's events do not get these fields. A caller must not learn the operator's rules, and
+//! `stream-json` must be the same in a replay.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,20 +14,21 @@ use crate::principal::Principal;
 /// The audit fields of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallAudit {
-    /// `local`, or `TENANT/SUBJECT`. Accounting skips everything from this field on when it sums up a file.
+    /// The principal: `local`, or `TENANT/SUBJECT`. When accounting sums up a file, it skips this field and everything
+    /// after it.
     pub principal: String,
-    /// SHA-256 of the arguments as they were written.
+    /// The SHA-256 digest of the arguments as the model wrote them.
     pub arguments_digest: String,
     /// The origin of the tool.
     #[serde(flatten)]
     pub source: ToolSource,
-    /// The session of the original request; absent if it is the session of the run.
+    /// The session of the original request; absent if it is the run's own session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// The decision of policy and person.
+    /// The permission decision and a person's answer.
     #[serde(flatten)]
     pub decision: DecisionAudit,
-    /// The queue that the call took a slot of; absent for a call without a queue.
+    /// The queue in which the call took a slot; absent for a call without a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// The handle under which the output was stored; absent if it was not stored.
@@ -38,7 +39,7 @@ pub struct CallAudit {
 /// The origin of a tool; empty if the tool is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSource {
-    /// `builtin`, `mcp`, `rest`, `agent` or `client`.
+    /// The kind of provider: `builtin`, `mcp`, `rest`, `agent` or `client`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_kind: Option<String>,
     /// The MCP server or REST source that the tool belongs to.
@@ -46,19 +47,19 @@ pub struct ToolSource {
     pub namespace: Option<String>,
 }
 
-/// The decision about a call; empty if the call ended before it.
+/// The decision about a call; empty if the call ended before a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionAudit {
-    /// `allow`, `ask` or `deny`.
+    /// The decision of the rules: `allow`, `ask` or `deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
     /// The rule that decided, as `haft policy explain` writes it; absent for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// The source of the answer: `terminal`, or `remembered` for an answer given before.
+    /// The source of the answer: `terminal`, or `remembered` for an earlier answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<String>,
-    /// `allow_once`, `allow_exact`, `allow_rule`, `deny`, `later`, or a word for a run without an approver.
+    /// The answer: `allow_once`, `allow_exact`, `allow_rule`, `deny`, `later`, or a word for a run without an approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -72,23 +73,24 @@ pub struct CallContent {
     pub result: String,
 }
 
-/// The audit fields of an attempt at a model.
+/// The audit fields of an attempt to call a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelAudit {
-    /// `local`, or `TENANT/SUBJECT`. Accounting skips everything from this field on when it sums up a file.
+    /// The principal: `local`, or `TENANT/SUBJECT`. When accounting sums up a file, it skips this field and everything
+    /// after it.
     pub principal: String,
     /// The id of the request, which all its attempts share.
     pub request_id: String,
-    /// The time until the first event of the reply.
+    /// The time until the first event of the reply, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_event_ms: Option<u64>,
-    /// The pause before the next attempt, if there is one.
+    /// The delay before the next attempt, in milliseconds, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
 impl LogEvent {
-    /// Fills the audit fields and the captured content from the event that this one was read from.
+    /// Fills the audit fields and the captured content from `read`, the event from which this one was made.
     pub(super) fn add_audit(&mut self, read: &Event) {
         match (self, read) {
             (Self::ModelFinished { audit, .. }, Event::ModelFinished { id, principal, account, .. }) => {

@@ -46,7 +46,7 @@ fn compaction_text(compaction: &Compaction) -> String {
     format!("compacted the context from {before_tokens} to {after_tokens} tokens: {what}")
 }
 
-/// The most names that a note lists.
+/// The maximum number of names that a note lists.
 const NAMES_MAX: usize = 5;
 
 fn listed(names: &[String]) -> String {
@@ -57,7 +57,7 @@ fn listed(names: &[String]) -> String {
     shown.join(", ")
 }
 
-/// The longest tool name that a note repeats.
+/// The maximum length of a tool name in a note, in characters.
 const NAME_CHARS_MAX: usize = 60;
 
 /// Returns the first line of a text that a model wrote, without control characters.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// The fields of one kind of event, each with its schema. All are required but the last `optional` of them.
+/// The fields of one kind of event, each with its schema. All fields except the last `optional` ones are required.
 struct EventKindSchema {
     name: &'static str,
     about: &'static str,
@@ -57,7 +57,7 @@ fn start_kinds() -> Vec<EventKindSchema> {
     ]
 }
 
-/// Replies of models.
+/// Returns the schemas of events about model replies.
 fn model_kinds() -> Vec<EventKindSchema> {
     vec![
         kind("text_delta", "more of the model's text", vec![("text", text())], 0),
@@ -82,7 +82,7 @@ fn model_kinds() -> Vec<EventKindSchema> {
     ]
 }
 
-/// Calls of tools.
+/// Returns the schemas of events about tool calls.
 fn tool_kinds() -> Vec<EventKindSchema> {
     vec![
         kind(
@@ -155,7 +155,7 @@ fn tool_finished() -> EventKindSchema {
     kind("tool_finished", "the summary of a finished call: sizes and decisions", fields, optional)
 }
 
-/// Approvals, decisions and the end of a run.
+/// Returns the schemas of events about approvals, decisions and the end of a run.
 fn decision_kinds() -> Vec<EventKindSchema> {
     vec![
         kind(

@@ -15,7 +15,7 @@ use crate::provider::ProviderKind;
 use crate::rules::PermissionDecision;
 use crate::tool::CallId;
 
-/// One event of every kind.
+/// Returns one event of every kind.
 fn samples() -> Vec<LogEvent> {
     let usage = LogUsage::from(TokenUsage { input: 1, output: 2, ..TokenUsage::default() });
     let text = || "x".to_owned();
@@ -160,7 +160,8 @@ fn events_without_content_keep_no_text_of_models_tools_or_people() {
     }
 }
 
-/// Events with every optional field: a call of a sub-agent that was asked about, with its content, and a failed attempt.
+/// Returns events with every optional field: a sub-agent's call that needed approval, with its content, and a failed
+/// attempt.
 fn audited_events() -> [Event; 3] {
     let place = RunPosition::first(SessionId(1)).below(SessionId(2), OperationId(3));
     let operation = Arc::new(CallOperation { id: OperationId(4), call: CallId("c".into()), place });
@@ -217,7 +218,7 @@ fn audited_events() -> [Event; 3] {
     ]
 }
 
-/// The names of the fields of an event, in order.
+/// Returns the field names of an event, in order.
 fn fields(kind: &LogEvent) -> Vec<String> {
     let Value::Object(fields) = serde_json::to_value(kind).unwrap() else { panic!("{kind:?} is no object") };
     fields.into_iter().map(|(name, _)| name).collect()

@@ -1,13 +1,13 @@
-//! Grants of command prefixes, such as `git status`, and the prefix that a person is offered.
+//! Grants for command prefixes such as `git status`, and the choice of the prefix to offer to a person.
 
 use super::{AskedCall, Grant, GrantScope, every_rule};
 use crate::rules::{JudgedCommand, PermissionDecision};
 
-/// The most words of an offered prefix: the program and its subcommand.
+/// The maximum number of words in an offered prefix: the program and its subcommand.
 pub const PREFIX_WORDS_MAX: usize = 2;
 
-/// Builtins that change the meaning of later commands in the same line, by variables such as `PATH` or by options of the
-/// shell. After one of them `git status` may be another program.
+/// Shell builtins that change the meaning of later commands in the same line, through variables such as `PATH` or
+/// through shell options. After one of them, `git status` may run a different program.
 const SHELL_CHANGING: [&str; 14] = [
     "declare",
     "export",
@@ -25,13 +25,14 @@ const SHELL_CHANGING: [&str; 14] = [
     "wait",
 ];
 
-/// Programs that run the code they get. `bash *` would allow every script.
+/// Programs that run code from their arguments or input. `bash *` would allow every script.
 const INTERPRETERS: [&str; 22] = [
     "ash", "awk", "bash", "bun", "busybox", "dash", "deno", "fish", "gawk", "ksh", "lua", "mksh", "node",
     "nodejs", "perl", "php", "pypy", "python", "rbash", "ruby", "sh", "zsh",
 ];
 
-/// Returns the grants that together cover each command of a line. A line that cannot be read for certain has none.
+/// Returns the grants that together cover each command of a line, or `None` if the line cannot be parsed with
+/// certainty.
 pub(super) fn by_commands<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Option<Vec<&'g Grant>> {
     let commands = commands_to_approve(call)?;
     let mut found: Vec<&Grant> = Vec::new();
@@ -45,8 +46,8 @@ pub(super) fn by_commands<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Opt
     Some(found)
 }
 
-/// Returns the prefix that would cover the call: the program and its subcommand, up to the first option or path. `None` if
-/// the commands that need consent differ, or if one of them does more than its words say.
+/// Returns the prefix that would cover the call: the program and its subcommand, up to the first option or path.
+/// Returns `None` if the commands that need approval differ, or if one of them does more than its words say.
 pub fn offered_prefix(call: &AskedCall<'_>) -> Option<Vec<String>> {
     let commands = commands_to_approve(call)?;
     let prefix = prefix_of(commands.first()?)?;
@@ -54,9 +55,9 @@ pub fn offered_prefix(call: &AskedCall<'_>) -> Option<Vec<String>> {
     commands.iter().all(is_same).then_some(prefix)
 }
 
-/// Returns the commands that a person must consent to: those that the rules ask about, or all commands if the reason for
-/// asking is not a rule. `None` for a line without such commands, for one that cannot be read, and for one that changes the
-/// meaning of its own commands.
+/// Returns the commands that a person must approve: those for which a rule requires approval, or all commands if the
+/// reason for asking is not a rule. Returns `None` for a line without such commands, for a line that cannot be parsed,
+/// and for a line that changes the meaning of its own commands.
 fn commands_to_approve(call: &AskedCall<'_>) -> Option<Vec<JudgedCommand>> {
     let line = call.line?;
     let mut commands = call.rules.judged_commands(call.exposed, line)?;
@@ -93,8 +94,8 @@ fn prefix_of(judged: &JudgedCommand) -> Option<Vec<String>> {
     (prefix.len() > 1 || !is_interpreter(program)).then_some(prefix)
 }
 
-/// Returns whether the word is a bare name of a program. A path is not offered as a prefix, because the file behind it
-/// may change.
+/// Returns true if the word is a bare program name. A path is not offered as a prefix, because the file at the path may
+/// change.
 fn is_program(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+".contains(&byte);
     word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && word.bytes().all(is_plain)

@@ -1,4 +1,4 @@
-//! Tables of grants and calls: each difference ends the coverage.
+//! Tables of grants and calls: a grant stops covering a call if any of their properties differ.
 
 use serde_json::json;
 
@@ -214,7 +214,7 @@ fn prefix_grant_covers_no_other_command_when_the_whole_tool_needs_approval() {
         assert!(!covers(&status, &rules, "git status && ls"));
         assert!(!covers(&status, &rules, "ls"));
     }
-    // The operator wants to be asked about a tool that the rules allow: no command is exempt.
+    // The operator requires approval for a tool that the rules allow, so no command is exempt.
     let rules = rules(PermissionDecision::Allow, &["allow bash: ls*"]);
     let ruling = Ruling { decision: PermissionDecision::Ask, ..rules.decide("bash", Some("ls")) };
     for (line, expected) in [("git status", true), ("git status && ls", false), ("ls", false)] {

@@ -1,4 +1,4 @@
-//! The batch tool: several tool calls in one, for models that cannot make several calls in a turn.
+//! The batch tool: several tool calls inside one call, for models that make only one call in a turn.
 
 use std::sync::Arc;
 
@@ -13,15 +13,16 @@ use crate::model_request::ModelTool;
 /// The tool name that the model calls.
 pub const BATCH: &str = "agent__batch";
 
-/// The largest batch. It is far above the number of calls that a turn may make; `plan` rejects a longer list.
+/// The maximum number of calls in a batch. It is far above the number of calls that a turn may make; `plan` rejects a
+/// longer list.
 pub const BATCH_CALLS_MAX: usize = 200;
 
-/// The calls that a batch asks for.
+/// The calls in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlan {
-    /// The calls in the order of the list; never empty.
+    /// The calls, in the order of the list. Never empty.
     pub items: Vec<BatchItem>,
-    /// Decides if the reply tells the model to send the rest again.
+    /// Tells if the list arrived whole. If not, the reply tells the model to send the rest again.
     pub extent: BatchCompleteness,
 }
 
@@ -30,22 +31,22 @@ pub struct BatchPlan {
 pub enum BatchCompleteness {
     /// The whole list arrived.
     Whole,
-    /// The text ended before the list did, so the plan holds only the complete calls.
+    /// The text ended before the list did. The plan holds only the complete calls.
     CutOff,
 }
 
-/// One call of a batch.
+/// One call in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchItem {
-    /// The model's own id, else the index in the batch.
+    /// The id from the model, or else the index in the batch.
     pub id: String,
-    /// The name that the model wrote; it is not resolved yet.
+    /// The name that the model wrote. It is not resolved yet.
     pub tool: String,
     /// The arguments of this call alone.
     pub arguments: RawArguments,
 }
 
-/// The outcome of one call of a batch.
+/// The outcome of one call in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchItemOutcome<'a> {
     /// The id of the [`BatchItem`].
@@ -64,7 +65,7 @@ struct BatchItemJson {
     parameters: Map<String, Value>,
 }
 
-/// Returns the definition of the tool for the model.
+/// Returns the tool definition for the model.
 pub fn tool() -> ModelTool {
     let schema = json!({
         "type": "object",
@@ -88,7 +89,7 @@ pub fn tool() -> ModelTool {
     ModelTool { name: BATCH.into(), description: description.into(), input_schema: Arc::new(schema) }
 }
 
-/// Parses a call of the tool; the error is written for the model.
+/// Parses a call of the tool. The error text is for the model.
 pub fn plan(arguments: &RawArguments) -> Result<BatchPlan, String> {
     let (calls, extent) = match serde_json::from_str::<Value>(arguments.as_text()) {
         Err(error) if error.is_eof() => (recover(arguments.as_text())?, BatchCompleteness::CutOff),
@@ -130,8 +131,8 @@ fn result(end: &BatchItemOutcome<'_>) -> Value {
     }
 }
 
-/// Reads text that is JSON, or nearly so: `RawArguments::parse` repairs it by the same rules as for all arguments. The
-/// repair completes a call that was cut off, so the last call of such a list is left out.
+/// Parses text that is JSON or nearly JSON; `RawArguments::parse` repairs it by the same rules as all arguments. If the
+/// text was cut off, the repair would complete the last call, so that call is left out.
 fn repaired(arguments: &RawArguments) -> Result<(Vec<Value>, BatchCompleteness), String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     let wrong = || "`calls` must be a list of {\"tool\": …, \"parameters\": {…}}".to_owned();
@@ -251,7 +252,7 @@ mod tests {
         );
     }
 
-    /// A newline inside a string is not JSON, so the repair code reads the text and closes open strings.
+    /// A newline inside a string is not valid JSON, so the repair code reads the text and closes open strings.
     #[test]
     fn truncated_batch_that_needs_a_repair_runs_only_its_complete_calls() {
         let cut = "{\"calls\": [{\"tool\": \"a\", \"parameters\": {\"x\": \"1\n2\"}}, {\"tool\": \"rm\", \"parameters\": {\"path\": \"/tm";

@@ -16,22 +16,22 @@ pub const FINAL_REPORT: &str = "agent__final_report";
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
-    /// The model's own judgement.
+    /// The model's own judgement of its success.
     pub status: ReportStatus,
     /// The format of the content, as the agent requires it.
     pub format: ReportFormat,
     /// The answer, already checked against its format and schema.
     pub content: ReportContent,
-    /// Passed through to the caller of the run.
+    /// Metadata, passed through to the caller of the run.
     pub metadata: Map<String, Value>,
 }
 
-/// The success of the task, as the model judges it.
+/// The model's own judgement of its success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportStatus {
-    /// The model did the task.
+    /// The model completed the task.
     Success,
-    /// The model could not do the task; the content says why.
+    /// The model could not do the task. The content gives the reason.
     Failure,
     /// A part of the task is done.
     Partial,
@@ -40,7 +40,7 @@ pub enum ReportStatus {
 /// The answer in a report, by the report's format.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReportContent {
-    /// A text in any format other than JSON.
+    /// Text, for every format other than JSON.
     Text(String),
     /// The answer of an agent with JSON output.
     Json(Value),
@@ -49,7 +49,7 @@ pub enum ReportContent {
 crate::name_table!(ReportStatus { Success: "success", Failure: "failure", Partial: "partial" });
 
 impl ReportContent {
-    /// Returns the content as text; JSON in its compact form.
+    /// Returns the content as text. JSON is written in its compact form.
     pub fn as_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -88,7 +88,7 @@ impl ReportShape {
         Self { format, schema: None }
     }
 
-    /// Creates the shape of a JSON report with a schema. It rejects an unusable schema now rather than at the end of a
+    /// Creates the shape of a JSON report with a schema. Rejects an unusable schema now rather than at the end of a
     /// run.
     pub fn json(schema: Arc<Value>) -> Result<Self, String> {
         let compiled = match Schema::compile(&schema) {
@@ -106,12 +106,12 @@ impl ReportShape {
         self.format
     }
 
-    /// Returns the JSON Schema of the content as the agent wrote it; `None` if any content will do.
+    /// Returns the JSON Schema of the content as the agent wrote it, or `None` if any content is valid.
     pub fn schema(&self) -> Option<&Arc<Value>> {
         self.schema.as_ref().map(|schema| &schema.written)
     }
 
-    /// Returns the definition of the tool for the model.
+    /// Returns the tool definition for the model.
     pub fn tool(&self) -> ModelTool {
         let (field, content) = self.content_field();
         let mut properties = Map::new();
@@ -152,7 +152,7 @@ impl ReportShape {
         }
     }
 
-    /// Parses a call of the tool; the error is written for the model.
+    /// Parses a call of the tool. The error text is for the model.
     pub fn read(&self, arguments: &RawArguments) -> Result<RunReport, String> {
         let written: ReportArguments = super::read(arguments)?;
         let status = ReportStatus::from_name(&written.status).ok_or_else(|| {
@@ -166,15 +166,16 @@ impl ReportShape {
         Ok(RunReport { status, format: self.format, content, metadata: written.metadata.unwrap_or_default() })
     }
 
-    /// Parses a report that the model wrote as plain text. A text has no status, so it counts as a success.
+    /// Parses a report that the model wrote as plain text. Plain text has no status, so the report gets the status
+    /// `success`.
     pub fn read_text(&self, format: Option<&str>, text: &str) -> Result<RunReport, String> {
         self.check_format(format)?;
         let content = self.content(self.fitted(text.trim()).unwrap_or_else(|| text.trim().into()))?;
         Ok(RunReport { status: ReportStatus::Success, format: self.format, content, metadata: Map::new() })
     }
 
-    /// Returns the JSON of a text in the form that fits the schema: a provider that enforces a schema without optional
-    /// properties sends `null` for an absent one.
+    /// Parses the text as JSON that fits the schema. Drops `null` values of absent properties: a provider that enforces
+    /// a schema without optional properties sends `null` for them.
     fn fitted(&self, text: &str) -> Option<Value> {
         let schema = self.schema.as_ref()?;
         schema.compiled.fit(serde_json::from_str(unfenced(text)).ok()?, text.len()).ok()

@@ -11,19 +11,19 @@ use crate::model_request::ModelTool;
 /// The tool name that the model calls.
 pub const HANDOFF: &str = "router__handoff-to";
 
-/// The agent that takes over, and an optional message from the agent before it.
+/// The agent that gets the request, and an optional message from the previous agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handoff {
-    /// The name of one of the [`HandoffRoutes::destinations`].
+    /// The agent name, one of [`HandoffRoutes::destinations`].
     pub agent: String,
-    /// Advice for the next agent; `None` if the model wrote none.
+    /// A message for the next agent; `None` if the model wrote none.
     pub message: Option<String>,
 }
 
-/// The agents to which a request may go from here.
+/// The agents to which the current agent may hand off a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HandoffRoutes {
-    /// In the order of the configuration.
+    /// The agent names, in the order of the configuration.
     pub destinations: Vec<String>,
     /// The agents that had the request before, including the current one.
     pub path: Vec<String>,
@@ -58,7 +58,7 @@ impl HandoffRoutes {
         })
     }
 
-    /// Parses a call of the tool; the error is written for the model.
+    /// Parses a call of the tool. The error text is for the model.
     pub fn read(&self, arguments: &RawArguments) -> Result<Handoff, String> {
         let HandoffArguments { agent, message } = super::read(arguments)?;
         if self.path.contains(&agent) {
@@ -74,7 +74,8 @@ impl HandoffRoutes {
         Ok(Handoff { agent, message: message.filter(|message| !message.trim().is_empty()) })
     }
 
-    /// Returns the destinations that have not had the request yet, so that a request cannot go in a circle.
+    /// Returns the destinations that have not had the request yet, so that agents cannot hand a request around in a
+    /// circle.
     fn open(&self) -> Vec<&str> {
         let open = self.destinations.iter().filter(|agent| !self.path.contains(agent));
         open.map(String::as_str).collect()

@@ -1,8 +1,8 @@
-//! The formats of a final report: the instruction for the model, and the check of the report it wrote.
+//! The formats of a final report: the instruction for the model, and the check of the report.
 
 use serde_json::Value;
 
-/// The longest report. A longer one would burden its reader and every store that keeps it.
+/// The maximum size of a report, in bytes. A larger report would be a burden for its reader and for every store.
 pub const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The limits of one Slack message.
@@ -33,13 +33,13 @@ pub enum ReportFormat {
     Markdown,
     /// A JSON array of Block Kit blocks for one Slack message.
     SlackBlockKit,
-    /// For a terminal: colours are allowed, sequences that move the cursor are not.
+    /// Text for a terminal: colours are allowed, but sequences that move the cursor are not.
     Tty,
-    /// For another program: plain lines.
+    /// Plain lines for another program.
     Pipe,
     /// Plain text without markup.
     Text,
-    /// For the agent that made the request.
+    /// Text for the agent that made the request.
     SubAgent,
 }
 
@@ -84,7 +84,7 @@ impl ReportFormat {
         }
     }
 
-    /// Checks a text; the error is written for the model.
+    /// Checks a text. The error text is for the model.
     pub fn check_text(self, text: &str) -> Result<(), String> {
         if text.trim().is_empty() {
             return Err("the report is empty; write what you found".into());
@@ -96,7 +96,7 @@ impl ReportFormat {
             ));
         }
         match self {
-            // `check_json` checks the first two, and an agent that reads a sub-agent's report takes any text.
+            // `check_json` checks the first two. An agent that reads a sub-agent's report accepts any text.
             Self::Json | Self::SlackBlockKit | Self::SubAgent => Ok(()),
             Self::Markdown => check_fences(text),
             Self::Tty => check_controls(&without_colours(text)),
@@ -104,7 +104,7 @@ impl ReportFormat {
         }
     }
 
-    /// Checks a JSON value by the rules of the format alone; the caller also checks it against a schema.
+    /// Checks a JSON value against the rules of the format. The caller also checks the value against the output schema.
     pub fn check_json(self, value: &Value) -> Result<(), String> {
         match self {
             Self::SlackBlockKit => check_blocks(value),

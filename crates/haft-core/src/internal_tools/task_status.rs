@@ -14,17 +14,17 @@ pub const TASK_STATUS: &str = "agent__task_status";
 /// The progress that a model reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
-    /// The stage of the task; completion also depends on the two flags.
+    /// The stage of the task. If it is `Completed`, the two flags decide if the task really counts as complete.
     pub state: TaskState,
-    /// The completed work; may be empty.
+    /// The completed work; it may be empty.
     pub done: String,
-    /// The remaining work; may be empty.
+    /// The remaining work; it may be empty.
     pub pending: String,
     /// The current step, for display to the user.
     pub now: String,
-    /// True if the model knows enough to answer.
+    /// True if the model is ready to write the final report.
     pub ready_for_final_report: bool,
-    /// True if the model intends further calls.
+    /// True if the model intends to make more calls.
     pub need_to_run_more_tools: bool,
 }
 
@@ -44,9 +44,10 @@ pub enum TaskState {
 pub enum TaskCompletion {
     /// The task is not completed.
     Working,
-    /// The state and both flags agree: the next turn accepts only the final report.
+    /// The state is completed and both flags agree, so the next turn accepts only the final report.
     Complete,
-    /// The state is completed, but the flags say not ready or more tools: the run goes on unchanged.
+    /// The state is completed, but a flag says that the model is not ready or needs more tools. The run continues
+    /// unchanged.
     Contradictory,
 }
 
@@ -72,7 +73,7 @@ enum TaskStateArgument {
 }
 
 impl TaskStatus {
-    /// Returns the definition of the tool for the model.
+    /// Returns the tool definition for the model.
     pub fn tool() -> ModelTool {
         let text = |description: &str| json!({"type": "string", "description": description});
         let flag = |description: &str| json!({"type": "boolean", "description": description});
@@ -97,7 +98,7 @@ impl TaskStatus {
         }
     }
 
-    /// Parses a call of the tool; the error is written for the model.
+    /// Parses a call of the tool. The error text is for the model.
     pub fn read(arguments: &RawArguments) -> Result<Self, String> {
         let TaskStatusArguments {
             status,

@@ -1,7 +1,8 @@
-//! The two tools that reach tools which the model does not see: `tool_search` finds them, and `tool_call` calls them.
+//! Two tools for access to tools that are not listed in the request: `tool_search` finds them, and `tool_call` calls
+//! them.
 //!
-//! The run replaces a `tool_call` by the call inside it before anything else looks at it. Rules, approvals, queues, events
-//! and the journal therefore see the inner tool.
+//! The run replaces a `tool_call` by the call inside it before any other step. Rules, approvals, queues, events and the
+//! journal therefore see the inner tool.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,43 +14,43 @@ use crate::arguments::{ArgumentLimits, RawArguments};
 use crate::model_request::ModelTool;
 use crate::tool::ToolCall;
 
-/// The name of the tool that finds tools.
+/// The name of the tool that searches for tools.
 pub const TOOL_SEARCH: &str = "tool_search";
 
-/// The name of the tool that calls a tool which the request does not list.
+/// The name of the tool that calls a tool which is not listed in the request.
 pub const TOOL_CALL: &str = "tool_call";
 
-/// The most tools that one search returns.
+/// The maximum number of tools that one search returns.
 pub const SEARCH_HITS_MAX: usize = 20;
 
-/// The number of `tool_call`s around each other that are still unwrapped. A deeper nesting is a mistake of the model.
+/// The maximum depth of nested `tool_call`s that are unwrapped. A deeper nesting is a mistake of the model.
 const WRAPPERS_MAX: usize = 4;
 
 /// The arguments of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ToolSearchQuery {
-    /// Words, or `select:` and exact names.
+    /// Search words, or `select:` followed by exact names.
     #[serde(default)]
     pub query: String,
-    /// The most tools to return; `None` for [`SEARCH_HITS_MAX`].
+    /// The maximum number of tools to return; `None` for [`SEARCH_HITS_MAX`].
     #[serde(default)]
     pub limit: Option<u64>,
 }
 
 impl ToolSearchQuery {
-    /// Reads the arguments; the error is written for the model.
+    /// Parses the arguments. The error text is for the model.
     pub fn read(arguments: &RawArguments) -> Result<Self, String> {
         super::read(arguments)
     }
 
-    /// Returns the number of tools to return, from 1 to [`SEARCH_HITS_MAX`].
+    /// Returns the maximum number of tools to return, from 1 to [`SEARCH_HITS_MAX`].
     pub fn hits_max(&self) -> usize {
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
         limit.unwrap_or(SEARCH_HITS_MAX).clamp(1, SEARCH_HITS_MAX)
     }
 }
 
-/// Returns the definition of the search. `roster` lists the sources of the tools; it never changes during a run.
+/// Returns the definition of the search tool. `roster` lists the sources of the tools; it never changes during a run.
 pub fn search_tool(roster: &str) -> ModelTool {
     let schema = json!({
         "type": "object",
@@ -80,7 +81,7 @@ pub fn call_tool() -> ModelTool {
     ModelTool { name: TOOL_CALL.into(), description, input_schema: Arc::new(schema) }
 }
 
-/// Returns the call inside a `tool_call`, with the id of the outer one; the error is written for the model.
+/// Returns the call inside a `tool_call`, with the id of the outer call. The error text is for the model.
 pub fn unwrap(call: &ToolCall) -> Result<ToolCall, String> {
     let mut call = call.clone();
     for _ in 0..WRAPPERS_MAX {
@@ -103,9 +104,9 @@ fn inner(call: &ToolCall) -> Result<ToolCall, String> {
     };
     let arguments = match written.remove("arguments") {
         Some(Value::Object(arguments)) => RawArguments::from_value(&Value::Object(arguments)),
-        // Models also write the object as a JSON text. The parse stage repairs it by the same rules as all arguments.
+        // Some models write the object as JSON text. The parse stage repairs it by the same rules as all arguments.
         Some(Value::String(text)) => RawArguments::from_text(text),
-        // Models also write the arguments next to the name.
+        // Some models write the arguments next to the name instead of inside `arguments`.
         None | Some(Value::Null) => RawArguments::from_value(&Value::Object(written)),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_)) => {
             return Err("`arguments` must be an object with the arguments of the tool".into());
@@ -114,8 +115,8 @@ fn inner(call: &ToolCall) -> Result<ToolCall, String> {
     Ok(ToolCall { id: call.id.clone(), name: name.trim().to_owned(), arguments })
 }
 
-/// Returns the definition of a tool as compact text: a signature with types, then the descriptions, in at most about
-/// `bytes_max` bytes. Descriptions are cut first; of the parameters only those beyond `SIGNATURE_BYTES_MAX` are.
+/// Returns the definition of a tool as compact text of about `bytes_max` bytes at most: a signature with types, then
+/// the descriptions. Descriptions are shortened first; parameters are left out only beyond `SIGNATURE_BYTES_MAX`.
 pub fn compact_definition(tool: &ModelTool, bytes_max: usize) -> String {
     let properties = tool.input_schema.get("properties").and_then(Value::as_object);
     let parameters = signature(&tool.input_schema, SIGNATURE_DEPTH_MAX);
@@ -140,21 +141,23 @@ pub fn compact_definition(tool: &ModelTool, bytes_max: usize) -> String {
     text
 }
 
-/// The description of a tool keeps at least this many bytes, also if the signature has used up the room.
+/// The minimum number of bytes kept from a tool's description, even if the signature has used up `bytes_max`.
 const DESCRIPTION_BYTES_MIN: usize = 80;
-/// A parameter is described only if this many bytes are left for it.
+/// The minimum number of bytes that must be left to describe a parameter.
 const PARAMETER_TEXT_BYTES_MIN: usize = 24;
 const PARAMETER_TEXT_BYTES_MAX: usize = 100;
-/// The longest list of parameters, in bytes. Required ones come first, so the cut hits the optional ones.
+/// The maximum length of the parameter list, in bytes. Required parameters come first, so only optional ones are cut
+/// off.
 const SIGNATURE_BYTES_MAX: usize = 1_200;
-/// Objects inside objects are written out to this depth.
+/// The depth to which nested objects are written out.
 const SIGNATURE_DEPTH_MAX: usize = 3;
-/// The most values of an enum that a signature lists.
+/// The maximum number of enum values that a signature lists.
 const ENUM_VALUES_MAX: usize = 12;
-/// The most parameters of one object that a signature lists. The error for wrong arguments shows the whole schema.
+/// The maximum number of parameters per object that a signature lists. The error for wrong arguments shows the whole
+/// schema.
 const PARAMETERS_MAX: usize = 40;
 
-/// Writes the parameters as `name: type`, the required ones first; `?` marks an optional one.
+/// Writes the parameters as `name: type`, the required ones first. A `?` marks an optional parameter.
 fn signature(schema: &Value, depth: usize) -> String {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return String::new() };
     let required: Vec<&str> = schema

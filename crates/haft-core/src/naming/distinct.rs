@@ -10,7 +10,7 @@ use crate::name::{NAME_CHARS_MAX, ToolName};
 pub struct NameRequest {
     /// The name without a suffix.
     pub plain: ToolName,
-    /// Tells the tool from all others. The suffix is a digest of it.
+    /// Distinguishes the tool from all others. The suffix is a digest of this key.
     pub key: String,
     /// The form to try first.
     pub first: NameForm,
@@ -19,17 +19,17 @@ pub struct NameRequest {
 /// The form of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameForm {
-    /// The plain name, if no other tool wants it.
+    /// The plain name, if no other tool requests it.
     Plain,
-    /// The plain name with a digest, because the plain name belongs to another tool.
+    /// The plain name with a digest as a suffix, because the plain name belongs to another tool.
     Suffixed,
 }
 
-/// Returns a name for each request. No two names are equal, and none is reserved.
+/// Returns a name for each request. All names differ, and none is one of the reserved names.
 ///
-/// Several tools that want one plain name all get a suffix. If one of them kept it, its name would depend on the
-/// others: a model that learnt the name could reach another tool by it in the next process. A suffix counts more than
-/// a plain name, so no tool can take the name of another by calling itself like that.
+/// If several tools request the same plain name, all of them get a suffix. If one of them kept the plain name, its name
+/// would depend on the others, and in the next process the name could refer to a different tool. A suffixed name has
+/// priority over a plain name, so no tool can take over another tool's name by choosing a name with that suffix.
 pub fn distinct_names<'a>(
     reserved: impl IntoIterator<Item = &'a ToolName>,
     requests: &[NameRequest],
@@ -47,12 +47,12 @@ pub fn distinct_names<'a>(
     contest.names
 }
 
-/// The number of hexadecimal digits of the first suffix. Each level adds as many, up to the maximum: at 128 bits,
-/// equal suffixes cannot be made on purpose.
+/// The number of hexadecimal digits in the first suffix. Each level adds as many, up to the maximum. At 128 bits, equal
+/// suffixes cannot be made on purpose.
 const SUFFIX_DIGITS: usize = 8;
 const SUFFIX_DIGITS_MAX: usize = 32;
 
-/// One request at one level. Level 0 is the plain name; each further level has another suffix.
+/// One request at one level. Level 0 is the plain name; each further level has a longer suffix.
 #[derive(Debug, Clone, Copy)]
 struct NameBid {
     index: usize,
@@ -64,7 +64,7 @@ struct NameBid {
 enum NameClaim {
     Reserved,
     Held(NameBid),
-    /// Two requests of this level wanted the name, so no request up to this level gets it.
+    /// Two requests at this level requested the name, so no request up to this level gets it.
     Contested(usize),
 }
 
@@ -75,7 +75,7 @@ struct NameContest<'a> {
 }
 
 impl NameContest<'_> {
-    /// Enters a bid, and moves every request that loses its name on to its next level.
+    /// Adds a bid, and moves every request that loses its name to its next level.
     fn enter(&mut self, bid: NameBid) {
         let mut open = vec![bid];
         while let Some(bid) = open.pop() {

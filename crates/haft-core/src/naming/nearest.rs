@@ -1,18 +1,20 @@
-//! The distance between two names, fast enough to compare an unknown name with 10,000 tools.
+//! Computes the distance between two names, fast enough to compare an unknown name with 10,000 tools.
 
 /// A written name, prepared for comparison with many others.
 pub(super) struct WrittenName<'a> {
     folded: &'a [u8],
     letters: LetterCounts,
-    /// For each byte, the positions at which the written name has it. `None` if it is too long for one machine word.
+    /// For each byte, the positions at which the written name contains it. `None` if the name is too long for one
+    /// machine word.
     positions: Option<Box<[u64; 256]>>,
 }
 
-/// The number of each letter of a name. Two names differ in at least as many edits as letters that only one of them has.
+/// The count of each letter in a name. The number of letters that only one of two names has is a lower bound of their
+/// edit distance.
 #[derive(Debug, Clone)]
 pub(super) struct LetterCounts([u8; LETTERS]);
 
-/// Letters, digits, `_`, `-`, and one for all other bytes.
+/// The number of counters: letters, digits, `_`, `-`, and one for all other bytes.
 const LETTERS: usize = 39;
 
 impl LetterCounts {
@@ -33,8 +35,8 @@ impl LetterCounts {
         Self(counts)
     }
 
-    /// Returns the least number of edits between names with these letters: an edit adds one letter, removes one, or
-    /// both.
+    /// Returns a lower bound of the edit distance between two names with these letter counts. A substitution removes
+    /// one letter and adds one, and is one edit.
     fn edits_min(&self, other: &Self) -> usize {
         let pairs = || self.0.iter().zip(&other.0);
         let missing: u32 = pairs().map(|(left, right)| u32::from(left.saturating_sub(*right))).sum();
@@ -44,14 +46,14 @@ impl LetterCounts {
 }
 
 impl<'a> WrittenName<'a> {
-    /// Prepares a name, which must be in lower case.
+    /// Prepares a name for comparison. The name must be in lower case.
     pub(super) fn new(folded: &'a str) -> Self {
         let folded = folded.as_bytes();
         let positions = (folded.len() <= 64).then(|| Box::new(positions(folded)));
         Self { folded, letters: LetterCounts::of(folded), positions }
     }
 
-    /// Returns the similarity to a name in lower case, from 0 to 1; `None` if it is less than `least`.
+    /// Returns the similarity to a name in lower case, from 0 to 1, or `None` if it is less than `least`.
     pub(super) fn similarity(&self, name: &[u8], letters: &LetterCounts, least: f64) -> Option<f64> {
         let longer = name.len().max(self.folded.len());
         // These two bounds skip most of 10,000 names without computing a distance.
@@ -60,7 +62,7 @@ impl<'a> WrittenName<'a> {
         reach(self.letters.edits_min(letters), longer, least)?;
         let edits = match &self.positions {
             Some(positions) => edits(positions, self.folded.len(), name),
-            // Tool names have at most 64 characters, so one of both fits into a word.
+            // Tool names have at most 64 characters, so one of the two names fits into a machine word.
             None if name.len() <= 64 => edits(&positions(name), name.len(), self.folded),
             None => longer,
         };
@@ -68,7 +70,7 @@ impl<'a> WrittenName<'a> {
     }
 }
 
-/// Converts a number of edits to a similarity; `None` if it is less than `least`.
+/// Converts a number of edits to a similarity, or `None` if the similarity is less than `least`.
 fn reach(edits: usize, longer: usize, least: f64) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "names are short")]
     let similarity = if longer == 0 { 1.0 } else { 1.0 - edits as f64 / longer as f64 };
@@ -84,8 +86,8 @@ fn positions(name: &[u8]) -> [u64; 256] {
 }
 
 /// Counts the insertions, deletions, replacements and swaps of neighbours between a pattern of at most 64 bytes and a
-/// text. Each machine word holds one column of the usual table of distances as differences between its rows (Hyyrö,
-/// "A Bit-Vector Algorithm for Computing Levenshtein and Damerau Edit Distances", 2003).
+/// text. Each machine word holds one column of the usual distance table, as differences between its rows (Hyyrö, "A
+/// Bit-Vector Algorithm for Computing Levenshtein and Damerau Edit Distances", 2003).
 fn edits(positions: &[u64; 256], pattern_len: usize, text: &[u8]) -> usize {
     if pattern_len == 0 {
         return text.len();

@@ -1,4 +1,4 @@
-//! Decides which provider owns a name that several could give to a tool.
+//! Decides which provider owns a name that several providers could give to a tool.
 
 use std::collections::HashMap;
 
@@ -6,8 +6,8 @@ use super::{NameForm, NameRequest, NamingScheme, ToolIdentity};
 use crate::name::Namespace;
 use crate::provider::ProviderKind;
 
-/// A configured provider. It counts even before it has listed its tools, so that no name depends on which provider
-/// listed them first.
+/// A configured provider. It is included even before it has listed its tools, so that no name depends on which provider
+/// listed its tools first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamingSource {
     /// The kind of the provider.
@@ -19,7 +19,7 @@ pub struct NamingSource {
 /// The scheme and all configured providers.
 pub(super) struct NamingSources {
     scheme: NamingScheme,
-    /// The kind of provider that owns the names of a namespace. Names of built-in tools have no namespace.
+    /// The kind of provider that owns the names in each namespace. Names of built-in tools have no namespace.
     owners: HashMap<String, ProviderKind>,
 }
 
@@ -42,7 +42,8 @@ impl NamingSources {
         self.scheme
     }
 
-    /// Returns the request for the name of a tool. `times` counts the equal identities up to this one.
+    /// Returns the name request for a tool. `times` is the number of tools with the same identity up to and including
+    /// this one.
     pub(super) fn request(&self, identity: &ToolIdentity, times: usize) -> NameRequest {
         let ToolIdentity { kind, namespace, tool } = identity;
         let plain = match kind {
@@ -59,7 +60,7 @@ impl NamingSources {
     /// tool `c` of `a_b`: the longest configured namespace decides, even if its provider has no such tool now.
     fn is_owner(&self, identity: &ToolIdentity) -> bool {
         let separator = match (identity.kind, self.scheme) {
-            // A built-in that gets here found its name taken.
+            // A built-in tool reaches this point only if its name is taken.
             (ProviderKind::Builtin, _) => return false,
             (_, NamingScheme::Bare) => return true,
             (_, NamingScheme::Single) => "_",
@@ -75,9 +76,9 @@ impl NamingSources {
     }
 }
 
-/// Returns the rank of a kind of provider. The lowest rank owns the names of a namespace that providers of several
-/// kinds share. An operator chooses the name of an MCP server freely, so it comes last; the namespaces of the other
-/// kinds are fixed.
+/// Returns the rank of a kind of provider. If providers of several kinds share a namespace, the kind with the lowest
+/// rank owns its names. Operators choose the names of MCP servers freely, so MCP comes last; the namespaces of the
+/// other kinds are fixed.
 fn rank(kind: ProviderKind) -> u8 {
     match kind {
         ProviderKind::Builtin => 0,

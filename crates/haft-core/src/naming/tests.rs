@@ -15,7 +15,7 @@ fn table(scheme: NamingScheme, tools: &[&str]) -> NameTable {
     NameTable::build(scheme, sources(&identities), identities)
 }
 
-/// The providers of these tools, as if no other were configured.
+/// Returns the providers of these tools, as if no others were configured.
 fn sources(identities: &[ToolIdentity]) -> Vec<NamingSource> {
     let source = |ToolIdentity { kind, namespace, .. }: &ToolIdentity| NamingSource {
         kind: *kind,
@@ -35,7 +35,7 @@ fn exposed(table: &NameTable) -> Vec<&str> {
     table.tools().iter().map(|tool| tool.exposed.as_str()).collect()
 }
 
-/// The resolution as text: `match namespace/tool`, or `? name name`.
+/// Returns the resolution as text: `match namespace/tool`, or `? name name`.
 fn answer(table: &NameTable, written: &str) -> String {
     match table.resolve(written) {
         NameResolution::Known { tool, matched } => {
@@ -85,7 +85,7 @@ fn tools_whose_names_collide_get_a_digest_but_builtins_never() {
     check(NamingScheme::Bare, &[&format!("a/{long}"), &format!("b/{long}")], &[&cut, &cut]);
 }
 
-/// An MCP server that is called `rest` must not change the names of REST tools, nor the other way round.
+/// An MCP server named `rest` must not change the names of REST tools, and REST tools must not change its names.
 #[test]
 fn a_namespace_of_two_kinds_belongs_to_one_of_them_with_or_without_tools() {
     let server = tool("rest/count");
@@ -164,7 +164,7 @@ fn tools_keep_their_names_when_other_tools_are_added_or_removed() {
     );
 }
 
-/// An unknown name is compared with every tool, so most tools must be ruled out without their distance.
+/// An unknown name is compared with every tool, so most tools must be ruled out without computing their distance.
 #[test]
 fn unknown_name_among_10_000_tools_is_faster_than_all_distances() {
     let names: Vec<String> = (0..10_000).map(|number| format!("idle/tool_{number}")).collect();
@@ -175,7 +175,7 @@ fn unknown_name_among_10_000_tools_is_faster_than_all_distances() {
             work();
             began.elapsed()
         };
-        // The shortest of several, because other programs may run at the same time.
+        // Takes the shortest of several measurements, because other programs may run at the same time.
         (0..5).map(|_| once()).min().unwrap()
     };
     let written = "search_web_page";

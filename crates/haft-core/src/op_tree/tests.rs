@@ -131,7 +131,7 @@ fn tree_counts_calls_beyond_its_limit_without_storing_them() {
 }
 
 proptest! {
-    /// For any events in any order: the tree loses no call and counts none twice, and the paths within a session
+    /// For any events in any order, the tree loses no call and counts no call twice, and the paths within a session
     /// differ.
     #[test]
     fn events_in_any_order_count_each_call_once(asked in prop::collection::vec((1_u32..4, prop::option::of(0_u64..20), any::<bool>()), 0..20)) {
@@ -230,7 +230,7 @@ fn calls_of_the_runs_own_tools_are_nodes_of_their_turn() {
     for event in [said(0, "b1", BATCH), said(1, "c1", BATCH), said(2, "r1", "read"), said(0, "b1", BATCH)] {
         tree.apply(&event);
     }
-    // The second one is the tool of a provider.
+    // The second call belongs to a provider's tool.
     tree.apply(&started(&operation(1, 1, 1, None)));
     let root = tree.roots().next().unwrap();
     let own: Vec<&str> = tree.turns(root)[0].own_calls.iter().map(|own| own.call.as_str()).collect();
