@@ -276,7 +276,7 @@ pub enum StoreError {
         /// The cause, in words for the operator.
         reason: String,
     },
-    /// Another process continues the run, so this one may store nothing more of it.
+    /// Another process now runs this run, so this process must not store anything more for it.
     #[error("another process took the run over")]
     Fenced,
 }

@@ -1,16 +1,16 @@
-//! The position of a call: its session, its turn, and the call above it.
+//! The position of a call: its session, its turn, and the parent operation.
 
 use std::fmt;
 
 use crate::digest::write_hex;
 use crate::tool::CallId;
 
-/// A session, which spans the turns of one caller. The id is random and therefore unique.
+/// A session, which contains the turns of one caller. The id is random, so it is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub u128);
 
-/// Writes the id in the groups of a UUID. Without formatted arguments, because every event holds two ids or more: these
-/// took a twentieth of the time of a turn.
+/// Writes the id in the groups of a UUID. Does not use formatting macros: every event holds at least two ids, and
+/// formatting them took a twentieth of the time of a turn.
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'-'; 36];
@@ -22,7 +22,8 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Identifies an operation within one process. Call ids cannot, because clients choose them and may repeat one.
+/// Identifies an operation within one process. Call ids cannot do this, because clients choose them and may repeat
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct OperationId(pub u64);
 
@@ -31,21 +32,22 @@ pub struct OperationId(pub u64);
 pub struct RunPosition {
     /// The session whose turn makes the call.
     pub session: SessionId,
-    /// Counted from one.
+    /// The turn, counted from 1.
     pub turn: u32,
-    /// The operation that this session works for: the call of a sub-agent. It is the same for all turns of the session.
+    /// The operation for which this session works: the call that started a sub-agent. It is the same for all turns of
+    /// the session.
     pub parent: Option<OperationId>,
-    /// The session of the original request; a session without a parent is its own origin.
+    /// The session of the original request. For a session without a parent it is the session itself.
     pub origin: SessionId,
 }
 
 impl RunPosition {
-    /// Returns the first turn of a session without a parent.
+    /// Returns the position of the first turn in a session without a parent.
     pub const fn first(session: SessionId) -> Self {
         Self { session, turn: 1, parent: None, origin: session }
     }
 
-    /// Returns the first turn of a session that works for an operation of this one.
+    /// Returns the position of the first turn in a session that works for an operation of this session.
     #[must_use]
     pub const fn below(&self, session: SessionId, operation: OperationId) -> Self {
         Self { session, turn: 1, parent: Some(operation), origin: self.origin }
@@ -58,7 +60,7 @@ impl Default for RunPosition {
     }
 }
 
-/// One call, as events identify it. All events of the call share it.
+/// One call, as events identify it. All events of the call share this value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallOperation {
     /// The number of the call within this process.

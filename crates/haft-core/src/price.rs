@@ -7,20 +7,20 @@ use crate::model_reply::TokenUsage;
 /// The price of a model's tokens, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Price {
-    /// Input tokens that are not cached.
+    /// The price of input tokens that are not cached.
     pub input: f64,
-    /// Output tokens, with reasoning.
+    /// The price of output tokens, including reasoning.
     pub output: f64,
-    /// Input tokens that the provider read from its cache.
+    /// The price of input tokens that the provider read from its cache.
     pub cache_read: f64,
-    /// Input tokens that the provider wrote to its cache.
+    /// The price of input tokens that the provider wrote to its cache.
     pub cache_write: f64,
 }
 
 /// An amount of money in billionths of a US dollar, exact enough for sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// Billionths of a US dollar.
+    /// The amount, in billionths of a US dollar.
     pub nano_usd: u64,
 }
 
@@ -59,7 +59,7 @@ impl Cost {
 }
 
 impl fmt::Display for Cost {
-    /// Prints millionths of a dollar, because cents are too coarse for one request.
+    /// Prints the amount in dollars with six decimals, because cents are too coarse for one request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micro = self.nano_usd.div_ceil(1000);
         write!(f, "${}.{:06}", micro / 1_000_000, micro % 1_000_000)

@@ -1,10 +1,10 @@
-//! The identity on whose behalf a run works.
+//! The identity for which a run works.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Tenant, subject and credential of a caller. It starts every key of caches, grants, queues, stored outputs and MCP
-/// connections, so that nothing of one principal is visible to another. Cheap to clone.
+/// The tenant, subject and credential of a caller. Every key of caches, grants, queues, stored outputs and MCP
+/// connections starts with the principal, so that no data of one principal is visible to another. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(Arc<PrincipalIdentity>);
 
@@ -19,7 +19,8 @@ struct PrincipalIdentity {
 const LOCAL: &str = "local";
 
 impl Principal {
-    /// `credential_id` names the API key or token by which the subject authenticated; it is never the secret itself.
+    /// Creates a principal. `credential_id` identifies the API key or token with which the subject authenticated; it is
+    /// never the secret itself.
     pub fn new(
         tenant: impl Into<String>,
         subject: impl Into<String>,
@@ -29,12 +30,12 @@ impl Principal {
         Self(Arc::new(PrincipalIdentity { tenant, subject, credential }))
     }
 
-    /// Returns the person at the terminal, or the program that embeds the library.
+    /// Returns the principal for the person at the terminal, or for the program that embeds the library.
     pub fn local() -> Self {
         Self::new(LOCAL, LOCAL, "")
     }
 
-    /// Returns the organisation; tenants share nothing.
+    /// Returns the tenant, which is an organisation. Tenants share no data.
     pub fn tenant(&self) -> &str {
         &self.0.tenant
     }
@@ -44,12 +45,13 @@ impl Principal {
         &self.0.subject
     }
 
-    /// Tests if both are the same subject of the same tenant. A subject owns its runs whatever credential it uses.
+    /// Returns true if both are the same subject of the same tenant. A subject owns its runs, independent of the
+    /// credential.
     pub fn is_subject_of(&self, other: &Self) -> bool {
         (self.tenant(), self.subject()) == (other.tenant(), other.subject())
     }
 
-    /// Returns the id of the credential; empty where none was used.
+    /// Returns the credential id; empty if no credential was used.
     pub fn credential_id(&self) -> &str {
         &self.0.credential
     }
@@ -61,7 +63,7 @@ impl Default for Principal {
     }
 }
 
-/// `local`, or `TENANT/SUBJECT` as records show it.
+/// Prints `local`, or `TENANT/SUBJECT`, as records show it.
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.tenant(), self.subject()) {

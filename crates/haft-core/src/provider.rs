@@ -1,4 +1,4 @@
-//! The interface between the engine and the providers of tools.
+//! The interface between the engine and tool providers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
 use crate::validate::ValidArguments;
 
-/// Lists tools and executes their calls. Dropping the future of a call cancels it: nothing that the call started may
+/// Lists tools and executes their calls. Dropping the future of a call cancels the call: nothing that it started may
 /// outlive it.
 pub trait ToolProvider: Send + Sync {
     /// Returns the origin of the tools. It must never change.
@@ -31,39 +31,41 @@ pub trait ToolProvider: Send + Sync {
     /// Returns the namespace of the tools. It must never change.
     fn namespace(&self) -> &Namespace;
 
-    /// Returns a snapshot of the tools. It must do no IO, and must not call the catalog, which waits for the result.
+    /// Returns a snapshot of the tools. An implementation must do no IO, and must not call the catalog, which waits for
+    /// the result.
     fn tools(&self) -> Arc<[ToolDefinition]>;
 
-    /// Returns false while the tools of this provider would not help the run. The model then does not see them, but may
-    /// still call them. It must do no IO.
+    /// Returns false while this provider's tools would not help the run. The model then does not see them, but may
+    /// still call them. An implementation must do no IO.
     fn is_shown(&self, _: &RunContext) -> bool {
         true
     }
 
-    /// Returns the counter that announces changes of `tools`; `None` if the list never changes.
+    /// Returns the counter that announces changes of `tools`, or `None` if the list never changes.
     fn changes(&self) -> Option<&ChangeCounter> {
         None
     }
 
-    /// Prepares the tools once, before the first call: connects, starts, loads. An error becomes a warning for the
-    /// operator; the engine still uses the tools that `tools` returns.
+    /// Prepares the tools once before the first call, for example by connecting to a server. An error becomes a warning
+    /// for the operator; the engine still uses the tools that `tools` returns.
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Returns instructions for the model about the tools as a whole.
+    /// Returns instructions for the model about all tools of this provider.
     fn instructions(&self) -> Option<Arc<str>> {
         None
     }
 
-    /// Returns a digest of everything that the output of a call depends on besides the definition and the arguments: the
-    /// address, the credentials, the confinement. Processes share a cached output only if their digests are equal;
-    /// `None` keeps outputs in the memory of this process. It must do no IO.
+    /// Returns a digest of everything besides definition and arguments that affects the output of a call: the address,
+    /// the credentials, the sandbox. Processes share a cached output only if their digests are equal. With `None`,
+    /// outputs are cached only in the memory of this process. An implementation must do no IO.
     fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
         None
     }
 
-    /// Executes a call. The arguments already fit the tool's schema. An error that the model can act on says how.
+    /// Executes a call. The arguments have been validated against the tool's schema. If the model can act on an error,
+    /// the error message says how.
     fn call<'a>(
         &'a self,
         tool: &'a ToolName,
@@ -80,7 +82,7 @@ pub trait ToolProvider: Send + Sync {
 /// The origin of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
-    /// Part of haft, or of the program that embeds it.
+    /// Tools of haft itself, or of the program that embeds it.
     Builtin,
     /// A server of the Model Context Protocol, local or remote.
     Mcp,
@@ -88,7 +90,7 @@ pub enum ProviderKind {
     Rest,
     /// Another agent, which runs as a tool.
     Agent,
-    /// The caller of the run, which executes the call itself.
+    /// Tools of the caller of the run, which executes the call itself.
     Client,
 }
 
@@ -106,20 +108,20 @@ pub struct CallContext {
     pub id: CallId,
     /// The run that makes the call, with its principal, its output store, its approver and its models.
     pub run: Arc<RunContext>,
-    /// The time when the call is stopped. A provider with partial output watches it and returns that output when the
-    /// time is reached; the engine waits a short grace period for it.
+    /// The time at which the call is stopped. A provider with partial output watches this time and returns the partial
+    /// output when it is reached; the engine waits a short grace period for it.
     pub time_limit: Option<TimeLimit>,
     operation: Arc<CallOperation>,
-    /// The priority of the call. Calls that the provider makes itself use the same one.
+    /// The priority of the call. Calls that the provider itself makes use the same priority.
     pub priority: Priority,
-    /// The run that pays for the call; `None` for a call outside of a run.
+    /// The run that pays for the call; `None` for a call outside a run.
     pub scope: Option<Arc<RunScope>>,
     events: Arc<dyn EventSink>,
     notes: Mutex<BTreeMap<&'static str, Value>>,
 }
 
 impl CallContext {
-    /// Creates the context of a call outside of a run.
+    /// Creates the context of a call outside a run.
     pub fn new(
         id: CallId,
         run: Arc<RunContext>,
@@ -165,17 +167,17 @@ impl CallContext {
         }
     }
 
-    /// Returns the position of the call. The session of a sub-agent names it as its parent.
+    /// Returns the operation of the call. The session of a sub-agent has it as its parent.
     pub fn operation(&self) -> &CallOperation {
         &self.operation
     }
 
-    /// Returns the sink that also counts the cost of the run. Work on behalf of the call must emit its events there.
+    /// Returns the sink that also adds up the run's cost. Work on behalf of the call must emit its events to this sink.
     pub fn events(&self) -> &Arc<dyn EventSink> {
         &self.events
     }
 
-    /// Emits progress in events of bounded size.
+    /// Emits progress, split into events of limited size.
     pub fn progress(&self, progress: CallProgress) {
         if let Some(progress) = progress.bounded() {
             self.events.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });

@@ -7,13 +7,13 @@ use crate::provider::{ProviderKind, ToolProvider};
 use crate::text::truncate_chars;
 use crate::tool_lock::ToolLock;
 
-/// The longest instructions of one provider or skill that a model reads; the rest is cut off.
+/// The maximum length of the instructions of one provider or skill, in characters; the rest is cut off.
 pub const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 
-/// The length of a mark; see `stage/untrusted.rs` of the engine.
+/// The length of a mark, in characters; see `stage/untrusted.rs` of the engine.
 const MARK_CHARS: usize = 32;
 
-/// Returns the instructions of a provider, unless they differ from the locked ones.
+/// Returns the provider's instructions, or `None` if they differ from the locked ones.
 pub fn agreed(provider: &dyn ToolProvider, lock: Option<&ToolLock>) -> Option<Arc<str>> {
     let namespace = provider.namespace().as_str();
     let is_agreed = |text: &Arc<str>| {
@@ -22,8 +22,9 @@ pub fn agreed(provider: &dyn ToolProvider, lock: Option<&ToolLock>) -> Option<Ar
     provider.instructions().filter(is_agreed)
 }
 
-/// Returns the instructions of a provider under a heading. The text of a server is between lines that it cannot repeat:
-/// their mark is the digest of the text. Otherwise it could pretend to be the next part of the prompt.
+/// Returns the provider's instructions under a heading. A server's text is enclosed by marker lines that it cannot
+/// contain, because the marker is a digest of the text. Otherwise the text could pretend to be the next part of the
+/// prompt.
 pub fn labelled(provider: &dyn ToolProvider, instructions: &str) -> String {
     let of = format!("the tools of `{}`", provider.namespace());
     let said = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);

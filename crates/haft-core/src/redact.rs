@@ -1,4 +1,5 @@
-//! Redacts known secrets from a text: a server may repeat the credentials that it was sent, and errors end up in logs.
+//! Redacts known secrets from texts: a server may echo the credentials that it received, and errors are written to
+//! logs.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -9,49 +10,49 @@ use secrecy::{ExposeSecret, SecretString};
 #[derive(Debug, Default)]
 pub struct SecretRedactor(Vec<SecretString>);
 
-/// The replacement for a secret.
+/// The text that replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// The shortest secret that is redacted. A shorter one is too likely to be a common word.
+/// The minimum length of a secret that is redacted, in characters. A shorter one is too likely to be a common word.
 const SECRET_CHARS_MIN: usize = 8;
 
-/// Parts of the names of headers and variables that contain secrets. Other values of the operator, such as
-/// `application/json`, are not redacted.
+/// Name parts that mark headers and variables as secret. Other values from the operator, such as `application/json`,
+/// are not redacted.
 const SECRET_NAMES: [&str; 10] =
     ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "session", "signature", "token"];
 
-/// The bytes that `application/x-www-form-urlencoded` escapes; it writes a space as `+`.
+/// The bytes that `application/x-www-form-urlencoded` escapes. A space becomes `+`.
 const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_');
 
-/// Returns whether a header or variable of this name contains a secret.
+/// Returns true if a header or variable with this name contains a secret.
 pub fn names_a_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
 impl SecretRedactor {
-    /// Collects the secrets, and for those of several words also the last word: a server may echo a token without
-    /// `Bearer`. Each is redacted as it is, in JSON, in a URL and in base64.
+    /// Collects the secrets. For a secret with several words, the last word is a secret too: a server may echo a token
+    /// without `Bearer`. Each secret is redacted in plain form and in its JSON, URL and base64 forms.
     pub fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let words = secrets
             .into_iter()
             .flat_map(|secret| [Some(secret), secret.rsplit_once(' ').map(|(_, last)| last)]);
         let words = words.flatten().filter(|word| word.len() >= SECRET_CHARS_MIN);
         let mut words: Vec<String> = words.flat_map(spellings).collect();
-        // Longest first: if one secret is a prefix of another, replacing the shorter would leave the rest of the
+        // Longest first: if one secret is a prefix of another, replacing the shorter first would leave the rest of the
         // longer.
         words.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         words.dedup();
         Self(words.into_iter().map(SecretString::from).collect())
     }
 
-    /// Starts redacting a text that arrives in pieces.
+    /// Starts to redact a text that arrives in pieces.
     pub fn redact_stream(&self) -> StreamRedactor<'_> {
         StreamRedactor { redactor: self, tail: String::new() }
     }
 
-    /// Returns the length of the text that can be shown now. The rest may be the beginning of a secret, or contains one
-    /// that overlaps such a beginning.
+    /// Returns the length of the text that can be shown now. The rest may be the start of a secret, or contains a
+    /// secret that overlaps such a start.
     fn safe_until(&self, text: &str) -> usize {
         let secrets = || self.0.iter().map(ExposeSecret::expose_secret);
         let may_begin = |at: &usize| {
@@ -69,7 +70,7 @@ impl SecretRedactor {
         until
     }
 
-    /// Returns whether the text contains a secret.
+    /// Returns true if the text contains a secret.
     pub fn is_in(&self, text: &str) -> bool {
         self.0.iter().any(|secret| text.contains(secret.expose_secret()))
     }
@@ -83,13 +84,12 @@ impl SecretRedactor {
         )
     }
 
-    /// Redacts the secrets from a text whose end was cut off, and leaves out an end that may be the beginning of a
-    /// secret.
+    /// Redacts the secrets from a text whose end was cut off. Leaves out an end that may be the start of a secret.
     pub fn redact_truncated(&self, text: &str) -> String {
         self.redact_stream().push(text)
     }
 
-    /// Redacts the secrets from bytes, also from those that are no UTF-8.
+    /// Redacts the secrets from bytes, even if the bytes are not UTF-8.
     pub fn redact_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         match String::from_utf8(bytes) {
             Ok(text) => self.redact(text).into_bytes(),
@@ -101,7 +101,7 @@ impl SecretRedactor {
     }
 }
 
-/// Returns the forms in which a server may repeat a secret: as it is, in a JSON string, in a URL, and in base64.
+/// Returns the forms in which a server may echo a secret: plain, in a JSON string, in a URL, and in base64.
 fn spellings(secret: &str) -> Vec<String> {
     let json = serde_json::Value::from(secret).to_string();
     let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or(&json).to_owned();
@@ -124,23 +124,23 @@ fn replace_bytes(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
     if clean.is_empty() { bytes } else { [&clean, rest].concat() }
 }
 
-/// Redacts a text that arrives in pieces, also secrets that are split between pieces.
+/// Redacts a text that arrives in pieces, including secrets that are split between pieces.
 #[derive(Debug)]
 pub struct StreamRedactor<'a> {
     redactor: &'a SecretRedactor,
-    /// Text that may be the beginning of a secret.
+    /// Text that may be the start of a secret.
     tail: String,
 }
 
 impl StreamRedactor<'_> {
-    /// Adds a piece and returns the text that can be shown now.
+    /// Adds a piece, and returns the text that can be shown now.
     pub fn push(&mut self, piece: &str) -> String {
         self.tail.push_str(piece);
         let rest = self.tail.split_off(self.redactor.safe_until(&self.tail));
         self.redactor.redact(std::mem::replace(&mut self.tail, rest))
     }
 
-    /// Returns the rest: no more text follows, so it cannot be the beginning of a longer secret.
+    /// Returns the rest of the text. No more text follows, so the rest cannot be the start of a longer secret.
     pub fn end(self) -> String {
         self.redactor.redact(self.tail)
     }
@@ -150,7 +150,7 @@ impl StreamRedactor<'_> {
 mod tests {
     use super::*;
 
-    /// At any split, no part of a secret is shown, and everything else is.
+    /// For every split of the text, no part of a secret is shown, and all other text is shown.
     #[test]
     fn secret_split_across_chunks_is_redacted() {
         let alone = ["t0ken-of-mine", "t0ken-of-mine-2", "xxxxxt0ken", "éééééééé"];

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::output::{RawResult, ToolOutput};
 use crate::tool::ToolCall;
 
-/// The cause of an error. Developers may log it; a model never sees it.
+/// The cause of an error. It may be logged for developers; a model never sees it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of one call. Every call has exactly one.
@@ -18,7 +18,7 @@ pub struct ToolResult {
     pub call: ToolCall,
     /// The output, or the reason why there is none.
     pub outcome: Result<ToolOutput, ToolError>,
-    /// The cost and progress of the call.
+    /// The figures of the call, such as its latency and sizes.
     pub receipt: Receipt,
 }
 
@@ -37,35 +37,35 @@ impl ToolResult {
     }
 }
 
-/// The cost and progress of a call.
+/// The figures of a call, such as its latency and sizes.
 #[derive(Debug, Clone, Default)]
 pub struct Receipt {
-    /// True if the call reached the provider. The stage sets it; it does not follow from the error kind.
+    /// True if the call reached the provider. The stage sets it; the error kind does not determine it.
     pub executed: bool,
-    /// The time that the call took, with the waits for its queue and for approval.
+    /// The duration of the call, including the time in its queue and the time for approval.
     pub latency: Duration,
-    /// The size of the output as the model gets it, or of the error message.
+    /// The size of the output for the model, or of the error message, in bytes.
     pub output_bytes: usize,
-    /// The repairs made to arguments that were not quite JSON; empty if they were valid.
+    /// The repairs made to arguments that were not quite JSON; empty if none were needed.
     pub repairs: Vec<&'static str>,
     /// True if the tool's schema did not compile, so that validation only checked that the arguments are an object.
     pub unvalidated: bool,
-    /// Notes of stages and providers by topic, such as the active sandbox layers.
+    /// The notes of stages and providers by topic, such as the active sandbox layers.
     pub notes: BTreeMap<&'static str, Value>,
 }
 
-/// The reason why a call returned no output. `message` is written for the model; `source` is for developers.
+/// The reason why a call returned no output. `message` is for the model; `source` is for developers.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {message}", kind.name())]
 pub struct ToolError {
-    /// The kind, which determines whether a retry can help.
+    /// The kind of error, which determines whether a retry can help.
     pub kind: ToolErrorKind,
-    /// The text for the model: the problem, and a way around it.
+    /// The text for the model: the problem, and how to avoid it.
     pub message: String,
-    /// The failed result as the MCP server sent it, for a caller that passes it on. `None` once a stage has changed the
-    /// message.
+    /// The unchanged failed result of the MCP server, for a caller that passes it on. `None` once a stage has changed
+    /// the message.
     pub raw: Option<RawResult>,
-    /// The error of the protocol that the client of a gateway must see as such, because it can act on it.
+    /// The MCP protocol error, if the client of a gateway must receive it unchanged because the client can act on it.
     pub protocol: Option<Box<ProtocolError>>,
     source: Option<BoxError>,
 }
@@ -76,21 +76,21 @@ impl ToolError {
         Self { kind, message: message.into(), raw: None, protocol: None, source: None }
     }
 
-    /// Sets the failed result as its MCP server sent it.
+    /// Sets the unchanged failed result of the MCP server.
     #[must_use]
     pub fn with_raw(mut self, raw: Option<RawResult>) -> Self {
         self.raw = raw;
         self
     }
 
-    /// Sets the error of the protocol.
+    /// Sets the MCP protocol error.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Option<ProtocolError>) -> Self {
         self.protocol = protocol.map(Box::new);
         self
     }
 
-    /// Sets the cause. It may hold details that the model must not see.
+    /// Sets the cause. It may contain details that the model must not see.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
@@ -103,7 +103,7 @@ impl ToolError {
 pub struct ProtocolError {
     /// The code, such as -32021 for a capability that the client lacks.
     pub code: i64,
-    /// The text of the server.
+    /// The server's error text.
     pub message: String,
     /// Further details, such as the required capabilities.
     pub data: Option<serde_json::Value>,
@@ -116,15 +116,15 @@ pub enum ToolErrorKind {
     UnknownTool,
     /// A rule, the operator's policy or a user refused the call.
     Denied,
-    /// A user must decide first. The run makes the call again after the decision.
+    /// A user must decide first. The run repeats the call after the decision.
     ApprovalPending,
     /// The arguments are not JSON, or do not fit the tool's schema.
     InvalidArguments,
-    /// A limit of the run is used up, such as its budget.
+    /// A limit of the run, such as its budget, is used up.
     LimitExceeded,
     /// The tool's queue takes no further waiting calls.
     QueueFull,
-    /// The caller gave the call up.
+    /// The caller cancelled the call.
     Cancelled,
     /// The call exceeded its timeout.
     Timeout,
@@ -134,18 +134,18 @@ pub enum ToolErrorKind {
     Failed,
     /// A defect of haft or of a provider, such as a panic.
     Internal,
-    /// The call may or may not have taken effect, for example because the process ended.
+    /// It is unknown if the call took effect, for example because the process ended.
     UnknownOutcome,
 }
 
-/// One row of the table of error kinds.
+/// One row in the table of error kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorRow {
-    /// The stable name for all wire formats.
+    /// The stable name that all wire formats use.
     pub name: &'static str,
     /// True if the same call may succeed without changes.
     pub retryable: bool,
-    /// The message for the model if there is no better one.
+    /// The default message for the model.
     pub message: &'static str,
 }
 
@@ -189,7 +189,7 @@ impl ToolErrorKind {
         ErrorRow { name, retryable, message }
     }
 
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(self) -> &'static str {
         self.row().name
     }

@@ -1,4 +1,4 @@
-//! Permission rules for tool calls: by tool, and for a command line also by command.
+//! Permission rules for tool calls, by tool, and for command lines also by command.
 //!
 //! The most specific matching rule decides; among equally specific rules deny beats ask, and ask beats allow. A rule
 //! with a command pattern is more specific than any rule without one. Between two such rules the narrower command
@@ -6,8 +6,8 @@
 //!
 //! In a command line each simple command gets its own decision, and the strictest decision applies. A pattern matches
 //! the words of the command joined by single spaces, so that `git push*` matches `git  'push' -f`. Deny and ask rules
-//! must catch every variant of a command, and allow rules must permit nothing beyond their pattern, so they treat the
-//! same command differently:
+//! must catch every variant of a command, while allow rules must permit nothing beyond their pattern. Therefore the two
+//! groups treat the same command differently:
 //!
 //! | command | deny and ask rules | allow rules |
 //! |---|---|---|
@@ -17,15 +17,16 @@
 //! | `$X a`, `eval "$X"`, `ssh h ls`: an unknown program | | never match |
 //! | a line that does not parse | | never match |
 //!
-//! A deny rule also has a net below it, because no table of programs that run other programs is complete: if its first
-//! word is in the line, but not as a program that was read and judged, then `allow` becomes `ask`.
+//! There is a second check for deny rules, because no table of programs that run other programs is complete: if the
+//! first word of a deny rule occurs in the line, but not as a program that was parsed and judged, then `allow` becomes
+//! `ask`.
 //!
-//! In the last two cases of the table the commands are unknown, so the strictest of these applies: ask, the default, and all rules
-//! for the tool without a command pattern. If no rule for the tool has a command pattern, `decide` does not parse the
-//! line at all: a rule that allows `bash` allows every command.
+//! In the last two rows of the table the commands are unknown, so the strictest of these decisions applies: ask, the
+//! default, and the decisions of all rules for the tool that have no command pattern. If no rule for the tool has a
+//! command pattern, `decide` does not parse the line at all: a rule that allows `bash` allows every command.
 //!
 //! No pattern matches a command without a program (`X=1`, `> f`), so the rules without a pattern decide. Patterns
-//! compare text and know nothing about paths: `rm -rf ./build*` also matches `rm -rf ./build /`.
+//! compare text and do not interpret paths: `rm -rf ./build*` also matches `rm -rf ./build /`.
 
 mod command_decision;
 mod mentions;
@@ -52,7 +53,7 @@ pub enum PermissionDecision {
 }
 
 impl PermissionDecision {
-    /// Returns the name for rules and audit records.
+    /// Returns the name that rules and audit records use.
     pub fn name(self) -> &'static str {
         match self {
             PermissionDecision::Allow => "allow",
@@ -62,18 +63,18 @@ impl PermissionDecision {
     }
 }
 
-/// An operator's rule for calls of some tools.
+/// An operator's rule for calls to some tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionRule {
     /// The exposed names of the tools that the rule applies to.
     pub tool: ToolGlob,
-    /// Limits the rule to command lines with a matching command.
+    /// The command pattern, if the rule applies only to command lines with a matching command.
     pub command: Option<CommandPattern>,
-    /// The decision if the rule matches and no narrower rule does.
+    /// The decision if the rule matches and no more specific rule does.
     pub decision: PermissionDecision,
 }
 
-/// Prints the rule in one line: `deny bash: rm *`. Equal rules print equal texts.
+/// Prints the rule in one line, such as `deny bash: rm *`. Equal rules print equal texts.
 impl fmt::Display for PermissionRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.decision.name(), self.tool)?;
@@ -86,7 +87,7 @@ impl fmt::Display for PermissionRule {
 pub struct CommandPattern(Glob);
 
 impl CommandPattern {
-    /// Parses a pattern and collapses runs of spaces in it, to match the joined words of a command.
+    /// Parses a pattern. Collapses several spaces into one, so that the pattern matches the joined words of a command.
     pub fn new(written: &str) -> Result<Self, GlobError> {
         let words: Vec<_> = written.split_whitespace().collect();
         Glob::new(&words.join(" ")).map(Self)
@@ -109,27 +110,27 @@ pub struct PermissionRules {
 }
 
 impl Default for PermissionRules {
-    /// Allows every call: without rules, the sandbox alone restricts a call.
+    /// Returns rules that allow every call: without rules, only the sandbox restricts a call.
     fn default() -> Self {
         Self { rules: Vec::new(), default: PermissionDecision::Allow }
     }
 }
 
-/// One simple command of a line, with the ruling about it.
+/// One simple command in a line, with the ruling about it.
 #[derive(Debug, Clone)]
 pub(crate) struct JudgedCommand {
     pub(crate) command: shell::ShellCommand,
     pub(crate) ruling: Ruling,
-    /// True if the command runs its literal words and does nothing else: it sets no variable and writes no file.
+    /// True if the command does nothing but run its literal words: it sets no variable and writes no file.
     pub(crate) is_literal: bool,
 }
 
-/// One command of a line as the reader understood it, for a person who asks why.
+/// One command in a line as the parser understood it, for a person who asks for the reason of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedCommand {
-    /// The command with its variables and files. Words that the shell would expand are in angle brackets.
+    /// The command with its variables and redirections. Words that the shell would expand are in angle brackets.
     pub command: String,
-    /// The command in whose arguments this one was found.
+    /// The command whose arguments contain this one.
     pub carrier: Option<String>,
     /// The decision about this command alone.
     pub ruling: Ruling,
@@ -140,17 +141,17 @@ pub struct ExplainedCommand {
 pub struct Ruling {
     /// The strictest decision about any part of the call.
     pub decision: PermissionDecision,
-    /// The deciding rule; `None` if no rule decided, such as when the default applied.
+    /// The deciding rule; `None` if no rule decided, for example because the default applied.
     pub rule: Option<usize>,
-    /// The explanation for the user who approves, for the model whose call is refused, and for the audit record.
+    /// The explanation for the user who approves, the model whose call is refused, and the audit record.
     pub why: Cow<'static, str>,
-    /// The ask rules whose approval is enough to permit the call, so that a user may approve these rules for good.
-    /// Empty if anything else than an ask rule is the reason.
+    /// The ask rules whose approval is enough to permit the call, so that a user may approve these rules permanently.
+    /// Empty if there is any reason other than an ask rule.
     pub asking: Vec<usize>,
 }
 
 impl PermissionRules {
-    /// Decides before the arguments are known: denies only if the rules deny every call of this tool.
+    /// Decides before the arguments are known. Denies only if the rules deny every call to this tool.
     pub fn admit(&self, tool: &str) -> Ruling {
         let ruling = self.by_tool(tool);
         let exception = self.with_command(tool).any(|(_, rule)| rule.decision != PermissionDecision::Deny);
@@ -165,7 +166,7 @@ impl PermissionRules {
         }
     }
 
-    /// Decides about a call. `bash_line` is the command line that the call would run, for tools that run one.
+    /// Decides if a call is allowed. `bash_line` is the command line that the call would run, for tools that run one.
     pub fn decide(&self, tool: &str, bash_line: Option<&str>) -> Ruling {
         let line = bash_line.filter(|_| self.with_command(tool).next().is_some());
         let Some(line) = line else { return self.by_tool(tool) };
@@ -181,8 +182,8 @@ impl PermissionRules {
         }
     }
 
-    /// Returns each command that was read in a line, in the order in which they were found. Empty if the line cannot be
-    /// read, or if no rule looks at commands.
+    /// Returns each command that was found in a line, in order. Empty if the line cannot be parsed, or if no rule has a
+    /// command pattern.
     pub fn explained_commands(&self, tool: &str, bash_line: Option<&str>) -> Vec<ExplainedCommand> {
         let line = bash_line.filter(|_| self.with_command(tool).next().is_some());
         let commands = line.and_then(|line| shell::read_line(line).ok()).unwrap_or_default().commands;
@@ -194,7 +195,7 @@ impl PermissionRules {
         commands.iter().map(explained).collect()
     }
 
-    /// Judges each simple command of a line. Returns `None` if the line cannot be read.
+    /// Judges each simple command in a line. Returns `None` if the line cannot be parsed.
     pub(crate) fn judged_commands(&self, tool: &str, bash_line: &str) -> Option<Vec<JudgedCommand>> {
         let judged = |command: shell::ShellCommand| JudgedCommand {
             ruling: self.by_command(tool, &command),
@@ -209,7 +210,7 @@ impl PermissionRules {
         ruling.rule.and_then(|index| self.rules.get(index)).map(|rule| rule.to_string().into())
     }
 
-    /// Explains the decision: each command, the rule that decided about it, and the reason.
+    /// Explains the decision: each command, the rule that decided, and the reason.
     pub fn explain(&self, tool: &str, bash_line: Option<&str>) -> String {
         let ruling = self.decide(tool, bash_line);
         let mut text = format!("{}: {}\n", ruling.decision.name(), ruling.why);
@@ -245,7 +246,7 @@ impl PermissionRules {
             None => Ruling {
                 decision: self.default,
                 rule: None,
-                // Most calls end here, so the text is not built for each of them.
+                // Most calls end at this point, so the text is not built for each of them.
                 why: Cow::Borrowed(match self.default {
                     PermissionDecision::Allow => "no rule matches, and the default is allow",
                     PermissionDecision::Ask => "no rule matches, and the default is ask",
@@ -267,7 +268,7 @@ impl PermissionRules {
 }
 
 impl PermissionRule {
-    /// Returns the key by which one matching rule takes precedence over another.
+    /// Returns the key by which matching rules are ordered; the rule with the greatest key decides.
     fn rank(&self) -> (Option<Specificity>, Specificity, PermissionDecision) {
         let command = self.command.as_ref().map(|pattern| pattern.0.specificity());
         (command, self.tool.specificity(), self.decision)
@@ -282,14 +283,14 @@ impl Ruling {
         Self { decision: rule.decision, rule: Some(index), why: why.into(), asking }
     }
 
-    /// Combines two rulings to the stricter one. If both ask, the call needs approval for both.
+    /// Combines two rulings into the stricter one. If both ask, the call needs both approvals.
     fn and(self, other: Ruling) -> Ruling {
         match self.decision.cmp(&other.decision) {
             Ordering::Greater => self,
             Ordering::Less => other,
             Ordering::Equal => {
-                // If one of them asks for a reason other than an ask rule, approving the rules of the other would not
-                // be enough.
+                // If one of them asks for a reason other than an ask rule, approving the other's rules would not be
+                // enough.
                 let both_ask = !self.asking.is_empty() && !other.asking.is_empty();
                 let indices: BTreeSet<_> = self.asking.iter().chain(&other.asking).copied().collect();
                 let asking = if both_ask { indices.into_iter().collect() } else { Vec::new() };

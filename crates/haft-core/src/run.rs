@@ -1,11 +1,12 @@
 //! The state machine of one agent's work on one request: it makes every decision of the loop and does no IO.
 //!
 //! The driver asks for the [`next_step`](AgentRun::next_step), carries it out and reports the outcome, until the step
-//! is [`Done`](RunStep::Done). The run returns the same step until the driver reports its outcome. A run that is stored
-//! between two steps, as a [`RunSnapshot`](snapshot::RunSnapshot), therefore resumes elsewhere without a difference.
+//! is [`Done`](RunStep::Done). The run returns the same step until the driver reports its outcome. Therefore a run can
+//! be stored between two steps, as a [`RunSnapshot`](snapshot::RunSnapshot), and resumed in another process with the
+//! same result.
 //!
 //! A turn is one useful reply of the model. If a reply is unusable (empty, cut off, against the tool choice, or without
-//! the required report), the run asks again within the same turn, a bounded number of times.
+//! the required report), the run asks again within the same turn, up to a limit.
 
 pub mod budget;
 pub mod caller_approvals;
@@ -61,43 +62,43 @@ pub use plan::{OptionalTools, RunPlan};
 pub enum RunStep {
     /// Send this request to the model, then report the reply or the error.
     CallModel(Box<ModelRequest>),
-    /// Append this text to the archive of the session, then report the outcome.
+    /// Append this text to the session's archive, then report the outcome.
     Archive(ArchiveRequest),
-    /// Ask the model for a summary of old turns, then report the reply or the error. No reader of the run sees the text.
+    /// Ask the model for a summary of old turns, then report the reply or the error. The readers of the run's events do
+    /// not see the text.
     Summarize(Box<ModelRequest>),
     /// Run these tools. The results may arrive in any order.
     CallTools(Vec<ToolCall>),
-    /// The client runs these tools. The run can be stored until it does.
+    /// The client must run these tools. The run can be stored until the client replies.
     AwaitClient(Vec<ToolCall>),
     /// A user must approve or deny these calls first. The run can be stored until then.
     AwaitApproval(Vec<ToolCall>),
-    /// The run has ended. Every further step is this one.
+    /// The run has ended. All further steps are `Done` too.
     Done(RunFinish),
 }
 
-/// A text that leaves the conversation and must stay readable.
+/// Text that is removed from the conversation and must stay readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveRequest {
     /// The archive so far; `None` for the first text.
     pub archive: Option<StoreEntry>,
-    /// The text to append. It ends with a line end.
+    /// The text to append. It ends with a newline.
     pub text: String,
 }
 
-/// Inputs from the driver that a run cannot know: the clock, the meters of the whole tree, the size of the next
-/// request.
+/// Readings that only the driver has: the clock, the meters of the whole tree, and the size of the next request.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DriverReadings {
-    /// Milliseconds since the Unix epoch.
+    /// The current time, in milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// The remaining budget of this run and of the runs above it. Reservations of other runs count as spent.
+    /// The remaining budget of this run and its parents. Reservations of other runs count as spent.
     pub left: SpendLimit,
     /// The input tokens of the next request; `None` if the driver does not count them.
     pub context_tokens: Option<u64>,
-    /// The expected cost of reading these tokens, in US dollars; `None` while the price is unknown.
+    /// The expected cost of these input tokens, in US dollars; `None` while the price is unknown.
     pub request_usd: Option<f64>,
     /// The estimated part of `context_tokens` that the system text and the tools take; `None` if the driver does not
-    /// count them. The decision about a compaction needs it, and may use only what the journal records.
+    /// count them. The decision about a compaction needs this value from the journal, so that a replay decides alike.
     pub fixed_tokens: Option<u64>,
 }
 
@@ -111,9 +112,9 @@ impl DriverReadings {
 /// A user's decision about a call that waits for approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalVerdict {
-    /// The run makes the call again, and the stored approval permits it.
+    /// The run repeats the call, and the stored approval permits it.
     Allowed,
-    /// The call is refused, and the model gets an error that says so.
+    /// The call is refused, and the model gets an error that says that the user refused.
     Denied,
 }
 
@@ -124,12 +125,12 @@ pub enum AbortReason {
     Interrupted,
     /// The run exceeded its timeout.
     TimedOut,
-    /// The journal can no longer record the run, for this reason.
+    /// The journal can no longer record the run. The text is the reason.
     Unrecorded(String),
 }
 
 impl AbortReason {
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Interrupted => "interrupted",
@@ -142,7 +143,7 @@ impl AbortReason {
 /// The state machine of one run.
 #[derive(Debug, Clone)]
 pub struct AgentRun {
-    /// The request to the model. Its conversation grows during the run.
+    /// The model request. Its conversation grows during the run.
     request: ModelRequest,
     plan: RunPlan,
     state: AgentRunState,
@@ -150,8 +151,8 @@ pub struct AgentRun {
 }
 
 impl AgentRun {
-    /// Creates a run. The conversation of `request` ends with the user's message. The run adds its own tools to those
-    /// of the request.
+    /// Creates a run. The conversation in `request` must end with the user's message. The run adds its own tools to the
+    /// tools in the request.
     pub fn new(request: ModelRequest, plan: RunPlan) -> Self {
         Self::with_state(request, plan, AgentRunState::default())
     }
@@ -161,13 +162,13 @@ impl AgentRun {
         Self { request, plan, state, notes: Vec::new() }
     }
 
-    /// Replaces the tools after a change of the catalog. The model sees them from the next request on.
+    /// Replaces the tools after the catalog has changed. The model sees the new tools from the next request on.
     pub fn set_tools(&mut self, tools: &Arc<[ModelTool]>) {
         self.request.tools = self.plan.shown(tools);
     }
 
-    /// Appends tools to those that the model sees. The others keep their order, and the run's own stay before them, so that
-    /// as much of a cached prompt as possible stays valid.
+    /// Appends tools to the list that the model sees. The other tools keep their order, and the run's own tools stay
+    /// before the appended ones, so that as much of a cached prompt as possible stays valid.
     pub fn append_tools(&mut self, tools: impl IntoIterator<Item = ModelTool>) {
         let mut all = self.request.tools.to_vec();
         for tool in tools {
@@ -178,17 +179,17 @@ impl AgentRun {
         self.request.tools = all.into();
     }
 
-    /// Returns the names of the tools that joined the list during the run, in order.
+    /// Returns the names of the tools that were appended to the list during the run, in order.
     pub fn appended(&self) -> &[String] {
         &self.state.appended
     }
 
-    /// Returns the messages so far, beginning with those that the run was created with.
+    /// Returns the messages so far, including those with which the run was created.
     pub fn conversation(&self) -> &Conversation {
         &self.request.conversation
     }
 
-    /// Returns the conversation as requests share it. A compaction replaces it by another one.
+    /// Returns the conversation that requests share. A compaction replaces it.
     pub fn shared_conversation(&self) -> &Arc<Conversation> {
         &self.request.conversation
     }
@@ -213,7 +214,7 @@ impl AgentRun {
         &self.state.counts
     }
 
-    /// Returns the calls that the driver has received to run and that have not ended yet.
+    /// Returns the calls that were given to the driver and have not ended yet.
     pub fn given_out(&self) -> Vec<ToolCall> {
         match &self.state.phase {
             RunPhase::Calls(calls) => calls.given_out(),
@@ -226,7 +227,7 @@ impl AgentRun {
         std::mem::take(&mut self.notes)
     }
 
-    /// Returns the next action. Without a report of its outcome in between, a second call returns the same action.
+    /// Returns the next action. A second call returns the same action until the outcome is reported.
     pub fn next_step(&mut self, readings: &DriverReadings) -> RunStep {
         if let Some(step) = self.step_for_calls(readings) {
             return step;
@@ -266,7 +267,7 @@ impl AgentRun {
         self.answer(ResultSender::Tools, answers)
     }
 
-    /// Reports the client's results. The run still waits for the calls without one.
+    /// Reports the client's results. The run still waits for calls without a result.
     pub fn client_replied(&mut self, replies: Vec<ToolReply>) -> Result<(), RunError> {
         let answers =
             replies.into_iter().map(|reply| (reply.call.clone(), CallState::Ended(reply))).collect();
@@ -325,7 +326,7 @@ impl AgentRun {
         }
     }
 
-    /// Appends the results of all calls to the conversation. Then the run continues or ends.
+    /// Appends the results of all calls to the conversation, then continues or ends the run.
     fn close_calls(&mut self) {
         let RunPhase::Calls(calls) = std::mem::replace(&mut self.state.phase, RunPhase::Model) else {
             return;
@@ -342,8 +343,8 @@ impl AgentRun {
         }
     }
 
-    /// Gives each reply the name that the model wrote. A reply to a `tool_call` carries the name of the inner tool until
-    /// here, and some wire formats link replies to calls by name.
+    /// Gives each reply the tool name that the model wrote. Until now, a reply to a `tool_call` has the name of the
+    /// inner tool, but some wire formats match replies to calls by name.
     fn with_written_names(&self, mut message: Message) -> Message {
         for part in &mut message.parts {
             if let PartBody::Reply(reply) = &mut part.body
@@ -367,7 +368,8 @@ impl AgentRun {
         }
     }
 
-    /// Once the budget is spent, changes the reason of the last turn to the budget, so that it gets no further attempts.
+    /// If the budget is spent, changes the reason for the last turn to the budget, so that the turn gets no further
+    /// attempts.
     fn cap_final_turn(&mut self, readings: &DriverReadings) {
         let again = self.state.counts.attempts > 0;
         if again && self.state.final_turn != Some(FinalTurnReason::Budget) && self.is_budget_spent(readings) {
@@ -376,8 +378,8 @@ impl AgentRun {
         }
     }
 
-    /// Checks a user's stop request first and the exhausted limits after it, because the first match becomes the finish
-    /// reason.
+    /// Returns the reason to make the next turn the last one. Checks a user's stop request first and the exhausted
+    /// limits after it, because the first match becomes the finish reason.
     fn why_final(&self, readings: &DriverReadings) -> Option<FinalTurnReason> {
         let Self { plan, state, .. } = self;
         let full = |limit: limits::RunContextLimit| {
@@ -396,8 +398,8 @@ impl AgentRun {
     }
 
     /// Returns true if only one more request may be sent. The cost of a request is estimated before it is sent, because
-    /// the exact cost is known only afterwards. The first request is not estimated: nothing has measured it yet, and an
-    /// estimate of the tools alone would end a run with a small budget before it began.
+    /// the exact cost is known only afterwards. The first request is not estimated: no size has been measured yet, and
+    /// an estimate from the tools alone would end a run with a small budget before its first request.
     fn is_budget_spent(&self, readings: &DriverReadings) -> bool {
         readings.left.used_up().is_some() || self.state.counts.has_asked() && readings.is_short()
     }
@@ -430,7 +432,7 @@ impl AgentRun {
         RunStep::CallModel(Box::new(self.request.clone()))
     }
 
-    /// Returns the tool choice for the pending reply.
+    /// Returns the tool choice for the next reply.
     fn choice(&self) -> ToolChoice {
         let moment = match (self.state.final_turn, self.state.counts.tool_turns) {
             (Some(_), _) => ChoiceStage::Final,
@@ -472,7 +474,7 @@ impl AgentRun {
         Arc::make_mut(&mut self.request.conversation).push(message)
     }
 
-    /// Appends a message of the operator. No call is open at this point, so the conversation always accepts it.
+    /// Appends an operator message. No call is open at this point, so the conversation always accepts it.
     fn add_instruction(&mut self, words: impl Into<String>) {
         if let Err(error) = self.push_message(Message::system(words)) {
             self.end_on_conversation_error(&error);
@@ -489,7 +491,7 @@ impl AgentRun {
     }
 }
 
-/// Ends calls that must not start any more.
+/// Ends the calls that have not started and must not start any more.
 fn end_unstarted_calls(calls: &mut OpenCalls, signal: StopSignal, readings: &DriverReadings) {
     const USED_UP: &str = "Error: the budget of this run is used up; the call was not made";
     if signal == StopSignal::Stop {

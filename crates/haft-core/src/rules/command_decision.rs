@@ -26,8 +26,8 @@ impl PermissionRules {
         }
     }
 
-    /// Walks from the most specific rule down to the first certain match. Each rule before it is a possible match and
-    /// could be the one that decides, so the strictest ruling applies.
+    /// Checks the rules from the most specific one to the first certain match. Each rule before it may match and could
+    /// therefore be the one that decides, so the strictest ruling applies.
     fn by_program(&self, tool: &str, command: &ShellCommand) -> Ruling {
         let mut rules: Vec<_> = self.with_command(tool).collect();
         rules.sort_by_key(|(_, rule)| std::cmp::Reverse(rule.rank()));
@@ -63,7 +63,8 @@ fn fit(rule: &PermissionRule, command: &ShellCommand) -> MatchCertainty {
         .unwrap_or(MatchCertainty::No)
 }
 
-/// Matches a rule against the command with this spelling of the program. An empty `program` keeps the written spelling.
+/// Matches a rule against the command, with this name in place of the program. An empty `program` keeps the written
+/// name.
 fn match_with_program_name(rule: &PermissionRule, command: &ShellCommand, program: &str) -> MatchCertainty {
     let Some(pattern) = &rule.command else { return MatchCertainty::No };
     if pattern.0.must_match(&pieces(command, program, WordSpacing::Kept)) {
@@ -75,16 +76,16 @@ fn match_with_program_name(rule: &PermissionRule, command: &ShellCommand, progra
     MatchCertainty::No
 }
 
-/// Returns the spellings that may run the same program: without its path, and in lower case for file systems that
-/// ignore case.
+/// Returns the names that may run the same program: without its path, and in lower case for file systems that ignore
+/// case.
 fn equivalent_program_names(command: &ShellCommand) -> Vec<String> {
     let written = command.program().map_or("", |program| &program.text);
     let name = written.rsplit('/').next().unwrap_or(written);
     vec![String::new(), name.to_owned(), name.to_ascii_lowercase(), written.to_ascii_lowercase()]
 }
 
-/// The treatment of the space before a word that is not literal. Such a word may expand to nothing, and then the space
-/// is absent too.
+/// Selects how the space before a word that is not literal is treated. Such a word may expand to nothing, and then the
+/// space is absent too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WordSpacing {
     Kept,
@@ -106,7 +107,8 @@ fn pieces<'a>(command: &'a ShellCommand, program: &'a str, spaces: WordSpacing) 
     pieces
 }
 
-/// Returns the ruling for a certain match. An allow rule permits exactly the literal command and nothing more.
+/// Returns the ruling for a rule that surely matches the command. If the command does more than run its literal words
+/// (assignments, redirections), an allow rule becomes a question.
 fn matches(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Ruling {
     let ruling = Ruling::by_rule(index, rule, &command.to_string());
     match (rule.decision, extra_effect(command)) {

@@ -1,4 +1,4 @@
-//! The net below the shell reader: denied words where no command was read.
+//! Tests of the second check after the shell parser: denied words outside of the commands that were parsed.
 
 use super::*;
 
@@ -91,10 +91,10 @@ fn a_pattern_with_several_words_needs_all_of_them() {
     assert_eq!(decision(&denying(&["* --force"]), "newwrapper x"), "allow");
 }
 
-/// Ordinary commands of a day of work.
+/// Ordinary commands from everyday work.
 const ORDINARY: &str = include_str!("ordinary.txt");
 
-/// Those of them about which the rules ask although they do no harm.
+/// The ordinary commands for which the rules ask although the commands do no harm.
 const ASKED: [&str; 12] = [
     "echo 'to clean up, run rm -r build'",
     "which rm",

@@ -1,17 +1,17 @@
-//! A net below the shell reader: a denied command that is mentioned where no command was read.
+//! A second check after the shell parser: a denied command is mentioned where the parser found no command.
 //!
-//! The table of programs that run other programs cannot be complete. If a deny rule has `rm *` and the word `rm` is in the
-//! line, but not as a program that the reader found and judged, then the line needs approval. An argument of `echo`
-//! counts too, because the reader cannot know what becomes of it. A mention that an allow rule names itself, such as `git
-//! rm *`, does not count. An unknown program may give its argument to a shell, so `r\m` and `r''m` inside an argument
-//! mention `rm` too.
+//! The table of programs that run other programs cannot be complete. If a deny rule has `rm *` and the word `rm` is in
+//! the line, but not as a program that the parser found and judged, then the line needs approval. This includes an
+//! argument of `echo`, because the parser cannot know how the output is used. A mention that an allow rule names
+//! itself, such as `git rm *`, is ignored. An unknown program may pass its argument to a shell, so `r\m` and `r''m`
+//! inside an argument mention `rm` too.
 
 use super::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules, Ruling};
 use crate::approval::shown;
 use crate::shell::{ReadCommand, ShellReading};
 
 impl PermissionRules {
-    /// Returns the ruling about the first denied command that is mentioned outside of the commands that were read.
+    /// Returns the ruling about the first denied command that is mentioned outside of the commands that were parsed.
     pub(super) fn by_mention(&self, tool: &str, reading: &ShellReading) -> Option<Ruling> {
         let denying = self.with_command(tool).filter(|(_, rule)| rule.decision == PermissionDecision::Deny);
         denying.into_iter().find_map(|(index, rule)| {
@@ -31,7 +31,7 @@ impl PermissionRules {
         (in_data || reading.commands.iter().any(in_arguments)) && phrase.has_arguments(reading)
     }
 
-    /// Returns true if an allow rule whose pattern has the word applies to the command.
+    /// Returns true if an allow rule whose pattern contains the word applies to the command.
     fn is_named_by_allow(&self, tool: &str, read: &ReadCommand, word: &DeniedWord) -> bool {
         let ruling = self.by_command(tool, &read.command);
         let rule = ruling.rule.and_then(|index| self.rules.get(index));
@@ -58,12 +58,12 @@ struct DeniedPhrase {
 /// A word of a deny pattern.
 struct DeniedWord {
     text: String,
-    /// False if a wildcard follows directly, so that longer words match too.
+    /// True if no wildcard follows directly. If one does, longer words match too.
     whole: bool,
 }
 
 impl DeniedPhrase {
-    /// Returns `None` for a pattern that names no program.
+    /// Returns the phrase of a pattern, or `None` if the pattern names no program.
     fn of(pattern: &CommandPattern) -> Option<Self> {
         let text = pattern.to_string().to_ascii_lowercase();
         let end = text.find(['*', '?', '[']).unwrap_or(text.len());
@@ -75,8 +75,8 @@ impl DeniedPhrase {
         Some(Self { program, arguments: words })
     }
 
-    /// Returns true if the line has the other words of the pattern too. Without them `git push*` would ask about every
-    /// mention of git.
+    /// Returns true if the line also has the other words of the pattern. Without this check, `git push*` would ask
+    /// about every mention of git.
     fn has_arguments(&self, reading: &ShellReading) -> bool {
         let words = reading.commands.iter().flat_map(|read| &read.command.words).map(|word| &word.text);
         let texts: Vec<&String> = words.chain(&reading.data).collect();
@@ -85,7 +85,8 @@ impl DeniedPhrase {
 }
 
 impl DeniedWord {
-    /// Returns true if the word is in the arguments more often than in the parts of them that were read as commands.
+    /// Returns true if the word occurs more often in the arguments than in those parts of them that were parsed as
+    /// commands.
     fn is_unread(&self, read: &ReadCommand) -> bool {
         let is_unread = |count: &dyn Fn(&str) -> usize| {
             let written: usize = read.command.words.iter().skip(1).map(|word| count(&word.text)).sum();
@@ -95,7 +96,7 @@ impl DeniedWord {
         is_unread(&|text| self.count(text)) || is_unread(&|text| self.count(&without_quotes(text)))
     }
 
-    /// Counts the places where the text has the word, whatever its case.
+    /// Counts the occurrences of the word in the text, ignoring case.
     fn count(&self, text: &str) -> usize {
         let text = text.to_ascii_lowercase();
         let is_found = |&(at, _): &(usize, &str)| {
@@ -111,15 +112,15 @@ fn without_quotes(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, '\\' | '\'' | '"' | '`')).collect()
 }
 
-/// Returns true if a word may begin after this text: not after a letter, but after the letter of an escape (`\\nrm`) and
-/// of an option (`-xrm`).
+/// Returns true if a word may begin after this text. A letter before it means no, except for the letter of an escape
+/// (`\\nrm`) or of an option (`-xrm`).
 fn begins_word(before: &str) -> bool {
     let run_start = before
         .rfind(|c: char| !is_word_char(c))
         .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
     let run = &before[run_start..];
     let escaped = before[..run_start].ends_with('\\') && run.chars().count() == 1;
-    // One letter only: `kill -TERM` does not mention `rm`.
+    // Only one letter may be an option: `kill -TERM` does not mention `rm`.
     let option = run.strip_prefix('-').is_some_and(|letters| letters != "-" && letters.chars().count() <= 1);
     run.is_empty() || escaped || option
 }

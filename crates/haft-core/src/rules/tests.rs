@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Parses rules such as `deny bash: rm *`, separated by ` / `, with `default ask` among them.
+/// Parses rules such as `deny bash: rm *`. They are separated by ` / `, and `default ask` may be among them.
 fn rules(written: &str) -> PermissionRules {
     let mut rules = PermissionRules { rules: Vec::new(), default: PermissionDecision::Ask };
     for line in written.split(" / ") {
@@ -152,7 +152,7 @@ fn commands_hidden_by_expansion_or_interpreters_are_never_allowed() {
         "cat <<EOF\n$(rm",
     ] {
         let decide = |written: &str| rules(written).decide("bash", Some(line)).decision;
-        // `find . $X rm` runs `find`, and an unknown argument alone is no reason to ask.
+        // `find . $X rm` runs `find`, and an unknown argument alone is not a reason to ask.
         assert!(decide(open) >= PermissionDecision::Ask || line.starts_with("find"), "{line}");
         assert!(decide(closed) >= PermissionDecision::Ask, "{line}");
     }
@@ -216,7 +216,7 @@ fn deny_rule_applies_wherever_the_command_appears_in_a_line() {
     }
     check(written, "# rm x", "allow");
     check(written, "echo a; ls", "allow");
-    // These run no `rm`, but the word alone is a reason to ask.
+    // These commands do not run `rm`, but the word alone is a reason to ask.
     for line in ["echo rm x", "echo 'rm x'", "cat <<'EOF'\n$(rm x)\nEOF", "echo \\$(rm x\\)"] {
         check(written, line, "ask");
     }

@@ -1,34 +1,34 @@
-//! The spending limit of a run and all its descendants together.
+//! The spending limit of a run and all its sub-agents together.
 
 use std::time::Duration;
 
 /// The spending limits; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SpendLimit {
-    /// US dollars.
+    /// The limit in US dollars.
     pub usd: Option<f64>,
-    /// Input and output tokens together.
+    /// The limit on input and output tokens together.
     pub tokens: Option<u64>,
-    /// Tool calls.
+    /// The limit on tool calls.
     pub calls: Option<u64>,
-    /// The time since the start of the run.
+    /// The limit on the time since the start of the run.
     pub time: Option<Duration>,
 }
 
-/// The spending of the whole tree so far, including reservations.
+/// The spending of the whole tree of runs so far, including reservations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SpendTotals {
-    /// US dollars.
+    /// The cost, in US dollars.
     pub usd: f64,
-    /// Input and output tokens together.
+    /// The number of input and output tokens together.
     pub tokens: u64,
-    /// Tool calls.
+    /// The number of tool calls.
     pub calls: u64,
     /// The time since the start of the run.
     pub time: Duration,
 }
 
-/// The exhausted part of a budget.
+/// The part of a budget that is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExhaustedLimit {
     /// The cost in US dollars.
@@ -54,12 +54,12 @@ impl SpendLimit {
         parts.into_iter().find_map(|(used_up, part)| used_up.then_some(part))
     }
 
-    /// Returns true if a remaining budget has less than these tokens or this many US dollars.
+    /// Returns true if less than these tokens or less than this many US dollars remain.
     pub fn is_below(&self, tokens: u64, usd: f64) -> bool {
         self.tokens.is_some_and(|left| left < tokens) || self.usd.is_some_and(|left| left < usd)
     }
 
-    /// Returns the smaller limit of both budgets, part by part.
+    /// Returns the smaller of both limits for each part.
     #[must_use]
     pub fn within(&self, other: &SpendLimit) -> SpendLimit {
         SpendLimit {
@@ -70,8 +70,8 @@ impl SpendLimit {
         }
     }
 
-    /// Returns the spent percentage of the part that is closest to its limit. It ignores time, which every observer can
-    /// measure for itself.
+    /// Returns the spent percentage of the part that is closest to its limit. Ignores time, which every observer can
+    /// measure itself.
     pub fn used_percent(&self, left: &SpendLimit) -> Option<u8> {
         let share = |all: f64, left: f64| if all > 0.0 { 1.0 - left / all } else { 1.0 };
         let count = |all: u64, left: u64| share(whole(all), whole(left));
@@ -114,7 +114,7 @@ fn smaller<T>(one: Option<T>, other: Option<T>, min: fn(T, T) -> T) -> Option<T>
 }
 
 impl ExhaustedLimit {
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Usd => "usd",

@@ -1,31 +1,32 @@
-//! Approvals that the caller of a run requires, beside those of the operator's rules.
+//! Approvals that the caller of a run requires in addition to the approvals that the operator's rules require.
 //!
-//! They only narrow: a call that the rules deny stays denied, and a call that the rules ask about still asks.
+//! They only add restrictions: a call that the rules deny stays denied, and a call that needs approval by the rules
+//! still needs it.
 
 use crate::glob::ToolGlob;
 use crate::tool::Effects;
 
-/// The reason that a person and the audit record see.
+/// The reason shown to the person and in the audit record.
 pub const CALLER_REQUIRES: &str = "the request requires approval";
 
-/// The calls of some tools that the caller wants to approve.
+/// Selects calls that the caller wants to approve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallerApproval {
-    /// The tools that this entry is about, usually those of one MCP server.
+    /// The tools to which this entry applies, usually the tools of one MCP server.
     pub tools: ToolGlob,
-    /// Calls of the selected tools need approval.
+    /// The tools whose calls need approval.
     pub always: Option<ToolSelector>,
-    /// Calls of all tools but the selected ones need approval.
+    /// The tools whose calls need no approval; calls to all other tools do.
     pub never: Option<ToolSelector>,
 }
 
 /// Selects tools by name, by effects, or by both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolSelector {
-    /// Exposed names; `None` selects every name.
+    /// The exposed names; `None` selects every name.
     pub names: Option<Vec<ToolGlob>>,
-    /// Selects the tools that change nothing (`true`) or all others (`false`). The declaration of an MCP server counts,
-    /// because the selection belongs to the caller and cannot loosen a rule.
+    /// Selects the tools that change nothing (`true`) or all others (`false`). This trusts the declaration of an MCP
+    /// server, because the selection belongs to the caller and cannot weaken a rule.
     pub read_only: Option<bool>,
 }
 
@@ -46,13 +47,14 @@ impl ToolSelector {
     }
 }
 
-/// The calls that the approver of a run may decide about.
+/// The calls that the approver of a run may approve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ApproverAuthority {
     /// Every call that needs approval.
     #[default]
     AllCalls,
-    /// Only calls that the caller itself wants to approve. Calls that the operator's rules ask about are denied.
+    /// Only calls that the caller itself wants to approve. If the operator's rules require approval, the call is
+    /// denied.
     CallersOwn,
 }
 

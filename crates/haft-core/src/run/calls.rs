@@ -16,23 +16,24 @@ pub(super) struct OpenCall {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CallPosition {
-    /// Directly in the reply.
+    /// The call is directly in the reply.
     Turn,
-    /// Inside a batch. `parent` is the index of the batch, and `item` the id that the model gave the call there.
+    /// The call is inside a batch. `parent` is the index of the batch, and `item` the id that the model gave the call
+    /// in the batch.
     Batch { parent: usize, item: String },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CallState {
-    /// Waits for the driver to take it.
+    /// The call waits for the driver.
     New,
-    /// The driver is running it.
+    /// The driver is running the call.
     Running,
-    /// Waits for a user's approval.
+    /// The call waits for a user's approval.
     Approval,
-    /// The client runs it.
+    /// The client runs the call.
     Client,
-    /// A batch, which ends when its inner calls have ended.
+    /// The call is a batch, which ends when its inner calls have ended.
     Batch(BatchCompleteness),
     Ended(ToolReply),
 }
@@ -54,12 +55,13 @@ pub(super) enum ResultSender {
     Client,
 }
 
-/// All calls of one turn, in the model's order. The calls of a batch follow it.
+/// All calls of one turn, in the model's order. A batch is followed by its inner calls.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct OpenCalls(pub(super) Vec<OpenCall>);
 
 impl OpenCalls {
-    /// Returns our own calls first, so that a user or a client is asked only when all other calls are done.
+    /// Returns who must act next. The engine's own calls come first, so that a user or a client is asked only when all
+    /// other calls have ended.
     pub(super) fn waiting(&self) -> AwaitedParty {
         let ours = self.in_state(|state| matches!(state, CallState::New | CallState::Running));
         if !ours.is_empty() {
@@ -103,7 +105,7 @@ impl OpenCalls {
         }
     }
 
-    /// Records results, all or none of them: if one result is unexpected, nothing changes.
+    /// Records results, either all or none: if one result is unexpected, nothing changes.
     pub(super) fn answer(
         &mut self,
         from: ResultSender,
@@ -142,7 +144,7 @@ impl OpenCalls {
         }
     }
 
-    /// Returns the results of the turn's calls as one message. A call without a result gets an error.
+    /// Returns the results of all calls in the turn as one message. A call without a result gets an error.
     pub(super) fn into_message(self) -> Message {
         let ends = self.0.iter().enumerate().filter(|(_, open)| open.position == CallPosition::Turn);
         Message::tool(ends.map(|(at, open)| self.reply(at, open)).collect())

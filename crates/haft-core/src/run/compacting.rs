@@ -1,4 +1,4 @@
-//! The steps of a compaction within a run: when it begins, what it asks the driver for, and how it ends.
+//! The steps of a compaction within a run: its start, the requests to the driver, and its end.
 
 use std::sync::Arc;
 
@@ -17,43 +17,43 @@ use crate::model_error::ModelError;
 use crate::model_reply::ModelReply;
 use crate::output_store::StoreEntry;
 
-/// The most requests for one summary.
+/// The maximum number of requests for one summary.
 const SUMMARY_ATTEMPTS_MAX: u32 = 2;
 
-/// The most compactions before the model must reply again. More than one is needed only if the first one, planned with
-/// estimates, did not free enough.
+/// The maximum number of compactions before the model must reply again. More than one is needed only if the first one
+/// freed too little, because it was planned with estimates.
 const COMPACTIONS_PER_TURN_MAX: u32 = 3;
 
-/// A compaction that frees less than this share of the room is not worth the lost prompt cache.
+/// A compaction is worth the lost prompt cache only if it frees at least one part in this many of the available tokens.
 const SAVING_SHARE: u64 = 8;
 
-/// The saving that is enough when the context is full.
+/// The minimum saving, in tokens, when the context is full.
 const SAVING_TOKENS_MIN: u64 = 64;
 
-/// The limits of the correction of estimates, in percent.
+/// The limits for the correction of estimates, in percent.
 const SCALE_PERCENT_MIN: u64 = 50;
 const SCALE_PERCENT_MAX: u64 = 400;
 
-/// The share of its window that a summarizing model may read, because sizes are estimates.
+/// The percentage of its context window that a summarizing model may read. It is below 100 because sizes are estimates.
 const RECORD_PERCENT: u64 = 80;
 
-/// The bytes of an average token, as the estimates by length assume it.
+/// The average number of bytes in a token, for estimates by length.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Everything of earlier compactions that the run remembers.
+/// The data from earlier compactions that the run remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CompactionState {
     /// The archives of the session, the newest last.
     pub(super) archives: Vec<StoreEntry>,
-    /// A finished compaction. Its note waits for the new size of the context.
+    /// A finished compaction. Its note is added when the new context size is known.
     pub(super) finished: Option<Compaction>,
-    /// The compactions since the last useful reply, and the number of replies before them.
+    /// The number of compactions since the last useful reply, and the number of replies before them.
     pub(super) rounds: u32,
     pub(super) rounds_turn: u32,
 }
 
 impl CompactionState {
-    /// Returns the state for another request in the same conversation.
+    /// Returns the state for the next request in the same conversation.
     pub(super) fn for_next_request(self) -> Self {
         Self { archives: self.archives, finished: self.finished, ..Self::default() }
     }
@@ -69,9 +69,9 @@ pub(super) struct CompactionStage {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CompactionWait {
-    /// The text that leaves is being stored.
+    /// The removed text is being stored.
     Archive,
-    /// The summary is being written. The archive has the turns, unless it failed.
+    /// The summary is being written. The turns are in the archive, unless storing them failed.
     Summary { span: Option<ArchiveSpan>, attempts: u32, fault: Option<SummaryFault> },
 }
 
@@ -88,12 +88,12 @@ impl CompactionStage {
 #[derive(Debug, Clone, Copy)]
 struct CompactionSizes {
     room: ConversationRoom,
-    /// The bytes of old turns that the summarizing model can read.
+    /// The maximum size of old turns that the summarizing model can read, in bytes.
     record_bytes_max: usize,
 }
 
 impl AgentRun {
-    /// Returns the step of a compaction that is in progress or that must begin now.
+    /// Returns the next step of a compaction that is in progress or that must start now.
     pub(super) fn step_for_compaction(&mut self, readings: &DriverReadings) -> Option<RunStep> {
         self.note_finished_compaction(readings);
         if self.state.signal == StopSignal::Stop
@@ -116,8 +116,9 @@ impl AgentRun {
         }
     }
 
-    /// Decides if a compaction begins. A run that ends after the next turn anyway, or that cannot pay for more than
-    /// that, does not compact; a reply that is being continued must stay where it is.
+    /// Decides if a compaction starts. A run that ends after the next turn, or that cannot pay for more than one
+    /// request, does not compact. While a reply is being continued, no compaction starts, because the partial reply
+    /// must stay in place.
     fn due_compaction(&self, readings: &DriverReadings) -> Option<CompactionStage> {
         let (rules, limit) = (self.plan.compaction.as_ref()?, self.plan.limits.context?);
         let tokens = readings.context_tokens?;
@@ -139,8 +140,8 @@ impl AgentRun {
         is_affordable(&first, readings).then_some(first)
     }
 
-    /// Converts the limits to estimated tokens. A provider may count more or fewer tokens than an estimate by length, so
-    /// the ratio of both scales the limits.
+    /// Converts the limits to estimated tokens. A provider may count more or fewer tokens than an estimate by length,
+    /// so the ratio of the two scales the limits.
     fn compaction_sizes(
         &self,
         rules: &CompactionRules,
@@ -171,7 +172,7 @@ impl AgentRun {
                 archive: self.state.compaction.archives.last().cloned(),
                 text: stage.plan.archive_text(self.conversation()),
             })),
-            // A spent budget pays for one more request, and the answer is worth more than a summary.
+            // A spent budget pays for only one more request, and the answer is worth more than a summary.
             CompactionWait::Summary { .. } if self.is_budget_spent(readings) => {
                 self.give_up_compaction();
                 None
@@ -195,7 +196,7 @@ impl AgentRun {
         }
     }
 
-    /// Reports that the text of the last [`RunStep::Archive`] was stored, or not.
+    /// Reports if the text of the last [`RunStep::Archive`] was stored.
     pub fn archived(&mut self, outcome: ArchiveOutcome) -> Result<(), RunError> {
         let stage = self.expect_stage("the end of an archive step")?;
         if stage.waits != CompactionWait::Archive {
@@ -223,7 +224,7 @@ impl AgentRun {
                 let compacted = stage.plan.without_outputs(self.conversation(), &span);
                 self.replace_conversation(&stage, compacted, items, None);
             }
-            // Outputs leave the conversation only if they stay readable. Summarizing the turns is the other way.
+            // Outputs are removed from the conversation only if they stay readable. Otherwise the turns are summarized.
             (CompactionScope::Outputs, None) => {
                 let plan = CompactionPlan { scope: CompactionScope::Turns, ..stage.plan };
                 let waits = CompactionWait::Summary { span: None, attempts: 0, fault: None };
@@ -259,12 +260,12 @@ impl AgentRun {
                 self.state.phase = RunPhase::Compacting(CompactionStage { waits, ..stage });
             }
             (false, Some(_)) => self.end_with_summary(&stage, None),
-            // Turns leave the conversation only if the archive or a summary has them.
+            // Turns are removed from the conversation only if they are in the archive or in a summary.
             (false, None) => self.give_up_compaction(),
         }
     }
 
-    /// Goes on with the whole conversation, and does not try again before the next reply.
+    /// Continues with the whole conversation, and does not try to compact again before the next reply.
     fn give_up_compaction(&mut self) {
         self.count_round(COMPACTIONS_PER_TURN_MAX);
         self.state.phase = RunPhase::Model;
@@ -300,7 +301,8 @@ impl AgentRun {
         self.count_round(1);
         self.request.conversation = Arc::new(compacted);
         if stage.plan.scope == CompactionScope::Turns {
-            // The instruction about the tool choice may have left with the old turns, so the run gives it again.
+            // The instruction about the tool choice may have been removed with the old turns, so the run gives it
+            // again.
             self.state.told_choice = None;
         }
         self.state.compaction.finished = Some(Compaction {
@@ -320,7 +322,7 @@ impl AgentRun {
         compaction.rounds = compaction.rounds.saturating_add(rounds);
     }
 
-    /// Remembers the archive and returns the place of the new text in it.
+    /// Remembers the archive, and returns the lines that the new text takes in it.
     fn keep_archive(&mut self, entry: StoreEntry) -> ArchiveSpan {
         let archives = &mut self.state.compaction.archives;
         let span = ArchiveSpan::appended(archives.last(), &entry);
@@ -351,7 +353,7 @@ fn threshold(limit: RunContextLimit, rules: &CompactionRules) -> u64 {
     limit.usable_tokens().saturating_mul(rules.at_percent.into()) / 100
 }
 
-/// Tests if the budget pays for the summary and for the request after it.
+/// Returns true if the budget pays for the summary and for the request after it.
 fn is_affordable(stage: &CompactionStage, readings: &DriverReadings) -> bool {
     match stage.plan.scope {
         CompactionScope::Outputs => true,

@@ -1,4 +1,4 @@
-//! Everything of a call that belongs to its run and to no other: who it works for, and whom and what it can reach.
+//! The context of a run: the principal that it works for, and the stores, people and models that its calls can use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,41 +15,43 @@ use crate::run::untrusted::UntrustedReads;
 use crate::sampling::Sampler;
 use crate::settings::sandbox::SandboxBinding;
 
-/// The context of one run, shared by all its calls. One orchestrator serves runs of many principals: it keeps nothing of
-/// this between calls.
+/// The context of one run, shared by all its calls. One orchestrator serves the runs of many principals, so it keeps
+/// nothing from this context between calls.
 #[derive(Clone)]
 pub struct RunContext {
-    /// The identity that the run works for.
+    /// The principal for which the run works.
     pub principal: Principal,
-    /// The workspace as text. Calls in different workspaces are never equal, so it is part of the keys of caches and grants.
+    /// The workspace as text. It is part of the keys of caches and grants, because calls in different workspaces are
+    /// never equal.
     pub workspace: Arc<str>,
-    /// The sandbox of the calls. By default none, so that a grant for a narrower sandbox covers nothing here.
+    /// The sandbox of the calls. By default there is none, so a grant for a narrower sandbox covers no call of this
+    /// run.
     pub confinement: SandboxBinding,
-    /// Decides calls that the rules want asked; without one they are denied.
+    /// Decides the calls for which the rules require approval. Without an approver, these calls are denied.
     pub approver: Option<Arc<dyn Approver>>,
-    /// The calls that the approver may decide about.
+    /// The calls that the approver may approve.
     pub authority: ApproverAuthority,
-    /// Calls that the caller wants to approve, beside those that the rules want asked.
+    /// Calls that the caller wants to approve, in addition to those for which the rules require approval.
     pub caller_approvals: Arc<[CallerApproval]>,
-    /// Approvals that principals gave for good. A call reads those of its own principal.
+    /// The permanent approvals of all principals. A call uses only those of its own principal.
     pub grants: Arc<dyn GrantStore>,
-    /// Takes outputs that are too large for a conversation; without it they are truncated.
+    /// Stores outputs that are too large for a conversation. Without a store, they are truncated.
     pub outputs: Option<Arc<dyn OutputStore>>,
-    /// Answers the questions that MCP servers put to a person; without it they are declined.
+    /// Answers the questions that MCP servers ask a person (elicitation). Without an elicitor, they are declined.
     pub elicitor: Option<Arc<dyn Elicitor>>,
-    /// Asks models for MCP servers that may sample; without it they are refused.
+    /// Sends model requests for MCP servers that may use sampling. Without a sampler, their requests are refused.
     pub sampler: Option<Arc<dyn Sampler>>,
-    /// Passes requests of MCP servers to the client of a gateway; `None` in a run, which answers them itself.
+    /// Passes requests from MCP servers to the client of a gateway. `None` in a run, which answers them itself.
     pub relay: Option<Arc<dyn ClientRelay>>,
-    /// Receives the events of calls that no run makes; the meter of a run receives those of its own calls.
+    /// Receives the events of calls outside a run. Inside a run, the meter receives them.
     pub events: Arc<dyn EventSink>,
-    /// Decides if outputs of MCP tools keep the server's own JSON, for an interface that passes them on.
+    /// Selects if outputs of MCP tools keep the server's own JSON, for an interface that passes it on.
     pub raw_results: RawResults,
-    /// The untrusted text that the run has read. Sub-agents share it with the agent that calls them.
+    /// Records that the run has read untrusted text. Sub-agents share it with the agent that called them.
     pub untrusted: Arc<UntrustedReads>,
 }
 
-/// Decides if an output keeps the JSON text that its server sent.
+/// Selects if an output keeps the JSON text that its server sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RawResults {
     /// Only the parsed content is kept, because the text would double the size of every output.

@@ -1,4 +1,4 @@
-//! The errors of a run's inputs, for the driver or the client.
+//! Errors for invalid inputs to a run. The driver or the client receives them.
 
 use crate::conversation::ConversationError;
 use crate::tool::CallId;
@@ -6,7 +6,7 @@ use crate::tool::CallId;
 /// The reason why the run rejected an input. A rejected input does not change the run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
-    /// The run waits for another input.
+    /// The run waits for a different input.
     #[error(
         "the run got {given}, but waits for {waits_for}; call `next_step` and answer the step that it returns"
     )]
@@ -16,10 +16,10 @@ pub enum RunError {
         /// The kind of input that the run waits for.
         waits_for: &'static str,
     },
-    /// No call with this id waits for such a result.
+    /// No call with this id waits for a result of this kind.
     #[error("no pending call has the id `{}`; answer the calls that the run waits for", .call.0)]
     UnknownCall {
-        /// The id that the input names.
+        /// The call id in the input.
         call: CallId,
     },
     /// The call already has a result.
@@ -28,10 +28,10 @@ pub enum RunError {
         /// The id of the call.
         call: CallId,
     },
-    /// The conversation cannot hold the reply.
+    /// The conversation does not accept the reply.
     #[error("the reply cannot be added to the conversation: {0}")]
     Misfit(ConversationError),
-    /// The stored run is not usable.
+    /// The stored run cannot be used.
     #[error("the stored run cannot be used: {problem}")]
     Unreadable {
         /// The problem, in words for the operator.

@@ -1,4 +1,4 @@
-//! The events that a run emits while it works.
+//! The events that a run emits.
 
 use crate::event::Event;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::price::Cost;
 use crate::result::ToolErrorKind;
 use crate::tool::{CallId, ToolCall};
 
-/// An event of a run. Unlike other events it contains content, so it is meant for the caller of the run; audit records
-/// skip it.
+/// An event of a run. Unlike other events it contains messages and tool output, so it is meant for the caller of the
+/// run; audit records leave it out.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEvent {
     /// The first event of a run.
@@ -23,7 +23,7 @@ pub enum RunEvent {
     Model(ModelEvent),
     /// The model requested this call, and the run executes it.
     Called(ToolCall),
-    /// A call ended, and the model will get this text.
+    /// A call ended, and the model gets this text.
     Answered(CallAnswer),
     /// The run made a decision that observers may want to know about.
     Noted(RunNote),
@@ -37,7 +37,7 @@ pub enum RunEvent {
 }
 
 impl RunEvent {
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Began(_) => "began",
@@ -51,27 +51,27 @@ impl RunEvent {
     }
 }
 
-/// The agent, model and request of a run that begins.
+/// The agent, the model and the request of a run that starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunStart {
     /// The names of the agents from the first one down to the agent of this run.
     pub path: Vec<String>,
-    /// In the form `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
     /// The request that the agent works on.
     pub request: String,
     /// The names of the tools that the model sees.
     pub tools: Vec<String>,
-    /// The meaning of the model's text.
+    /// The purpose of the model's text.
     pub speaks: TextPurpose,
 }
 
-/// The meaning of the model's text for the caller of the run.
+/// The purpose of the model's text, for the caller of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextPurpose {
     /// The text of the last reply is the answer itself.
     Answer,
-    /// The answer is a structured report, or comes from another agent.
+    /// The text is not the answer: the answer is a structured report, or comes from another agent.
     Draft,
 }
 
@@ -82,7 +82,7 @@ pub struct CallAnswer {
     pub call: CallId,
     /// The tool name as the model wrote it.
     pub name: String,
-    /// `None` for success.
+    /// The kind of error; `None` for success.
     pub failure: Option<ToolErrorKind>,
     /// The output, or the error message.
     pub text: String,
@@ -93,20 +93,20 @@ pub struct CallAnswer {
 /// The cost of a run and its sub-agents so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunBill {
-    /// The attempts at model requests, including failed ones.
+    /// The number of attempts to call a model, including failed ones.
     pub requests: u64,
     /// The sum of all reported tokens.
     pub usage: TokenUsage,
     /// The sum of all known costs.
     pub cost: Cost,
-    /// The requests of unknown cost: the model has no price, or the provider reported no usage.
+    /// The number of requests with unknown cost: the model has no price, or the provider reported no usage.
     pub unpriced: u64,
-    /// The tool calls that ended, including failed ones.
+    /// The number of tool calls that ended, including failed ones.
     pub calls: u64,
 }
 
 impl RunBill {
-    /// Sums up the events.
+    /// Sums up the cost of the events.
     pub fn of(events: &[Event]) -> Self {
         let mut bill = Self::default();
         for event in events {
@@ -115,7 +115,7 @@ impl RunBill {
         bill
     }
 
-    /// Adds the cost of an event; most events cost nothing.
+    /// Adds the cost of an event. Most events cost nothing.
     pub fn add(&mut self, event: &Event) {
         match event {
             Event::ModelFinished { account, .. } => self.add_request(account.usage, account.cost),
@@ -127,7 +127,7 @@ impl RunBill {
         }
     }
 
-    /// Adds one attempt at a model request.
+    /// Adds one attempt to call a model.
     pub fn add_request(&mut self, usage: Option<TokenUsage>, cost: Option<Cost>) {
         self.requests += 1;
         self.usage = usage.map_or(self.usage, |more| sum(self.usage, more));
@@ -137,7 +137,7 @@ impl RunBill {
         }
     }
 
-    /// Returns input and output tokens together.
+    /// Returns the sum of input and output tokens.
     pub fn tokens(&self) -> u64 {
         self.usage.input.saturating_add(self.usage.output)
     }

@@ -1,4 +1,4 @@
-//! The detection of a run's answer: the last text, a call of the report tool, or a tag in the text.
+//! Detects the answer of a run: the last text, a call of the report tool, or a tag in the text.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ pub enum FinalReport {
     Text(ReportShape),
     /// The model calls the report tool with an answer of this shape.
     Tool(ReportShape),
-    /// A text between `<haft-NONCE-FINAL format="…">` and its closing tag, for models that write text better than they
-    /// call tools.
+    /// The model writes the answer between `<haft-NONCE-FINAL format="…">` and its closing tag. This is for models that
+    /// are better at writing text than at calling tools.
     Xml {
         /// The required format and schema.
         shape: ReportShape,
-        /// Unique to this session, so that a text from another source cannot pass for a report.
+        /// A text that is unique to this session, so that text from another source cannot imitate a report.
         nonce: String,
     },
 }
@@ -30,15 +30,15 @@ pub enum FinalReport {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ReportSearch {
     Report(RunReport),
-    /// A tag whose content is invalid; the message is written for the model.
+    /// The content of the tag is invalid. The message is for the model.
     Invalid(String),
-    /// The tag is open, and a limit cut the reply before its end.
+    /// The tag is open, because a limit ended the reply early.
     Cut,
     Nothing,
 }
 
 impl FinalReport {
-    /// Returns the required format and schema; `None` if the last text is the answer.
+    /// Returns the required format and schema, or `None` if the last text is the answer.
     pub fn shape(&self) -> Option<&ReportShape> {
         match self {
             Self::None => None,
@@ -46,12 +46,12 @@ impl FinalReport {
         }
     }
 
-    /// Returns true if programs read the answer, so that any other text would mislead them.
+    /// Returns true if programs read the answer. Text in any other form would mislead them.
     pub fn is_structured(&self) -> bool {
         self.shape().is_some_and(|shape| shape.format().is_structured())
     }
 
-    /// Returns the format that a provider can enforce for the answer. Providers accept only a schema of an object.
+    /// Returns the format that a provider can enforce for the answer. Providers accept only object schemas.
     pub(super) fn output_shape(&self) -> OutputShape {
         match self {
             Self::None | Self::Tool(_) | Self::Xml { .. } => OutputShape::Text,
@@ -67,7 +67,7 @@ impl FinalReport {
         }
     }
 
-    /// Returns the instruction for the system text about the end of a run.
+    /// Returns the instruction in the system text about how to end the run.
     pub fn rule(&self) -> String {
         match self {
             Self::None => String::new(),
@@ -113,8 +113,8 @@ impl FinalReport {
     }
 }
 
-/// Searches a text for the tag. Accepts an unclosed tag if the model itself stopped. Rejects a tag that a limit cut,
-/// and an unclosed structured report whose content is not complete, so that the run asks again.
+/// Searches a text for the tag. Accepts an unclosed tag if the model itself stopped. Rejects a tag that a limit cut
+/// off, and an unclosed structured report with incomplete content, so that the run asks again.
 pub(super) fn find(shape: &ReportShape, nonce: &str, text: &str, stop: &StopReason) -> ReportSearch {
     let open = format!("<haft-{nonce}-FINAL");
     // Use the last tag, because a model may mention the tag before it writes the report.

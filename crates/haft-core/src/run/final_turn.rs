@@ -7,17 +7,17 @@ use super::finish::FinishReason;
 pub enum FinalTurnReason {
     /// A user asked the run to stop.
     Stopped,
-    /// The budget of the run or of a run above it is used up.
+    /// The budget of the run or of a parent run is used up.
     Budget,
     /// The next request would not fit into the context window.
     ContextFull,
-    /// The run has made as many calls as it may.
+    /// The run has reached its limit on tool calls.
     MaxToolCalls,
-    /// The model again called more tools in one turn than it may.
+    /// The model exceeded the limit on calls per turn again.
     MaxToolCallsPerTurn,
     /// The model reported that the task is complete.
     TaskComplete,
-    /// The run has only one turn, so nothing is cut short.
+    /// The run has only one turn, so the limit does not interrupt any work.
     OnlyTurn,
     /// The run has one turn left.
     LastTurn,
@@ -48,8 +48,8 @@ impl FinalTurnReason {
         }
     }
 
-    /// Returns the finish reason if the model answered in this turn. A run that was cut short reports the limit, not
-    /// success.
+    /// Returns the finish reason for the case that the model answered in this turn. A run that was stopped by a limit
+    /// reports the limit, not success.
     pub(super) fn answered(self) -> FinishReason {
         match self {
             Self::TaskComplete | Self::OnlyTurn => FinishReason::Completed,
@@ -62,7 +62,8 @@ impl FinalTurnReason {
         }
     }
 
-    /// Returns the finish reason if the model did not answer, or `None` if the fault of the turn is the better reason.
+    /// Returns the finish reason for the case that the model did not answer, or `None` if the fault of the turn is the
+    /// better reason.
     pub(super) fn unanswered(self) -> Option<FinishReason> {
         match self {
             Self::Stopped => Some(FinishReason::Stopped),

@@ -1,17 +1,17 @@
-//! The end of a run and its reason.
+//! The end of a run, and the reason for it.
 
 use crate::internal_tools::final_report::RunReport;
 use crate::internal_tools::handoff::Handoff;
 use crate::model_error::ModelErrorKind;
 
-/// The end of a run. Every run has exactly one.
+/// The end of a run. Every run ends exactly once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFinish {
-    /// The reason, which determines the status and the exit code.
+    /// The finish reason, which determines the status and the exit code.
     pub reason: FinishReason,
-    /// The model's answer. It may also exist after a limit was reached.
+    /// The model's answer. A run that reached a limit may have one too.
     pub answer: Option<RunAnswer>,
-    /// The error for the user; empty if there was none.
+    /// The error text for the user; empty if there was no error.
     pub detail: String,
     /// The end time in milliseconds since the Unix epoch, by the driver's clock.
     pub ended_ms: Option<u64>,
@@ -27,7 +27,7 @@ pub enum RunAnswer {
 }
 
 impl RunAnswer {
-    /// Returns the answer as text; the content alone if it is a report.
+    /// Returns the answer as text. For a report, this is only its content.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -41,17 +41,17 @@ impl RunAnswer {
 pub enum FinishReason {
     /// The model answered.
     Completed,
-    /// Another agent takes over.
+    /// Another agent gets the request.
     Handoff(Handoff),
     /// The run used all its turns.
     MaxTurns,
-    /// The run made as many tool calls as it may.
+    /// The run reached its limit on tool calls.
     MaxToolCalls,
-    /// The model repeatedly called more tools in one turn than it may.
+    /// The model repeatedly exceeded the limit on calls per turn.
     MaxToolCallsPerTurn,
     /// The next request did not fit into the context window.
     ContextFull,
-    /// The budget of the run or of a run above it was used up.
+    /// The budget of the run or of a parent run was used up.
     Budget,
     /// A user asked the run to stop, and it stopped gracefully.
     Stopped,
@@ -65,11 +65,11 @@ pub enum FinishReason {
     DoomLoop,
     /// The model's replies had no content, several times in a row.
     EmptyReplies,
-    /// The reply reached the limit of output tokens, and so did its continuation.
+    /// The reply and its continuation both reached the limit on output tokens.
     MaxOutputTokens,
     /// The provider ended the model's replies too early, several times in a row.
     CutReplies,
-    /// The model did not call the tool that it must call, several times in a row.
+    /// The model did not call the required tool, several times in a row.
     ToolChoiceUnmet,
     /// The model ended without the required report, several times in a row.
     NoReport,
@@ -83,10 +83,10 @@ pub enum FinishReason {
     ModelFailed(ModelErrorKind),
 }
 
-/// One row of the table of finish reasons.
+/// One row in the table of finish reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinishRow {
-    /// The stable name for all wire formats.
+    /// The stable name that all wire formats use.
     pub name: &'static str,
     /// The category, which determines the exit code.
     pub class: FinishClass,
@@ -94,10 +94,10 @@ pub struct FinishRow {
     pub hint: &'static str,
 }
 
-/// The category of an end, which determines the exit code and the status on the wire.
+/// The category of a finish reason, which determines the exit code and the status in wire formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinishClass {
-    /// The model answered, or another agent takes over.
+    /// The model answered, or another agent gets the request.
     Answered,
     /// The run reached one of its own limits.
     Limited,
@@ -161,12 +161,12 @@ impl FinishReason {
         FinishRow { name, class, hint }
     }
 
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(&self) -> &'static str {
         self.row().name
     }
 
-    /// The reasons without data, which their name alone identifies.
+    /// The reasons without data. Their name alone identifies them.
     pub(super) const PLAIN: [FinishReason; 19] = [
         Self::Completed,
         Self::MaxTurns,

@@ -1,5 +1,5 @@
-//! The inputs of a run's state machine. A run is a fold over them, so its initial state and its inputs reproduce it.
-//! The journal appends one entry per input, and the cost per turn does not grow.
+//! The inputs of a run's state machine. A run is a fold over its inputs, so the initial state and the inputs reproduce
+//! it. The journal appends one entry per input, so the cost per turn does not grow.
 
 use super::calls::CallState;
 use super::{AbortReason, AgentRun, ApprovalVerdict, DriverReadings, RunError};
@@ -15,7 +15,7 @@ use crate::tool::CallId;
 pub enum RunInput {
     /// The driver asked for the next step, with these readings.
     Stepped(DriverReadings),
-    /// The model replied; the run may still find the reply unusable.
+    /// The model replied. The run may still reject the reply as unusable.
     Replied(ModelReply),
     /// The model request failed, after all retries and fallbacks.
     Failed(ModelError),
@@ -34,24 +34,24 @@ pub enum RunInput {
     Stopped,
     /// The run was aborted.
     Aborted(AbortReason),
-    /// Tools with these exposed names joined the list that the model sees.
+    /// Tools with these exposed names were appended to the list that the model sees.
     Appended(Vec<String>),
     /// The user sent another request. Unfinished work is dropped.
     Requested(String),
-    /// The driver appended a text to the archive, or could not.
+    /// The driver appended a text to the archive, or failed to.
     Archived(ArchiveOutcome),
-    /// The model replied to the request for a summary; the run may still find the reply unusable.
+    /// The model replied to the request for a summary. The run may still reject the reply as unusable.
     Summarized(ModelReply),
     /// The request for a summary failed, after all retries and fallbacks.
     SummaryFailed(ModelError),
 }
 
-/// The end of an attempt to append to the archive.
+/// The outcome of an attempt to append to the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveOutcome {
-    /// The text is stored; this is the whole archive now.
+    /// The text is stored. The entry describes the whole archive after this.
     Stored(StoreEntry),
-    /// There is no output store, or it failed, for this reason.
+    /// There is no output store, or it failed. The text is the reason.
     Failed(String),
 }
 
@@ -65,7 +65,7 @@ pub enum CallEnd {
 }
 
 impl CallEnd {
-    /// Converts the result of the engine. An output without content becomes its structured data as text.
+    /// Converts a result from the engine. If an output has no content, its structured data is used as text.
     pub fn of(result: ToolResult) -> Self {
         let ToolResult { call, outcome, .. } = result;
         match outcome {
@@ -102,7 +102,7 @@ impl CallEnd {
 }
 
 impl AgentRun {
-    /// Applies an input. The resulting notes wait for `take_notes`.
+    /// Applies an input. `take_notes` returns the resulting notes.
     pub fn apply(&mut self, input: RunInput) -> Result<(), RunError> {
         match input {
             RunInput::Stepped(readings) => {
@@ -124,7 +124,7 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Records tools that joined the list; `append_tools` adds their definitions, which the journal does not hold.
+    /// Records the names of appended tools. `append_tools` adds their definitions, which are not in the journal.
     fn note_appended(&mut self, names: Vec<String>) {
         for name in names {
             if !self.state.appended.contains(&name) {
@@ -133,7 +133,7 @@ impl AgentRun {
         }
     }
 
-    /// Continues the conversation with another request. Limits and counts start again, and unfinished work is dropped.
+    /// Continues the conversation with another request. Limits and counters are reset, and unfinished work is dropped.
     pub fn requested(&mut self, text: impl Into<String>) -> Result<(), RunError> {
         self.abort(AbortReason::Interrupted);
         self.push_message(Message::user(text)).map_err(RunError::Misfit)?;

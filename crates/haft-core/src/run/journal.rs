@@ -8,26 +8,27 @@ use crate::run::input::RunInput;
 use crate::tool::{Effects, ToolCall};
 use futures_util::future::BoxFuture;
 
-/// Records the inputs of a run and the calls that reach their tools. A call that is not in the journal does not run, so
+/// Records the inputs of a run and the calls that reach their tools. A call runs only after it is in the journal, so
 /// the journal contains every call that may have had effects.
 pub trait RunJournal: fmt::Debug + Send + Sync {
-    /// Appends an input of the run. From then on it survives a crash of this process.
+    /// Appends an input of the run. When this returns, the input survives a crash of this process.
     fn append(&self, input: &RunInput) -> Result<(), JournalError>;
 
     /// Appends the start of a call, before the call reaches its tool.
     fn append_call(&self, call: &ToolCall, operation: &CallOperation) -> Result<(), JournalError>;
 
-    /// Returns when all appended entries survive a crash of the machine, or will soon enough.
+    /// Makes all appended entries survive a crash of the machine: before this returns, or soon after it, depending on
+    /// `durability`.
     fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>>;
 }
 
 /// The required durability of journal entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Synced to disk before anything else happens.
+    /// Synced to disk before the run continues.
     Synced,
-    /// May be lost with the machine, because the lost work can be repeated without a visible difference. The journal
-    /// syncs it at most once a second.
+    /// A crash of the machine may lose the entry, because the lost work can be repeated without a visible difference.
+    /// The journal syncs such entries at most once a second.
     Buffered,
 }
 
@@ -41,12 +42,13 @@ impl Durability {
     }
 }
 
-/// Counts the claims of one journal, from 1. A holder whose epoch is not the newest may append nothing more.
+/// The number of a claim on one journal, counted from 1. A holder whose epoch is not the newest must not append
+/// anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// The claim of the process that created the journal.
+    /// The epoch of the process that created the journal.
     pub const FIRST: Self = Self(1);
 
     /// Returns the epoch of the next claim.
@@ -65,18 +67,18 @@ pub enum JournalError {
         /// The reason, for the operator.
         problem: String,
     },
-    /// Another process claimed the journal, so this holder must not act on the run any more.
+    /// Another process claimed the journal, so this holder must stop working on the run.
     #[error("another process took this run over (its claim {} replaces claim {})", .by.0, .epoch.0)]
     Fenced {
-        /// The claim of this holder.
+        /// The epoch of this holder.
         epoch: Epoch,
-        /// The newer claim.
+        /// The epoch of the newer claim.
         by: Epoch,
     },
 }
 
 impl JournalError {
-    /// Builds the error of a store that cannot be written.
+    /// Creates the error for a store that cannot be written.
     pub fn unavailable(problem: impl fmt::Display) -> Self {
         Self::Unavailable { problem: problem.to_string() }
     }

@@ -3,26 +3,27 @@
 /// The limits of a run. Each limit has its own finish reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunLimits {
-    /// The most useful replies of the model. The last one may only answer.
+    /// The maximum number of useful model replies. In the last turn the model may only answer.
     pub turns_max: u32,
-    /// The most calls of the whole run, including those inside batches; `None` leaves only `turns_max`.
+    /// The maximum number of calls in the whole run, including those inside batches; `None` for no limit except
+    /// `turns_max`.
     pub tool_calls_max: Option<u32>,
-    /// The most calls of one turn. The run refuses the calls beyond it.
+    /// The maximum number of calls in one turn. The run refuses further calls.
     pub tool_calls_per_turn_max: u32,
-    /// The most attempts at one turn when replies are unusable.
+    /// The maximum number of attempts for one turn when replies are unusable.
     pub attempts_max: u32,
-    /// `None` if the size of the window is unknown; then only the provider limits the context.
+    /// The limits of the context window; `None` if its size is unknown. Then only the provider limits the context.
     pub context: Option<RunContextLimit>,
 }
 
-/// The division of the model's context window.
+/// The parts into which the model's context window is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunContextLimit {
-    /// The size of the whole window.
+    /// The size of the whole window, in tokens.
     pub window_tokens: u64,
-    /// Reserved for the answer.
+    /// The tokens reserved for the answer.
     pub output_tokens: u64,
-    /// Reserved because token counts are estimates.
+    /// The tokens that stay free because token counts are estimates.
     pub buffer_tokens: u64,
 }
 
@@ -45,7 +46,7 @@ impl RunContextLimit {
         self.window_tokens.saturating_sub(reserved)
     }
 
-    /// Returns true if a request of this many tokens leaves too little room.
+    /// Returns true if a request with this many tokens leaves too little room.
     pub fn is_full(&self, request_tokens: u64) -> bool {
         request_tokens > self.usable_tokens()
     }
@@ -54,26 +55,26 @@ impl RunContextLimit {
 /// The counters of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunCounters {
-    /// Useful replies of the model so far.
+    /// The number of useful model replies so far.
     pub turns: u32,
-    /// Turns with tool calls.
+    /// The number of turns with tool calls.
     pub tool_turns: u32,
-    /// Calls that the run permitted.
+    /// The number of calls that the run permitted.
     pub tool_calls: u32,
-    /// Consecutive unusable replies. The run asks again for each within its turn.
+    /// The number of consecutive unusable replies. After each of them the run asks again within the same turn.
     pub attempts: u32,
-    /// Invalid final reports.
+    /// The number of invalid final reports.
     pub bad_reports: u32,
-    /// Consecutive turns with more calls than the limit per turn.
+    /// The number of consecutive turns that exceeded the limit on calls per turn.
     pub crowded_turns: u32,
-    /// Consecutive replies that reached the limit of output tokens.
+    /// The number of consecutive replies that reached the limit on output tokens.
     pub long_replies: u32,
-    /// Consecutive turns in which the model only searched for tools.
+    /// The number of consecutive turns in which the model only searched for tools.
     pub search_turns: u32,
 }
 
 impl RunCounters {
-    /// Returns true if the model has replied to this run at least once.
+    /// Returns true if the model has replied at least once in this run.
     pub fn has_asked(&self) -> bool {
         self.turns > 0 || self.attempts > 0
     }

@@ -1,4 +1,4 @@
-//! Sums up the cost of a run from the events that pass through it, and compares it with the budget.
+//! Sums up the cost of a run from its events, and compares the cost with the budget.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,15 +9,15 @@ use super::budget::{SpendLimit, SpendTotals};
 use super::event::RunBill;
 use crate::event::{Event, EventSink};
 
-/// Forwards every event and keeps the bill of one run and its sub-agents. The meter of a sub-agent forwards to its
-/// parent's meter, so each bill includes everything below it exactly once.
+/// Forwards every event, and keeps the bill of one run and its sub-agents. A sub-agent's meter forwards to its parent's
+/// meter, so each bill includes the cost of every run below it exactly once.
 pub struct Meter {
     next: EventReceiver,
     budget: SpendLimit,
     tally: Mutex<MeterTotals>,
-    /// Records events. It receives each event before the next sink does.
+    /// Records events. It receives each event before the next sink.
     keeper: OnceLock<Arc<dyn EventSink>>,
-    /// The tasks that wait for a reservation in the tree to be released. Only the root meter uses this.
+    /// The tasks that wait until a reservation in the tree is released. Only the root meter uses this field.
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -37,9 +37,9 @@ struct MeterTotals {
 /// An amount to reserve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendAmount {
-    /// Input and output tokens together.
+    /// The number of input and output tokens together.
     pub tokens: u64,
-    /// Tool calls.
+    /// The number of tool calls.
     pub calls: u64,
 }
 
@@ -61,7 +61,7 @@ impl Meter {
         })
     }
 
-    /// Creates the meter of a sub-agent, with its own budget within the remaining budget here.
+    /// Creates the meter of a sub-agent. The sub-agent has its own budget within the remaining budget of this meter.
     pub fn below(self: &Arc<Self>, budget: SpendLimit) -> Arc<Self> {
         Arc::new(Self {
             next: EventReceiver::Above(Arc::clone(self)),
@@ -72,12 +72,12 @@ impl Meter {
         })
     }
 
-    /// Sets the cost so far of a resumed run. The parent's bill already includes it.
+    /// Sets the cost so far of a resumed run. The parent's bill already includes this cost.
     pub fn carry(&self, bill: RunBill) {
         self.tally().bill = bill;
     }
 
-    /// Also sends every event to `keeper` from now on. Only the first keeper counts.
+    /// Sends every event also to `keeper` from now on. Later calls have no effect.
     pub fn set_keeper(&self, keeper: Arc<dyn EventSink>) {
         self.keeper.get_or_init(|| keeper);
     }
@@ -87,26 +87,27 @@ impl Meter {
         self.tally().bill
     }
 
-    /// Returns the budget of this run alone, without those above it.
+    /// Returns the budget of this run alone, without those of its parents.
     pub fn budget(&self) -> &SpendLimit {
         &self.budget
     }
 
-    /// Returns the remaining budget after `time`, here and in all parents. Reservations count as spent. Parents do not
-    /// limit the time here, because a sub-agent gets its share of the remaining time when it starts.
+    /// Returns the remaining budget after `time`, within the limits of this run and all its parents. Reservations count
+    /// as spent. The parents' time limits are not applied, because a sub-agent gets its share of the remaining time
+    /// when it starts.
     pub fn left(&self, time: Duration) -> SpendLimit {
         self.left_after(time, |tally| tally.spent(time))
     }
 
-    /// Returns the expected cost of this many tokens in US dollars, at the average price per token so far; `None`
+    /// Returns the expected cost of this many tokens in US dollars, at the average price per token so far, or `None`
     /// before the first request with a known cost.
     pub fn expected_usd(&self, tokens: u64) -> Option<f64> {
         let bill = self.bill();
         (bill.cost.nano_usd > 0).then(|| dollars(priced(&bill, tokens)))
     }
 
-    /// Returns true if only the token reservations of pending requests leave too little for a request of this many
-    /// tokens, so that waiting for their replies may free enough of the budget.
+    /// Returns true if a request with this many tokens does not fit only because of the token reservations of pending
+    /// requests, so that waiting for their replies may free enough of the budget.
     pub fn is_blocked_by_reservations(&self, request_tokens: u64) -> bool {
         let answered = |tally: &MeterTotals| {
             let calls = tally.held.calls;
@@ -117,8 +118,8 @@ impl Meter {
         is_short(self.left(Duration::ZERO)) && !is_short(self.left_after(Duration::ZERO, answered))
     }
 
-    /// Returns `Ready` unless waiting can help, as `is_blocked_by_reservations` decides. After `Pending`, the release of any
-    /// reservation in the tree wakes the task.
+    /// Returns `Ready` unless waiting can help, as `is_blocked_by_reservations` decides. After `Pending`, the task is
+    /// woken when any reservation in the tree is released.
     pub fn poll_settled(&self, request_tokens: u64, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_blocked_by_reservations(request_tokens) {
             return Poll::Ready(());
@@ -141,7 +142,8 @@ impl Meter {
         left
     }
 
-    /// Reserves an amount, here and in all parents, until the real cost is known. Dropping the result releases it.
+    /// Reserves an amount in this meter and all its parents until the real cost is known. Dropping the result releases
+    /// the reservation.
     pub fn hold(self: &Arc<Self>, amount: SpendAmount) -> SpendReservation {
         self.for_all(|tally| tally.held = tally.held.plus(amount));
         SpendReservation { meter: Arc::clone(self), amount }
@@ -156,7 +158,7 @@ impl Meter {
         }
     }
 
-    /// Returns the meter of the run without a parent.
+    /// Returns the root meter.
     fn first(&self) -> &Self {
         let mut first = self;
         while let EventReceiver::Above(above) = &first.next {
@@ -219,7 +221,7 @@ impl SpendAmount {
     }
 }
 
-/// A reservation.
+/// A reserved amount, which is released on drop.
 #[derive(Debug)]
 pub struct SpendReservation {
     meter: Arc<Meter>,
@@ -338,7 +340,7 @@ mod tests {
         check(10, tokens(90), true);
         check(10, tokens(5000), true);
         check(100, tokens(90), false);
-        // Calls count even if they fail, and the run that made them may be waiting for this one, so waiting would not
+        // Calls count even if they fail, and the run that made them may be waiting for this run, so waiting would not
         // help.
         check(10, SpendAmount { tokens: 0, calls: 3 }, false);
         check(10, SpendAmount { tokens: 90, calls: 3 }, false);

@@ -4,7 +4,7 @@ use super::final_turn::FinalTurnReason;
 use crate::compaction::CompactionScope;
 use crate::internal_tools::task_status::TaskStatus;
 
-/// A decision of a run, for logs and screens.
+/// A decision of a run, for logs and user interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunNote {
     /// The model reported its progress.
@@ -13,7 +13,7 @@ pub enum RunNote {
     Refused {
         /// The tool name as the model wrote it.
         tool: String,
-        /// The reason, as the model got it.
+        /// The reason, as the model sees it.
         why: String,
     },
     /// The reply was unusable, and the run asks again.
@@ -30,15 +30,15 @@ pub enum RunNote {
         /// The number of consecutive turns with the call.
         times: u32,
     },
-    /// Tools that were not there when the run started. The model does not see them, but its search finds them.
+    /// New tools that did not exist when the run started. The model does not see them, but a search finds them.
     ToolsFound(Vec<String>),
-    /// Tools joined the list that the model sees.
+    /// Tools that were appended to the list that the model sees.
     ToolsAppended(Vec<String>),
     /// The next turn is the last one, for this reason.
     FinalTurn(FinalTurnReason),
     /// The run made its conversation smaller.
     Compacted(Compaction),
-    /// A step of a compaction failed; the run goes on.
+    /// A step of a compaction failed. The run continues.
     CompactionFault {
         /// The problem, as a sentence for the operator.
         why: String,
@@ -48,15 +48,15 @@ pub enum RunNote {
 /// A finished compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compaction {
-    /// The size of the next request before.
+    /// The size of the next request before compaction, in tokens.
     pub before_tokens: u64,
-    /// The size of the next request after, by haft's own count.
+    /// The size of the next request after compaction, in tokens, by haft's own count.
     pub after_tokens: u64,
-    /// The kind of content that left the conversation.
+    /// The kind of content that was removed from the conversation.
     pub scope: CompactionScope,
-    /// The number of outputs or messages that left.
+    /// The number of outputs or messages that were removed.
     pub items: u64,
-    /// The author of the text that replaces old turns; `None` if only outputs left.
+    /// The author of the text that replaces old turns; `None` if only outputs were removed.
     pub summary: Option<SummaryAuthor>,
 }
 
@@ -65,12 +65,12 @@ pub struct Compaction {
 pub enum SummaryAuthor {
     /// A model wrote a summary.
     Model,
-    /// No model gave a summary, so haft listed the calls.
+    /// No model wrote a usable summary, so haft listed the calls.
     List,
 }
 
 impl RunNote {
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Status(_) => "status",

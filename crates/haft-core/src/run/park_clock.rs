@@ -1,15 +1,15 @@
-//! Counts the time in which a run waits for a person or its caller, because that time is not the run's own.
+//! Measures the time for which a run waits for a person or its caller. This time does not count as the run's own.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// The time in which a run, or an agent that works for it, was parked. Several agents may be parked at once; the clock
-/// counts that time once.
+/// The time for which a run, or an agent that works for it, was parked (waiting). If several agents are parked at once,
+/// the clock counts the time once.
 #[derive(Default)]
 pub struct ParkClock {
-    /// The clock of the run that this one works for. It stops too, because that run waits for this one.
+    /// The clock of the parent run. It stops too, because the parent waits for this run.
     above: Option<Arc<ParkClock>>,
     state: Mutex<ParkState>,
 }
@@ -18,9 +18,9 @@ pub struct ParkClock {
 struct ParkState {
     /// The number of runs that are parked now.
     parked: usize,
-    /// The time when the first of them parked.
+    /// The time at which the first of them was parked.
     since: Option<Instant>,
-    /// The parked time before.
+    /// The total parked time of earlier periods.
     total: Duration,
     /// The tasks that wait until no run is parked.
     waiting: Vec<Waker>,
@@ -33,7 +33,7 @@ impl ParkClock {
         Arc::new(Self { above: Some(Arc::clone(self)), state: Mutex::default() })
     }
 
-    /// Records that a run parks now, here and in all clocks above.
+    /// Records that a run is parked now, in this clock and all clocks above it.
     pub fn park(&self, now: Instant) {
         let mut state = self.state();
         state.parked += 1;
@@ -68,7 +68,7 @@ impl ParkClock {
         state.total + current.unwrap_or_default()
     }
 
-    /// Returns `Ready` if no run is parked. After `Pending`, the end of the parked time wakes the task.
+    /// Returns `Ready` if no run is parked. After `Pending`, the task is woken when no run is parked any more.
     pub fn poll_running(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
         if state.parked == 0 {

@@ -1,4 +1,4 @@
-//! The settings of a whole run: its limits, its budget, its permitted tools and the form of its answer.
+//! The settings of a whole run: limits, budget, permitted tools and the form of the answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use crate::internal_tools::tool_search;
 use crate::model_request::{ModelTool, ToolChoice};
 use crate::tool::ToolCall;
 
-/// The settings of one run. The snapshot stores them, so that a run that resumes elsewhere follows the same settings.
+/// The settings of one run. The snapshot stores them, so that a run resumed in another process has the same settings.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
-    /// The most turns, calls and attempts, and the size of the context.
+    /// The limits on turns, calls and attempts, and the context size.
     pub limits: RunLimits,
     /// The spending limit of the run and its sub-agents.
     pub budget: SpendLimit,
-    /// The caller's tool choice. A required call is required only until the model has made one.
+    /// The caller's tool choice. A required call is required only until the model has made a call.
     pub tool_choice: ToolChoice,
-    /// The only tools that the model may call, although it sees all of them. `None` permits every tool, and an empty
-    /// list none.
+    /// The only tools that the model may call, although it sees all of them. `None` permits every tool; an empty list
+    /// permits none.
     pub allowed_tools: Option<Vec<String>>,
-    /// Tools that the client runs.
+    /// The names of the tools that the client runs.
     pub client_tools: BTreeSet<String>,
-    /// The tool choices that the provider enforces.
+    /// The tool choices that the provider can enforce.
     pub support: ChoiceSupport,
     /// The form in which the model returns its answer.
     pub report: FinalReport,
-    /// The agents that the model may hand the request to.
+    /// The agents to which the model may hand off the request.
     pub routes: HandoffRoutes,
-    /// The optional tools of the run itself.
+    /// The optional tools of the run itself that are enabled.
     pub offer: OptionalTools,
-    /// The rules for making a long conversation smaller; `None` if the run ends when its context is full.
+    /// The rules for compacting a long conversation; `None` if the run ends when its context is full.
     pub compaction: Option<CompactionRules>,
-    /// The tools that the model sees; `None` if the caller of the run chose them itself.
+    /// The tools that the model sees; `None` if the caller of the run chose them.
     pub exposure: Option<ToolExposure>,
 }
 
 /// The optional tools of the run itself that the model sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OptionalTools {
-    /// Shows the tool with which the model reports its progress.
+    /// True to show the tool with which the model reports its progress.
     pub task_status: bool,
-    /// Shows the tool with which the model makes several calls at once.
+    /// True to show the tool with which the model makes several calls at once.
     pub batch: bool,
 }
 
@@ -94,13 +94,13 @@ impl RunPlan {
         own.chain(search.into_iter().flatten()).collect()
     }
 
-    /// Returns the call that a `tool_call` wraps, and any other call as it is.
+    /// Returns the call inside a `tool_call`, and every other call unchanged.
     pub(super) fn unwrapped(&self, call: &ToolCall) -> ToolCall {
         let inner = self.search().and_then(|_| tool_search::unwrap(call).ok());
         inner.unwrap_or_else(|| call.clone())
     }
 
-    /// Returns the search that reaches tools which the model does not see; `None` if there is none.
+    /// Returns the search for tools that the model does not see, or `None` if there is no search.
     pub fn search(&self) -> Option<&ToolSearchPlan> {
         self.exposure.as_ref()?.search.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Detection of loops: the same call in consecutive turns.
+//! Detects loops: the same call in consecutive turns.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::tool::ToolCall;
 /// The number of consecutive turns with the same call after which the run warns the model.
 pub const REPEATS_TOLD: u32 = 3;
 
-/// The number after which the run ends.
+/// The number of consecutive turns with the same call after which the run ends.
 pub const REPEATS_MAX: u32 = 5;
 
 /// The calls of the last turn, each with its number of consecutive turns.
@@ -21,7 +21,7 @@ pub(super) struct RepeatCounts(pub(super) BTreeMap<Digest, u32>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RepeatCheck {
     Moving,
-    /// The model repeated this call too often and gets a warning.
+    /// The model repeated this call too often, and gets a warning.
     Circling {
         tool: String,
         times: u32,
@@ -34,7 +34,8 @@ pub(super) enum RepeatCheck {
 }
 
 impl RepeatCounts {
-    /// Checks the calls of one turn. A call that occurs twice in a turn counts once: it is wasteful, but not a loop.
+    /// Checks the calls of one turn. A call that occurs twice in a turn is counted once: it is wasteful, but not a
+    /// loop.
     pub(super) fn turn<'a>(&mut self, calls: impl Iterator<Item = &'a ToolCall>) -> RepeatCheck {
         let mut now = BTreeMap::new();
         let mut worst: Option<(u32, &ToolCall)> = None;

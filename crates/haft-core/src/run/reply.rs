@@ -1,4 +1,4 @@
-//! The interpretation of a model's reply.
+//! Interprets a model reply.
 
 use super::calls::OpenCalls;
 use super::final_report::{self, FinalReport, ReportSearch};
@@ -17,16 +17,16 @@ use crate::tool::ToolCall;
 /// The number of times that the model may correct an invalid report.
 const REPORT_REPAIRS_MAX: u32 = 1;
 
-/// The number of times that the model may continue, or write again, a reply that reached the limit of output tokens.
+/// The number of times that the model may continue or rewrite a reply that reached the limit on output tokens.
 const CONTINUATIONS_MAX: u32 = 1;
 
 /// The number of consecutive turns with too many calls after which the next turn is the last one.
 const CROWDED_TURNS_MAX: u32 = 2;
 
-/// The number of consecutive turns with nothing but searches after which the run warns the model.
+/// The number of consecutive turns with nothing but tool searches after which the run warns the model.
 const SEARCH_TURNS_WARNED: u32 = 4;
 
-/// The number of such turns after which the run ends: a model that keeps searching does not find a tool.
+/// The number of such turns after which the run ends, because a model that keeps searching does not find a tool.
 const SEARCH_TURNS_MAX: u32 = 10;
 
 /// The kind of a reply.
@@ -34,7 +34,7 @@ const SEARCH_TURNS_MAX: u32 = 10;
 enum ReplyKind {
     Calls,
     Text,
-    /// The model refused, in these words.
+    /// The model refused. The text is the refusal.
     Refusal(String),
     Filtered,
     Paused,
@@ -47,10 +47,10 @@ enum ReplyFault {
     Empty,
     /// The stream ended too early.
     Cut,
-    /// The reply reached the limit of output tokens.
+    /// The reply reached the limit on output tokens.
     TooLong,
     Paused,
-    /// The reply breaks the tool choice; the text is the message for the model.
+    /// The reply breaks the tool choice. The text is the message for the model.
     Choice(String),
     NoReport,
     BadReport(String),
@@ -201,12 +201,12 @@ impl AgentRun {
         }
     }
 
-    /// Returns the text of a reply after the text that it continues.
+    /// Returns the text of a reply, appended to the text that the reply continues.
     fn joined(&self, reply: &ModelReply) -> String {
         format!("{}{}", self.state.partial.as_deref().unwrap_or_default(), reply.text())
     }
 
-    /// Keeps a text that reached the limit of output tokens, and lets the model continue it.
+    /// Keeps a text that reached the limit on output tokens, and lets the model continue it.
     fn take_part(&mut self, reply: ModelReply, text: String) -> Result<(), RunError> {
         self.keep(reply)?;
         if let Some(finish) = self.give_up(&ReplyFault::TooLong) {
@@ -221,7 +221,8 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Returns true if the model may call only the final report. Then a missing report has its own, clearer message.
+    /// Returns true if the model may call only the final report. In this case a missing report has its own, clearer
+    /// message.
     fn wants_report(&self) -> bool {
         self.choice() == ToolChoice::Named(FINAL_REPORT.into())
     }
@@ -257,20 +258,20 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Returns the text of an unusable reply as the answer, unless a program expects data: it must not read a text that
-    /// does not fit.
+    /// Returns the text of an unusable reply as the answer, unless a program expects data. A program must not get text
+    /// that does not fit its schema.
     fn fallback(&self, text: String) -> Option<RunAnswer> {
         (!text.trim().is_empty() && !self.plan.report.is_structured()).then_some(RunAnswer::Text(text))
     }
 
-    /// Counts an attempt. Returns the end of the run if it was the last one.
+    /// Counts an attempt. Returns the end of the run if this was the last attempt.
     fn give_up(&mut self, fault: &ReplyFault) -> Option<RunFinish> {
         self.state.wanted_more |= matches!(fault, ReplyFault::Choice(_));
         let counts = &mut self.state.counts;
         counts.attempts += 1;
         counts.long_replies = if *fault == ReplyFault::TooLong { counts.long_replies + 1 } else { 0 };
         let is_bad_report = matches!(fault, ReplyFault::BadReport(_));
-        // A spent budget pays for one request and not for a second attempt at it.
+        // A spent budget pays for one request, but not for a second attempt.
         let exhausted = self.state.final_turn == Some(FinalTurnReason::Budget)
             || counts.attempts >= self.plan.limits.attempts_max
             || counts.long_replies > CONTINUATIONS_MAX
@@ -318,7 +319,8 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Returns a report that the model wrote as text next to calls. The run accepts it after the calls have ended.
+    /// Returns a report that the model wrote as text in a reply with calls. The run accepts it after the calls have
+    /// ended.
     fn report_in(&self, reply: &ModelReply) -> Option<RunReport> {
         let FinalReport::Xml { shape, nonce } = &self.plan.report else { return None };
         match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
@@ -333,7 +335,7 @@ impl AgentRun {
         self.notes.extend(refused.map(|(tool, why)| RunNote::Refused { tool, why }));
     }
 
-    /// Handles a reply in which every call broke the rules: the run asks again for the same turn.
+    /// Handles a reply in which every call broke the rules: the run asks again within the same turn.
     fn take_wasted(&mut self, turn: ClassifiedTurn, cut: ReplyFault, answer: Option<RunAnswer>) {
         let fault = match (turn.bad_report, turn.refused.into_iter().next()) {
             (Some(problem), _) => {
@@ -345,7 +347,7 @@ impl AgentRun {
             (None, None) => ReplyFault::Empty,
         };
         self.state.ending = self.give_up(&fault).map(|finish| finish.with_answer(answer));
-        // The results of the calls explain the fault. Only the last turn needs its instruction again.
+        // The results of the calls explain the fault. Only in the last turn the run repeats the instruction.
         if self.state.final_turn.is_some() {
             self.state.pending_instructions.push(self.plan.report.final_instruction());
         }
@@ -370,7 +372,7 @@ impl AgentRun {
         self.state.phase = RunPhase::Calls(open);
     }
 
-    /// Decides if the next turn becomes the last one.
+    /// Makes the next turn the last one, if there is a reason.
     fn force(&mut self, turn: &ClassifiedTurn) {
         let counts = &mut self.state.counts;
         counts.crowded_turns = if turn.too_many > 0 { counts.crowded_turns + 1 } else { 0 };
@@ -431,7 +433,7 @@ impl AgentRun {
         open.refuse_all("Error: the run was stopped because it repeats itself; the call was not made");
         let detail = format!("`{tool}` was called with the same arguments in {times} turns in a row");
         let doom = RunFinish::new(FinishReason::DoomLoop).with_detail(detail);
-        // If the same reply holds an answer or a handoff, that is the better end.
+        // If the same reply holds an answer or a handoff, the run ends with that instead.
         self.state.ending.get_or_insert(doom);
     }
 
@@ -441,7 +443,7 @@ impl AgentRun {
         self.state.counts.long_replies = 0;
     }
 
-    /// Appends the reply to the conversation, unless it holds nothing that a later request could send.
+    /// Appends the reply to the conversation, unless it has no content that a later request could send.
     fn keep(&mut self, reply: ModelReply) -> Result<(), RunError> {
         let is_kept = reply.parts.iter().any(|part| match &part.body {
             PartBody::Text { text, .. } | PartBody::Refusal(text) => !text.trim().is_empty(),

@@ -1,7 +1,7 @@
 //! The stored form of a run: its conversation, its settings and its state.
 //!
-//! The types here and below exist only for storage and change only together with [`VERSION`]. A snapshot does not
-//! contain the model, the system text and the tools: the caller supplies them again on resume.
+//! The types in this module and its submodules exist only for storage. Any change to them needs a new [`VERSION`]. A
+//! snapshot does not contain the model, the system text and the tools: the caller must supply them again to resume.
 
 mod compaction;
 mod input;
@@ -20,7 +20,7 @@ use crate::stored::{StoredError, StoredMessage};
 pub use compaction::StoredCompaction;
 pub use input::StoredInput;
 
-/// The format version that this program writes, and the only one that it reads.
+/// The format version that this program writes. It reads no other version.
 pub const VERSION: u32 = 1;
 
 /// The stored form of an [`AgentRun`].
@@ -32,13 +32,13 @@ pub struct RunSnapshot {
     conversation: Vec<StoredMessage>,
 }
 
-/// The version field alone, which `from_json` reads first.
+/// The version field, which `from_json` reads first.
 #[derive(Deserialize)]
 struct SnapshotVersion {
     version: u32,
 }
 
-/// The reason why a snapshot is not usable.
+/// The reason why a snapshot cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The text is not JSON, or a field is missing or has the wrong type.
@@ -47,15 +47,15 @@ pub enum SnapshotError {
         /// The parser's message.
         problem: String,
     },
-    /// Another version of this program wrote it.
+    /// A different version of this program wrote the snapshot.
     #[error(
         "the stored run has version {found}; this version of haft reads {VERSION}. Resume it with the version that wrote it"
     )]
     UnknownVersion {
-        /// The version that the snapshot names.
+        /// The version in the snapshot.
         found: u32,
     },
-    /// An unknown name of an enum value.
+    /// The name of an enum value is unknown.
     #[error("the stored run has an unknown {what} `{found}`")]
     UnknownWord {
         /// The kind of value, such as `model error`.
@@ -104,7 +104,7 @@ impl RunSnapshot {
         serde_json::to_string(self).map_err(|error| SnapshotError::NotJson { problem: error.to_string() })
     }
 
-    /// Parses the output of [`to_json`](Self::to_json). It rejects another version before it parses anything else.
+    /// Parses the output of [`to_json`](Self::to_json). Rejects other versions before it parses the rest.
     pub fn from_json(text: &str) -> Result<Self, SnapshotError> {
         let not_json = |error: serde_json::Error| SnapshotError::NotJson { problem: error.to_string() };
         let SnapshotVersion { version } = serde_json::from_str(text).map_err(not_json)?;
@@ -129,7 +129,7 @@ impl RunSnapshot {
         self.plan.clone().into_plan()
     }
 
-    /// Resumes the run. It takes everything from `request` except the conversation.
+    /// Resumes the run. Everything except the conversation comes from `request`.
     pub fn resume(self, mut request: ModelRequest) -> Result<AgentRun, SnapshotError> {
         let mut conversation = Conversation::default();
         for message in self.conversation {
@@ -143,7 +143,7 @@ impl RunSnapshot {
 }
 
 impl AgentRun {
-    /// Checks that the calls the run waits for are the open calls of the conversation.
+    /// Checks that the run waits for exactly the open calls of the conversation.
     fn check_calls(&self) -> Result<(), SnapshotError> {
         let open_calls = self.conversation().open_calls().map(|call| &call.id);
         let waited = self.state.phase.turn_calls();

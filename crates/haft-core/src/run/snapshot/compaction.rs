@@ -1,4 +1,4 @@
-//! The stored form of compaction: its rules, its state, and the stage of one in progress.
+//! The stored form of compaction: its rules, its state, and the stage of a compaction in progress.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ pub(super) struct StoredStage {
     recent_from: usize,
     summary_tokens_max: u64,
     before_tokens: u64,
-    /// Absent while the archive is being written.
+    /// The summary stage; absent while the archive is being written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     summary: Option<StoredSummaryWait>,
 }
@@ -142,7 +142,7 @@ impl StoredCompaction {
         Self { before_tokens, after_tokens, scope: scope.name().into(), items, summary }
     }
 
-    /// Restores the compaction; fails for an unknown name.
+    /// Restores the compaction. Fails for an unknown name.
     pub fn into_compaction(self) -> Result<Compaction, SnapshotError> {
         let author = |name: String| find("summary author", &SummaryAuthor::ALL, SummaryAuthor::name, &name);
         Ok(Compaction {
