@@ -1,7 +1,8 @@
 //! The cost of the event log to a run, with and without readers.
 //!
-//! `cargo bench -p haft-runtime --bench events` prints CPU per event in the thread of the run: without a reader, with one
-//! reader, with 1,000, and with a store. Readers and store work in a thread of their own, as they do in a server.
+//! `cargo bench -p haft-runtime --bench events` prints the CPU time per event in the thread of the run: without a
+//! reader, with one reader, with 1,000 readers, and with a store. The readers and the store use a separate thread, as
+//! they do in a server.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -39,7 +40,7 @@ fn main() {
     }
 }
 
-/// CPU time of the thread that emits.
+/// Returns the CPU time of the thread that emits the events.
 fn round(dir: &std::path::Path, readers: usize, stored: bool) -> Duration {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _inside = runtime.enter();
@@ -60,7 +61,7 @@ fn round(dir: &std::path::Path, readers: usize, stored: bool) -> Duration {
     let asked = Event::Run { place, event: Arc::new(RunEvent::Asked) };
     let began = thread_cpu();
     for number in 0..EVENTS {
-        // Every fourth event is numbered at once; the deltas between are joined.
+        // Every fourth event gets a number at once; the deltas in between are joined.
         log.emit(if number % 4 == 0 { asked.clone() } else { delta.clone() });
     }
     let took = thread_cpu().saturating_sub(began);

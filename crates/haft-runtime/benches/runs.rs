@@ -23,7 +23,7 @@ use haft_runtime::{RunHandle, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
 
 const AGENT: &str = "---\nmodels: silent/m\ntools: [read, bash, edit, write]\n---\nYou work.\n";
 
-/// Never answers, and counts the requests.
+/// A model that never answers, and counts the requests.
 #[derive(Default)]
 struct SilentModel {
     requests: AtomicUsize,

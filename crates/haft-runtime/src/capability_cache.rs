@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 /// The lifetime of an entry. A model may gain native tool calling, so it is tried natively again after this time.
 const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
 
-/// The most models in the cache; the oldest entries are removed first.
+/// The maximum number of models in the cache; the oldest entries are removed first.
 const MODELS_MAX: usize = 1000;
 
-/// The largest file that is read.
+/// The largest cache file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The cached capabilities of one provider's models.
@@ -46,7 +46,7 @@ impl CapabilityCacheFile {
         own.map(str::to_owned).collect()
     }
 
-    /// Adds a model. Two processes that write at the same moment may lose one entry, which is then found again.
+    /// Adds a model. If two processes write at the same moment, one entry may be lost; it is then learned again.
     pub(crate) fn remember(&self, model: &str) {
         let mut written = self.read(now());
         written.prompted.insert(format!("{}/{model}", self.provider), now());
@@ -57,11 +57,11 @@ impl CapabilityCacheFile {
         }
         let text = serde_json::to_vec_pretty(&written).unwrap_or_default();
         let created = private_file::create_parent_dir(&self.path);
-        // Errors are ignored: a lost entry costs the next process one request.
+        // Ignore errors: a lost entry costs the next process one request.
         let _ = created.and_then(|()| private_file::replace(&self.path, &text));
     }
 
-    /// Reads the file. An unreadable file counts as empty, and its entries are found again.
+    /// Reads the file. Treats an unreadable file as empty; its entries are then learned again.
     fn read(&self, now: u64) -> CapabilityCacheJson {
         let mut text = String::new();
         let read =

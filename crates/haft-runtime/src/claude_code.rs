@@ -41,13 +41,13 @@ const PASSED: [&str; 11] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// The most bytes of standard error that are kept for an error message.
+/// The maximum number of bytes of standard error that are kept for an error message.
 const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
 
-/// The most bytes of output that one read returns.
+/// The maximum number of bytes of output that one read returns.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Builds the provider, confined by `policy`, or by a policy from the configuration when there is none.
+/// Builds the provider, confined by `policy`. Without a policy, derives one from the configuration.
 pub(crate) fn provider(
     config: &ResolvedConfig,
     name: &str,
@@ -73,7 +73,7 @@ pub(crate) fn provider(
     Ok(ClaudeCode::new(settings, Box::new(start)))
 }
 
-/// Tests if the command exists on this machine, without starting it.
+/// Returns true if the command exists on this machine, without starting it.
 pub(crate) fn is_installed(program: &str) -> bool {
     let search = std::env::var_os("PATH").unwrap_or_default();
     // A program with a slash in its name is a path, so `PATH` does not apply.
@@ -102,9 +102,9 @@ fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
     hidden.map_err(|error| error.to_string())
 }
 
-/// Returns the operator's policy, extended by the needs of the command: network access for its model, and a directory
-/// for this run. The user's own configuration directory stays unwritable: hooks and instructions in it would take
-/// effect, unconfined, the next time the user starts the command.
+/// Returns the operator's policy, extended for the command: network access for its model, and a directory for this run.
+/// The user's own configuration directory stays read-only: hooks and instructions that the command wrote there would
+/// take effect, unconfined, the next time the user starts the command.
 fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory), String> {
     let unusable = |error: io::Error| format!("its directory in haft's cache cannot be used: {error}");
     let claim = DirectoryClaim::new(policy.home()).map_err(unusable)?;

@@ -1,5 +1,5 @@
-//! Watches the definitions of tools that come from outside: warns about tools that the lock file quarantines and, without
-//! a lock file, about definitions that changed since haft last saw them.
+//! Watches the definitions of external tools. Warns about tools that the lock file quarantines. Without a lock file,
+//! warns about definitions that changed since haft last saw them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator};
 use haft_store::tool_pins::{ChangedPins, ToolDigests, ToolPins};
 use haft_tools::mcp::McpServerStatus;
 
-/// The most names of tools that a warning lists.
+/// The maximum number of tool names that a warning lists.
 const NAMES_MAX: usize = 5;
 
-/// Compares the tools of an orchestrator with the lock file, else with the pinned definitions.
+/// Compares the tools of an orchestrator with the lock file or, without one, with the pinned definitions.
 #[derive(Debug, Clone)]
 pub struct DefinitionWatch {
     lock: Option<Arc<ToolLock>>,
@@ -25,13 +25,14 @@ pub struct DefinitionWatch {
 }
 
 impl DefinitionWatch {
-    /// Compares definitions with the lock file of the configuration, or with the pins in haft's data if there is none.
+    /// Compares definitions with the lock file of the configuration. Without a lock file, compares them with the pins
+    /// in haft's data directory.
     pub fn new(config: &ResolvedConfig, home: &Home) -> Self {
         Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home) }
     }
 
-    /// Returns warnings about tools that the lock file quarantines, or whose definitions changed. The second kind is
-    /// returned once.
+    /// Returns warnings about tools that the lock file quarantines, or whose definitions changed. A changed definition
+    /// is reported only once.
     pub fn warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
         let snapshot = orchestrator.catalog().snapshot();
         let watched = snapshot.tools().filter(|tool| needs_lock(tool.identity().kind)).map(|tool| &**tool);
@@ -110,7 +111,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Returns the source of an MCP server that is ready, in the form of a lock file.
+/// Returns the source entry for the lock file of an MCP server that is ready.
 pub fn locked_server(server: &McpServerSettings, status: &McpServerStatus) -> LockedSource {
     let tools = status.listing.tools().iter().map(|definition| {
         let canonical = CanonicalTool::of(definition);
@@ -125,7 +126,7 @@ pub fn locked_server(server: &McpServerSettings, status: &McpServerStatus) -> Lo
     }
 }
 
-/// Returns the source of a provider that has neither an address nor a version.
+/// Returns the source entry for the lock file of a provider that has neither an address nor a version.
 pub fn locked_provider(provider: &dyn ToolProvider) -> LockedSource {
     let tools = provider.tools();
     let tools = tools.iter().map(|definition| {
@@ -140,7 +141,7 @@ pub fn server_key(name: &str) -> String {
     source_key(ProviderKind::Mcp, Namespace::sanitize(name).as_str())
 }
 
-/// Names the program or the URL without the parts that may hold secrets: arguments, query and user information.
+/// Returns the program or the URL without the parts that may contain secrets: arguments, query and user information.
 fn address(server: &McpServerSettings) -> String {
     match &server.reach {
         Ok(McpEndpoint::Process { command, .. }) => format!("program {command}"),

@@ -1,4 +1,5 @@
-//! The event log of one root run: numbers events, keeps the newest in memory, and feeds any number of readers.
+//! The event log of one root run: numbers events, keeps the newest in memory, and delivers them to any number of
+//! readers.
 //!
 //! The run only appends under a short lock. A separate task (`pump`) wakes readers and writes to the store, so that
 //! neither 10,000 readers nor a slow disk can slow the run.
@@ -20,21 +21,22 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Deltas of one part that arrive faster than this are joined into one event.
 const DELTA_INTERVAL: Duration = Duration::from_millis(30);
 
-/// The time in which events are collected for one write while the run has no reader. A write for each event takes 15 %
-/// of the CPU time of a short turn. With a reader, events are stored at once.
+/// The time in which events are collected for one write while the run has no reader. One write for each event takes 15
+/// % of the CPU time of a short turn. With a reader, events are stored at once.
 const STORE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The most events that are kept in memory; a reader that is further behind reads from the store, or misses events.
+/// The maximum number of events that are kept in memory. A reader that is further behind reads from the store, or
+/// misses events.
 const EVENTS_MAX: usize = 4096;
 
-/// The most stored events that are kept in memory while the run has no reader. A reader that comes later reads the older
-/// ones from the store, so a thousand long runs without readers take little memory.
+/// The maximum number of stored events that are kept in memory while the run has no reader. A later reader reads the
+/// older events from the store, so a thousand long runs without readers take little memory.
 const UNREAD_EVENTS_MAX: usize = 16;
 
-/// The most bytes of text that those events hold together.
+/// The maximum total text of the events in memory, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// The most events that one read of the store returns.
+/// The maximum number of events that one read of the store returns.
 const READ_MAX: usize = 512;
 
 /// The number of an event; the first is 1.
@@ -54,9 +56,9 @@ pub struct EventLog {
 
 struct EventLogShared {
     state: Mutex<EventLogState>,
-    /// Wakes the pump, which is the only waiter: the cost of an append does not depend on the number of readers.
+    /// Wakes the pump. The pump is the only waiter, so the cost of an append does not depend on the number of readers.
     changed: Arc<Notify>,
-    /// Ends the interval between two writes early: a reader came, or the log must be complete now.
+    /// Ends the interval between two writes early, because a reader has come or the log must be complete now.
     hurried: Arc<Notify>,
     /// The number of the next event, as published to readers.
     next: watch::Sender<u64>,
@@ -75,26 +77,26 @@ struct EventLogState {
     stored: u64,
     access: StoreAccess,
     delta: Option<PendingDelta>,
-    /// The part whose delta was numbered last, and when.
+    /// The part whose delta got a number last, and the time of that.
     last_delta: Option<(RunPosition, DeltaKind, Instant)>,
     closed: bool,
 }
 
-/// The relation of this process to the stored log.
+/// The right of this process to write the stored log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoreAccess {
-    /// Another process may write the log, so this one waits with its events.
+    /// Another process may still write the log, so this process keeps its events back.
     Unclaimed,
-    /// Readers see an event after it is stored, so that a process which takes the run over gives its number to no other
-    /// event.
+    /// This process writes the log. Readers see an event only after it is stored: if another process takes over the
+    /// run, it must not give the same number to another event.
     Writer(Epoch),
     /// Another process continues the run. Readers end after the last event that is stored.
     Fenced,
-    /// Nothing is stored, or the store failed: readers see all events that are in memory.
+    /// Nothing is stored, or the store failed. Readers see all events that are in memory.
     MemoryOnly,
 }
 
-/// A delta that waits for more of the same part.
+/// A delta that waits for more deltas of the same part.
 struct PendingDelta {
     place: RunPosition,
     kind: DeltaKind,
@@ -128,13 +130,13 @@ impl EventLog {
         Self::new(Some((key, store)), next, StoreAccess::Writer(Epoch::FIRST))
     }
 
-    /// Opens the log of a stored run. It can be read, and stores nothing before [`claim`](Self::claim).
+    /// Opens the log of a stored run. It can be read, but stores nothing before [`claim`](Self::claim).
     pub fn unclaimed(key: RunKey, store: Arc<dyn EventStore>, next: u64) -> Self {
         Self::new(Some((key, store)), next, StoreAccess::Unclaimed)
     }
 
     /// Makes this process the writer of the log, after it has claimed the journal of the run with this epoch. The
-    /// numbers continue after the last event of the process before. If the store fails, the log is in memory only.
+    /// numbers continue after the last event of the previous process. If the store fails, the log is in memory only.
     pub async fn claim(&self, epoch: Epoch) {
         let Some((key, store)) = &self.shared.store else { return };
         let claimed = store.claim(key, epoch).await;
@@ -231,7 +233,7 @@ impl fmt::Debug for EventLog {
 }
 
 impl EventLogShared {
-    /// Tests if no reader waits for new events, and the log is not being closed.
+    /// Returns true if no reader waits for new events and the log is not being closed.
     fn may_wait(&self) -> bool {
         self.store.is_some() && self.next.receiver_count() == 0 && !self.state().closed
     }
@@ -242,7 +244,7 @@ impl EventLogShared {
 }
 
 impl EventLogState {
-    /// Numbers the first delta of a part at once and joins those that follow quickly.
+    /// Numbers the first delta of a part at once, and joins the deltas that follow quickly.
     fn take(&mut self, place: RunPosition, event: LogEvent, now: Instant) {
         let (kind, text) = match event {
             LogEvent::TextDelta { text } => (DeltaKind::Text, text),
@@ -290,8 +292,8 @@ impl EventLogState {
         self.evict();
     }
 
-    /// Drops the oldest events beyond the limits. Events that are not stored yet stay while the store works: the pump
-    /// is about to write them.
+    /// Drops the oldest events beyond the limits. Keeps events that are not stored yet while the store works, because
+    /// the pump is about to write them.
     fn evict(&mut self) {
         let first = |state: &Self| state.next - state.events.len() as u64;
         while (self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX)
@@ -318,12 +320,12 @@ impl EventLogState {
         }
     }
 
-    /// Tests if a reader that is at `next` gets no further event.
+    /// Returns true if a reader at `next` gets no further event.
     fn has_ended(&self, next: u64) -> bool {
         self.access == StoreAccess::Fenced || (self.closed && self.delta.is_none() && next >= self.next)
     }
 
-    /// Numbers the events so far anew: the process before may have stored some since the log was opened.
+    /// Renumbers the events so far, because the previous process may have stored more events since the log was opened.
     fn continue_after(&mut self, last: u64, epoch: Epoch) {
         self.access = StoreAccess::Writer(epoch);
         (self.first_of_process, self.stored, self.next) = (last + 1, last + 1, last + 1);
@@ -378,7 +380,7 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
     }
 }
 
-/// Runs one round; returns true when the log is closed and everything is stored.
+/// Runs one round. Returns true when the log is closed and every event is stored.
 async fn step(shared: &EventLogShared) -> bool {
     let (next, closed, access, unstored) = {
         let state = shared.state();
@@ -412,8 +414,8 @@ async fn step(shared: &EventLogShared) -> bool {
     closed && shared.state().next == next
 }
 
-/// Reads the events of a run. A reader never blocks the run: one that falls too far behind reads from the store, or
-/// gets an [`EventGap`] when nothing is stored.
+/// Reads the events of a run. A reader never blocks the run: a reader that falls too far behind reads from the store,
+/// or gets an [`EventGap`] if nothing is stored.
 pub struct RunEvents {
     shared: Arc<EventLogShared>,
     next: u64,
@@ -432,7 +434,7 @@ pub struct EventGap {
     pub last: u64,
 }
 
-/// The location of the next event.
+/// The place from which the next event comes.
 enum NextEvent {
     Event(Arc<EventEnvelope>),
     InStore { before: u64 },
@@ -493,7 +495,7 @@ impl RunEvents {
         }
     }
 
-    /// Fills the buffer from the store; returns the gap when the store lacks the events too.
+    /// Fills the buffer from the store. Returns the gap if the store lacks the events too.
     async fn read_store(&mut self, before: u64) -> Option<EventGap> {
         let gap = EventGap { first: self.next, last: before - 1 };
         let Some((key, store)) = &self.shared.store else { return Some(gap) };

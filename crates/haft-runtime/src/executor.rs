@@ -1,4 +1,4 @@
-//! A small interface for programs that only want to run tools: definitions in, text out.
+//! A small interface for programs that only want to run tools: it returns definitions, and the text output of calls.
 
 mod servers;
 
@@ -29,7 +29,7 @@ pub use haft_tools::files::MAX_READ_OUTPUT;
 /// A tool definition that the wire format of any model provider can express.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolDef {
-    /// The name to call the tool by. Tools of MCP servers have the server's name in front.
+    /// The name to call the tool by. For the tools of an MCP server it begins with the server name.
     pub name: String,
     /// The description for the model.
     pub description: String,
@@ -40,13 +40,13 @@ pub struct ToolDef {
 /// The output text of a tool, and a flag that marks a failure.
 #[derive(Debug, Clone)]
 pub struct ExecutorOutput {
-    /// The text for the model. Of a failed call it is the error.
+    /// The text for the model: the output, or the error of a failed call.
     pub content: String,
     /// True if the call failed.
     pub is_error: bool,
 }
 
-/// Runs the built-in tools, and those of MCP servers, in a sandbox around one workspace.
+/// Runs the built-in tools and the tools of MCP servers, in a sandbox around one workspace.
 #[derive(Debug)]
 pub struct ToolExecutor {
     workspace_path: PathBuf,
@@ -56,18 +56,18 @@ pub struct ToolExecutor {
     policy: Result<SandboxPolicy, String>,
     mcp_clients: HashMap<String, Arc<McpProvider>>,
     mcp_servers: BTreeMap<String, resolved::McpServerSettings>,
-    /// `Err` when the workspace cannot be used; every call then returns that error.
+    /// `Err` if the workspace cannot be used; every call then returns that error.
     orchestrator: Result<Orchestrator, String>,
 }
 
-/// Names in the data directory that tools neither read nor write.
+/// Names in the data directory that tools can neither read nor write.
 const HIDDEN: [&str; 2] = ["data", "config.toml"];
 
-/// Names in the data directory that tools read but never write: files there become instructions of later runs.
+/// Names in the data directory that tools can read but never write: their files become instructions of later runs.
 const FROZEN: [&str; 2] = ["skills", "agents"];
 
 impl ToolExecutor {
-    /// Creates an executor. The data directory is the workspace's parent, or the workspace itself when it has no
+    /// Creates an executor. The data directory is the parent of the workspace, or the workspace itself if it has no
     /// parent.
     pub fn new(workspace_path: PathBuf, sandbox_mode: SandboxMode) -> Self {
         let data_dir = workspace_path.parent().unwrap_or(&workspace_path).to_path_buf();
@@ -86,7 +86,7 @@ impl ToolExecutor {
         executor
     }
 
-    /// Names the tools of MCP servers by another scheme; the default is `double`, as in `server__tool`.
+    /// Sets the naming scheme for tools of MCP servers; the default is `double`, as in `server__tool`.
     #[must_use]
     pub fn with_naming(mut self, scheme: NamingScheme) -> Self {
         self.naming = scheme;
@@ -94,7 +94,7 @@ impl ToolExecutor {
         self
     }
 
-    /// Builds a new orchestrator over the current tool providers.
+    /// Builds a new orchestrator from the current tool providers.
     fn rebuild(&mut self) {
         self.orchestrator = self.policy.clone().and_then(|policy| {
             let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
@@ -117,7 +117,7 @@ impl ToolExecutor {
         &self.data_dir
     }
 
-    /// Returns the four tools that every executor has, followed by those of MCP servers.
+    /// Returns the four tools that every executor has, followed by the tools of MCP servers.
     pub fn all_tool_defs(&self) -> Vec<ToolDef> {
         let own = builtin_tool_defs();
         let served = self.mcp_tool_map();
@@ -133,7 +133,7 @@ impl ToolExecutor {
         own.into_iter().chain(of_servers).collect()
     }
 
-    /// Runs one tool. It always returns a result. Names match exactly first, then without regard to case.
+    /// Runs one tool. Always returns a result. Looks for the exact name first, then ignores case.
     pub async fn execute(&mut self, tool_name: &str, args: &Value) -> ExecutorOutput {
         let orchestrator = match &self.orchestrator {
             Ok(orchestrator) => orchestrator,
@@ -148,7 +148,7 @@ impl ToolExecutor {
         ExecutorOutput { content: result.text(), is_error: result.outcome.is_err() }
     }
 
-    /// Tests if the sandbox mode allows a write to this path; a relative path is resolved against the workspace.
+    /// Returns true if the sandbox mode allows a write to this path; a relative path is resolved against the workspace.
     pub fn is_write_allowed(&self, path: &Path) -> bool {
         haft_sandbox::is_within_roots(
             &self.workspace_path.join(path),
@@ -189,7 +189,8 @@ fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<Sandbo
     grant(policy, &data_dir).map_err(|error| error.to_string())
 }
 
-/// Tests if the data directory may be granted to tools. Shared directories, the user's home and haft's home may not.
+/// Returns true if tools may get access to the data directory. They never get access to shared directories, the user's
+/// home or haft's home.
 fn is_grantable(data_dir: &Path, home: &Home, user_home: Option<&Path>) -> bool {
     let shared =
         ["/", "/tmp", "/var/tmp", "/home", "/root"].iter().any(|shared| data_dir == Path::new(shared));
@@ -198,7 +199,7 @@ fn is_grantable(data_dir: &Path, home: &Home, user_home: Option<&Path>) -> bool 
     !shared && !of_user && !of_haft
 }
 
-/// Creates the protected names. The sandbox can only cover a path that exists.
+/// Creates the protected files and directories, because the sandbox can only protect a path that exists.
 fn protect_names(data_dir: &Path) -> io::Result<()> {
     for name in ["data", "skills", "agents"] {
         ignore_existing(std::fs::create_dir(data_dir.join(name)))?;

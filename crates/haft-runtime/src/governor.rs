@@ -15,16 +15,16 @@ use haft_config::ResolvedConfig;
 use haft_config::mcp::ServerOfTool;
 use haft_config::resolved::{CacheTtl, McpServerSettings, OversizeAction, PerToolSettings};
 
-/// The operator's settings, as a governor of tools.
+/// The operator's settings for each tool.
 #[derive(Debug, Clone)]
 pub struct ConfiguredGovernor {
     /// The configuration that holds the settings of tools, groups and servers.
     pub config: Arc<ResolvedConfig>,
-    /// Overrides the configured timeout of every tool.
+    /// The timeout that overrides the configured timeout of every tool.
     pub timeout: Option<Duration>,
-    /// The time that answers of agents stay cached, by the names of the agents as tools.
+    /// The time for which answers of agents are cached, by the names of the agents as tools.
     pub answers_kept: HashMap<ToolName, Duration>,
-    /// The tools that an interface offers at all.
+    /// The tools that an interface offers.
     pub exposure: EffectExposure,
 }
 
@@ -34,7 +34,7 @@ pub enum EffectExposure {
     /// All tools.
     #[default]
     All,
-    /// Only tools that are known to only read. The claim of an MCP server about its own tool does not count.
+    /// Only tools that are known to be read-only. The annotation of an MCP server about its own tool is not trusted.
     ReadOnly,
 }
 
@@ -111,7 +111,7 @@ impl ConfiguredGovernor {
         }
     }
 
-    /// Returns the reason why the lock file keeps the tool away from models.
+    /// Returns the reason why the lock file hides the tool from models.
     fn quarantine(&self, tool: &CatalogEntry) -> Option<&'static str> {
         let lock = self.config.tool_lock.as_ref()?;
         lock.standing(tool.identity(), tool.definition()).quarantine()
@@ -127,7 +127,7 @@ impl ConfiguredGovernor {
         servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
     }
 
-    /// Applies the settings of the server that the tool itself does not set.
+    /// Applies the settings of the server, except those that the tool itself sets.
     fn apply_server_settings(
         &self,
         policy: &mut ToolPolicy,
@@ -162,7 +162,8 @@ impl ConfiguredGovernor {
     }
 }
 
-/// Returns the name that the server uses for the tool, which may contain characters that our tool names cannot.
+/// Returns the name that the server uses for the tool. It may contain characters that are not allowed in our tool
+/// names.
 fn own_name(tool: &CatalogEntry) -> String {
     #[derive(Deserialize)]
     struct RawToolName {
@@ -180,7 +181,7 @@ fn ttl(cache: CacheTtl) -> Option<Duration> {
     }
 }
 
-/// Sets the tool's own timeout. A tool without one is limited by `toolTimeout` and by its server.
+/// Sets the timeout of the tool itself. A tool without one is limited by `toolTimeout` and by its server.
 fn with_own_timeout(mut undecided: GovernedTool, tool: &CatalogEntry) -> GovernedTool {
     undecided.policy.timeout = tool.definition().facts.timeout.unwrap_or(Duration::MAX);
     undecided
@@ -207,7 +208,7 @@ fn with_configured_groups(mut groups: Vec<GroupName>, name: &str, config: &Resol
     groups
 }
 
-/// Decides if a tool is active: `toolsDenied` wins, then the settings of the tool itself, then its groups.
+/// Decides if a tool is active: `toolsDenied` takes precedence, then the settings of the tool itself, then its groups.
 fn activity(
     name: &str,
     groups: &[GroupName],
@@ -260,7 +261,7 @@ mod tests {
         GroupName::new(name).unwrap()
     }
 
-    /// One tool `t` of the server, spec or agent `s`, with arbitrary declared effects.
+    /// A provider of one tool `t` of the server, OpenAPI document or agent `s`, with arbitrary declared effects.
     #[derive(Debug)]
     struct DeclaredEffectsProvider(ProviderKind, Namespace, Arc<[ToolDefinition]>);
 
@@ -296,7 +297,7 @@ mod tests {
     }
 
     /// A resumed run repeats an unfinished call only if built-in code, the HTTP method or the operator declares it
-    /// safe. A server's own annotations never count.
+    /// safe. The annotations of an MCP server are never trusted for this.
     #[test]
     fn repeat_after_crash_ignores_effects_declared_by_mcp_servers() {
         use Effects::{Idempotent, Mutating, ReadOnly, Unknown};

@@ -1,5 +1,5 @@
-//! `RunHandle`: watches and steers a run that a [`Runtime`](crate::Runtime) drives. Dropping it detaches; the run
-//! continues.
+//! `RunHandle`: watches and controls a run that a [`Runtime`](crate::Runtime) drives. Dropping the handle does not stop
+//! the run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -22,7 +22,7 @@ use crate::event_log::{EventLog, EventSeq, RunEvents};
 use crate::pending::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
 use crate::runs::{ActiveRun, ClientFunctions};
 
-/// A run of a runtime. Clones are handles of the same run.
+/// A handle of a run. Clones are handles of the same run.
 #[derive(Clone)]
 pub struct RunHandle {
     shared: Arc<RunShared>,
@@ -39,31 +39,31 @@ pub enum RunState {
     Suspended,
 }
 
-/// The reason a run waits.
+/// The reason why a run waits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParkReason {
-    /// Decide with [`RunHandle::decide`].
+    /// Calls that wait for approval. Decide with [`RunHandle::decide`].
     Approval(Vec<PendingApproval>),
-    /// Answer with [`RunHandle::answer`].
+    /// Elicitation requests of MCP servers. Answer with [`RunHandle::answer`].
     Elicitation(Vec<PendingElicitation>),
-    /// Run these functions and [`submit`](RunHandle::submit) their outputs.
+    /// Calls of the caller's functions. Run these and [`submit`](RunHandle::submit) their outputs.
     ClientOutputs(Vec<ToolCall>),
-    /// Resume the run with these secrets: it was started with them, and they are never stored.
+    /// Names of secrets that the run was started with. Secrets are never stored, so resume the run with them.
     Credentials(Vec<String>),
 }
 
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
-    /// The answer, and the reason the run ended.
+    /// The answer, and the reason why the run ended.
     pub finish: RunFinish,
-    /// The turns of the agent that ended the run; agents that handed the request on are not counted.
+    /// The turns of the agent that ended the run; turns of agents that handed over the request are not counted.
     pub turns: u32,
     /// The cost of the whole run, with all its agents.
     pub bill: RunBill,
 }
 
-/// Outputs that the run does not wait for.
+/// The reason why submitted outputs are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The run waits for no outputs.
@@ -75,7 +75,7 @@ pub enum SubmitError {
         /// The id that the model gave the call.
         call: String,
     },
-    /// The same call twice.
+    /// The outputs contain the same call twice.
     #[error("the call `{call}` has two outputs")]
     Twice {
         /// The id that the model gave the call.
@@ -92,16 +92,16 @@ pub(crate) struct RunShared {
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
     stop: watch::Sender<StopRequest>,
     closed: watch::Sender<bool>,
-    /// Secrets that a resumed run lacks; the run is not driven until they are given.
+    /// The names of secrets that a resumed run lacks. The run is not driven until they are given.
     lacks: Vec<String>,
     warnings: Arc<Mutex<Vec<String>>>,
-    /// Weak, because the meter keeps the journal open: a handle must not keep a finished session busy.
+    /// A weak reference, because the meter keeps the journal open: a handle must not keep a finished session locked.
     meter: Weak<Meter>,
     /// The messages of the agent that ended the run.
     conversation: OnceLock<Conversation>,
 }
 
-/// The result of driving: an outcome, a defect, or a run that is to be resumed.
+/// The result of driving: an outcome, a defect, or a run that can be resumed.
 #[derive(Debug)]
 pub(crate) enum RunEnd {
     Outcome(Box<RunOutcome>),
@@ -117,7 +117,7 @@ enum StopRequest {
     Cancel,
 }
 
-/// An internal error of haft, never a mistake of a model or a tool.
+/// An internal error of haft. It is never caused by a model or a tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RunDefect(pub String);
@@ -132,12 +132,13 @@ impl RunHandle {
         self.shared.id
     }
 
-    /// Returns the principal that the run works for; only its programs should get the handle.
+    /// Returns the principal that the run works for. Only programs of this principal should get the handle.
     pub fn principal(&self) -> &Principal {
         &self.shared.principal
     }
 
-    /// Returns the events of the run and of its sub-agents from any number on: first the past ones, then the new ones.
+    /// Returns the events of the run and of its sub-agents, beginning with this number: first the past ones, then the
+    /// new ones.
     pub fn events(&self, from: EventSeq) -> RunEvents {
         self.shared.log.events(from)
     }
@@ -147,27 +148,27 @@ impl RunHandle {
         self.shared.meter.upgrade()
     }
 
-    /// Returns all messages of the run, with the request and the answer; `None` until the run has ended. After a handoff
-    /// they are those of the last agent.
+    /// Returns all messages of the run, including the request and the answer; `None` until the run has ended. After a
+    /// handoff, returns the messages of the last agent.
     pub fn conversation(&self) -> Option<&Conversation> {
         self.shared.conversation.get()
     }
 
-    /// Returns problems that do not keep the run from working, such as a tool that an agent names and that does not
+    /// Returns problems that do not prevent the run from working, such as a tool that an agent names and that does not
     /// exist.
     pub fn warnings(&self) -> Vec<String> {
         self.shared.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Decides about a call that waits for approval.
+    /// Decides whether a call that waits for approval is made.
     ///
     /// The journal stores the decision before the call is made. If the process ends before that, the run asks again. A
-    /// decision that is remembered is in the store of grants before the call is made.
+    /// remembered decision is in the grant store before the call is made.
     pub fn decide(&self, approval: ApprovalId, decision: ApprovalDecision) -> Result<(), DecideError> {
         self.shared.desk.decide(approval, decision)
     }
 
-    /// Answers a question of an MCP server.
+    /// Answers an elicitation request of an MCP server.
     pub fn answer(&self, elicitation: u64, answer: ElicitationAnswer) -> Result<(), DecideError> {
         self.shared.desk.answer(elicitation, answer)
     }
@@ -182,20 +183,20 @@ impl RunHandle {
         self.shared.stop.send_replace(StopRequest::Cancel);
     }
 
-    /// Stops driving the run without ending it: its journal stays open for [`resume`](crate::Runtime::resume), in this or
-    /// another process. Best used while the run is parked, because a call in progress is cut off, and a run that resumes
-    /// does not repeat a call that may have taken effect.
+    /// Stops driving the run without ending it: its journal stays open for [`resume`](crate::Runtime::resume), in this
+    /// or another process. Suspend a run preferably while it is parked: a call in progress is interrupted, and the
+    /// resumed run does not repeat a call that may have taken effect.
     pub fn suspend(&self) {
         self.shared.stop.send_modify(|stop| *stop = (*stop).max(StopRequest::Suspend));
     }
 
-    /// Returns the calls that wait for a decision; also those of a suspended run.
+    /// Returns the calls that wait for a decision, even if the run is suspended.
     pub fn pending_approvals(&self) -> Vec<PendingApproval> {
         self.shared.desk.approvals()
     }
 
-    /// Returns the number of the first event since the run was started or resumed. A reader that starts there sees
-    /// nothing of an earlier process.
+    /// Returns the number of the first event since the run was started or resumed. A reader that starts at this number
+    /// sees no event of an earlier process.
     pub fn first_event(&self) -> EventSeq {
         self.shared.log.first_of_process()
     }
@@ -227,7 +228,8 @@ impl RunHandle {
         }
     }
 
-    /// Waits until the run has finished, including any time that it is parked. A run that is suspended is an error.
+    /// Waits until the run has finished, including any time in which it is parked. Returns an error if the run is
+    /// suspended.
     pub async fn finished(&self) -> Result<RunOutcome, RunDefect> {
         match self.stopped().await? {
             RunState::Finished(outcome) => Ok(*outcome),
@@ -248,14 +250,14 @@ impl RunHandle {
         end.map_or_else(|| Err(RunDefect("the run was dropped".into())), |end| state_of(&end))
     }
 
-    /// Waits until everything that the run started has ended, its MCP servers too.
+    /// Waits until the run and all processes that it started, such as MCP servers, have ended.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
         // The sender lives as long as this handle.
         let _ = closed.wait_for(|closed| *closed).await;
     }
 
-    /// Returns true once the outcome is known. Its MCP servers may still be shutting down.
+    /// Returns true once the outcome is known. The MCP servers of the run may still be shutting down.
     pub fn is_finished(&self) -> bool {
         self.shared.outcome.borrow().is_some()
     }
@@ -288,7 +290,7 @@ impl fmt::Debug for RunHandle {
     }
 }
 
-/// Tells if the caller runs functions.
+/// Selects whether the caller runs functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallerFunctions {
     None,
@@ -339,7 +341,7 @@ impl RunShared {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
     }
 
-    /// Announces that everything the run started has ended.
+    /// Announces that the run and all processes that it started have ended.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
@@ -347,7 +349,7 @@ impl RunShared {
     /// Drives a run to its end and publishes the result.
     pub(crate) async fn drive(&self, mut run: ActiveRun, functions: CallerFunctions) {
         let end = self.to_the_end(&mut run, functions).await;
-        // A caller that resumes the run at once must find its journal free.
+        // Release the journal, because a caller may resume the run at once.
         drop(run);
         self.log.close();
         self.log.flushed().await;
@@ -394,7 +396,7 @@ impl RunShared {
 /// Calls that the caller runs, and the channel for their outputs.
 type PendingCalls = (Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>);
 
-/// Hands calls to the caller and waits for their outputs.
+/// Passes calls to the caller and waits for their outputs.
 struct ClientCallSlot {
     pending: Mutex<Option<PendingCalls>>,
     changed: watch::Sender<u64>,

@@ -1,11 +1,11 @@
-//! Finds haft's own directory.
+//! Finds haft's home directory.
 
 use std::path::PathBuf;
 
 use haft_core::home::Home;
 use haft_sandbox::user_home;
 
-/// Returns `$HAFT_HOME`, else `.haft` in the user's home directory. `None` when neither is known.
+/// Returns `$HAFT_HOME`, or `.haft` in the user's home directory. Returns `None` if neither is known.
 pub fn find() -> Option<Home> {
     let named = std::env::var_os("HAFT_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
     let named = named.map(|path| std::path::absolute(&path).unwrap_or(path));

@@ -1,5 +1,5 @@
-//! The desktop keyring: any service that implements the Secret Service API on the session bus. It never prompts the
-//! user to unlock it.
+//! The desktop keyring: any service that implements the Secret Service API on the session bus. haft never asks the user
+//! to unlock it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn with_keyring_timeout<T>(work: impl Future<Output = Result<T, Error>>) -
     }
 }
 
-/// Tests if a session bus exists. Without this check the D-Bus library may start a bus just for us.
+/// Returns true if a session bus exists. Without this check, the D-Bus library may start a bus just for haft.
 fn has_session_bus(is_set: impl Fn(&str) -> bool) -> bool {
     is_set("DBUS_SESSION_BUS_ADDRESS") || is_set("XDG_RUNTIME_DIR")
 }

@@ -1,8 +1,9 @@
-//! Runs agents. This crate alone knows all the others: it wires engine, models, tools, configuration and stores together.
+//! Runs agents. Only this crate depends on all the others: it connects the engine, models, tools, configuration and
+//! stores.
 //!
-//! Start reading at [`runs`], which turns an agent and a request into a run; [`wiring`] builds the orchestrator that makes
-//! its calls. A program that embeds haft calls [`init`] at the top of `main`. Nothing here writes to a terminal or knows an
-//! exit code, and nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
+//! Start reading at [`runs`], which turns an agent and a request into a run; [`wiring`] builds the orchestrator that
+//! makes its calls. A program that embeds haft calls [`init`] at the top of `main`. This crate does not write to a
+//! terminal, has no exit codes, and does not decide what a tool may do: that is the policy of `haft-sandbox`.
 
 #![warn(missing_docs)]
 
@@ -44,7 +45,7 @@ pub use haft_model_server as model_server;
 
 /// Makes this binary able to start confined commands. Call it at the top of `main`, before any thread is started.
 ///
-/// When the process was started as a sandbox launcher, this does a launcher's work and never returns.
+/// If the process was started as a sandbox launcher, this function does the launcher's work and never returns.
 pub fn init() {
     haft_sandbox::init(&[
         (haft_tools::builtin::FILE_WORKER, haft_tools::builtin::serve_files),

@@ -31,10 +31,10 @@ use haft_config::expand::{VariableSource, expand};
 use haft_config::printable;
 use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
 
-/// The longest time that a probe waits for a server.
+/// The timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The largest file of CA certificates. The bundle of a whole machine is about a quarter of it.
+/// The largest file of CA certificates, in bytes. The bundle of a whole machine is about a quarter of it.
 const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Builds the default provider, and returns it with the names of its fast and its complex model. A request may name any
@@ -55,7 +55,7 @@ pub fn build_provider(
     Ok((chain(config, &names, variables)?, fast, complex))
 }
 
-/// Builds the provider of the first model, with the others as fallbacks. A request to it names the first model; a
+/// Builds the provider of the first model, with the other models as fallbacks. A request names the first model; a
 /// fallback receives its own model name.
 pub fn chain(
     config: &ResolvedConfig,
@@ -74,8 +74,8 @@ pub struct ModelProviders {
 }
 
 impl ModelProviders {
-    /// Returns the providers of another configuration or run. They use the connections of the pool and share nothing
-    /// else: API keys and addresses belong to each run.
+    /// Creates the providers of another configuration or run. They share only the connections of the pool: API keys and
+    /// addresses belong to each run.
     pub fn sharing(clients: ClientPool) -> Self {
         Self { built: Mutex::default(), clients }
     }
@@ -100,8 +100,8 @@ impl ModelProviders {
         Ok(Box::new(FallbackProvider::new(provider, then?)))
     }
 
-    /// Returns the shared provider of this name. A command is created anew each time: it has no connections to share,
-    /// and its sessions belong to one user of it.
+    /// Returns the shared provider with this name. A provider that runs a command is created anew each time: it has no
+    /// connections to share, and its sessions belong to one user of it.
     fn of(
         &self,
         policy: Option<&SandboxPolicy>,
@@ -146,8 +146,8 @@ impl fmt::Debug for ModelProviders {
     }
 }
 
-/// Builds a provider that runs a command. The command has its own tools; ours are added to its prompt only if the
-/// operator configures that.
+/// Builds a provider that runs a command. The command has its own tools; haft's tools are added to its prompt only if
+/// the operator configures this.
 fn command(
     policy: Option<&SandboxPolicy>,
     config: &ResolvedConfig,
@@ -179,7 +179,7 @@ pub(crate) fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
     config.providers.get(name).map_or(name, |provider| provider.kind)
 }
 
-/// Returns true if a provider has its own tools, which a request to it may run.
+/// Returns true if a provider has its own tools, which it may run during a request.
 pub fn has_tools_of_its_own(config: &ResolvedConfig, name: &str) -> bool {
     kind(config, name) == claude_code::NAME
 }
@@ -195,7 +195,7 @@ pub fn secrets(config: &ResolvedConfig, variables: VariableSource<'_>) -> Vec<Se
     names.chain(written).map(Into::into).collect()
 }
 
-/// Builds one provider: a configured one, or a known one by its name.
+/// Builds one provider: a configured one, or a built-in one with this name.
 pub fn provider(
     config: &ResolvedConfig,
     name: &str,
@@ -237,8 +237,8 @@ fn provider_of(
     HttpProvider::sharing(settings, clients).map_err(ModelsError::Client)
 }
 
-/// Adds `/v1` to a base URL of Anthropic's format that has no version. Anthropic's own tools write the URL without it, as
-/// in `ANTHROPIC_BASE_URL`.
+/// Adds `/v1` to a base URL of Anthropic's format that has no version. Anthropic's own tools expect the URL without it,
+/// as in `ANTHROPIC_BASE_URL`.
 fn with_version(url: String) -> String {
     let trimmed = url.trim_end_matches('/');
     let last = trimmed.rsplit('/').next().unwrap_or_default();
@@ -247,7 +247,7 @@ fn with_version(url: String) -> String {
     if is_version { url } else { format!("{trimmed}/v1") }
 }
 
-/// Returns the certificate authorities of a provider, from the file in the configuration.
+/// Returns the CA certificates for a provider, from the file that the configuration names.
 fn authorities(
     name: &str,
     file: Option<&SecretTemplate>,
@@ -273,7 +273,7 @@ fn found(
     Ok((row, configured.unwrap_or_else(|| ProviderSettings::of_kind(row.name))))
 }
 
-/// Lists the models of a provider. A command has no list; its aliases select the newest model of each kind.
+/// Lists the models of a provider. A command has no model list; its aliases select the newest model of each kind.
 pub async fn listed(
     config: &ResolvedConfig,
     name: &str,
@@ -287,7 +287,7 @@ pub async fn listed(
     provider(config, name, variables)?.models().await.map_err(ModelsError::Client)
 }
 
-/// Returns the schema language in which a provider reads the schemas of tools.
+/// Returns the JSON Schema dialect that a provider accepts in tool definitions.
 pub(crate) fn tool_grammar(config: &ResolvedConfig, name: &str) -> SchemaDialect {
     match format_of(config, name) {
         Some(ModelApiFormat::Anthropic) => SchemaDialect::Anthropic,
@@ -297,11 +297,11 @@ pub(crate) fn tool_grammar(config: &ResolvedConfig, name: &str) -> SchemaDialect
     }
 }
 
-/// The most tools that OpenAI accepts in one request. Servers with the same format may accept more, but more tools than
-/// this are hidden anyway.
+/// The maximum number of tools that OpenAI accepts in one request. Servers with the same format may accept more, but
+/// haft hides tools beyond this number anyway.
 const OPENAI_TOOLS_MAX: usize = 128;
 
-/// Returns the most tools that the servers of a format accept in one request.
+/// Returns the maximum number of tools that the servers of a format accept in one request.
 pub(crate) fn tools_max(format: ModelApiFormat) -> Option<usize> {
     match format {
         ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses => Some(OPENAI_TOOLS_MAX),
@@ -322,26 +322,26 @@ pub(crate) fn request_bytes_max(format: ModelApiFormat) -> Option<u64> {
     }
 }
 
-/// The most tools that Anthropic searches or loads by name.
+/// The maximum number of tools that Anthropic searches or loads by name.
 const LOADABLE_TOOLS_MAX: usize = 10_000;
 
-/// The divisor of the request size that gives the room for tools which the model loads by name. Anthropic gets all of
-/// them with each request, and the conversation needs the rest.
+/// Tools that the model loads by name may take this fraction of the request size: one half. Every request to Anthropic
+/// contains all of them, and the conversation needs the rest.
 const LOADABLE_SHARE: u64 = 2;
 
-/// Returns whether a request can carry these hidden tools, so that the model loads them by name.
+/// Returns whether a request has space for these hidden tools, so that the model can load them by name.
 pub(crate) fn carries_hidden(format: ModelApiFormat, tools: &[ModelTool]) -> bool {
     let bytes: u64 = tools.iter().map(definition_bytes).sum();
     tools.len() <= LOADABLE_TOOLS_MAX
         && request_bytes_max(format).is_none_or(|most| bytes <= most / LOADABLE_SHARE)
 }
 
-/// The cost of showing a model all tools.
+/// The cost of showing all tools to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelToolFit {
     /// The estimated tokens of all definitions.
     pub tokens: u64,
-    /// The reason why the default model cannot get them all.
+    /// The reason why the default model cannot get all of them.
     pub problem: Option<String>,
 }
 
@@ -380,7 +380,7 @@ pub(crate) fn format_of(config: &ResolvedConfig, name: &str) -> Option<ModelApiF
     format.or_else(|| ProviderRow::named(kind(config, name)).map(|row| row.format))
 }
 
-/// Returns the wire format of a provider, and the reason it cannot be used, if any. Sends no request.
+/// Returns the wire format of a provider, and the reason why it cannot be used, if there is one. Sends no request.
 pub fn state(
     config: &ResolvedConfig,
     name: &str,
@@ -404,7 +404,7 @@ pub fn state(
     ("command", found)
 }
 
-/// The providers whose servers are asked if they answer.
+/// The providers whose servers are probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeScope {
     /// Servers on this machine.
@@ -413,7 +413,7 @@ pub enum ProbeScope {
     All,
 }
 
-/// The answer of a server to a probe.
+/// The result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerProbeOutcome {
     /// The provider is outside the scope, has no key, or is a command.
@@ -424,7 +424,7 @@ pub enum ServerProbeOutcome {
     Silent,
 }
 
-/// Tests if the server of a provider answers. A probe requests the list of models, which costs nothing.
+/// Probes the server of a provider. A probe requests the list of models, which costs nothing.
 pub async fn server_state(
     config: &ResolvedConfig,
     name: &str,
@@ -483,16 +483,16 @@ fn wishes(
     })
 }
 
-/// The reason no model can be used; a message for the operator.
+/// The reason why no model can be used, as a message for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
     /// Neither the caller, the agent nor the configuration names a model.
     #[error("no model is named; set `models.default` in the configuration")]
     NoModel,
-    /// An invalid model name.
+    /// The model name is invalid.
     #[error("{0}")]
     Name(String),
-    /// The name before the `/` of a model is no configured or built-in provider.
+    /// The part of a model name before the `/` is not a configured or built-in provider.
     #[error(
         "there is no provider `{}`; {}known providers: {}",
         printable(provider),
@@ -500,17 +500,17 @@ pub enum ModelsError {
         known.join(", ")
     )]
     Unknown {
-        /// The name before the `/`.
+        /// The part of the model name before the `/`.
         provider: String,
-        /// The names that could have been given.
+        /// The known provider names.
         known: Vec<String>,
     },
-    /// A variable that is not set, or a file that cannot be used.
+    /// A variable is not set, or a file cannot be used.
     #[error("{key}: {message}")]
     Variable {
-        /// The configuration key of the value.
+        /// The configuration key with the variable or file name.
         key: String,
-        /// The problem, in words for the operator.
+        /// The problem, as a message for the operator.
         message: String,
     },
     /// The provider has no API key or no address, or its address is not valid.
@@ -521,7 +521,7 @@ pub enum ModelsError {
         /// The missing or invalid setting.
         error: SetupError,
     },
-    /// A budget in US dollars cannot limit a model whose price is unknown.
+    /// An agent has a budget in US dollars, but the price of its model is unknown, so the budget cannot be enforced.
     #[error(
         "`{}` has a budget in US dollars, but the price of `{}` is not known, so the budget would never end the run; \
          set the price below `models.settings`, or use `budget.tokens`",
@@ -542,7 +542,7 @@ pub enum ModelsError {
     Command {
         /// The name of the provider.
         provider: String,
-        /// The problem, in words for the operator.
+        /// The problem, as a message for the operator.
         problem: String,
     },
 }

@@ -1,8 +1,8 @@
-//! The questions of one run that wait for an answer from outside: approvals, elicitations, and functions that the
-//! caller runs.
+//! The requests of one run that wait for an answer from outside: approvals, elicitations, and functions that the caller
+//! runs.
 //!
-//! The desk answers `Later` to the engine, so a waiting call holds no slot and has no deadline; the run parks until the
-//! decision arrives.
+//! `PendingDecisions` answers `Later` to the engine, so a waiting call holds no slot and has no deadline; the run parks
+//! until the decision arrives.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::event_log::EventLog;
 
-/// A person's decision about a call.
+/// A user's decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalDecision {
     /// Allows the call once.
@@ -31,7 +31,7 @@ pub enum ApprovalDecision {
     AllowPrefix,
     /// Allows every call that [`PendingApproval::rules`] ask about from now on, in this workspace.
     AllowRule,
-    /// The call is not made; the model gets an error that says so.
+    /// Denies the call; the model gets an error that says so.
     Deny,
 }
 
@@ -68,7 +68,7 @@ pub struct PendingApproval {
     /// The command prefix that may be allowed, such as `git status`; `None` if there is none, and for a call that was
     /// already waiting when an earlier process ended.
     pub prefix: Option<Vec<String>>,
-    /// The rules that may be allowed; empty if approving them would not be sufficient.
+    /// The rules that may be allowed; empty if allowing them would not be enough to approve the call.
     pub rules: Vec<String>,
     /// The rule that requires approval, as text; empty for a call that was already waiting when an earlier process
     /// ended.
@@ -86,10 +86,10 @@ impl PendingApproval {
     }
 }
 
-/// A question of an MCP server that waits for an answer.
+/// An elicitation request of an MCP server that waits for an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingElicitation {
-    /// The id for [`RunHandle::answer`](crate::RunHandle::answer). It counts from 1 in each run.
+    /// The id for [`RunHandle::answer`](crate::RunHandle::answer). In each run, ids start at 1.
     pub id: u64,
     /// The name of the server in the configuration.
     pub server: String,
@@ -97,22 +97,22 @@ pub struct PendingElicitation {
     pub request: Value,
 }
 
-/// A decision that could not be delivered.
+/// The reason why a decision or an answer could not be delivered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecideError {
-    /// No question with this id is pending.
+    /// No request with this id is pending.
     #[error("no approval with the id {id} is pending")]
     NotPending {
         /// The id that the caller gave.
         id: String,
     },
-    /// The approval was decided before; the first decision holds.
+    /// The approval was decided before; the first decision is final.
     #[error("the approval {id} has already been decided")]
     AlreadyDecided {
         /// The id that the caller gave.
         id: String,
     },
-    /// The call has no prefix or no rule that could be allowed. It still waits.
+    /// The call has no prefix or no rule that could be allowed. The call still waits.
     #[error("the approval {id} does not offer this decision")]
     NotOffered {
         /// The id that the caller gave.
@@ -120,17 +120,17 @@ pub enum DecideError {
     },
 }
 
-/// The desk of one root run; its sub-agents use it too.
+/// The pending requests of one root run, including its sub-agents.
 pub(crate) struct PendingDecisions {
     log: EventLog,
     state: Mutex<PendingDecisionsState>,
-    /// Counts the changes of the pending questions.
+    /// Is incremented whenever the pending requests change.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct PendingDecisionsState {
-    /// Requests that the engine sent, until the run waits for them.
+    /// Requests from the engine for which the run does not wait yet.
     asked: BTreeMap<ApprovalId, ApprovalRequest>,
     approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalDecision>)>,
     /// The answers for calls that were allowed and have not started yet.
@@ -145,7 +145,7 @@ impl PendingDecisions {
         Arc::new(Self { log, state: Mutex::default(), changed: watch::Sender::new(0) })
     }
 
-    /// Restores a decision that the journal held when an earlier process ended.
+    /// Restores a decision that the journal contained when an earlier process ended.
     pub(crate) fn allow(&self, id: ApprovalId) {
         self.state().allowed.insert(id, ApprovalAnswer::AllowOnce);
     }
@@ -277,7 +277,7 @@ impl Elicitor for PendingDecisions {
     }
 }
 
-/// Removes a question whose call has ended.
+/// Removes an elicitation request on drop, when its call has ended.
 struct ElicitationGuard<'a> {
     desk: &'a PendingDecisions,
     id: u64,

@@ -1,4 +1,4 @@
-//! Finds models whose price is unknown below a budget in US dollars. Such a budget would never end a run.
+//! Finds models whose price is unknown but whose agent has a budget in US dollars. Such a budget would never end a run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use haft_models::providers::ProviderRow;
 use crate::models::{ModelsError, kind};
 use crate::runs::model_names;
 
-/// Returns an error for the first model without a price that a budget in US dollars should limit. The first agent
-/// decides for all: if it allows such models, every agent below it may use them.
+/// Returns an error for the first model without a price that a budget in US dollars should limit. The setting of the
+/// first agent applies to all: if it allows such models, every agent below it may use them.
 pub fn check_prices(graph: &AgentGraph, config: &ResolvedConfig) -> Result<(), ModelsError> {
     if graph.first().agent.unpriced_models == UnpricedModels::Allow {
         return Ok(());
@@ -50,7 +50,8 @@ fn has_price(config: &ResolvedConfig, name: &ModelName) -> bool {
     own.is_some() || Prices::of_list(list).of(&name.model).is_some()
 }
 
-/// Returns every agent that works within a budget in US dollars, with the name of the agent that has the budget.
+/// Returns every agent whose cost is limited by a budget in US dollars, with the name of the agent that sets the
+/// budget.
 fn limited(graph: &AgentGraph) -> Vec<(String, &AgentNode)> {
     let reached = reachable(graph, graph.first_file());
     let mut limited = Vec::new();

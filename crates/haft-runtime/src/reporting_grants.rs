@@ -1,4 +1,4 @@
-//! A store of grants that reports its failures to a person.
+//! A grant store that reports its failures to the user.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use futures_util::future::BoxFuture;
 use haft_core::grant::{Grant, GrantId, GrantOwner};
 use haft_core::grant_store::{GrantStore, GrantStoreError};
 
-/// Passes everything on to another store. A failure does not stop a call, so without a report the person would not know
-/// why the same question comes again.
+/// Passes every request to another store. A failure does not stop a call, so without a report the user would not know
+/// why haft asks the same question again.
 pub struct ReportingGrants {
     store: Arc<dyn GrantStore>,
     report: Box<dyn Fn(String) + Send + Sync>,
-    /// Each call reads the store, and one report of an unreadable store is enough.
+    /// True after a read error was reported. Each call reads the store, and one report is enough.
     reported_reading: AtomicBool,
 }
 
 impl ReportingGrants {
-    /// Wraps a store. `report` gets each failure in words for the operator.
+    /// Wraps a store. `report` gets each failure as a message for the operator.
     pub fn new(store: Arc<dyn GrantStore>, report: impl Fn(String) + Send + Sync + 'static) -> Self {
         Self { store, report: Box::new(report), reported_reading: AtomicBool::new(false) }
     }

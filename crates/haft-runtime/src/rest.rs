@@ -1,5 +1,5 @@
-//! Loads HTTP tools from the configuration: reads OpenAPI descriptions, expands variables, and reports entries that
-//! cannot be used.
+//! Loads HTTP tools from the configuration: reads OpenAPI documents, expands variables, and reports entries that cannot
+//! be used.
 
 mod description_cache;
 
@@ -39,18 +39,18 @@ pub struct LoadedRestTools {
 pub struct RestConfigProblem {
     /// The configuration key of the entry.
     pub key: String,
-    /// The problem, in words for the operator.
+    /// The problem, as a message for the operator.
     pub message: String,
 }
 
 /// The inputs of loading, apart from the configuration.
 #[derive(Clone, Copy)]
 pub struct RestLoadContext<'a> {
-    /// The home whose cache stores fetched descriptions.
+    /// The home directory whose cache stores fetched OpenAPI documents.
     pub home: Option<&'a Home>,
     /// Resolves `${VARIABLE}` in configured values.
     pub variables: &'a (dyn Fn(&str) -> Option<String> + Sync),
-    /// Decides if a cached description may be used.
+    /// Selects whether a cached OpenAPI document may be used.
     pub freshness: Freshness,
 }
 
@@ -69,7 +69,8 @@ pub async fn load(config: &resolved::RestSettings, around: RestLoadContext<'_>) 
 }
 
 impl LoadedRestTools {
-    /// Adds the tools of one entry. The first tool with a name wins; a later one becomes a problem.
+    /// Adds the tools of one entry. If two tools have the same name, the first one is used; a later one becomes a
+    /// problem.
     fn take(&mut self, key: &str, made: Result<Vec<RestTool>, String>) {
         match made {
             Ok(tools) => {
@@ -88,7 +89,7 @@ impl LoadedRestTools {
     }
 }
 
-/// Reads one OpenAPI description and builds its tools.
+/// Reads one OpenAPI document and builds its tools.
 pub async fn import(
     name: &str,
     spec: &OpenapiSettings,
@@ -145,7 +146,7 @@ pub async fn import(
     openapi::import(&documents, settings).map_err(|error| error.to_string())
 }
 
-/// Reads a description on a blocking thread: parsing a large one takes long, and other tasks must not wait for it.
+/// Reads a document on a blocking thread: parsing a large one takes long, and must not block other tasks.
 async fn read_file(path: &Path) -> Result<openapi::Documents, String> {
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || OpenApiSource::read_file(&path)).await;

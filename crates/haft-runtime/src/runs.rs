@@ -2,7 +2,7 @@
 //!
 //! Start with [`RunEnvironment`], which holds the state that all runs of a process share. A [`PreparedAgent`] is an
 //! agent bound to models and tools, and an [`ActiveRun`] is a request in progress. The command line, sub-agents and
-//! embedding programs all run agents through these types. Nothing here writes to a screen or knows an exit code.
+//! embedding programs all run agents through these types. This module does not write to a screen and has no exit codes.
 
 mod active_run;
 mod agent_tools;

@@ -1,7 +1,7 @@
-//! `Runtime`: one per process, shared by all runs. It starts, resumes, finds and lists them.
+//! `Runtime`: one per process, shared by all runs. It starts, resumes, finds and lists runs.
 //!
-//! A run gets everything from its [`RunSpec`]; whatever belongs to one run (principal, approver, outputs, events) is made
-//! here for that run and reaches the engine as its [`RunContext`].
+//! A run is defined by its [`RunSpec`]. This module creates the values that belong to one run (principal, approver,
+//! outputs, events) and passes them to the engine as its [`RunContext`].
 
 mod builder;
 mod compact;
@@ -52,13 +52,13 @@ pub use generation::RuntimeConfig;
 pub use haft_store::journals::{ListedRun, RunListPage, Takeover};
 use shared_agents::AgentLease;
 
-/// The shortest time between two sweeps of one process.
+/// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The number of newest events that are searched for the output of interrupted calls, when a run resumes.
+/// The number of newest events that are searched for the output of interrupted calls when a run resumes.
 const PARTIAL_EVENTS_MAX: usize = 2048;
 
-/// Runs agents. Clones share everything.
+/// Runs agents. Clones share all state.
 #[derive(Clone)]
 pub struct Runtime {
     shared: Arc<RuntimeShared>,
@@ -68,7 +68,7 @@ struct RuntimeShared {
     home: Home,
     stores: Stores,
     accounting: Option<Arc<AccountingSink>>,
-    /// The watchers of all runs that the program added.
+    /// The watchers that the program added for all runs.
     watchers: RwLock<Vec<Arc<dyn EventSink>>>,
     generation: RwLock<Arc<ConfigGeneration>>,
     variables: Variables,
@@ -79,7 +79,7 @@ struct RuntimeShared {
     runs: Mutex<HashMap<SessionId, Arc<RunShared>>>,
 }
 
-/// One run on its way to being driven.
+/// A run that is prepared but not driven yet.
 struct PreparedRun {
     agent: AgentLease,
     context: Arc<RunContext>,
@@ -88,8 +88,8 @@ struct PreparedRun {
 }
 
 impl Runtime {
-    /// Returns a builder over a configuration. If it was loaded from files, the secrets of a run also replace
-    /// `${VARIABLE}` in them.
+    /// Returns a builder for a configuration. If the configuration was loaded from files, the secrets of a run also
+    /// replace `${VARIABLE}` in it.
     pub fn builder(config: impl Into<RuntimeConfig>) -> RuntimeBuilder {
         RuntimeBuilder::new(config.into())
     }
@@ -98,7 +98,7 @@ impl Runtime {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns haft's own directory, which holds sessions and caches.
+    /// Returns haft's home directory, which holds sessions and caches.
     pub fn home(&self) -> &Home {
         &self.shared.home
     }
@@ -113,22 +113,22 @@ impl Runtime {
         &self.shared.stores.grants
     }
 
-    /// Returns the accounting of all tenants; `None` if the stores keep none.
+    /// Returns the usage records of all tenants; `None` if the stores keep none.
     pub fn accounting(&self) -> Option<&Arc<dyn AccountingStore>> {
         self.shared.stores.accounting.as_ref()
     }
 
-    /// Adds a watcher of every run that starts or resumes from now on, such as the metrics of a server.
+    /// Adds a watcher for every run that starts or resumes from now on, such as the metrics of a server.
     pub fn watch(&self, watcher: Arc<dyn EventSink>) {
         self.shared.watchers.write().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }
 
-    /// Starts a run whose approvals, questions and functions the caller handles through the [`RunHandle`].
+    /// Starts a run. The caller handles its approvals, elicitation requests and functions through the [`RunHandle`].
     pub async fn start(&self, spec: RunSpec, secrets: RunSecrets) -> Result<RunHandle, StartError> {
         self.start_with(spec, secrets, RunHooks::default()).await
     }
 
-    /// Starts a run with interfaces of the caller's own.
+    /// Starts a run with interfaces that the caller provides.
     pub async fn start_with(
         &self,
         mut spec: RunSpec,
@@ -193,7 +193,7 @@ impl Runtime {
         Ok(self.launch(run, agent, shared, functions))
     }
 
-    /// Continues a stored run of the local user: with what it was doing, or with a further request in the same
+    /// Continues a stored run of the local user: with its unfinished work, or with a further request in the same
     /// conversation.
     pub async fn resume(
         &self,
@@ -204,7 +204,7 @@ impl Runtime {
         self.resume_for(&Principal::local(), id, more, secrets).await
     }
 
-    /// Resumes a run of this principal. Runs of other principals are not found.
+    /// Resumes a run of this principal. Returns "not found" for runs of other principals.
     pub async fn resume_for(
         &self,
         principal: &Principal,
@@ -216,7 +216,7 @@ impl Runtime {
         self.resume_with(id, spec, more, secrets, RunHooks::default()).await
     }
 
-    /// Returns the first line of a run's journal. The run of another principal is not found.
+    /// Returns the first line of a run's journal. Returns "not found" for a run of another principal.
     async fn opened(&self, principal: &Principal, id: SessionId) -> Result<SessionStart, ResumeFailure> {
         let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
         let journals = self.shared.stores.journals(&self.config());
@@ -228,7 +228,7 @@ impl Runtime {
         }
     }
 
-    /// Returns the spec of a stored run. The run of another principal is not found.
+    /// Returns the spec of a stored run. Returns "not found" for a run of another principal.
     pub async fn stored_spec(&self, principal: &Principal, id: SessionId) -> Result<RunSpec, ResumeFailure> {
         let opened = self.opened(principal, id).await?;
         if let Some(origin) = opened.origin {
@@ -245,11 +245,11 @@ impl Runtime {
         let digest = stored.digest().map_err(ResumeFailure::Spec)?;
         let (blobs, tenant) = (&self.shared.stores.blobs, principal.tenant());
         let blob = blobs.get(tenant, &digest).await.map_err(missing)?;
-        // Storing it again marks it as used, so that retention counts from now.
+        // Storing the blob again marks it as used, so that its retention time starts now.
         let _ = blobs.put(tenant, &blob).await;
         let mut spec = stored.into_spec(&blob).map_err(ResumeFailure::Spec)?;
         spec.principal = principal.clone();
-        // The model was chosen when the run began.
+        // Keep the model that was chosen when the run began.
         if let (ModelChoice::Routed, Some(model), true) =
             (spec.model_choice, opened.model, spec.changes.models.is_empty())
         {
@@ -259,7 +259,7 @@ impl Runtime {
         Ok(spec)
     }
 
-    /// Continues a stored run under a spec that the caller may have changed, with interfaces of the caller's own.
+    /// Continues a stored run under a spec that the caller may have changed, with interfaces that the caller provides.
     pub async fn resume_with(
         &self,
         id: SessionId,
@@ -301,7 +301,7 @@ impl Runtime {
         Ok(self.launch(run, agent, shared, functions))
     }
 
-    /// Returns the output that interrupted calls of a run and of its sub-agents had written, as far as the event log has it.
+    /// Returns the output of interrupted calls of a run and of its sub-agents, if the event log contains it.
     async fn partial_outputs(&self, key: &RunKey) -> PartialOutputs {
         let Some(store) = self.shared.stores.events.as_ref() else { return PartialOutputs::default() };
         let last = store.last(key).await.unwrap_or(0);
@@ -315,7 +315,7 @@ impl Runtime {
         self.attach_for(&Principal::local(), id)
     }
 
-    /// Attaches to a run of this principal. Runs of other principals are not found.
+    /// Attaches to a run of this principal. Returns "not found" for runs of other principals.
     pub fn attach_for(&self, principal: &Principal, id: SessionId) -> Result<RunHandle, SessionError> {
         let found = self.runs().get(&id).filter(|run| run.principal.is_subject_of(principal)).map(Arc::clone);
         found.map(RunHandle::new).ok_or_else(|| SessionError::NotFound { id: id.to_string() })
@@ -330,8 +330,8 @@ impl Runtime {
         self.shared.stores.journals(&self.config()).list(principal, page).await
     }
 
-    /// Uses another configuration for runs that start from now on. Running runs keep theirs; queues that did not change
-    /// keep their slots, and shared servers that did not change keep their processes.
+    /// Uses another configuration for runs that start from now on. Running runs keep their configuration. Queues that
+    /// did not change keep their slots, and shared servers that did not change keep their processes.
     pub async fn reload(&self, config: impl Into<RuntimeConfig>) -> Vec<String> {
         let before = self.generation();
         let (next, warnings) = before.next(config.into(), &self.shared.home, &self.shared.variables).await;
@@ -340,7 +340,8 @@ impl Runtime {
         warnings
     }
 
-    /// Cancels all runs, waits until everything that they started has ended, and shuts down the tools of the program.
+    /// Cancels all runs, waits until the processes that they started have ended, and shuts down the tools of the
+    /// program.
     pub async fn shut_down(&self) {
         let runs: Vec<RunHandle> = self.runs().values().map(|run| RunHandle::new(Arc::clone(run))).collect();
         for run in &runs {
@@ -406,7 +407,7 @@ impl Runtime {
                 let last = store.last(&key).await.unwrap_or(0);
                 match left {
                     LeftSessions::Ignored => EventLog::stored(key, Arc::clone(store), last + 1),
-                    // Its writer before may still run until the journal is claimed.
+                    // The previous writer may still run until the journal is claimed.
                     LeftSessions::Continued(_) => EventLog::unclaimed(key, Arc::clone(store), last + 1),
                 }
             }
@@ -416,7 +417,8 @@ impl Runtime {
         (log, desk)
     }
 
-    /// Outputs are stored under the session, so that a run that continues can still read them.
+    /// Opens the output store of a run. Outputs are stored under the session, so that a resumed run can still read
+    /// them.
     fn outputs(
         &self,
         key: &RunKey,
@@ -429,7 +431,7 @@ impl Runtime {
         store.map(Some).map_err(StartError::Outputs)
     }
 
-    /// Secrets of the run first, then the variables of the process.
+    /// Looks up a variable in the secrets of the run first, then in the environment of the process.
     fn variables(&self, secrets: &RunSecrets) -> Variables {
         let (secrets, process) = (secrets.clone(), Arc::clone(&self.shared.variables));
         Arc::new(move |name: &str| {
@@ -447,8 +449,8 @@ impl Runtime {
         tokio::task::spawn_blocking(move || shared.stores.sweep(&config));
     }
 
-    /// Returns the generation of a run that starts now, and warnings about tools that its secrets make unusable. A run
-    /// without secrets shares the generation of the runtime.
+    /// Returns the generation for a run that starts now, and warnings about tools that cannot be used with its secrets.
+    /// A run without secrets shares the generation of the runtime.
     async fn generation_for(
         &self,
         secrets: &RunSecrets,

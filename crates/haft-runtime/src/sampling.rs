@@ -1,5 +1,5 @@
-//! Samples a configured model for MCP servers that may request it. The cost counts toward the call that the server
-//! works on.
+//! Samples a configured model for MCP servers that are allowed to request it. The cost is added to the call that the
+//! server works on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::runs::Variables;
 use haft_config::ResolvedConfig;
 use haft_config::resolved::ModelName;
 
-/// Answers the sampling requests of servers. The model gets no tools, and sees only the server's own conversation.
+/// Answers the sampling requests of servers. The model gets no tools, and sees only the conversation that the server
+/// sent.
 pub struct ModelSampler {
     config: Arc<ResolvedConfig>,
     policy: SandboxPolicy,
@@ -31,7 +32,7 @@ pub struct ModelSampler {
 }
 
 impl ModelSampler {
-    /// Creates a sampler. `usual` is the model of the run; without one the configured default applies.
+    /// Creates a sampler. `usual` is the model of the run; if it is `None`, the configured default model is used.
     pub fn new(
         config: &ResolvedConfig,
         policy: &SandboxPolicy,
@@ -41,7 +42,7 @@ impl ModelSampler {
         Self::of_run(Arc::new(config.clone()), policy, (variables, ModelProviders::default()), usual)
     }
 
-    /// Creates the sampler of a run, over the run's configuration and the connections of its runtime.
+    /// Creates the sampler of a run, with the run's configuration and the connections of its runtime.
     pub(crate) fn of_run(
         config: Arc<ResolvedConfig>,
         policy: &SandboxPolicy,
@@ -113,14 +114,14 @@ fn request(wanted: &SamplingRequest, model: &ModelName) -> ModelRequest {
             ..SamplingParameters::default()
         },
         output_tokens_max: Some(wanted.output_tokens_max),
-        // A sampling request is not repeated, so caching its prompt would only cost.
+        // A sampling request is not repeated, so caching its prompt would only add cost.
         caching: PromptCaching::None,
         ..ModelRequest::new(model.model.clone(), Arc::new(wanted.conversation.clone()))
     }
 }
 
-/// Reserves the output tokens, limited to the remaining budget of the run. A run without remaining budget gets an
-/// error.
+/// Reserves the output tokens, limited to the remaining budget of the run. Returns an error if the run has no budget
+/// left.
 fn within_budget(
     mut request: ModelRequest,
     wanted: &SamplingRequest,

@@ -1,5 +1,5 @@
-//! `RunSpec`: everything that starts or continues a run on any machine. It holds no argument vector, no current
-//! directory and no secret.
+//! `RunSpec`: all values that are needed to start or continue a run on any machine. It contains no command-line
+//! arguments, no current directory and no secrets.
 
 mod stored;
 
@@ -28,66 +28,67 @@ use serde_json::Value;
 
 pub use stored::{SPEC_VERSION, SpecError, StoredBlob, StoredSpec};
 
-/// A run to be started, in plain values.
+/// The definition of a run, in plain values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSpec {
-    /// The text for the agent; JSON for an agent that takes JSON.
+    /// The text for the agent. It is JSON for an agent with JSON input.
     pub request: String,
-    /// The messages that the conversation begins with, up to the one that the model answers; empty if the request is the
-    /// only message. The journal stores them as a part of the run, so a stored spec does not repeat them.
+    /// The messages that the conversation begins with, up to the one that the model answers; empty if the request is
+    /// the only message. The journal stores them as a part of the run, so a stored spec does not contain them.
     pub opening: Vec<Message>,
     /// The texts of the agent and of all agents it can reach.
     pub agents: AgentGraphSource,
-    /// Changes to the agent that is asked, for this run only.
+    /// Changes to the agent that receives the request, for this run only.
     pub changes: AgentChanges,
-    /// The skills that the request triggers; filled in when the run starts.
+    /// The skills that the request triggers. haft sets them when the run starts.
     pub skills: Vec<SkillSource>,
-    /// The trusted instruction files of the project, which join the system text of every agent.
+    /// The trusted instruction files of the project, which are added to the system text of every agent.
     pub instructions: Vec<InstructionFile>,
     /// Images that belong to the request.
     pub images: Vec<Media>,
     /// The directory that tools work in, and the sandbox around it.
     pub workspace: WorkspaceSpec,
-    /// The tools that the model may or must call. A required call is required only until the model has made one.
+    /// The tools that the model may or must call. If a call is required, it is required only until the model has made
+    /// one.
     pub tool_choice: ToolChoice,
     /// Functions that the caller runs. A call of one parks the run until the caller submits its output.
     pub functions: Vec<FunctionTool>,
-    /// Calls that the caller wants to approve, beside those that the operator's rules ask about.
+    /// Calls that the caller wants to approve, in addition to the calls that the operator's rules ask about.
     pub approvals: Vec<CallerApproval>,
     /// The method of choosing the model.
     pub model_choice: ModelChoice,
     /// The owner of the run. Only the owner finds, lists and resumes it.
     pub principal: Principal,
-    /// Starting twice with the same key returns the first run.
+    /// Starting a run twice with the same key returns the first run.
     pub idempotency_key: Option<String>,
-    /// The names of the [`RunSecrets`] that the run was started with. A run that continues without one of them parks.
+    /// The names of the [`RunSecrets`] that the run was started with. A run that is resumed without one of them parks.
     pub secrets: BTreeSet<String>,
-    /// The files of the configuration, for an interface that loads it again to continue the run.
+    /// The configuration files, for an interface that loads them again to continue the run.
     pub config: ConfigFiles,
     /// The generation of the configuration that the run was started under.
     pub generation: u64,
-    /// For the caller; haft does not read it.
+    /// Data of the caller; haft does not read it.
     pub metadata: BTreeMap<String, String>,
 }
 
 /// Changes that a caller makes to an agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentChanges {
-    /// As `provider/model`, in the order in which they are tried; empty for the agent's own.
+    /// The models as `provider/model`, in the order in which they are tried; empty for the agent's own models.
     pub models: Vec<String>,
-    /// Replaces the system text of the agent's file; an empty text is no system text.
+    /// Replaces the system text of the agent file; an empty text removes it.
     pub system: Option<String>,
-    /// Replaces the most turns that the agent may take.
+    /// Replaces the maximum number of turns of the agent.
     pub turns_max: Option<u32>,
-    /// Replaces the longest time that the run may take.
+    /// Replaces the time limit of the run.
     pub timeout: Option<Duration>,
-    /// The tools that the model is shown.
+    /// The tools that the model sees.
     pub tools: Option<Vec<ToolGlob>>,
-    /// The tools that it may call.
+    /// The tools that the model may call.
     pub allowed_tools: Option<Vec<String>>,
     /// The JSON Schema of the answer.
     pub output_schema: Option<Arc<Value>>,
-    /// Keys of the agent's file, replaced.
+    /// Replacements for keys of the agent file.
     pub overrides: AgentOverrides,
 }
 
@@ -96,13 +97,13 @@ pub struct AgentChanges {
 pub struct WorkspaceSpec {
     /// The directory that commands start in and may write to.
     pub directory: PathBuf,
-    /// The level of confinement, before the grants below.
+    /// The sandbox mode, before the grants below.
     pub mode: SandboxMode,
-    /// `None` keeps the default of the mode.
+    /// Access to the network. `None` keeps the default of the mode.
     pub network: Option<ResourceAccess>,
-    /// Connections to Unix sockets. `None` keeps the default of the mode.
+    /// Access to Unix sockets. `None` keeps the default of the mode.
     pub unix_sockets: Option<ResourceAccess>,
-    /// Decides if tools may write hooks and configuration of git.
+    /// Selects whether tools may change git hooks and git configuration.
     pub git: GitMetadata,
     /// Further directories that tools may write to.
     pub writable: Vec<PathBuf>,
@@ -112,9 +113,9 @@ pub struct WorkspaceSpec {
     pub secrets: Vec<PathBuf>,
     /// Names of environment variables that commands see; their values are read when a command starts.
     pub environment: Vec<String>,
-    /// Files that tools must not change, such as the configuration that is in force.
+    /// Files that tools must not change, such as the active configuration files.
     pub protected: Vec<PathBuf>,
-    /// The resources that one command may use.
+    /// The resource limits of one command.
     pub limits: CommandLimits,
     /// The part of the user's home directory that commands see.
     pub home: UserHomeView,
@@ -123,21 +124,21 @@ pub struct WorkspaceSpec {
 /// The part of the home directory of the user that commands of a run see.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UserHomeView {
-    /// Everything but the listed secrets.
+    /// The whole home directory except for the listed secrets.
     #[default]
     WithoutSecrets,
-    /// Everything but the listed secrets, and the home directory itself may be the workspace.
+    /// The whole home directory except for the listed secrets. The home directory itself may be the workspace.
     AsWorkspace,
-    /// Only the workspace and other granted directories, for a server whose principals are strangers to the user.
+    /// Only the workspace and other granted directories, for a server whose principals are not the local user.
     Covered,
 }
 
-/// The files that the configuration of a run came from, apart from haft's own directory.
+/// The files that the configuration of a run came from, in addition to the files in haft's home directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigFiles {
-    /// A file that the operator named.
+    /// The configuration file that the operator named.
     pub named: Option<PathBuf>,
-    /// The directory of the project.
+    /// The project directory.
     pub project: Option<PathBuf>,
 }
 
@@ -152,7 +153,7 @@ pub struct FunctionTool {
     pub parameters: Arc<Value>,
 }
 
-/// The file of a skill.
+/// The file of a skill, with its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillSource {
     /// The path that the text was read from.
@@ -164,25 +165,25 @@ pub struct SkillSource {
 /// The method of choosing the model of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ModelChoice {
-    /// The caller's model, else the agent's, else the configured default.
+    /// Uses the caller's model, or the agent's, or the configured default, in this order.
     #[default]
     Named,
-    /// The configured fast model decides if it or the complex model works on the request.
+    /// The configured fast model decides whether it or the complex model works on the request.
     Routed,
 }
 
-/// Secrets of one run, by name. They take precedence over the environment where the configuration or a provider asks
-/// for a variable, and are never stored.
+/// Secrets of one run, by name. They take precedence over environment variables wherever the configuration or a
+/// provider uses a variable, and are never stored.
 #[derive(Debug, Clone, Default)]
 pub struct RunSecrets(BTreeMap<String, SecretString>);
 
 impl RunSecrets {
-    /// Returns no secrets, so that every variable comes from the environment.
+    /// Creates an empty set of secrets, so that every variable comes from the environment.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Adds a secret, or replaces the one of that name.
+    /// Adds a secret, or replaces the secret with this name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.0.insert(name.into(), value.into());
@@ -194,7 +195,7 @@ impl RunSecrets {
         self.0.is_empty()
     }
 
-    /// Returns the secret; `None` if the run was started without one of that name.
+    /// Returns the secret; `None` if the run was started without a secret of this name.
     pub fn get(&self, name: &str) -> Option<&SecretString> {
         self.0.get(name)
     }
@@ -206,7 +207,7 @@ impl RunSecrets {
 }
 
 impl RunSpec {
-    /// Creates a run of an agent in a workspace, with everything else at its default.
+    /// Creates the spec of a run of an agent in a workspace, with defaults for all other fields.
     pub fn new(agents: &AgentGraph, request: impl Into<String>, workspace: WorkspaceSpec) -> Self {
         Self {
             request: request.into(),
@@ -230,7 +231,7 @@ impl RunSpec {
         }
     }
 
-    /// Returns the agents of the spec, with the changes applied to the one that receives the request.
+    /// Returns the agents of the spec, with the changes applied to the agent that receives the request.
     pub fn graph(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<AgentGraph, AgentGraphError> {
         let mut graph = AgentGraph::from_source(&self.agents, &self.changes.overrides, variable)?;
         if let Some(agent) = graph.first_mut() {
@@ -264,11 +265,11 @@ impl WorkspaceSpec {
 }
 
 impl WorkspaceSpec {
-    /// Builds the sandbox policy. Fails for paths that do not exist, and for a directory that would expose haft's own
-    /// data.
+    /// Builds the sandbox policy. Returns an error for a path that does not exist, and for a directory that would
+    /// expose haft's own data.
     pub fn policy(&self, home: &Home) -> Result<SandboxPolicy, PolicyError> {
         let user_home = user_home();
-        // Readable secrets must leave the protected list before the workspace is checked against that list.
+        // Remove readable secrets from the protected list before the workspace is checked against that list.
         let new = match self.home {
             UserHomeView::AsWorkspace => SandboxPolicy::new_allowing_home,
             UserHomeView::WithoutSecrets | UserHomeView::Covered => SandboxPolicy::new_with_readable,
@@ -301,8 +302,8 @@ impl WorkspaceSpec {
         Ok(policy.git(self.git).limits(self.limits.clone()))
     }
 
-    /// Builds the sandbox policy of a principal. It hides the workspaces and the temporary files of other principals, but
-    /// not from the local user, who sees them anyway.
+    /// Builds the sandbox policy of a principal. It hides the workspaces and the temporary files of other principals,
+    /// except from the local user, who can see them anyway.
     pub fn policy_of(&self, principal: &Principal, home: &Home) -> Result<SandboxPolicy, PolicyError> {
         let policy = self.policy(home)?;
         if principal.is_subject_of(&Principal::local()) {

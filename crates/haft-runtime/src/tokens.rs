@@ -1,17 +1,19 @@
-//! Counts tokens with a vocabulary. The first count loads it, so that programs that never count pay nothing.
+//! Counts tokens with a vocabulary. The first count loads the vocabulary, so that programs that never count tokens do
+//! not pay for it.
 
 use std::panic::catch_unwind;
 
 use haft_core::tokens::{TokenCounter, Tokens};
 
-/// The vocabulary `o200k` of current models. Other vocabularies split text into nearly as many tokens, and budgets keep
-/// a buffer.
+/// The vocabulary `o200k` of current models. Other vocabularies give similar token counts, and budgets include a buffer
+/// for the difference.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Vocabulary;
 
 impl TokenCounter for Vocabulary {
     fn count(&self, text: &str) -> Tokens {
-        // The tokenizer's regular expressions panic on some texts. Fall back to an estimate, so that the call survives.
+        // The regular expressions of the tokenizer panic on some texts. Use an estimate then, so that the call does not
+        // fail.
         let counted = catch_unwind(|| tiktoken_rs::o200k_base_singleton().count_ordinary(text));
         counted.map_or_else(|_| Tokens::by_length(text.len() as u64), |count| Tokens::Counted(count as u64))
     }
@@ -36,7 +38,7 @@ mod tests {
         check("žluťoučký kůň", 9);
     }
 
-    /// Texts that send naive tokenizers into quadratic time or deep recursion.
+    /// Naive tokenizers need quadratic time or deep recursion for these texts.
     #[test]
     fn token_count_of_repetitive_text_takes_bounded_time() {
         Vocabulary.count("");

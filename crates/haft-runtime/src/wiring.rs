@@ -30,13 +30,13 @@ pub use parts::{EngineState, OrchestratorOptions, OrchestratorParts, cache_limit
 use crate::governor::{ConfiguredGovernor, EffectExposure};
 use haft_config::ResolvedConfig;
 
-/// The configuration and sandbox policy of an orchestrator. Principal, approver, output store and event sink belong to
-/// each run: see [`RunContext`](haft_core::run::context::RunContext).
+/// The configuration and sandbox policy of an orchestrator. The principal, approver, output store and event sink belong
+/// to each run: see [`RunContext`](haft_core::run::context::RunContext).
 #[derive(Debug)]
 pub struct ToolSettings {
     /// The sandbox of the built-in tools and of local MCP servers.
     pub policy: SandboxPolicy,
-    /// Replaces the configured timeout of every tool.
+    /// The timeout that replaces the configured timeout of every tool.
     pub timeout: Option<Duration>,
     /// The settings of tools, queues, cache and rules.
     pub config: ResolvedConfig,
@@ -47,14 +47,15 @@ pub fn orchestrator(settings: ToolSettings) -> Orchestrator {
     orchestrator_with(settings, Vec::new())
 }
 
-/// Builds an orchestrator over the built-in tools and those of other providers, for example [MCP
+/// Builds an orchestrator with the built-in tools and the tools of other providers, for example [MCP
 /// servers](McpServers::providers) or a [`Registry`](haft_tools::registry::Registry) of the embedding program.
 pub fn orchestrator_with(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let parts = OrchestratorParts::new(settings, others);
     parts.orchestrator(parts.config(), OrchestratorOptions::default())
 }
 
-/// Like [`orchestrator_with`], with cached outputs below haft's own directory, so that other processes share them.
+/// Builds the same as [`orchestrator_with`], but stores cached outputs in haft's home directory, so that other
+/// processes share them.
 pub fn orchestrator_with_stored_cache(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,
@@ -62,7 +63,7 @@ pub fn orchestrator_with_stored_cache(
     orchestrator_with_options(settings, others, OrchestratorOptions::default())
 }
 
-/// Like [`orchestrator_with_stored_cache`], with the settings of a single orchestrator.
+/// Builds the same as [`orchestrator_with_stored_cache`], with the settings of a single orchestrator.
 pub fn orchestrator_with_options(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,
@@ -84,14 +85,14 @@ fn catalog_config(config: &ResolvedConfig) -> CatalogConfig {
     }
 }
 
-/// Returns the longest configured startup time. The first start of a server may download it, so a warm-up must not give
-/// up before the server's own `startup_timeout`.
+/// Returns the longest configured startup timeout. The first start of a server may download its package, so a warm-up
+/// must wait at least for the server's `startup_timeout`.
 fn warmup_timeout(config: &ResolvedConfig) -> Duration {
     let servers = config.mcp_servers.values().filter(|server| server.enabled);
     servers.map(|server| server.startup_timeout).fold(config.catalog.warmup_timeout, Duration::max)
 }
 
-/// Tests if a name belongs to a built-in tool. No other tool can take such a name.
+/// Returns true if this is the name of a built-in tool. No other tool can have such a name.
 pub fn is_builtin(name: &str) -> bool {
     let is_it = |tool: &ToolDefinition| tool.name.as_str().eq_ignore_ascii_case(name);
     name.eq_ignore_ascii_case(OUTPUT_TOOL) || haft_tools::builtin::definitions().iter().any(is_it)
@@ -103,7 +104,7 @@ pub fn builtin_names() -> Vec<String> {
     own.chain([OUTPUT_TOOL.to_owned()]).collect()
 }
 
-/// Returns the active tools with the operator's settings applied, under the names by which a model calls them.
+/// Returns the active tools with the operator's settings applied, under the names that a model uses.
 pub fn definitions(config: &ResolvedConfig, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
     let governor = ConfiguredGovernor {
         config: Arc::new(config.clone()),
@@ -157,7 +158,7 @@ fn decision(approval: ApprovalPolicy) -> PermissionDecision {
     }
 }
 
-/// Returns the argument of a built-in tool that holds a shell command line.
+/// Returns the name of the argument of a built-in tool that contains a shell command line.
 pub fn command_argument(tool: &str) -> Option<&'static str> {
     let mut tools = haft_tools::builtin::definitions().into_iter();
     tools.find(|definition| definition.name.as_str() == tool)?.facts.command_argument
@@ -176,7 +177,7 @@ fn queue_configs(config: &ResolvedConfig) -> impl Iterator<Item = (QueueName, Qu
     })
 }
 
-/// Makes the tools of all providers ready, and returns warnings for the operator.
+/// Prepares the tools of all providers, and returns warnings for the operator.
 pub async fn warm_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     let catalog = orchestrator.catalog();
     let mut warnings = catalog.warm_up().await;

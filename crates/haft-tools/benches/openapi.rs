@@ -1,4 +1,4 @@
-//! Measures the import of the largest description in daily use: GitHub's, with 13 MB and more than a thousand
+//! Measures the import of GitHub's OpenAPI document, the largest one in common use: 13 MB and more than a thousand
 //! operations.
 #![allow(
     clippy::unwrap_used,
@@ -52,7 +52,7 @@ fn openapi(criterion: &mut Criterion) {
         .map(|place| place.join("tools/openapi/api.github.com.json"))
         .find(|path| path.exists());
     let path = found.expect("run `cargo xtask install` first");
-    // Measured first: in later rounds, memory that the allocator retains would count too.
+    // Measure this first: later rounds would include memory that the allocator retains.
     let tools = imported(&path).tools.len();
     eprintln!("{tools} tools, peak memory of one import {} MB", peak_megabytes());
     let before = cpu_time();

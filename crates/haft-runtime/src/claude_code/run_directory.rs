@@ -1,4 +1,5 @@
-//! The directory of one provider of the `claude` command: its sessions, and the files that list MCP servers for it.
+//! The directory of one provider that runs the `claude` command. It holds the sessions of the command and the files
+//! that list MCP servers for it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use haft_sandbox::Home;
 
-/// The file with the user's login. The command renews it in place.
+/// The file with the user's login. The command updates it in place.
 pub(super) const LOGIN: &str = ".credentials.json";
 
-/// The user's configuration that the command reads. It can change none of it, except for the login.
+/// The files of the user's configuration that the command reads. It can change none of them except the login.
 const LINKED: [&str; 10] = [
     LOGIN,
     "CLAUDE.md",
@@ -24,7 +25,7 @@ const LINKED: [&str; 10] = [
     "skills",
 ];
 
-/// The start of the names of these directories. No name of an MCP server, which has its own cache, begins with a
+/// The prefix of these directory names. MCP servers have cache directories beside them, whose names never begin with a
 /// dot.
 const PREFIX: &str = ".claude-code-";
 
@@ -32,12 +33,12 @@ const PREFIX: &str = ".claude-code-";
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     path: PathBuf,
-    /// Held under a lock that ends with our process, so that others know whether the directory is in use.
+    /// A lock that ends with our process. Other processes detect by it whether the directory is in use.
     _lock: File,
 }
 
-/// A new name for a directory in the cache. While it exists, no other process removes abandoned directories, so that
-/// none takes the new directory for one before it is locked.
+/// A new name for a directory in the cache. While the claim exists, no other process removes abandoned directories.
+/// Otherwise another process could remove the new directory before it is locked.
 #[derive(Debug)]
 pub(super) struct DirectoryClaim {
     pub(super) name: String,
@@ -57,7 +58,7 @@ impl DirectoryClaim {
 }
 
 impl RunDirectory {
-    /// Takes the directory that was created for the claim.
+    /// Opens and locks the directory that was created for the claim.
     pub(super) fn open(home: &Home, claim: &DirectoryClaim) -> io::Result<Self> {
         let path = home.cache(&claim.name);
         let lock = File::open(&path)?;
@@ -83,7 +84,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Removes the directories that no process holds. They may contain tokens.
+/// Removes the directories that no process has locked. They may contain tokens.
 fn remove_abandoned(caches: &Path) {
     for entry in fs::read_dir(caches).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
@@ -99,14 +100,16 @@ fn remove_abandoned(caches: &Path) {
 pub(super) struct PrivateFile(PathBuf);
 
 impl PrivateFile {
-    /// Writes the file and gives it to the owner of the directory: the command runs as the owner of its workspace.
+    /// Writes the file and changes its owner to the owner of the directory: the command runs as the owner of its
+    /// workspace.
     pub(super) fn write(directory: &Path, text: &str) -> io::Result<Self> {
         let path = directory.join(format!("servers-{}.json", uuid::Uuid::new_v4().simple()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         let this = Self(path);
         file.write_all(text.as_bytes())?;
         let owner = fs::metadata(directory)?;
-        // Not by its name: a command that still runs in the directory could put a link to a file of root there.
+        // Do not change the owner by path: a command that still runs in the directory could replace the path by a link
+        // to a file of root.
         fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
         Ok(this)
     }

@@ -14,7 +14,7 @@ use super::*;
 
 const PLACE: RunPosition = RunPosition::first(SessionId(1));
 
-/// Keeps events in memory; can simulate a full disk.
+/// An event store in memory that can simulate a full disk.
 #[derive(Default)]
 struct EventsInTest {
     events: Mutex<BTreeMap<u64, EventEnvelope>>,
@@ -128,7 +128,7 @@ async fn pending_delta_is_emitted_after_the_interval() {
     delta(&log, "a");
     delta(&log, "b");
     assert_eq!(events.next().await.unwrap().unwrap().seq, 1);
-    // Time is paused: the runtime moves it on when every task waits.
+    // Time is paused: the runtime advances it when every task waits.
     let second = events.next().await.unwrap().unwrap();
     assert_eq!(second.event.kind, LogEvent::TextDelta { text: "b".into() });
 }
@@ -228,7 +228,7 @@ async fn sequence_numbers_continue_after_resume() {
     assert_eq!(numbers(second.events(EventSeq::START)).await, [1, 2, 3]);
 }
 
-/// A successor gives the numbers of events that are not stored to other events.
+/// If this process ends, its successor gives the numbers of unstored events to other events.
 #[tokio::test]
 async fn readers_see_no_event_before_it_is_stored() {
     let log = EventLog::stored(key(), Arc::new(EventsInTest::default()), 1);

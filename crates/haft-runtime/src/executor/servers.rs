@@ -18,14 +18,14 @@ use haft_config::{self, resolved};
 /// A server to connect to.
 #[derive(Debug, Clone)]
 pub struct McpServer {
-    /// The name of the server; the names of its tools begin with it.
+    /// The name of the server. The names of its tools begin with this name.
     pub name: String,
-    /// The connection settings, or the reason they are invalid.
+    /// The connection settings, or the reason why they are invalid.
     config: Result<resolved::McpServerSettings, String>,
 }
 
 impl McpServer {
-    /// Describes a server that runs as a local program and speaks over its standard streams.
+    /// Describes a server that runs as a local program and communicates over its standard streams.
     pub fn new(name: &str, command: &str, args: &[&str]) -> Self {
         Self::configured(name, &json!({ "command": command, "args": args }))
     }
@@ -43,7 +43,7 @@ impl McpServer {
         Self { name: name.to_owned(), config }
     }
 
-    /// Returns the resolved settings, or the reason they cannot be used.
+    /// Returns the resolved settings, or the reason why they cannot be used.
     pub fn resolved(&self) -> Result<resolved::McpServerSettings, String> {
         self.config.clone()
     }
@@ -63,12 +63,12 @@ impl McpServer {
 pub struct NotConnected {
     /// The name that the caller gave the server.
     pub name: String,
-    /// The problem, in words for the operator.
+    /// The problem, as a message for the operator.
     pub reason: String,
 }
 
 impl ToolExecutor {
-    /// Connects to all servers at the same time. Returns those that failed; the others are usable.
+    /// Connects to all servers at the same time. Returns the servers that failed; the others can be used.
     pub async fn connect_mcp_servers(&mut self, servers: &[McpServer]) -> Vec<NotConnected> {
         let policy = match &self.policy {
             Ok(policy) => policy.clone(),

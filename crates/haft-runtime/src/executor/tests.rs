@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A workspace below its own data directory, as a service would lay it out. It is not below `/tmp`, which is writable
+/// A workspace below its own data directory, as a service would arrange it. It is not below `/tmp`, which is writable
 /// in every mode.
 struct ExecutorFixture {
     dir: tempfile::TempDir,
@@ -184,7 +184,7 @@ async fn call_in_missing_workspace_is_an_error() {
     assert!(result.content.contains("does not exist"), "{}", result.content);
 }
 
-/// A real server, in the real sandbox.
+/// Returns a real server that runs in the real sandbox.
 fn echo_server(place: &ExecutorFixture, name: &str) -> McpServer {
     let script = include_str!("../../../haft-testkit/src/mcp_server.py");
     let file = place.path("workspace/server.py");
@@ -223,7 +223,7 @@ async fn mcp_tools_are_listed_called_and_removed_at_shutdown() {
 
     let called = executor.execute("one__echo", &json!({ "text": "hi" })).await;
     assert_eq!((called.content.as_str(), called.is_error), ("echo: hi", false));
-    // The name that other agents use for such a tool.
+    // This is the name that other agent programs use for such a tool.
     assert_eq!(executor.execute("mcp__two__echo", &json!({ "text": "x" })).await.content, "echo: x");
     assert!(executor.execute("two__fail", &json!({})).await.is_error);
 

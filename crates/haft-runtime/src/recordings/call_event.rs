@@ -1,4 +1,4 @@
-//! The events of calls in a recording: the form of the event log, with the details that only a replay needs.
+//! Call events in a recording: the form of the event log, with further details that only a replay needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::line::{RecordedCallId, kind, micros};
 
-/// An event of a call as a recording stores it. Its number counts all events that watchers saw, also those that the
-/// recording does not store because a replay computes them again.
+/// A call event in a recording. Its number counts all events that watchers saw, including the events that the recording
+/// does not store because a replay computes them again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CallEventLine {
     #[serde(flatten)]
@@ -23,11 +23,11 @@ pub(super) struct CallEventLine {
     replay: ReplayDetails,
 }
 
-/// The details of an event that readers of events do not see. A replay shows times in microseconds, the share of work
-/// that is done, and output apart from messages.
+/// The details that only a replay needs: times in microseconds, the share of work that is done, and output separate
+/// from messages.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct ReplayDetails {
-    /// The time before the start, or the latency.
+    /// The time before the start, or the latency, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     time_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ enum RecordedProgress {
     Part(f64),
 }
 
-/// A line of any version.
+/// A call event line of any version.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum AnyCallEventLine {
@@ -51,7 +51,7 @@ pub(super) enum AnyCallEventLine {
     Old(OldCallEventLine),
 }
 
-/// A line of version 2 or 3.
+/// A call event line of version 2 or 3.
 #[derive(Debug, Deserialize)]
 pub(super) struct OldCallEventLine {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ pub(super) struct OldCallEventLine {
     what: RecordedCallEvent,
 }
 
-/// An event of a call, as a replay emits it again. Versions 2 and 3 stored this form.
+/// A call event, as a replay emits it. Versions 2 and 3 stored this form.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RecordedCallEvent {
@@ -77,7 +77,7 @@ pub(super) enum RecordedCallEvent {
         tool: String,
         failure: Option<String>,
         latency_us: u64,
-        /// Older versions did not store it.
+        /// Older versions did not store this field.
         #[serde(default = "was_executed")]
         executed: bool,
         cached: bool,
@@ -91,7 +91,7 @@ fn was_executed() -> bool {
 }
 
 impl CallEventLine {
-    /// Converts an event of a call; `None` for any other event.
+    /// Converts a call event; returns `None` for any other event.
     pub(super) fn of(seq: u64, event: &Event) -> Option<Self> {
         let replay = match event {
             Event::ToolStarted { waited: time, .. } | Event::ToolFinished { latency: time, .. } => {
@@ -165,7 +165,7 @@ impl RecordedProgress {
     }
 }
 
-/// Returns the form of a share of work that is done, which the event log does not have.
+/// Returns the recorded form of progress as a share of work, which the event log does not have.
 fn part(event: &Event) -> Option<(RunPosition, LogEvent)> {
     let Event::ToolProgress { operation, progress: CallProgress::Part { message, .. } } = event else {
         return None;
@@ -175,7 +175,7 @@ fn part(event: &Event) -> Option<(RunPosition, LogEvent)> {
 }
 
 impl AnyCallEventLine {
-    /// Returns the call and its event, or the problem of the line.
+    /// Returns the call and its event, or the problem with the line.
     pub(super) fn into_event(self) -> Result<(RecordedCallId, RecordedCallEvent), String> {
         match self {
             Self::Current(line) => line.into_event(),
@@ -218,7 +218,7 @@ impl RecordedCallEvent {
     }
 }
 
-/// Returns the account of a replayed call. The recording has neither its principal nor the decision about it.
+/// Returns the account of a replayed call. The recording has neither the principal nor the decision about the call.
 fn account(executed: bool, cached: bool, (bytes_in, bytes_out): (u64, u64)) -> CallAccount {
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     CallAccount {
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Other programs read these lines with the schema of events.
+    /// Other programs read these lines with the event schema.
     #[test]
     fn stored_event_is_an_event_of_the_event_log() {
         let event = finished(None, Duration::from_micros(2_500), account(true, false, (3, 4)));

@@ -1,4 +1,4 @@
-//! The journal of a recorded run: its lines go into the recording, and into the stored session if there is one.
+//! The journal of a recorded run. Its lines are written to the recording, and to the stored session if there is one.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub fn root(recording: &Recording) -> Result<SessionHistory, RecordingError> {
     past(recording, &beginning(recording)?.session)
 }
 
-/// Reads the journal of a session from a recording, as a stored session is read.
+/// Reads the journal of a session from a recording, in the same form as a stored session.
 pub fn past(recording: &Recording, session: &str) -> Result<SessionHistory, RecordingError> {
     let journal = recording.journal(session);
     let wrong = |problem| RecordingError { path: recording.path().to_owned(), problem };
@@ -31,8 +31,7 @@ pub fn past(recording: &Recording, session: &str) -> Result<SessionHistory, Reco
     SessionHistory::of(JournalLines::of(journal.as_bytes())).map_err(bad)
 }
 
-/// The journal of a run, as the receiver of its inputs and as the receiver of its events. Both are absent when nothing
-/// is stored.
+/// The journal of a run, as the receiver of its inputs and of its events. Both are `None` if nothing is stored.
 #[derive(Clone, Default)]
 pub(crate) struct JournalSinks {
     pub(crate) inputs: Option<Arc<dyn RunJournal>>,
@@ -52,7 +51,7 @@ impl From<SessionJournal> for JournalSinks {
     }
 }
 
-/// Writes each line into a recording and passes its content on to the stored journal.
+/// Writes each line to a recording and to the stored journal.
 struct RecordedJournal {
     session: SessionId,
     tape: Arc<Tape>,
@@ -92,7 +91,7 @@ impl RunJournal for RecordedJournal {
         self.stored.inputs.as_ref().map_or(Ok(()), |stored| stored.append_call(call, operation))
     }
 
-    /// Syncs the stored journal only: nothing resumes from a recording.
+    /// Syncs the stored journal only, because no run is resumed from a recording.
     fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         match &self.stored.inputs {
             Some(stored) => stored.sync(durability),

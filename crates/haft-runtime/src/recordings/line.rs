@@ -1,4 +1,4 @@
-//! The lines of a run in a recording: those of its journals, and those that only a recording has. A change to the latter
+//! The lines of a run in a recording: journal lines, and lines that only a recording has. A change to the latter
 //! requires a new version of the recording format.
 
 use std::fmt;
@@ -21,29 +21,29 @@ use haft_store::sessions::line::SessionJournalLine;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The start of a run: the first line of its journal.
+/// The type of the line that starts a run: the first line of its journal.
 pub(super) const TYPE_SESSION: &str = "session";
-/// An input of a run: a line of its journal.
+/// The type of an input of a run: a line of its journal.
 pub(super) const TYPE_INPUT: &str = "told";
-/// The texts of agents and skills that the spec of the root run refers to.
+/// The type of the line with the texts of agents and skills that the spec of the root run refers to.
 pub(super) const TYPE_SOURCES: &str = "sources";
-/// The tools that the model sees from the next step on.
+/// The type of the line with the tools that the model sees from the next step on.
 pub(super) const TYPE_TOOLS: &str = "tools";
-/// An event of a call, in the order in which watchers saw it.
+/// The type of a call event, in the order in which watchers saw it.
 pub(super) const TYPE_EVENT: &str = "event";
-/// A model attempt on behalf of a call that is not part of a recorded run, such as sampling for an MCP server.
+/// The type of a model request for a call outside of the recorded runs, such as sampling for an MCP server.
 pub(super) const TYPE_ATTEMPT: &str = "attempt";
-/// The result of a call.
+/// The type of the result of a call.
 pub(super) const TYPE_RESULT: &str = "result";
-/// The order in which watchers saw the events.
+/// The type of the line with the order in which watchers saw the events.
 pub(super) const TYPE_ORDER: &str = "order";
-/// The total duration and the exit code of a stopped program; the last line.
+/// The type of the last line, with the total duration and, for a stopped program, its exit code.
 pub(super) const TYPE_END: &str = "end";
 
-/// The longest prefix of a call id that is stored.
+/// The maximum number of characters of a call id that are stored.
 const CALL_CHARS_MAX: usize = 64;
 
-/// A line of a journal, with the session whose journal it is.
+/// A journal line, with the session that it belongs to.
 #[derive(Debug, Serialize)]
 pub(super) struct JournalLine<'a, T> {
     #[serde(flatten)]
@@ -51,7 +51,7 @@ pub(super) struct JournalLine<'a, T> {
     pub(super) journal: &'a str,
 }
 
-/// The line that starts a run, as it is written.
+/// The line that starts a run, in the form that is written.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionLine {
     /// The line of the journal.
@@ -61,12 +61,12 @@ pub(super) struct SessionLine {
     pub(super) start: RecordedStart,
 }
 
-/// The fields of the line that starts a run that only a recording has.
+/// The fields of the start line that only a recording has.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RecordedStart {
-    /// The first turn; it continues the numbering of an earlier session.
+    /// The number of the first turn. Turn numbers continue from an earlier session.
     pub turn: u32,
-    /// The call that started the run; `None` for the root run and for agents that take over from it.
+    /// The call that started the run; `None` for the root run and for agents that took over its request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub works_for: Option<RecordedCallId>,
     /// The names of the agents from the root run down to this one.
@@ -79,10 +79,10 @@ pub struct RecordedStart {
     pub reply_timeout_ms: u64,
 }
 
-/// The line that starts a run, as a replay reads it.
+/// The line that starts a run, in the form that a replay reads.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunStartLine {
-    /// Version 2 called it `session`.
+    /// The session of the run. Version 2 called this field `session`.
     #[serde(rename = "id", alias = "session")]
     pub session: String,
     /// The model, as `provider/model`.
@@ -97,10 +97,10 @@ pub struct RunStartLine {
     pub start: RecordedStart,
 }
 
-/// An input of a run, as a replay reads it.
+/// An input of a run, in the form that a replay reads.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct RecordedInputLine {
-    /// Version 2 called it `session`.
+    /// The session of the run. Version 2 called this field `session`.
     #[serde(rename = "journal", alias = "session")]
     pub(super) session: String,
     pub(super) told: StoredInput,
@@ -110,7 +110,7 @@ pub(super) struct RecordedInputLine {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct RecordedSourcesLine {
     pub(super) sources: Option<String>,
-    /// Spec and sources together, in version 2; in version 0.1 of haft, a command line.
+    /// Version 2: spec and sources together. haft 0.1: a command line.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub(super) order: Value,
 }
@@ -118,7 +118,7 @@ pub(super) struct RecordedSourcesLine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct RecordedToolsLine {
     pub(super) session: String,
-    /// Absent in recordings of older versions, whose tools replaced all others.
+    /// The change to the tool list. Older versions lack this field; their lists replaced all earlier tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<RecordedToolsChange>,
     #[serde(default)]
@@ -198,7 +198,7 @@ impl fmt::Display for RecordedCallId {
     }
 }
 
-/// A model attempt on behalf of a call: its start, or its end with the account. The recording omits the messages.
+/// A model request for a call: its start, or its end with the account. The recording omits the messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CallAttemptLine {
     #[serde(flatten)]
@@ -225,7 +225,7 @@ pub(super) struct CallResultLine {
 }
 
 impl CallAttemptLine {
-    /// Converts the start or end of a model attempt; `None` for any other event.
+    /// Converts the start or end of a model request; returns `None` for any other event.
     pub(super) fn of(which: RecordedCallId, event: &Event) -> Option<Self> {
         let (place, attempt, account) = match event {
             Event::ModelStarted { place, attempt, .. } => (place, attempt, None),
@@ -281,7 +281,7 @@ impl CallResultLine {
         }
     }
 
-    /// Checks that this result belongs to an equal call; the error describes the difference.
+    /// Checks that this result belongs to an equal call. The error describes the difference.
     pub(super) fn fits(&self, call: &ToolCall) -> Result<(), String> {
         if self.tool != call.name {
             return Err(format!("the recording calls `{}` here, the run calls `{}`", self.tool, call.name));

@@ -1,10 +1,10 @@
-//! Recordings of whole runs: the output of models, tools and clocks, so that the same run can be replayed.
+//! Recordings of whole runs: the output of models, tools and clocks, so that a run can be replayed.
 //!
-//! A recording is the file that `haft-models` writes of model traffic, with the journals of all its runs in it (of the
-//! root run and of its sub-agents), as `haft-store` writes them into sessions. It also has its own lines: the events
+//! A recording is the file of model traffic that `haft-models` writes. It also contains the journals of the root run
+//! and its sub-agents, in the form in which `haft-store` writes them into sessions, and lines of its own: the events
 //! and results of tools, the order of all events, and the total duration. [`RunRecorder`] writes these lines.
-//! [`RunPlayer`] feeds them to the same driver that a live run uses, and [`past`] reads a journal out of it. Nothing here
-//! calls a model or a tool.
+//! [`RunPlayer`] feeds them to the same driver that a live run uses, and [`past`] reads a journal from a recording.
+//! This module calls no model and no tool.
 
 mod call_event;
 mod journal;

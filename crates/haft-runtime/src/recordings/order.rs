@@ -47,7 +47,8 @@ impl EventLane {
     }
 }
 
-/// A number of consecutive events of one lane. The first stretch of a lane spells it out; later ones use its number.
+/// A number of consecutive events of one lane. The first span of a lane contains the lane itself; later spans use its
+/// number.
 #[derive(Debug, Serialize, Deserialize)]
 struct LaneSpan {
     lane: usize,
@@ -56,11 +57,11 @@ struct LaneSpan {
     events: u64,
 }
 
-/// Records the order of events: one line for each change of lanes.
+/// Records the order of events: one line for each change of the lane.
 #[derive(Debug, Default)]
 pub(super) struct OrderWriter {
     lanes: HashMap<EventLane, usize>,
-    /// The current lane and its event count so far.
+    /// The current lane and the number of its events so far.
     open: Option<LaneSpan>,
 }
 
@@ -90,8 +91,8 @@ impl OrderWriter {
 /// Forwards events in the order of a recording, independent of the order in which they arrive.
 pub(super) struct RecordedOrderSink {
     left: Mutex<RemainingOrder>,
-    /// True when the recording has an end line. Events beyond its order are then dropped: the recorded run was aborted
-    /// before watchers saw them.
+    /// True if the recording has an end line. Events after the recorded order are then dropped: the recorded run was
+    /// aborted before watchers saw them.
     is_whole: bool,
     next: Arc<dyn EventSink>,
 }
@@ -123,7 +124,7 @@ impl RecordedOrderSink {
         self.left().seen
     }
 
-    /// Ends the input: forwards the events that still waited for a predecessor that never arrived.
+    /// Ends the input: forwards the events that still waited for an earlier event that never arrived.
     pub(super) fn end(&self) {
         let mut left = self.left();
         while let Some((lane, _)) = left.order.pop_front() {
@@ -159,7 +160,7 @@ impl RemainingOrder {
 }
 
 impl EventSink for RecordedOrderSink {
-    /// Forwards under the lock, so that no other thread can reorder events.
+    /// Forwards events under the lock, so that no other thread can change their order.
     fn emit(&self, event: Event) {
         let mut left = self.left();
         left.seen += 1;
@@ -251,7 +252,7 @@ mod tests {
             seen.0.lock().unwrap().clone()
         };
         assert_eq!(seen_of(true), [event(1, 1)]);
-        // A truncated recording does not say which further events watchers saw, so all of them pass.
+        // A truncated recording does not show which further events watchers saw, so all of them are forwarded.
         assert_eq!(seen_of(false), [event(1, 1), event(1, 2), event(2, 1)]);
     }
 

@@ -1,4 +1,4 @@
-//! Replays a recorded run: the same driver, with recorded models, tools and clocks.
+//! Replays a recorded run: uses the same driver, with recorded models, tools and clocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,15 +39,15 @@ use super::line::{RecordedCallId, RecordedStart, RunStartLine};
 use super::order::RecordedOrderSink;
 use super::remaining::{RecordedCall, RemainingRecording};
 
-/// The timeout of replayed runs. A replay never waits for the outside world, so only a contradictory recording reaches
+/// The timeout of replayed runs. A replay never waits for the outside world, so only an inconsistent recording reaches
 /// it.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The least number of polls without a new event after which a run or call counts as idle. Only work that the recorded
-/// run abandoned has to wait for this; everything else proceeds at once.
+/// The minimum number of polls without a new event after which a run or call is considered idle. Only work that the
+/// recorded run abandoned has to wait for this; all other work proceeds at once.
 const QUIET_AFTER_POLLS: usize = 64;
 
-/// The deepest nesting of runs that gets its own idle threshold.
+/// The maximum nesting depth of runs that have idle thresholds of their own.
 const DEPTH_MAX: usize = 32;
 
 /// The kinds of work that a recorded run may have abandoned.
@@ -63,7 +63,7 @@ pub struct RunPlayer(Arc<PlayerShared>);
 #[derive(Debug)]
 struct PlayerShared {
     models: Replayer,
-    /// An orchestrator without tools: results of calls come from the recording.
+    /// An orchestrator without tools, because the results of calls come from the recording.
     orchestrator: Orchestrator,
     left: RemainingRecording,
     conductor: Arc<RecordedOrderSink>,
@@ -75,7 +75,7 @@ struct PlayerShared {
 pub struct ReplayOutcome {
     /// The session of the recorded root run.
     pub session: SessionId,
-    /// The answer, and the reason the run ended.
+    /// The answer, and the reason why the run ended.
     pub finish: RunFinish,
     /// The turns of the agent that ended the run.
     pub turns: u32,
@@ -89,7 +89,7 @@ pub struct ReplayOutcome {
     pub difference: Option<String>,
 }
 
-/// The caller of a run: the call it works for, and the meter that pays for it.
+/// The caller of a run: the call that the run works for, and the meter that its cost is added to.
 struct ParentCall<'a> {
     works_for: Option<&'a RecordedCallId>,
     parent: Option<OperationId>,
@@ -114,7 +114,7 @@ impl ReplayMeter {
     }
 }
 
-/// Tells if another agent takes over the request after this run.
+/// Tells whether another agent takes over the request after this run.
 #[derive(Clone, Copy)]
 enum NextAgent {
     Another,
@@ -137,7 +137,7 @@ fn began(beginning: &RunStartLine, place: RunPosition, speaks: TextPurpose) -> E
     Event::Run { place, event: Arc::new(RunEvent::Began(began)) }
 }
 
-/// The end of a run.
+/// The end of a replayed run.
 struct ReplayedEnd {
     finish: RunFinish,
     turns: u32,
@@ -184,7 +184,7 @@ impl RunPlayer {
         Ok(meter.bill())
     }
 
-    /// Replays the runs for one call (or the root run), each handing over to the next.
+    /// Replays the runs for one call (or the root run). Each run hands over to the next.
     async fn play_handoff_chain(&self, above: ParentCall<'_>) -> Result<Option<ReplayedEnd>, RunError> {
         let ParentCall { works_for, parent, mut origin, mut account } = above;
         let mut over = None;
@@ -245,8 +245,8 @@ impl RunPlayer {
         }
     }
 
-    /// Drives the run to its end, with the recorded decisions about parked calls and the recorded outputs of the caller's
-    /// functions.
+    /// Drives the run to its end, with the recorded decisions about parked calls and the recorded outputs of the
+    /// caller's functions.
     async fn to_the_end(
         &self,
         driver: &RunDriver<'_>,
@@ -271,8 +271,8 @@ impl RunPlayer {
         }
     }
 
-    /// Returns the next recorded input from outside. A run that was aborted while it waited never gets one, and any other
-    /// run gets `missing`.
+    /// Returns the next recorded input from outside. If the recording has none: a run that was aborted while it waited
+    /// never gets one, and any other run gets `missing`.
     async fn outside_input(&self, session: &str, missing: RunInput) -> RunInput {
         match (self.0.left.outside_input(session), self.0.left.aborted(session)) {
             (Some(input), _) => input,
@@ -281,8 +281,8 @@ impl RunPlayer {
         }
     }
 
-    /// Waits until no event has arrived for a number of polls. Deeper runs have a lower threshold and a call a lower
-    /// one than its run, so that the innermost abandoned work ends first.
+    /// Waits until no event has arrived for a number of polls. The threshold is lower for deeper runs, and lower for a
+    /// call than for its run, so that the innermost abandoned work ends first.
     async fn quiet(&self, what: AbandonedWork, depth: usize) {
         let level = DEPTH_MAX.saturating_sub(depth) * 2;
         let polls = QUIET_AFTER_POLLS
@@ -344,8 +344,8 @@ impl RunPlayer {
         result.unwrap_or_else(|problem| self.differs(call, &problem))
     }
 
-    /// Handles a reply that the recorded run abandoned: it ends with the recorded reply timeout, or never arrives when
-    /// the run itself was aborted.
+    /// Handles a reply that the recorded run did not wait for: it ends with the recorded reply timeout, or never
+    /// arrives if the run itself was aborted.
     async fn waited_for(
         &self,
         session: SessionId,
@@ -369,7 +369,7 @@ impl RunPlayer {
     }
 }
 
-/// The final events of a call. Dropping this emits them, so that a call whose future is cancelled emits them too.
+/// The last events of a call. They are emitted on drop, so that a cancelled call emits them too.
 struct FinalCallEvents {
     end: Vec<RecordedCallEvent>,
     operation: Arc<CallOperation>,

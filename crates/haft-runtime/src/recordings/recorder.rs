@@ -1,4 +1,5 @@
-//! Records a run and its sub-agents, in addition to the model traffic: their journals, and what a replay needs beyond them.
+//! Records a run and its sub-agents, in addition to the model traffic: their journals, and the other lines that a
+//! replay needs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ pub struct RunRecorder {
 #[derive(Debug, Default)]
 struct RecorderState {
     order: OrderWriter,
-    /// The sessions of runs. The tape already holds the model replies of these.
+    /// The sessions of runs. The recording already contains their model replies.
     runs: HashSet<String>,
     at_work: HashMap<OperationId, RecordedCallId>,
     /// The number of the last event.
@@ -44,7 +45,7 @@ struct RecorderState {
 }
 
 impl RecorderState {
-    /// Records the position of an event and, for events of calls and their model attempts, the event itself.
+    /// Records the position of an event. For call events and model requests for calls, also records the event itself.
     fn see(&mut self, event: &Event, tape: &Tape) {
         self.order.see(event, tape);
         self.seq += 1;
@@ -64,7 +65,7 @@ impl RecorderState {
         }
     }
 
-    /// Returns the call on whose behalf a model is asked; `None` when a recorded run asks.
+    /// Returns the call for which a model request is made; `None` if a recorded run makes it.
     fn asked_for(&self, event: &Event) -> Option<RecordedCallId> {
         match event {
             Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. } => {
@@ -80,7 +81,7 @@ impl RecorderState {
 }
 
 impl RunRecorder {
-    /// Records onto this tape, together with the exchanges with models.
+    /// Creates a recorder that writes to this tape, which also records the model traffic.
     pub fn new(tape: Arc<Tape>) -> Self {
         Self { tape, seen: Mutex::default() }
     }
@@ -112,7 +113,7 @@ impl RunRecorder {
         self.tape.write(TYPE_END, &RecordedEndLine { took_us: micros(took), stopped_by });
     }
 
-    /// Returns the reason the recording is incomplete, if it is.
+    /// Returns the reason why the recording is incomplete, if it is.
     pub fn problem(&self) -> Option<String> {
         self.tape.problem()
     }
@@ -159,12 +160,12 @@ impl RunObserver for RunRecorder {
         live
     }
 
-    /// Replaces no call: a recorded run calls the real tools.
+    /// Replaces no call, because a recorded run calls the real tools.
     fn instead(&self, _: &ToolCall, _: &CallOptions) -> Option<BoxFuture<'_, ToolResult>> {
         None
     }
 
-    /// Replaces no archive step: the journal has its outcome.
+    /// Replaces no archive step, because the journal contains its outcome.
     fn archived(&self, _: RunPosition) -> Option<ArchiveOutcome> {
         None
     }

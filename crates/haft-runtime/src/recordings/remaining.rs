@@ -53,7 +53,7 @@ struct ReplayState {
     steps: HashMap<String, VecDeque<RecordedStep>>,
     archives: HashMap<String, VecDeque<ArchiveOutcome>>,
     outside: HashMap<String, VecDeque<RunInput>>,
-    /// A call that waited for an approval was made twice: until it waited, and after the decision.
+    /// The recorded calls. A call that waited for an approval was made twice: before the wait, and after the decision.
     made: HashMap<RecordedCallId, VecDeque<RecordedCall>>,
     difference: Option<String>,
 }
@@ -64,11 +64,11 @@ struct RecordedStep {
     readings: DriverReadings,
 }
 
-/// The recorded events and result of a call. The result is missing when the run did not wait for it.
+/// The recorded events and result of a call. The result is missing if the run did not wait for it.
 #[derive(Debug, Default)]
 pub(super) struct RecordedCall {
     pub(super) happened: Vec<RecordedCallEvent>,
-    /// The model attempts that were made on behalf of the call.
+    /// The model requests that were made for the call.
     pub(super) asides: Vec<CallAttemptLine>,
     pub(super) given: Option<CallResultLine>,
 }
@@ -110,8 +110,8 @@ impl RemainingRecording {
         self.end.as_ref()?.stopped_by
     }
 
-    /// Returns the reason a run was aborted from outside. A recording without an end line belongs to a process that was
-    /// interrupted.
+    /// Returns the reason why a run was aborted from outside. A recording without an end line means that its process
+    /// was interrupted.
     pub(super) fn aborted(&self, session: &str) -> Option<AbortReason> {
         let left = self.end.is_none() && session == self.first.session;
         self.aborts.get(session).cloned().or_else(|| left.then_some(AbortReason::Interrupted))
@@ -131,12 +131,12 @@ impl RemainingRecording {
         self.open().archives.get_mut(&place.session.to_string())?.pop_front()
     }
 
-    /// Returns the next decision of a person, or the next outputs of the caller's functions.
+    /// Returns the next decision of a user, or the next outputs of the caller's functions.
     pub(super) fn outside_input(&self, session: &str) -> Option<RunInput> {
         self.open().outside.get_mut(session)?.pop_front()
     }
 
-    /// Takes the recorded call, or returns an error when the recorded run did not make the same one.
+    /// Takes the recorded call. Returns an error if the recorded run did not make the same call.
     pub(super) fn take(&self, which: &RecordedCallId, call: &ToolCall) -> Result<RecordedCall, String> {
         let made = self.open().made.get_mut(which).and_then(VecDeque::pop_front);
         let made = made.ok_or_else(|| format!("the recording has no {which}"))?;
@@ -150,7 +150,7 @@ impl RemainingRecording {
         Ok(made)
     }
 
-    /// Returns the reply timeout of a model whose reply was not awaited to its end; `None` when the run itself was
+    /// Returns the reply timeout of a model whose reply was not awaited to its end; `None` if the run itself was
     /// aborted.
     pub(super) fn reply_timeout(&self, session: SessionId) -> Option<Duration> {
         let session = session.to_string();
@@ -158,7 +158,8 @@ impl RemainingRecording {
         self.has_more_steps(&session).then(|| Duration::from_millis(run.start.reply_timeout_ms))
     }
 
-    /// Tests if the run took another step. The last recorded step of an aborted run only marks the time of the abort.
+    /// Returns true if the run took another step. The last recorded step of an aborted run only marks the time of the
+    /// abort.
     fn has_more_steps(&self, session: &str) -> bool {
         let steps = self.open().steps.get(session).map_or(0, VecDeque::len);
         steps > usize::from(self.aborts.contains_key(session))

@@ -1,5 +1,5 @@
-//! A cache of fetched OpenAPI descriptions in haft's home, so that a call does not wait for a description fetched
-//! yesterday.
+//! A cache of fetched OpenAPI documents in haft's home directory, so that a call does not wait for a download on every
+//! start.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ use url::Url;
 
 use super::RestLoadContext;
 
-/// Decides if a cached description may be used.
+/// Selects whether a cached OpenAPI document may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// Uses a cached description that is less than a day old.
+    /// Uses a cached document that is less than a day old.
     Kept,
-    /// Downloads the description again.
+    /// Downloads the document again.
     Fetched,
 }
 
-/// The age at which a description is fetched again.
+/// The age at which a document is fetched again.
 const AGE_MAX: Duration = Duration::from_hours(24);
 
-/// The timeout for reading all documents of a description.
+/// The timeout for reading all documents of one API.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Reads the description at a URL with the documents that it references. A missing document only affects the tools that
-/// refer to it.
+/// Reads the OpenAPI document at a URL, with the documents that it references. A missing document only affects the
+/// tools that refer to it.
 pub(super) async fn read(
     url: &Url,
     private: Option<PrivateAddressRule>,
@@ -55,7 +55,7 @@ pub(super) async fn read(
     tokio::time::timeout(READ_TIMEOUT, all).await.map_err(late)?
 }
 
-/// Reads one document: a fresh cached copy, else a new download, else an outdated cached copy.
+/// Reads one document: a fresh cached copy, or a new download, or an outdated cached copy if the download fails.
 async fn document(
     reading: &mut OpenApiDownload,
     at: &Url,
@@ -96,7 +96,7 @@ fn is_young(path: &std::path::Path) -> bool {
     changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age < AGE_MAX))
 }
 
-/// Stores a document in the cache. Errors are ignored: the next process then fetches it again.
+/// Stores a document in the cache. Ignores errors: the next process then fetches the document again.
 fn keep(path: &std::path::Path, bytes: &[u8]) {
     let _ = private_file::create_parent_dir(path).and_then(|()| private_file::replace(path, bytes));
 }

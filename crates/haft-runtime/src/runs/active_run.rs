@@ -1,4 +1,4 @@
-//! A request in progress: the agent that works on it now, and the state of that agent's run.
+//! A request in progress: the agent that currently works on it, and the state of that agent's run.
 
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ use haft_store::sessions::SessionError;
 /// A request to an agent, with the budget, deadline and session that it runs under.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
-    /// The text for the model; JSON for an agent that takes JSON.
+    /// The text for the model. It is JSON for an agent with JSON input.
     pub request: String,
-    /// The messages that the conversation begins with; empty if the request is the only one.
+    /// The messages that the conversation begins with; empty if the request is the only message.
     pub opening: Vec<Message>,
     /// Images that belong to the request; only a root run has them.
     pub images: Vec<Media>,
@@ -54,20 +54,21 @@ pub struct RunRequest {
     pub scope: Arc<RunScope>,
     /// The priority of the run's calls in queues.
     pub priority: Priority,
-    /// Decides if the run's calls wait for slots of queues.
+    /// Selects whether the run's calls wait for slots of queues.
     pub concurrency: Concurrency,
-    /// Events from before the run started (the choice of its model), which the journal stores first.
+    /// Events from before the run started (the choice of its model). The journal stores them first.
     pub before: Vec<Event>,
-    /// The tools that the model may or must call. A required call is required only until the model has made one.
+    /// The tools that the model may or must call. If a call is required, it is required only until the model has made
+    /// one.
     pub tool_choice: ToolChoice,
-    /// Functions that the caller runs itself.
+    /// The functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
     /// The stored spec of a root run, written to the start of its journal; null for sub-agents and handoffs.
     pub spec: Value,
 }
 
 impl RunRequest {
-    /// Builds the request of a root run. `spent` is the cost of choosing its model.
+    /// Builds the request of a root run. `spent` is the cost of the model choice.
     pub fn first(
         worker: &PreparedAgent,
         request: String,
@@ -127,7 +128,7 @@ impl RunRequest {
         }
     }
 
-    /// Moves this request to its own session, for a call that starts several runs.
+    /// Moves this request to a session of its own, for a call that starts several runs.
     #[must_use]
     pub(super) fn nth(mut self, number: usize) -> Self {
         self.place.session = lineage::nth(self.place.session, number);
@@ -144,7 +145,7 @@ impl RunRequest {
     }
 }
 
-/// Returns the remaining budget and time of the run above, reduced further where the agent sets lower limits.
+/// Returns the remaining budget and time of the parent run, reduced further where the agent sets lower limits.
 fn within(agent: &AgentDefinition, above: &RunScope) -> RunScope {
     let began = Instant::now().into_std();
     let left = above.meter.left(above.elapsed(began));
@@ -201,7 +202,7 @@ pub trait ClientFunctions: Send + Sync {
     fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>>;
 }
 
-/// A caller that runs no functions: the model gets an error for every such call.
+/// A caller that runs no functions. The model gets an error for every call of one.
 #[derive(Debug, Clone, Copy)]
 pub struct NoFunctions;
 
@@ -213,7 +214,7 @@ impl ClientFunctions for NoFunctions {
     }
 }
 
-/// The time in which a run is parked. Dropping it ends that time, also when the run is cancelled meanwhile.
+/// Marks the run as parked. Dropping it ends the parked time, including when the run is cancelled.
 struct ParkedSpan(Arc<ParkClock>);
 
 impl ParkedSpan {
@@ -230,24 +231,24 @@ impl Drop for ParkedSpan {
 }
 
 /// A run together with the agent that drives it. Dropping the future of [`ActiveRun::drive`] cancels the calls in
-/// progress; the state of the run up to that point stays here.
+/// progress; this value keeps the state of the run up to that point.
 #[derive(Debug)]
 pub struct ActiveRun {
     pub(super) worker: Arc<PreparedAgent>,
     pub(super) task: RunRequest,
     pub(super) run: AgentRun,
     pub(super) options: CallOptions,
-    /// The request to the first agent, which a handoff passes on.
+    /// The request to the first agent. A handoff passes it on.
     pub(super) original: Arc<str>,
-    /// The meter of the first agent's run. Agents that take over spend from it.
+    /// The meter of the first agent's run. Agents that take over the request spend from it.
     pub(super) account: Arc<Meter>,
-    /// The reason why a session that should be stored is not; `None` if all is well.
+    /// The reason why the session could not be stored; `None` if it is stored or need not be.
     pub(super) unkept: Option<SessionError>,
 }
 
 impl ActiveRun {
-    /// Starts the run. Call it once the tools are ready, because the model request lists them. A sub-agent whose
-    /// session an earlier process left unfinished continues from that session.
+    /// Starts the run. Call this method once the tools are ready, because the model request lists them. If an earlier
+    /// process left the session of this sub-agent unfinished, continues that session.
     pub async fn begin(worker: Arc<PreparedAgent>, mut task: RunRequest) -> Result<Self, RunError> {
         match worker.environment().session_for(&mut task, worker.agent()).await {
             RunSession::Left { past, journal } => {
@@ -258,7 +259,7 @@ impl ActiveRun {
                 let mut run = Self::new(worker, task)?;
                 let journal = run.open_session().await;
                 run.start(journal, run.task.place.turn);
-                // The journal and the recording have the spec now. A run may last for hours, so the memory is freed.
+                // The journal and the recording contain the spec now. A run may last for hours, so free the memory.
                 run.task.spec = Value::Null;
                 Ok(run)
             }
@@ -311,9 +312,9 @@ impl ActiveRun {
         Self { worker, task, run, options, original, account, unkept: None }
     }
 
-    /// Opens the journal of the run. A root run whose journal cannot be opened still runs, without any promise to
-    /// resume it. A sub-agent then gets a journal that refuses every write: the run above could not tell after a crash
-    /// which calls it made.
+    /// Opens the journal of the run. A root run whose journal cannot be opened still runs, but cannot be resumed. A
+    /// sub-agent then gets a journal that refuses every write: after a crash, the parent run could not know which calls
+    /// the sub-agent made.
     async fn open_session(&mut self) -> JournalSinks {
         let opened = self.worker.environment().open_session(&self.task, &self.worker, &self.run).await;
         match opened {
@@ -329,8 +330,8 @@ impl ActiveRun {
         }
     }
 
-    /// Drives the run until the request is answered, or until it needs an approval or the caller's functions. Agents
-    /// that receive the request or the answer by a handoff continue in the same loop.
+    /// Drives the run until the request is answered, or until it needs an approval or the caller's functions. An agent
+    /// that receives the request or the answer by a handoff continues in the same loop.
     pub async fn drive(&mut self) -> Result<DriveOutcome, RunError> {
         loop {
             let Self { worker, task, run, options, .. } = self;
@@ -349,7 +350,8 @@ impl ActiveRun {
         }
     }
 
-    /// Drives the run to its end. Postponed calls wait for the run's approver; `client` runs the caller's functions.
+    /// Drives the run to its end. The run's approver decides about postponed calls; `client` runs the caller's
+    /// functions.
     pub async fn drive_to_end(&mut self, client: &dyn ClientFunctions) -> Result<RunFinish, RunError> {
         loop {
             match self.drive().await? {
@@ -370,7 +372,7 @@ impl ActiveRun {
         }
     }
 
-    /// Requests the decisions about all calls at the same time, and yields each one as it arrives.
+    /// Requests the decisions about all calls at the same time, and returns each one as it arrives.
     fn verdicts(
         &self,
         calls: Vec<ToolCall>,
@@ -391,7 +393,7 @@ impl ActiveRun {
         calls.into_iter().map(verdict).collect()
     }
 
-    /// Returns the session and turn of the calls in progress. A continued session continues its turn numbers.
+    /// Returns the session and turn of the calls in progress. A resumed session continues its turn numbers.
     pub(super) fn position(&self) -> RunPosition {
         let before = self.options.place.turn.saturating_sub(1);
         RunPosition { turn: before.saturating_add(self.run.counts().turns.max(1)), ..self.options.place }
@@ -402,7 +404,7 @@ impl ActiveRun {
         &self.worker
     }
 
-    /// Returns the request that is worked on.
+    /// Returns the request that the run works on.
     pub fn task(&self) -> &RunRequest {
         &self.task
     }
@@ -412,7 +414,7 @@ impl ActiveRun {
         &self.run
     }
 
-    /// Ends the run now and records that in the journal. Drop the future that drives the run first.
+    /// Ends the run now and records the end in the journal. Drop the future that drives the run first.
     pub async fn abort(&mut self, why: AbortReason) -> Result<DriveOutcome, RunError> {
         let Self { worker, task, run, options, .. } = self;
         worker.driver(&task.scope, options).abort(run, why).await
@@ -424,7 +426,7 @@ impl ActiveRun {
         worker.driver(&task.scope, options).apply_input(run, input)
     }
 
-    /// Returns the reason the session is not stored, when it should be.
+    /// Returns the reason why the session could not be stored, if it should be.
     pub fn unkept(&self) -> Option<&SessionError> {
         self.unkept.as_ref()
     }
@@ -434,8 +436,8 @@ impl ActiveRun {
         self.account.bill()
     }
 
-    /// Records the start of the run, if it is recorded. Must precede everything else that is recorded of it. The
-    /// returned journal records the rest.
+    /// Records the start of the run, if the run is recorded. Call this method before any other part of the run is
+    /// recorded. The returned journal records the rest.
     fn recorded(&self, stored: JournalSinks, place: RunPosition, began: &RunStart) -> JournalSinks {
         let Some(recorder) = self.worker.environment().recorder() else { return stored };
         let RunStart { path, model: _, request, tools, speaks: _ } = began.clone();

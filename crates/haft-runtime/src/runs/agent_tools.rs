@@ -33,7 +33,7 @@ impl AgentTools {
         Self { namespace: Namespace::sanitize(NAMESPACE), tools, workers }
     }
 
-    /// Runs the agent in its own session. Dropping the future cancels the run and everything it started.
+    /// Runs the agent in a session of its own. Dropping the future cancels the run and all processes that it started.
     async fn ask(
         &self,
         tool: &ToolName,
@@ -96,13 +96,14 @@ fn input_schema(input: &AgentInput) -> Value {
     }
 }
 
-/// Tests if a schema describes an object. Tool arguments must be an object, so any other input is wrapped in one.
+/// Returns true if a schema describes an object. Tool arguments must be an object, so any other input is wrapped in
+/// one.
 fn is_object(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object")
 }
 
-/// Returns the request text for the agent. The arguments passed the schema of the tool, so the expected member is
-/// present.
+/// Returns the request text for the agent. The arguments have been validated against the schema of the tool, so the
+/// expected member is present.
 pub(super) fn request(input: &AgentInput, arguments: &Map<String, Value>) -> String {
     let inside = match (input.format, &input.schema) {
         (InputFormat::Text, _) => arguments.get("request"),
@@ -116,7 +117,7 @@ pub(super) fn request(input: &AgentInput, arguments: &Map<String, Value>) -> Str
     }
 }
 
-/// Turns the end of the agent's run into a tool result. A truncated answer is still returned, with a note that it is
+/// Converts the end of the agent's run to a tool result. A truncated answer is still returned, with a note that it is
 /// incomplete.
 pub(super) fn outcome(agent: &str, finish: &RunFinish) -> Result<ToolOutput, ToolError> {
     let row = finish.reason.row();

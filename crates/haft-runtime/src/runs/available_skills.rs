@@ -1,9 +1,9 @@
-//! The skills of a run: those that the request activates, and those that the model can read.
+//! The skills of a run: the skills that the request activates, and the skills that the model can read.
 
 use haft_config::expand::VariableSource;
 use haft_config::skills::{Skill, Skills};
 
-/// The most skills that the system text lists.
+/// The maximum number of skills that the system text lists.
 const LINES_MAX: usize = 100;
 
 /// The skills that the system text describes.

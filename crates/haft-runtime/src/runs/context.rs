@@ -1,4 +1,4 @@
-//! The part of a model's context window that a run fills before its first turn.
+//! Computes how much of a model's context window a run uses before its first turn.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use haft_core::model_request::ModelRequest;
 use haft_core::run::limits::RunContextLimit;
 use haft_core::tokens::TokenCounter;
 
-/// Returns the context budget that remains after the tools, the system text and the request.
+/// Returns the context budget that is left after the tools, the system text and the request.
 pub(super) fn budget(
     limit: RunContextLimit,
     request: &ModelRequest,

@@ -41,12 +41,12 @@ pub struct RunEnvironment {
     providers: ModelProviders,
     kept: OnceLock<SessionKeeping>,
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
-    /// A provider that replaces the configured ones.
+    /// The provider that replaces the configured ones.
     models: OnceLock<Arc<dyn ModelProvider>>,
     skills: AvailableSkills,
     /// The instruction files of the project, for every agent.
     instructions: OnceLock<Vec<InstructionFile>>,
-    /// The output of the calls that the end of an earlier process interrupted, also those of sub-agents.
+    /// The output of the calls that were interrupted when an earlier process ended, including calls of sub-agents.
     partial_outputs: OnceLock<PartialOutputs>,
 }
 
@@ -56,7 +56,7 @@ struct SessionKeeping {
     left_sessions: LeftSessions,
 }
 
-/// Decides if sessions that an earlier process left unfinished are continued.
+/// Selects whether sessions that an earlier process left unfinished are continued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftSessions {
     /// A sub-agent always starts a new session.
@@ -65,7 +65,7 @@ pub enum LeftSessions {
     Continued(Takeover),
 }
 
-/// The session that a run records itself in.
+/// The session that stores the journal of a run.
 pub(super) enum RunSession {
     New,
     /// A session that another process began and did not finish.
@@ -106,7 +106,8 @@ impl RunEnvironment {
         self.instructions.get().map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Gives the output of interrupted calls to the models whose sessions continue. Call it before they continue.
+    /// Passes the output of interrupted calls to the models of the resumed sessions. Call this method before the
+    /// sessions are resumed.
     pub fn keep_partial_outputs(&self, outputs: PartialOutputs) {
         self.partial_outputs.get_or_init(|| outputs);
     }
@@ -124,7 +125,7 @@ impl RunEnvironment {
         self.parts.config()
     }
 
-    /// Returns the sandbox policy of everything that tools start.
+    /// Returns the sandbox policy of all processes that tools start.
     pub(crate) fn policy(&self) -> &SandboxPolicy {
         self.parts.policy()
     }
@@ -138,9 +139,9 @@ impl RunEnvironment {
         self.kept.get_or_init(|| SessionKeeping { journals, left_sessions });
     }
 
-    /// Finds the session for a run. The id of a sub-agent's session is derived from the session above it, so a resumed
-    /// run finds an unfinished one again. When that id belongs to a session with a different request or agent, the run
-    /// gets a random id.
+    /// Finds the session for a run. The session id of a sub-agent is derived from the session above it, so a resumed
+    /// run finds an unfinished session again. If a session with that id has a different request or agent, the run gets
+    /// a random id.
     pub(super) async fn session_for(&self, task: &mut RunRequest, agent: &AgentDefinition) -> RunSession {
         let Some(SessionKeeping { journals, left_sessions }) = self.kept.get() else {
             return RunSession::New;
@@ -164,7 +165,7 @@ impl RunEnvironment {
         }
     }
 
-    /// Opens the journal of a new session; returns `None` when sessions are not stored.
+    /// Opens the journal of a new session; returns `None` if sessions are not stored.
     pub(super) async fn open_session(
         &self,
         task: &RunRequest,
@@ -175,11 +176,11 @@ impl RunEnvironment {
         Some(journals.create(&key_of(task), opened(task, worker, run)).await)
     }
 
-    /// Prepares every agent of a graph and returns the one that receives the request. An agent that names no model uses
-    /// the models of that first agent.
+    /// Prepares every agent of a graph, and returns the one that receives the request. An agent that names no model
+    /// uses the models of that first agent.
     pub fn prepare(self: &Arc<Self>, graph: &AgentGraph) -> Result<Arc<PreparedAgent>, ModelsError> {
         let names = prepared_agent::model_names(&graph.first().agent, self.config())?;
-        // A provider of the program itself may report its cost, so only the configured models are checked.
+        // A model provider of the embedding program may report its cost, so only configured models are checked.
         if self.models.get().is_none() {
             crate::pricing::check_prices(graph, self.config())?;
         }
@@ -188,12 +189,13 @@ impl RunEnvironment {
         GraphPreparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
     }
 
-    /// Records models, tools and clocks of all runs from now on. Call it before `prepare`.
+    /// Records the models, tools and clocks of all runs from now on. Call this method before `prepare`.
     pub fn record_on(&self, tape: Arc<Tape>, recorder: Arc<RunRecorder>) {
         self.recorder.get_or_init(|| (tape, recorder));
     }
 
-    /// Uses this provider instead of the configured models. Call it before `prepare`, which binds agents to models.
+    /// Uses this provider instead of the configured models. Call this method before `prepare`, which binds agents to
+    /// models.
     pub fn replace_models(&self, models: Arc<dyn ModelProvider>) {
         self.models.get_or_init(|| models);
     }

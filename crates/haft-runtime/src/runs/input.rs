@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::runtime::StartError;
 
-/// Checks a request against the agent's input schema. Agents that take plain text accept every request.
+/// Checks a request against the agent's input schema. Agents with plain text input accept every request.
 pub(crate) fn check_input(agent: &AgentDefinition, request: &str) -> Result<(), StartError> {
     if agent.input.format == InputFormat::Text {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Session ids of sub-agents. They are derived from the session above, so that a resumed run finds them again.
+//! Derives the session ids of sub-agents from the session above, so that a resumed run finds the sessions again.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) fn below(session: SessionId, turn: u32, call: &CallId) -> SessionId {
     derived(&format!("{session}/{turn}/{}", call.0))
 }
 
-/// Returns the session of one of several runs for the same call.
+/// Returns the session of run number `number`, for a call that starts several runs.
 pub(super) fn nth(session: SessionId, number: usize) -> SessionId {
     derived(&format!("{session}/part/{number}"))
 }
@@ -32,7 +32,7 @@ fn derived(from: &str) -> SessionId {
     SessionId(bytes)
 }
 
-/// The journal of a session that could not be opened. It refuses every write, so the run makes no call.
+/// The journal of a session that could not be opened. It refuses every write, so the run makes no calls.
 #[derive(Debug)]
 pub(super) struct LostJournal(pub(super) String);
 

@@ -1,4 +1,4 @@
-//! The optional internal tools of a run that its model sees.
+//! Selects the optional internal tools that the model of a run sees.
 
 use haft_core::internal_tools::batch::BATCH;
 use haft_core::internal_tools::task_status::TASK_STATUS;
@@ -6,8 +6,8 @@ use haft_core::run::OptionalTools;
 
 use haft_config::agents::AgentDefinition;
 
-/// Offers only tools that the agent asks for by name or pattern, and only where they can help: a batch without other
-/// tools, or a status of work in a single turn, would cost tokens and add nothing.
+/// Offers only tools that the agent names, directly or by a pattern, and only where they can help: a batch tool without
+/// other tools, or a status tool for a single turn, would cost tokens without benefit.
 pub(super) fn offer(agent: &AgentDefinition, other_tools: usize) -> OptionalTools {
     let globs = agent.reach.tools.as_deref().unwrap_or_default();
     let named = |tool: &str| globs.iter().any(|glob| glob.matches(tool));

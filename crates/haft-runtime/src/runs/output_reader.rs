@@ -1,4 +1,4 @@
-//! Reads stored outputs with a model: piece by piece, or as a small agent that searches in one of them.
+//! Reads stored outputs with a model: piece by piece, or with a small agent that searches one output.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,26 +22,26 @@ use haft_config::agents::{AgentDefinition, AgentReadContext};
 #[cfg(not(feature = "tiktoken"))]
 use haft_core::tokens::LengthEstimator as Vocabulary;
 
-/// The most pieces of one output that are read. More would cost more than the answer is worth.
+/// The maximum number of pieces of one output that are read. More would cost more than the answer is worth.
 const PIECES_MAX: usize = 32;
 
-/// The smallest piece that is worth a request.
+/// The smallest piece that is worth a request, in bytes.
 const PIECE_BYTES_MIN: usize = 512;
 
-/// The most bytes that one token is assumed to have. Prose often has more, but text outside the samples may be denser.
+/// The maximum assumed number of bytes per token. Prose often has more, but text outside the samples may be denser.
 const BYTES_PER_TOKEN_MAX: usize = 3;
 
 /// The size of each of the three samples whose tokens are counted. Digits and dense code have far fewer bytes per token
 /// than prose.
 const SAMPLE_BYTES: usize = 16 << 10;
 
-/// Room in the model's context for the question and the text around it.
+/// The space in the model's context for the question and the text around it, in tokens.
 const OVERHEAD_TOKENS: u32 = 2048;
 
 /// The reply of a model when a piece contains no answer to the question.
 const NOTHING: &str = "NOTHING FOUND";
 
-/// Reads with the models of an agent. Every request runs in its own session, below the call.
+/// Reads with the models of an agent. Every request is made in a session of its own, below the session of the call.
 pub(super) struct ModelReader {
     environment: Arc<RunEnvironment>,
     /// The agent whose sampling settings, context limit and timeouts are used.
@@ -82,7 +82,7 @@ impl ModelReader {
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
             let answer_text = self.ask(&worker, asked.handle, (at + 1, request), cx).await?;
-            // Test only the start: a reply that answers the question may quote the same words.
+            // Check only the start: a reply that answers the question may quote these words.
             if !answer_text.trim_start().starts_with(NOTHING) {
                 found.push(answer_text);
             }
@@ -173,7 +173,7 @@ impl OutputReader for ModelReader {
     }
 }
 
-/// Returns the number of bytes that hold this many tokens, by the densest of three samples of the text.
+/// Returns the number of bytes that correspond to this many tokens, by the densest of three samples of the text.
 fn bytes_of(tokens: usize, text: &str, counter: &dyn TokenCounter) -> usize {
     let last = text.len().saturating_sub(SAMPLE_BYTES);
     let measured = [0, last / 2, last].into_iter().map(|at| {
@@ -185,7 +185,7 @@ fn bytes_of(tokens: usize, text: &str, counter: &dyn TokenCounter) -> usize {
     measured.fold(tokens.saturating_mul(BYTES_PER_TOKEN_MAX), usize::min)
 }
 
-/// A store that shows a single output of another store.
+/// A store that gives access to a single output of another store.
 struct SingleOutputStore {
     store: Arc<dyn OutputStore>,
     handle: Handle,

@@ -1,4 +1,4 @@
-//! The output that interrupted calls of a run and of its sub-agents had written, from the event log of the run.
+//! Reads from the event log the output of interrupted calls of a run and its sub-agents.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,12 @@ use haft_core::event_log::{EventEnvelope, LogEvent};
 use haft_core::position::SessionId;
 use haft_core::tool::CallId;
 
-/// The most bytes of a call's output that the model gets; the end of an output says more than its beginning.
+/// The maximum number of bytes of a call's output that the model gets. The end of the output is kept, because it
+/// usually tells more than the beginning.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
-/// The unfinished output of calls, by session and by the ids in the event log, which may be prefixes of the model's ids.
+/// The output of unfinished calls, by session and call id. The event log may store only a prefix of the model's call
+/// id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartialOutputs(HashMap<String, HashMap<String, String>>);
 
@@ -46,7 +48,7 @@ impl PartialOutputs {
         Self(all)
     }
 
-    /// Returns the output of a call in a session; `None` if it wrote nothing.
+    /// Returns the output of a call in a session; `None` if the call wrote nothing.
     pub fn of_call(&self, session: SessionId, call: &CallId) -> Option<&str> {
         let outputs = self.0.get(&session.to_string())?;
         let found =

@@ -50,20 +50,20 @@ pub struct PreparedAgent {
     agent: AgentDefinition,
     model: ModelName,
     models: Arc<dyn ModelProvider>,
-    /// The model that reads stored outputs. Its names are checked when the agent is prepared; the reader is built on
+    /// The model that reads stored outputs. Its name is checked when the agent is prepared; the reader is built on
     /// first use.
     reading: OutputReaderModel,
     /// The model that summarizes old turns, and the rules for it; `None` if the agent does not compact.
     compaction: Option<CompactionModel>,
     environment: Arc<RunEnvironment>,
-    /// Built on first use: the tools of MCP servers are known only once the servers are ready.
+    /// The orchestrator, built on first use: the tools of MCP servers are known only once the servers are ready.
     orchestrator: OnceLock<Orchestrator>,
     links: LinkedAgents,
     purpose: AgentPurpose,
-    /// The configuration with this agent's changes for its own calls.
+    /// The configuration, with this agent's changes for its own calls.
     config: Arc<ResolvedConfig>,
-    /// The warnings about the last set of tools that a run saw. Checking thousands of schemas costs more than the rest of a
-    /// start.
+    /// The warnings about the last set of tools that a run saw, cached because checking thousands of schemas takes
+    /// longer than the rest of a start.
     checked: Mutex<Option<(ToolsetVersion, Vec<String>)>>,
 }
 
@@ -77,11 +77,11 @@ enum AgentPurpose {
 /// The agents that an agent can call or hand the request to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LinkedAgents {
-    /// Agents that it calls as tools.
+    /// Agents that this agent calls as tools.
     pub(super) below: Vec<Arc<PreparedAgent>>,
-    /// Agents that can take over the request and then answer in its place.
+    /// Agents that can take over the request and then answer in place of this agent.
     pub(super) destinations: Vec<Arc<PreparedAgent>>,
-    /// The agent that receives its finished answer.
+    /// The agent that receives the finished answer of this agent.
     pub(super) handoff: Option<Arc<PreparedAgent>>,
 }
 
@@ -200,7 +200,7 @@ impl PreparedAgent {
         }
     }
 
-    /// Decides which tools a run shows. `functions` is the number of functions that the caller runs itself.
+    /// Decides which tools the model of a run sees. `functions` is the number of functions that the caller runs itself.
     pub(super) fn exposure(&self, plan: &RunPlan, run: &RunContext, functions: usize) -> ToolExposure {
         let config = self.environment.config();
         let pinned = match &plan.tool_choice {
@@ -220,7 +220,7 @@ impl PreparedAgent {
         self.orchestrator().expose(&self.selection(), run, &request)
     }
 
-    /// Returns the hidden tools, for a model that loads tools by name; none for all others.
+    /// Returns the hidden tools, for a model that loads tools by name; empty for other models.
     fn deferred(&self, plan: &RunPlan, shown: &[ModelTool], run: &RunContext) -> Arc<[ModelTool]> {
         let config = self.environment.config();
         let format = models::format_of(config, &self.model.provider);
@@ -247,7 +247,7 @@ impl PreparedAgent {
         names.iter().filter_map(|name| by_name.get(name.as_str()).map(|tool| (*tool).clone())).collect()
     }
 
-    /// Returns the name that the model sees. The configuration may use any name of a tool.
+    /// Returns the name that the model sees. The configuration may use any of the names of a tool.
     fn exposed_name(&self, name: &str) -> String {
         match self.orchestrator().catalog().resolve(name) {
             Ok(tool) => tool.exposed().to_string(),
@@ -267,7 +267,8 @@ impl PreparedAgent {
         }
     }
 
-    /// Returns the problem with a tool choice that the tools of the agent cannot meet. Call it once the tools are ready.
+    /// Returns the reason why the tools of the agent cannot meet the tool choice. Call this method once the tools are
+    /// ready.
     pub fn unmet_choice(&self, run: &RunContext) -> Option<String> {
         let shown = self.orchestrator().tools(&self.selection(), run);
         match self.tool_choice() {
@@ -283,7 +284,7 @@ impl PreparedAgent {
         }
     }
 
-    /// Returns the tools that the model sees and may call. The agents that this agent calls are always among them.
+    /// Returns the tools that the model sees and may call. They always include the agents that this agent calls.
     pub fn selection(&self) -> ToolFilter {
         let Some(globs) = &self.agent.reach.tools else { return ToolFilter::All };
         let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.links.below.is_empty());
@@ -307,7 +308,7 @@ impl PreparedAgent {
         found
     }
 
-    /// Returns the tool names and patterns of the agent that match no tool. Call it once the tools are ready.
+    /// Returns the tool names and patterns of the agent that match no tool. Call this method once the tools are ready.
     pub fn unresolved_names(&self) -> Vec<String> {
         let AgentAccess { tools, allowed_tools, .. } = &self.agent.reach;
         let catalog = self.orchestrator().catalog().snapshot();
@@ -329,7 +330,7 @@ impl PreparedAgent {
         shown.chain(allowed.cloned()).collect()
     }
 
-    /// Returns the warnings about the tools of the agent. Call it once the tools are ready.
+    /// Returns the warnings about the tools of the agent. Call this method once the tools are ready.
     pub fn tool_warnings(&self, run: &RunContext) -> Vec<String> {
         let version = self.orchestrator().toolset_version(run);
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -366,7 +367,7 @@ impl PreparedAgent {
         warned.collect()
     }
 
-    /// Tests if any name or alias resolves to a tool.
+    /// Returns true if the text is a name or alias of a tool.
     fn is_a_tool(&self, name: &str) -> bool {
         self.orchestrator().catalog().resolve(name).is_ok()
     }
@@ -398,7 +399,7 @@ impl PreparedAgent {
     }
 
     /// Returns the system text: the agent's own text, the handoff destinations, the instructions of tools and skills,
-    /// and the rule for ending.
+    /// and the rule for ending a run.
     fn system(&self, shown: &[OfferedTool], plan: &RunPlan) -> String {
         let destinations = self.links.destinations.iter().map(|to| to.agent());
         let body = system_prompt::with_destinations(&self.agent.body, destinations);
@@ -413,8 +414,8 @@ impl PreparedAgent {
         system_prompt::text(&body, told, shown, &plan.report)
     }
 
-    /// Returns the instruction files of the project. The internal agent that reads stored outputs does not work on the
-    /// project, so it gets none.
+    /// Returns the instruction files of the project. Returns none for the internal agent that reads stored outputs,
+    /// because it does not work on the project.
     fn instructions(&self) -> &[InstructionFile] {
         match self.purpose {
             AgentPurpose::Work => self.environment.instructions(),
@@ -434,8 +435,8 @@ impl PreparedAgent {
         }
     }
 
-    /// Replaces the old turns of a conversation by a summary, with this agent's model and rules. An agent that does not
-    /// compact by itself has the usual rules.
+    /// Replaces the old turns of a conversation by a summary, with this agent's model and rules. An agent without
+    /// automatic compaction uses the default rules.
     pub(crate) async fn compact(
         &self,
         conversation: Conversation,
@@ -467,7 +468,7 @@ impl PreparedAgent {
         }
     }
 
-    /// Returns the context of a run of this agent. An agent that stores no outputs gets no store: its outputs are
+    /// Returns the context of a run of this agent. An agent that stores no outputs gets no store, so its outputs are
     /// truncated.
     pub(super) fn context(&self, run: &Arc<RunContext>) -> Arc<RunContext> {
         if self.config.tool_output.enabled || run.outputs.is_none() {
@@ -496,8 +497,8 @@ fn own_config(agent: &AgentDefinition, shared: &Arc<ResolvedConfig>) -> Arc<Reso
     if config == **shared { Arc::clone(shared) } else { Arc::new(config) }
 }
 
-/// Returns the tools that a word of `tools` selects: `@NAME` a group, and any other word the tools that it matches and
-/// those of the server or description of that name.
+/// Returns the tools that one item of `tools` selects: `@NAME` selects a group. Any other item selects the tools that
+/// it matches, and the tools of the server or OpenAPI document with that name.
 fn picks(glob: &ToolGlob) -> Vec<ToolFilterItem> {
     let group = group_of(glob).map(ToolFilterItem::Group);
     let is_group = glob.to_string().starts_with('@');
@@ -510,7 +511,7 @@ fn group_of(glob: &ToolGlob) -> Option<GroupName> {
     GroupName::new(word.strip_prefix('@').unwrap_or(&word)).ok()
 }
 
-/// The most tools that a run adds itself: status, batch, handoff and final report.
+/// The maximum number of tools that a run adds itself: status, batch, handoff and final report.
 const OWN_TOOLS_MAX: usize = 4;
 
 /// A model and its provider.
@@ -520,7 +521,7 @@ pub(super) struct OutputReaderModel {
     pub(super) models: Arc<dyn ModelProvider>,
 }
 
-/// Returns the model that reads stored outputs: the first of `toolOutput.models`, else the agent's own.
+/// Returns the model that reads stored outputs: the first of `toolOutput.models`, or the agent's own model.
 fn reading(
     environment: &RunEnvironment,
     agent: &AgentDefinition,
@@ -536,14 +537,14 @@ fn reading(
     }
 }
 
-/// The rules of compaction, and the provider of the model that summarizes.
+/// The compaction rules, and the provider of the model that writes the summary.
 struct CompactionModel {
     rules: CompactionRules,
     models: Arc<dyn ModelProvider>,
 }
 
-/// Returns the rules of compaction; `None` if it is off. A provider with its own tools keeps its own conversation and
-/// compacts it by itself.
+/// Returns the compaction rules; `None` if compaction is off. A provider with its own tools keeps its own conversation
+/// and compacts it itself.
 fn compaction(
     environment: &RunEnvironment,
     agent: &AgentDefinition,
@@ -571,7 +572,7 @@ fn compaction(
     Ok(Some(CompactionModel { rules, models: environment.models(&[named])?.into() }))
 }
 
-/// Returns the models of the agent, else those of the configuration.
+/// Returns the models of the agent, or the models of the configuration if the agent has none.
 pub fn model_names(agent: &AgentDefinition, config: &ResolvedConfig) -> Result<Vec<ModelName>, ModelsError> {
     if agent.models.is_empty() {
         return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());

@@ -1,4 +1,4 @@
-//! The handoff of a request or an answer to the next agent after a run has ended.
+//! Hands over a request or an answer to the next agent after a run has ended.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use haft_core::run::finish::{FinishClass, FinishReason, RunAnswer, RunFinish};
 
 use super::prepared_agent::PreparedAgent;
 
-/// Returns the next agent and the request for it, or `None` when the answer is final. `original` is the request to the
-/// first agent.
+/// Returns the next agent and its request, or `None` if the answer is final. `original` is the request to the first
+/// agent.
 pub(super) fn next(
     worker: &PreparedAgent,
     original: &str,

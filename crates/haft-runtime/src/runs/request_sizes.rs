@@ -1,4 +1,4 @@
-//! The sizes of requests to a model: its window, the room for its reply, and the buffer for estimates.
+//! The sizes of requests to a model: its context window, the space for its reply, and the buffer for inexact estimates.
 
 use haft_config::agents::ModelParameters;
 use haft_config::resolved::ModelSettings;
@@ -6,14 +6,14 @@ use haft_core::run::limits::RunContextLimit;
 use haft_models::capability::default_output_tokens;
 use haft_models::model_data::sizes_of;
 
-/// The window of a model that neither the configuration nor the data file knows.
+/// The context window of a model that neither the configuration nor the data file lists, in tokens.
 const WINDOW_TOKENS_DEFAULT: u32 = 131_072;
 
-/// The room for a reply whose limit is the provider's own.
+/// The space for a reply if the provider sets the limit, in tokens.
 const OUTPUT_TOKENS_ASSUMED: u32 = 8192;
 
-/// The largest and the smallest default buffer. It is a sixteenth of the window in between, so that a model with a
-/// window of 8,192 tokens can still work.
+/// The largest and the smallest default buffer, in tokens. In between, the buffer is a sixteenth of the window, so that
+/// a model with a window of 8,192 tokens can still work.
 const BUFFER_TOKENS_MAX: u32 = 8192;
 const BUFFER_TOKENS_MIN: u32 = 256;
 const BUFFER_WINDOW_SHARE: u32 = 16;
@@ -21,14 +21,15 @@ const BUFFER_WINDOW_SHARE: u32 = 16;
 /// The sizes of the requests of one agent to one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestSizes {
-    /// The limit to send; `None` leaves it to the provider.
+    /// The limit to send; `None` if the provider sets the limit.
     pub(super) output_tokens_max: Option<u32>,
-    /// The window to request, for providers that let the client set it; `None` for the model's own.
+    /// The window to request, for providers that let the client set it; `None` for the model's default.
     pub(super) context_tokens: Option<u32>,
     pub(super) context: RunContextLimit,
 }
 
-/// Returns the sizes: the smaller of the agent's and the operator's values first, then those of the data file.
+/// Returns the sizes: the smaller of the agent's and the operator's values, or the values of the data file if both are
+/// missing.
 pub(super) fn request_sizes(
     asking: &ModelParameters,
     settings: Option<&ModelSettings>,

@@ -26,7 +26,7 @@ use crate::runtime::FinishedRun;
 use crate::spec::FunctionTool;
 use haft_store::sessions::{ReadError, SessionHistory, SessionJournal, SessionStatus};
 
-/// The reason a session cannot be resumed.
+/// The reason why a session cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// The run has ended, and there is no further request.
@@ -35,7 +35,7 @@ pub enum ResumeError {
         /// The name of the finish reason, such as `max_turns`.
         reason: String,
     },
-    /// The stored state does not lead to a run that can continue.
+    /// A run cannot be restored from the stored state.
     #[error("{0}")]
     Run(RunError),
 }
@@ -51,19 +51,19 @@ impl From<RunError> for ResumeError {
 pub struct ResumedSession {
     /// The session as its journal describes it.
     pub past: SessionHistory,
-    /// The journal, opened for the lines to come. Only one process can have it open.
+    /// The journal, opened for further lines. Only one process can have it open.
     pub journal: SessionJournal,
-    /// A further request; without it the run continues with the one it has.
+    /// A further request. If `None`, the run continues with its unfinished request.
     pub more: Option<String>,
     /// Functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
-    /// The result for a session that has ended.
+    /// Selects the behaviour for a run that has already ended: refuse to resume it, or return its outcome again.
     pub finished: FinishedRun,
 }
 
 impl ActiveRun {
-    /// Resumes the run. Finished calls are not repeated. Of the calls that had started, only those that are safe to
-    /// repeat are made again; for the others the model gets an error that says their outcome is unknown.
+    /// Resumes the run. Finished calls are not repeated. Calls that had started are made again only if this is safe;
+    /// for the others, the model gets an error that says that their outcome is unknown.
     pub fn resume(
         worker: Arc<PreparedAgent>,
         resumed: ResumedSession,
@@ -111,7 +111,7 @@ impl ActiveRun {
         run.go_on(journal, &unknown, None)
     }
 
-    /// Restores the run from its journal, and returns the calls with an unknown outcome.
+    /// Restores the run from its journal, and returns the calls whose outcome is unknown.
     fn restore_run(
         worker: Arc<PreparedAgent>,
         mut task: RunRequest,
@@ -157,7 +157,7 @@ impl ActiveRun {
         self.apply_input(RunInput::Requested(more))
     }
 
-    /// Tests if the ended run still has work: an unfinished step, or a handoff to another agent.
+    /// Returns true if the ended run still has work: an unfinished step, or a handoff to another agent.
     fn has_work_left(&mut self) -> bool {
         match self.run.next_step(&DriverReadings::default()) {
             RunStep::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
@@ -206,13 +206,13 @@ fn first_request(run: &AgentRun) -> String {
     texts.collect()
 }
 
-/// Returns the calls that reached their tool, have no end in the journal, and are not safe to repeat.
+/// Returns the calls that reached their tool, have no result in the journal, and are not safe to repeat.
 fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec<ToolCall> {
     let is_unknown = |call: &ToolCall| begun.contains(&call.id) && !orchestrator.may_repeat(&call.name);
     run.given_out().into_iter().filter(is_unknown).collect()
 }
 
-/// Returns the scope of the resumed run. Time budget and deadline include the time worked before.
+/// Returns the scope of the resumed run. The time that the run worked before is subtracted from its time limits.
 fn scope(
     worker: &PreparedAgent,
     watchers: Arc<dyn EventSink>,
@@ -227,14 +227,14 @@ fn scope(
     Arc::new(RunScope::new(meter, vec![agent.name.clone()], began, until))
 }
 
-/// Returns the time that a resumed run may still take. A run that has used up its time gets it once more: without that
-/// it could not be resumed, and the person who resumes it wants it to continue.
+/// Returns the time that a resumed run may still take. A run that has used all its time gets the full time again:
+/// otherwise it could not be resumed, and the user who resumes it wants it to continue.
 fn time_left(limit: Duration, worked: Duration) -> Duration {
     limit.checked_sub(worked).filter(|left| !left.is_zero()).unwrap_or(limit)
 }
 
-/// Sets the size of the context: that of the restored conversation, or the last recorded one if it is larger. The last
-/// recorded size lacks the outputs after it, and the count of a conversation is an estimate.
+/// Sets the size of the context to the larger of two sizes: the size of the restored conversation, which is an
+/// estimate, and the last recorded size, which does not include later outputs.
 fn known_context(budget: Option<&ContextWindow>, run: &AgentRun, recorded_tokens: Option<u64>) {
     let Some(budget) = budget else { return };
     measure_conversation(budget, run);

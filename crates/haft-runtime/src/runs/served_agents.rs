@@ -1,4 +1,4 @@
-//! Offers agents as tools outside of a run, such as to the clients of a gateway. Each call is a run of its own.
+//! Offers agents as tools outside of a run, for example to the clients of a gateway. Each call is a separate run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +22,9 @@ use crate::handle::RunHandle;
 use crate::runtime::{AnswerSource, RunHooks, Runtime};
 use crate::spec::{RunSecrets, RunSpec, WorkspaceSpec};
 
-/// A tool provider with one tool for each agent. Approvals and questions of the runs go to the approver and the relay of the
-/// call. The runtime accounts the runs, so that their events do not reach the sink of the call.
+/// A tool provider with one tool for each agent. Approvals and elicitation requests of the runs go to the approver and
+/// the relay of the call. The runtime records the usage of the runs, so their events are not sent to the event sink of
+/// the call.
 pub struct ServedAgents {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -33,13 +34,13 @@ pub struct ServedAgents {
 }
 
 impl ServedAgents {
-    /// Offers these agents. Their runs work in the workspace.
+    /// Creates tools for these agents. Their runs work in this workspace.
     pub fn new(runtime: Runtime, agents: Vec<Arc<AgentGraph>>, workspace: WorkspaceSpec) -> Self {
         let tools = agents.iter().map(|graph| definition(&graph.first().agent)).collect();
         Self { namespace: Namespace::sanitize(NAMESPACE), tools, agents, runtime, workspace }
     }
 
-    /// Runs the agent. Dropping the future cancels the run and everything it started.
+    /// Runs the agent. Dropping the future cancels the run and all processes that it started.
     async fn ask(
         &self,
         tool: &ToolName,
@@ -63,7 +64,7 @@ impl ServedAgents {
     }
 }
 
-/// Connects a run with the call that asked for it.
+/// Connects a run with the call that started it.
 fn hooks(cx: &CallContext) -> RunHooks {
     let watcher =
         CallEvents { operation: Arc::new(cx.operation().clone()), of_call: Arc::clone(cx.events()) };
@@ -107,7 +108,7 @@ impl EventSink for CallEvents {
     }
 }
 
-/// Puts the questions of a run's MCP servers to the client of the gateway.
+/// Passes the elicitation requests of a run's MCP servers to the client of the gateway.
 struct RelayedElicitor(Arc<dyn ClientRelay>);
 
 impl Elicitor for RelayedElicitor {

@@ -1,5 +1,5 @@
 //! The system text: the agent's text, the instruction files of the project, the instructions of tool providers and
-//! skills, and the rule for ending.
+//! skills, and the rule for ending a run.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::available_skills::AvailableSkills;
 use haft_config::agents::AgentDefinition;
 use haft_config::project_instructions::InstructionFile;
 
-/// The longest text of one instruction file of the project that the system text includes; the rest is cut off.
+/// The maximum number of characters of one project instruction file in the system text; the rest is cut off.
 const PROJECT_CHARS_MAX: usize = 32 << 10;
 
 /// The providers and skills whose instructions the system text may include.
@@ -25,12 +25,12 @@ const PROJECT_CHARS_MAX: usize = 32 << 10;
 pub(super) struct InstructionSources<'a> {
     pub(super) providers: &'a [Arc<dyn ToolProvider>],
     pub(super) skills: &'a AvailableSkills,
-    /// Withholds instructions that differ from the locked ones.
+    /// The tool lock. Instructions that differ from the locked ones are left out.
     pub(super) lock: Option<&'a ToolLock>,
 }
 
-/// Builds the system text in a fixed order, so that equal runs have equal prompts. It includes the instructions of a
-/// provider only if the model sees a tool of it, and skills only if the model sees any tool.
+/// Builds the system text in a fixed order, so that equal runs have equal prompts. Includes the instructions of a
+/// provider only if the model sees one of its tools, and skills only if the model sees any tool.
 pub(super) fn text(
     body: &str,
     told: InstructionSources<'_>,
@@ -86,7 +86,7 @@ pub(super) fn with_destinations<'a>(
     text
 }
 
-/// Appends the instruction files of the project. Each is labelled, so that the model can weigh it against the agent's
+/// Appends the instruction files of the project. Each has a label, so that the model can weigh it against the agent's
 /// own text.
 pub(super) fn with_project(body: &str, files: &[InstructionFile]) -> String {
     let mut text = body.trim_end().to_owned();
@@ -98,7 +98,7 @@ pub(super) fn with_project(body: &str, files: &[InstructionFile]) -> String {
     text
 }
 
-/// Returns the default system text, for an agent without its own.
+/// Returns the default system text, for an agent without a text of its own.
 pub(super) fn plain(workspace: &Path) -> String {
     format!(
         "You work on a person's request with the tools you are given. Relative paths are below `{}`. Look before you \

@@ -59,17 +59,17 @@ pub struct Stores {
     old_files: OldFiles,
 }
 
-/// The handling of files that earlier processes left in haft's own directory.
+/// Selects whether files of earlier processes in haft's home directory are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OldFiles {
-    /// Old files are swept, and `grants` takes over the approvals of an earlier version.
+    /// Old files are swept, and `grants` imports the approvals of an earlier version.
     SweptAndImported,
     Swept,
     Untouched,
 }
 
 impl Stores {
-    /// Uses files below haft's own directory.
+    /// Uses files in haft's home directory.
     pub fn at(home: &Home) -> Self {
         Self {
             home: home.clone(),
@@ -85,8 +85,8 @@ impl Stores {
         }
     }
 
-    /// Keeps everything in the memory of this value: runs can be attached, listed and resumed as long as it lives, and no
-    /// file is written.
+    /// Keeps all data in the memory of this value, and writes no file. Runs can be attached, listed and resumed as long
+    /// as this value exists.
     pub fn in_memory(home: &Home) -> Self {
         Self {
             home: home.clone(),
@@ -137,14 +137,14 @@ impl Stores {
         self
     }
 
-    /// Keeps the accounting of calls and requests to models in this store.
+    /// Keeps the usage records of calls and model requests in this store.
     #[must_use]
     pub fn with_accounting(mut self, accounting: Arc<dyn AccountingStore>) -> Self {
         self.accounting = Some(accounting);
         self
     }
 
-    /// Keeps no accounting, for runs whose models cost nothing, such as scripted ones.
+    /// Keeps no usage records, for runs whose models cost nothing, such as scripted ones.
     #[must_use]
     pub fn without_accounting(mut self) -> Self {
         self.accounting = None;
@@ -185,8 +185,7 @@ impl Stores {
         FileCache::of(&self.home, cache_limits(config))
     }
 
-    /// Keeps remembered approvals in a store of the program, such as
-    /// [`MemoryGrants`].
+    /// Keeps remembered approvals in a store of the embedding program, such as [`MemoryGrants`].
     #[must_use]
     pub fn with_grants(mut self, grants: Arc<dyn GrantStore>) -> Self {
         self.grants = grants;
@@ -197,7 +196,7 @@ impl Stores {
         self
     }
 
-    /// Takes over the approvals of an earlier version, once. Returns a warning if something was dropped.
+    /// Imports the approvals of an earlier version, once. Returns a warning if some were dropped.
     fn import_approvals(&self) -> Option<String> {
         match self.old_files {
             OldFiles::SweptAndImported => approvals_import::import(&self.home),
@@ -205,7 +204,7 @@ impl Stores {
         }
     }
 
-    /// Returns the journals; those in files have the limits of this configuration.
+    /// Returns the journal store. A store in files gets the limits of this configuration.
     pub(super) fn journals(&self, config: &ResolvedConfig) -> Arc<dyn JournalStore> {
         match &self.journals {
             Some(journals) => Arc::clone(journals),
@@ -213,8 +212,8 @@ impl Stores {
         }
     }
 
-    /// Removes files that are older than the sessions they belong to, and cached outputs that expired. A runtime with
-    /// other stores does so too, because an earlier process may have left files.
+    /// Removes files that are older than the sessions they belong to, and expired cached outputs. A runtime with other
+    /// stores does this too, because an earlier process may have left files.
     pub(super) fn sweep(&self, config: &ResolvedConfig) {
         match self.old_files {
             OldFiles::SweptAndImported | OldFiles::Swept => {}
@@ -235,20 +234,20 @@ impl Stores {
 /// The store behind the cache of calls.
 #[derive(Clone)]
 enum CacheChoice {
-    /// Files below haft's own directory, which other processes share.
+    /// Files in haft's home directory, which other processes share.
     Files,
-    /// A store of the embedding program.
+    /// A store that the embedding program provides.
     Brought(Arc<dyn CacheStore>),
     MemoryOnly,
 }
 
-/// The source of answers to the questions of a run.
+/// The source of answers to approvals and elicitation requests of a run.
 pub enum AnswerSource<T: ?Sized> {
     /// The run parks, and the caller answers through its handle.
     ThroughHandle,
     /// This interface answers at once.
     By(Arc<T>),
-    /// No source: calls that need approval are denied, and elicitations are declined.
+    /// No source: calls that need approval are denied, and elicitation requests are declined.
     Denied,
 }
 
@@ -290,35 +289,36 @@ impl<T: ?Sized> std::fmt::Debug for AnswerSource<T> {
 /// Interfaces of one run. By default the caller decides, answers and submits through the run's handle.
 #[derive(Clone)]
 pub struct RunHooks {
-    /// Decides about calls that a rule wants approved.
+    /// Decides about calls that need approval.
     pub approvals: AnswerSource<dyn Approver>,
     /// The calls that the source of `approvals` may decide about.
     pub authority: ApproverAuthority,
-    /// Questions that MCP servers put to a person.
+    /// Answers the elicitation requests of MCP servers.
     pub elicitations: AnswerSource<dyn Elicitor>,
-    /// Receive every event as it happens, before the event log.
+    /// Watchers that receive every event as it happens, before the event log.
     pub watchers: Vec<Arc<dyn EventSink>>,
-    /// Records models, tools and clock.
+    /// Records the models, tools and clock of the run.
     pub recorder: Option<(Arc<Tape>, Arc<RunRecorder>)>,
-    /// Replaces the configured models.
+    /// The provider that replaces the configured models.
     pub models: Option<Arc<dyn ModelProvider>>,
     /// The id of the run, if the caller chose one.
     pub session: Option<SessionId>,
     /// False for a run that leaves no session behind.
     pub keeps_session: bool,
-    /// Decides if a resumed run may be taken from a process that still holds it.
+    /// Selects whether a resumed run may be taken over from a process that still holds it.
     pub takeover: Takeover,
-    /// Decides if a run that has ended may be resumed without a further request.
+    /// Selects whether a run that has ended may be resumed without a further request.
     pub finished: FinishedRun,
 }
 
-/// The result of resuming a run that has ended, without a further request.
+/// The behaviour for a run that has ended and is resumed without a further request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FinishedRun {
-    /// An error: there is nothing to do.
+    /// Resuming returns an error, because there is nothing to do.
     #[default]
     Refused,
-    /// The run ends again with the same outcome and asks no model, for a caller that crashed before it stored the outcome.
+    /// The run ends again with the same outcome, without a model request. This is for a caller that crashed before it
+    /// stored the outcome.
     EndsAgain,
 }
 
@@ -352,7 +352,7 @@ impl RunHooks {
     }
 }
 
-/// Makes a [`Runtime`].
+/// Builds a [`Runtime`].
 pub struct RuntimeBuilder {
     config: RuntimeConfig,
     home: Option<Home>,
@@ -387,21 +387,21 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Sets haft's own directory; by default `$HAFT_HOME`, else `~/.haft`.
+    /// Sets haft's home directory; by default `$HAFT_HOME`, or `~/.haft` if it is not set.
     #[must_use]
     pub fn home(mut self, home: Home) -> Self {
         self.home = Some(home);
         self
     }
 
-    /// Sets the stores of sessions, events and grants; by default files in haft's own directory.
+    /// Sets the stores of sessions, events and grants; by default files in haft's home directory.
     #[must_use]
     pub fn stores(mut self, stores: Stores) -> Self {
         self.stores = Some(stores);
         self
     }
 
-    /// Sets the lookup of variables; by default those of the process.
+    /// Sets the lookup of variables; by default the environment of the process.
     #[must_use]
     pub fn variables(mut self, variables: Variables) -> Self {
         self.variables = variables;
@@ -429,7 +429,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Passes every message to and from MCP servers to this sink.
+    /// Sends every message to and from MCP servers to this sink.
     #[must_use]
     pub fn trace_mcp(mut self, trace: Arc<dyn TraceSink>) -> Self {
         self.trace = Some(trace);
@@ -443,15 +443,15 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Keeps a prepared agent, its MCP servers and its workers for this time after its last run, for another run of the same
-    /// agent in the same workspace. By default they end with the run.
+    /// Keeps a prepared agent, its MCP servers and its workers for this time after its last run, for another run of the
+    /// same agent in the same workspace. By default they end with the run.
     #[must_use]
     pub fn keep_idle_agents(mut self, idle_for: Duration) -> Self {
         self.idle_for = idle_for;
         self
     }
 
-    /// Builds the runtime. The warnings name parts of the configuration that cannot be used; the rest works.
+    /// Builds the runtime. The warnings name the parts of the configuration that cannot be used; the other parts work.
     pub async fn build_with_warnings(self) -> Result<(Runtime, Vec<String>), NoHome> {
         let home = self.home.or_else(crate::home::find).ok_or(NoHome)?;
         let stores = self.stores.unwrap_or_else(|| Stores::at(&home));

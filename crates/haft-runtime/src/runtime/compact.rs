@@ -1,4 +1,4 @@
-//! Compaction of a conversation that no run holds.
+//! Compacts a conversation that does not belong to a run.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ pub enum CompactFailure {
     /// The conversation is not valid.
     #[error(transparent)]
     Conversation(#[from] ConversationError),
-    /// The conversation stays as it is.
+    /// Compaction failed; the conversation is unchanged.
     #[error(transparent)]
     Compact(#[from] CompactError),
 }
 
 impl Runtime {
-    /// Replaces the old turns of a spec's opening by a summary. The model and the rules are those of the spec's agent.
+    /// Replaces the old turns of a spec's opening by a summary, with the model and the rules of the spec's agent.
     pub async fn compact(&self, spec: RunSpec) -> Result<CompactedConversation, CompactFailure> {
         let secrets = RunSecrets::none();
         let id = SessionId(uuid::Uuid::new_v4().as_u128());

@@ -1,4 +1,5 @@
-//! The reasons a run does not start or continue. They carry no hints of a command line: an interface adds its own.
+//! The reasons why a run does not start or continue. They contain no hints for the command line: each user interface
+//! adds its own.
 
 use haft_config::ConfigErrors;
 use haft_config::agents::graph::AgentGraphError;
@@ -12,18 +13,18 @@ use crate::models::ModelsError;
 use crate::runs::ResumeError;
 use crate::spec::SpecError;
 
-/// A run that does not start.
+/// The reason why a run does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An agent that the run can reach cannot be loaded.
     #[error("{0}")]
     Agent(AgentGraphError),
-    /// The agent takes JSON, and the request does not fit.
+    /// The agent expects JSON, and the request does not match its input schema.
     #[error("the request does not match the input of agent `{agent}`: {problem}")]
     Input {
         /// The name of the agent.
         agent: String,
-        /// The part of the request that does not fit.
+        /// The part of the request that does not match.
         problem: String,
     },
     /// No tool of the agent can meet its tool choice.
@@ -55,12 +56,12 @@ pub enum StartError {
         /// The run that the key belongs to.
         run: SessionId,
     },
-    /// The run refused its first step.
+    /// The run failed at its first step.
     #[error("{0}")]
     Run(RunError),
 }
 
-/// Returns the cause alone. The text of a store error is about stored outputs of tools.
+/// Returns the cause alone, because the text of a store error speaks of stored tool outputs.
 pub(super) fn reason(error: &StoreError) -> &str {
     match error {
         StoreError::NotFound => "it is not in the store",
@@ -69,13 +70,13 @@ pub(super) fn reason(error: &StoreError) -> &str {
     }
 }
 
-/// A stored run that does not continue.
+/// The reason why a stored run does not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeFailure {
     /// The session does not exist, is in use by another process, or cannot be read.
     #[error("{0}")]
     Session(SessionError),
-    /// The run belongs to a sub-agent. Resume its parent run, which continues it.
+    /// The run belongs to a sub-agent. Resume its parent run, which continues the sub-agent.
     #[error("the run belongs to a sub-agent of run {origin}; resume that run")]
     WorksForAnother {
         /// The session id of the root run.
@@ -90,7 +91,7 @@ pub enum ResumeFailure {
     /// The run cannot be prepared again, for example because its model is gone.
     #[error("{0}")]
     Start(StartError),
-    /// The stored state cannot continue.
+    /// The run cannot continue from its stored state.
     #[error("{0}")]
     Run(ResumeError),
 }

@@ -14,7 +14,8 @@ use crate::rest::{self, Freshness, RestLoadContext};
 use crate::runs::Variables;
 use crate::wiring::EngineState;
 
-/// The configuration of a runtime. With the template of its files, the secrets of a run also replace `${VARIABLE}` in it.
+/// The configuration of a runtime. If it includes the template of its files, the secrets of a run also replace
+/// `${VARIABLE}` in it.
 #[derive(Debug, Clone)]
 pub struct RuntimeConfig {
     resolved: ResolvedConfig,
@@ -39,7 +40,7 @@ impl RuntimeConfig {
     }
 }
 
-/// A configuration, and everything that was built from it once.
+/// A configuration, and the values that were built from it once.
 pub(super) struct ConfigGeneration {
     pub(super) number: u64,
     pub(super) config: Arc<ResolvedConfig>,
@@ -98,8 +99,8 @@ impl ConfigGeneration {
         (next, warnings)
     }
 
-    /// Returns the generation with the variables of one run, which include its secrets. `None` if the program gave no
-    /// template of its configuration.
+    /// Returns the generation with the variables of one run, which include its secrets. Returns `None` if the program
+    /// gave no template of its configuration.
     pub(super) async fn for_run(
         &self,
         home: &Home,

@@ -1,4 +1,4 @@
-//! Everything that a run needs before its first step: agents, tools, models, context.
+//! Prepares a run before its first step: agents, tools, models and context.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,14 +32,14 @@ use crate::sampling::ModelSampler;
 use crate::spec::{ModelChoice, RunSpec, SkillSource};
 use crate::wiring::{self, McpClientSettings, McpServers, ServerPatience};
 
-/// A reusable agent, or the parts that one is prepared from once its model is chosen.
+/// An agent that is ready for use, or the parts from which it is prepared once its model is chosen.
 enum FoundAgent {
     Ready(AgentLease),
     ToRoute { environment: Arc<RunEnvironment>, graph: AgentGraph, servers: McpServers },
 }
 
 impl Runtime {
-    /// Builds everything that a run needs before its first step.
+    /// Builds all parts that a run needs before its first step.
     pub(super) async fn prepare(
         &self,
         id: SessionId,
@@ -69,7 +69,8 @@ impl Runtime {
         let grants = ReportingGrants::new(Arc::clone(&self.shared.stores.grants), shared.warner());
         let untrusted = Arc::new(UntrustedReads::default());
         if left != LeftSessions::Ignored {
-            // The journal does not say which results were untrusted, so all of an earlier process count as such.
+            // The journal does not show which results were untrusted, so all results of an earlier process are treated
+            // as untrusted.
             untrusted.record("an earlier part of this session");
         }
         let policy = environment.policy();
@@ -107,8 +108,8 @@ impl Runtime {
         Ok(PreparedRun { agent, context, shared, routing })
     }
 
-    /// Returns the agent of an equal run, or prepares one. There is no wait in between, so that runs that start together
-    /// share it.
+    /// Returns the agent of an equal run, or prepares one. There is no await in between, so that runs that start
+    /// together share the agent.
     fn find_agent(
         &self,
         spec: &RunSpec,
@@ -200,8 +201,8 @@ impl Runtime {
         (environment, servers)
     }
 
-    /// Lets the fast model choose, where no model is named and there are two. A fast model that cannot be asked is no reason
-    /// not to run.
+    /// Lets the fast model choose the model if no model is named and two are configured. If the fast model fails,
+    /// the complex model is used.
     async fn route(
         &self,
         environment: &Arc<RunEnvironment>,
@@ -231,8 +232,8 @@ impl Runtime {
     }
 }
 
-/// Decides if other runs may use the agent of this run. Secrets, recordings and other models would reach those runs, and a
-/// resumed run continues the sessions of its sub-agents.
+/// Decides if other runs may use the agent of this run. Returns false for a run with secrets, a recording or other
+/// models, which would affect the other runs, and for a resumed run, which continues the sessions of its sub-agents.
 fn is_shared(spec: &RunSpec, hooks: &RunHooks, left: LeftSessions, generation: &ConfigGeneration) -> bool {
     left == LeftSessions::Ignored
         && spec.secrets.is_empty()
@@ -267,7 +268,7 @@ fn runnable(agent: Arc<PreparedAgent>, generation: &ConfigGeneration, servers: M
     }
 }
 
-/// Returns the sampler for the requests of MCP servers, over the connections of the runtime.
+/// Returns the sampler for sampling requests of MCP servers, which uses the connections of the runtime.
 fn sampler(
     environment: &RunEnvironment,
     generation: &ConfigGeneration,
@@ -287,7 +288,7 @@ fn with_skills(
     let read = |source: &SkillSource| Skill::read(&source.file, &source.text, variables).ok();
     let active: Vec<Skill> = spec.skills.iter().filter_map(read).collect();
     let mut config = Arc::clone(&generation.config);
-    // Most runs have no such servers, and then share the configuration instead of a copy of it.
+    // Most runs have no skills with servers, and share the configuration instead of copying it.
     if active.iter().any(|skill| !skill.servers.is_empty()) {
         skills::add_servers(Arc::make_mut(&mut config), &active);
     }
@@ -295,7 +296,7 @@ fn with_skills(
     (config, available)
 }
 
-/// Collects events.
+/// Collects the events of the model choice.
 #[derive(Debug, Default)]
 struct RoutingEvents(Mutex<Vec<Event>>);
 

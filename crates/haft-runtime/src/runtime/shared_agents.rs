@@ -1,7 +1,7 @@
-//! Agents that equal runs share: preparing one reads files, compiles schemas and may start servers.
+//! Agents that equal runs share, because preparing one reads files, compiles schemas and may start servers.
 //!
-//! Runs share an agent only if everything that it was prepared from is equal: texts, workspace, principal and the
-//! generation of the configuration. Approvals, outputs, events and budgets belong to the context of each run.
+//! Runs share an agent only if all its inputs are equal: texts, workspace, principal and the generation of the
+//! configuration. Approvals, outputs, events and budgets belong to the context of each run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,14 +18,14 @@ use crate::sampling::ModelSampler;
 use crate::spec::{AgentChanges, RunSpec, SkillSource, WorkspaceSpec};
 use crate::wiring;
 
-/// The longest time that new runs join an agent. A later one prepares it again, and so sees secrets, credentials and
-/// links that appeared in the meantime.
+/// The maximum age at which new runs join a shared agent. Later runs prepare it again, so that they see secrets,
+/// credentials and links that appeared in the meantime.
 const AGENT_AGE_MAX: Duration = Duration::from_mins(1);
 
-/// The most agents that a runtime shares at once. Runs of further ones prepare their own.
+/// The maximum number of agents that a runtime shares at once. Runs of further agents prepare their own.
 const SHARED_AGENTS_MAX: usize = 256;
 
-/// Everything that an agent is prepared from, besides the generation of the configuration.
+/// The inputs that an agent is prepared from, except for the generation of the configuration.
 struct AgentKey {
     agents: AgentGraphSource,
     changes: AgentChanges,
@@ -56,7 +56,7 @@ impl AgentKey {
         }
     }
 
-    /// Compares without building a key, because most runs of a server find their agent.
+    /// Returns true if the key matches, without building a key, because most runs of a server find their agent.
     fn is_of(&self, spec: &RunSpec, circumstances: RunCircumstances) -> bool {
         self.circumstances == circumstances
             && self.principal == spec.principal
@@ -68,7 +68,7 @@ impl AgentKey {
     }
 }
 
-/// A prepared agent, with the parts of it that every run needs.
+/// A prepared agent, with the other parts that every run of it needs.
 pub(super) struct RunnableAgent {
     pub(super) agent: Arc<PreparedAgent>,
     pub(super) sampler: Arc<ModelSampler>,
@@ -94,10 +94,10 @@ struct SharedEntry {
     runs: usize,
     /// The end of the last run.
     idle_since: Instant,
-    /// True while a task waits for the idle time. There is one for each agent, not for each run: a server ends thousands of
-    /// runs in that time.
+    /// True while a task waits for the idle time. There is one task for each agent, not for each run: a server ends
+    /// thousands of runs in that time.
     is_timed: bool,
-    /// True once a newer one has replaced it; the last run then shuts it down.
+    /// True once a newer agent has replaced this one; the last run then shuts it down.
     retired: bool,
 }
 
@@ -107,21 +107,21 @@ impl std::fmt::Debug for SharedEntry {
     }
 }
 
-/// The consequence of the end of a run.
+/// The effect of the end of a run on its agent.
 enum LeftAgent {
     /// Other runs use the agent, or may still join it.
     Kept,
-    /// It waits for another run, and a task must end it after the idle time.
+    /// The agent waits for another run, and a task must shut it down after the idle time.
     Untimed,
-    /// No run will use it again.
+    /// No run will use the agent again.
     Unused,
 }
 
-/// The state of an agent after a wait for its idle time.
+/// The state of an agent at the end of its idle time.
 enum IdleAgent {
-    /// Another task has shut it down.
+    /// Another task has shut down the agent.
     Gone,
-    /// A run uses it, or has used it meanwhile. It can be over after this time at the earliest.
+    /// A run uses the agent, or has used it in this time. The idle time can end after this duration at the earliest.
     UsedSince(Duration),
     Over(Arc<RunnableAgent>),
 }
@@ -131,7 +131,7 @@ impl SharedAgents {
         Arc::new(Self { idle_for, is_closed: AtomicBool::new(false), entries: Mutex::default() })
     }
 
-    /// Returns no agents, for the next generation of the configuration.
+    /// Returns an empty set of agents, for the next generation of the configuration.
     pub(super) fn renewed(&self) -> Arc<Self> {
         Self::new(self.idle_for)
     }
@@ -147,7 +147,7 @@ impl SharedAgents {
             !entry.retired
                 && entry.key.is_of(spec, circumstances)
                 && entry.prepared.elapsed() < AGENT_AGE_MAX
-                // The tools of a server that was not ready in time stay hidden in this agent.
+                // This agent does not show the tools of a server that was not ready in time.
                 && !entry.runnable.servers.iter().any(|server| server.is_late())
         })?;
         entry.runs += 1;
@@ -186,7 +186,7 @@ impl SharedAgents {
         AgentLease { runnable, of: Some(Arc::clone(self)) }
     }
 
-    /// Shuts down the agents that no run uses, and from now on each one with its last run.
+    /// Shuts down the agents that no run uses. From now on, shuts down each other agent after its last run.
     pub(super) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let idle: Vec<SharedEntry> = self.entries().extract_if(.., |entry| entry.runs == 0).collect();
@@ -212,7 +212,7 @@ impl SharedAgents {
         if std::mem::replace(&mut entry.is_timed, true) { LeftAgent::Kept } else { LeftAgent::Untimed }
     }
 
-    /// Waits until no run has used the agent for the idle time, and shuts it down unless it is gone already.
+    /// Waits until no run has used the agent for the idle time, then shuts it down, unless another task has.
     async fn end_idle(&self, agent: Weak<RunnableAgent>) {
         let mut wait = self.idle_for;
         loop {
@@ -258,7 +258,7 @@ pub(super) struct AgentLease {
 }
 
 impl AgentLease {
-    /// Uses an agent that no other run can join.
+    /// Creates a lease of an agent that no other run can join.
     pub(super) fn alone(runnable: Arc<RunnableAgent>) -> Self {
         Self { runnable, of: None }
     }
@@ -286,7 +286,7 @@ impl AgentLease {
     }
 }
 
-/// A run that could not begin leaves the agent without waiting for its servers to end.
+/// Releases the agent of a run that could not begin, without waiting for its servers to end.
 impl Drop for AgentLease {
     fn drop(&mut self) {
         if let Some(of) = self.of.take() {

@@ -13,7 +13,8 @@ use haft_core::run::context::RunContext;
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 
-/// Passes everything on but `shutdown`: each run shuts down the catalog that it used, and other runs go on.
+/// Passes every request to the provider, except `shutdown`: each run shuts down the catalog that it used, while other
+/// runs continue.
 pub(super) struct SharedProvider(pub(super) Arc<dyn ToolProvider>);
 
 impl ToolProvider for SharedProvider {

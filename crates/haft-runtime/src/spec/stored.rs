@@ -1,4 +1,4 @@
-//! The stored form of a spec, with which the journal of a session begins.
+//! The stored form of a spec, which is at the start of a session journal.
 //!
 //! Agents and skills are stored once, as blobs under their digest, because many runs share them.
 
@@ -30,10 +30,10 @@ use super::{
     AgentChanges, ConfigFiles, FunctionTool, ModelChoice, RunSpec, SkillSource, UserHomeView, WorkspaceSpec,
 };
 
-/// The version that haft writes, and the only one that it reads.
+/// The version that haft writes. haft reads no other version.
 pub const SPEC_VERSION: u32 = 1;
 
-/// A spec as the first line of a journal holds it.
+/// A spec in the form of the first line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredSpec {
     /// The format of the other fields; always [`SPEC_VERSION`] after [`read`](Self::read).
@@ -146,7 +146,7 @@ struct StoredWorkspace {
     home_workspace: bool,
 }
 
-/// A path. File names need not be UTF-8; a path that is not is stored as bytes.
+/// A path. File names need not be UTF-8, so a path with other bytes is stored as bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredPath {
@@ -219,10 +219,10 @@ struct StoredPrincipal {
     credential_id: String,
 }
 
-/// A stored spec that cannot be used.
+/// The reason why a stored spec cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The spec has a version that this program does not read.
+    /// The spec has a version that this haft version does not read.
     #[error("the run was stored with spec version {found}; this version of haft reads {SPEC_VERSION}")]
     Version {
         /// The version of the spec; 0 if it names none.
@@ -231,7 +231,7 @@ pub enum SpecError {
     /// The blob with the agents and skills is missing or damaged.
     #[error("the agents of the run cannot be read: {problem}")]
     Sources {
-        /// The problem, in words for the operator.
+        /// The problem, as a message for the operator.
         problem: String,
     },
     /// A field is missing or has the wrong type.
@@ -279,7 +279,7 @@ impl StoredSpec {
         Digest::from_hex(&self.sources).ok_or_else(problem)
     }
 
-    /// Reads a spec. Checks the version first: another version may give the same field another meaning.
+    /// Reads a spec. Checks the version first, because a field may have another meaning in another version.
     pub fn read(value: &Value) -> Result<Self, SpecError> {
         let version = value["version"].as_u64().and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
         if version != SPEC_VERSION {

@@ -1,4 +1,4 @@
-//! The spans of runs: one `invoke_agent` span for each session, with the spans of its models and calls inside.
+//! The spans of runs: one `invoke_agent` span for each session, with the spans of its model requests and calls inside.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,17 @@ use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Trace
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 
-/// The most sessions that can be parents of spans. When there are more, all are dropped: spans that follow then belong
-/// to the parent of the whole program.
+/// The maximum number of sessions that can be parents of spans. If there are more, all are dropped: later spans then
+/// get the parent of the whole program.
 const SESSIONS_MAX: usize = 10_000;
 
-/// The spans of sessions. The span of a root session stays here after its end, because an agent to which it handed its
-/// request over belongs to the same trace.
+/// The spans of sessions. The span of a root session is kept after its end, because an agent that took over its request
+/// belongs to the same trace.
 #[derive(Debug, Default)]
 pub(super) struct AgentSpans(Mutex<HashMap<SessionId, Context>>);
 
 impl AgentSpans {
-    /// Returns the span of a session, else that of the session that the original request began.
+    /// Returns the span of a session, or the span of the session that the original request began.
     pub(super) fn of(&self, place: RunPosition) -> Option<Context> {
         let sessions = self.sessions();
         sessions.get(&place.session).or_else(|| sessions.get(&place.origin)).cloned()

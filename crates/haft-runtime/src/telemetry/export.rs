@@ -1,4 +1,4 @@
-//! Exports spans and metrics and stores the first failure.
+//! Exports spans and metrics, and remembers the first failure.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,7 +31,8 @@ pub(super) fn exporter(
     settings: &ExporterSettings,
     trouble: &ExportFailure,
 ) -> Result<FailureTrackingExporter, String> {
-    // The embedding program may have installed a crypto provider already; the call then fails and that provider stays.
+    // The embedding program may have installed a crypto provider already. Then this call fails, and that provider
+    // stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
@@ -44,7 +45,7 @@ pub(super) fn exporter(
     Ok(FailureTrackingExporter { exporter, trouble: trouble.clone() })
 }
 
-/// Returns the exporter of metrics. A collector that takes spans only, such as Jaeger, is no failure.
+/// Returns the exporter of metrics. A collector that accepts spans only, such as Jaeger, is not reported as a failure.
 pub(super) fn metric_exporter(
     protocol: Protocol,
     trouble: &ExportFailure,
@@ -58,7 +59,7 @@ pub(super) fn metric_exporter(
     Ok(FailureTrackingMetricExporter { exporter, trouble: trouble.clone() })
 }
 
-/// The statuses of a collector that takes no metrics: not found, method not allowed, not implemented.
+/// The statuses of a collector that does not accept metrics: not found, method not allowed, not implemented.
 const NO_METRICS_STATUSES: [u16; 3] = [404, 405, 501];
 
 /// Returns the resource that the environment describes, with a default service name.
@@ -70,7 +71,7 @@ pub(super) fn resource() -> Resource {
     }
 }
 
-/// An exporter that stores its first failure.
+/// An exporter that remembers its first failure.
 #[derive(Debug)]
 pub(super) struct FailureTrackingExporter {
     exporter: opentelemetry_otlp::SpanExporter,
@@ -99,7 +100,7 @@ impl SpanExporter for FailureTrackingExporter {
     }
 }
 
-/// An exporter of metrics that stores its first failure.
+/// A metrics exporter that remembers its first failure.
 #[derive(Debug)]
 pub(super) struct FailureTrackingMetricExporter {
     exporter: opentelemetry_otlp::MetricExporter,
@@ -141,7 +142,7 @@ fn takes_no_metrics(error: &OTelSdkError) -> bool {
     }
 }
 
-/// Describes a failure without the exporter's own text, which may repeat the endpoint and a key in it.
+/// Describes a failure without the exporter's own text, which may repeat the endpoint and an API key in it.
 fn reason(error: &OTelSdkError) -> String {
     match error {
         OTelSdkError::Timeout(_) => "it did not answer in time".into(),

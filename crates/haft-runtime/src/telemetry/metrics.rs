@@ -33,7 +33,7 @@ const SECOND_BUCKETS: [f64; 14] =
 /// Billionths of a dollar in a dollar.
 const NANO: f64 = 1e9;
 
-/// Counts the tokens, the cost and the durations of model requests and calls.
+/// Counts tokens, cost and durations of model requests and calls.
 #[derive(Debug)]
 pub(super) struct CallMetrics {
     tokens: Histogram<u64>,
@@ -84,7 +84,7 @@ impl CallMetrics {
         self.durations.record(account.latency.as_secs_f64(), &attributes);
     }
 
-    /// Adds a call. A tool name that the model made up is left out, because attributes must have low cardinality.
+    /// Adds a call. Leaves out a tool name that the model invented, because attributes must have low cardinality.
     fn add_call(&self, tool: &ToolReference, failure: Option<ToolErrorKind>, latency: Duration) {
         let mut attributes = vec![KeyValue::new("gen_ai.operation.name", "execute_tool")];
         attributes

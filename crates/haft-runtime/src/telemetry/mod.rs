@@ -1,7 +1,8 @@
-//! Spans and metrics for an OpenTelemetry collector, if the environment names one. Otherwise nothing is started.
+//! Spans and metrics for an OpenTelemetry collector, if the environment names one. Without a collector, nothing is
+//! started.
 //!
-//! Folds over events build the spans and metrics of the semantic conventions for generative AI; separate threads send
-//! them. An unreachable collector does not affect calls: `finish` reports it once, at the end.
+//! Spans and metrics follow the semantic conventions for generative AI. They are built from events; separate threads
+//! send them. An unreachable collector does not affect calls: `finish` reports it once, at the end.
 
 mod agent_spans;
 mod export;
@@ -27,10 +28,10 @@ pub use settings::captures_content;
 use settings::{ExporterSettings, TelemetryRequest};
 use spans::CallSpans;
 
-/// The longest time that the end of the program waits for spans and metrics to be delivered.
+/// The maximum time that the end of the program waits for spans and metrics to be delivered.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
-/// Sends spans and metrics of calls to a collector until it is finished.
+/// Sends spans and metrics of calls to a collector until `finish` is called.
 pub struct Telemetry {
     spans: Arc<CallSpans>,
     provider: SdkTracerProvider,
@@ -47,8 +48,8 @@ struct RunningMetrics {
 }
 
 impl Telemetry {
-    /// Reads the standard `OTEL_…` variables; `None` when they request nothing. The error is a sentence for the
-    /// operator, and the program continues without telemetry.
+    /// Reads the standard `OTEL_…` variables; returns `None` if they request no telemetry. The error is a message for
+    /// the operator, and the program continues without telemetry.
     pub fn from_environment() -> Result<Option<Self>, String> {
         match TelemetryRequest::from(&|name| std::env::var(name).ok())? {
             TelemetryRequest::Nothing => Ok(None),
@@ -89,7 +90,7 @@ impl Telemetry {
             let is_sent = matches!(ended.recv_timeout(left), Ok(Ok(())));
             undelivered(&failure, is_sent).map(|reason| ("metrics", reason))
         });
-        // Both go to the same collector, so one warning is enough.
+        // Spans and metrics go to the same collector, so one warning is enough.
         match spans.or(metrics) {
             None => Ok(()),
             Some((what, reason)) => {
@@ -113,15 +114,15 @@ impl RunningMetrics {
     fn shut_down(self) -> mpsc::Receiver<OTelSdkResult> {
         let (tell, ended) = mpsc::channel();
         std::thread::spawn(move || {
-            // The receiver is gone when the time is over; there is no one left to tell.
+            // After the timeout, the receiver is gone and the result is not needed.
             let _ = tell.send(self.provider.shutdown());
         });
         ended
     }
 }
 
-/// Returns the reason why an export failed. The SDK reports success for some failures, so the exporter's own record counts
-/// first.
+/// Returns the reason why an export failed. The SDK reports success for some failures, so the record of the exporter
+/// takes precedence.
 fn undelivered(failure: &ExportFailure, is_sent: bool) -> Option<String> {
     let late = || (!is_sent).then(|| format!("no answer within {} s", FLUSH_MAX.as_secs()));
     failure.first().or_else(late)

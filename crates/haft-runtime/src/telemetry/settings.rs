@@ -1,4 +1,4 @@
-//! The telemetry settings of the environment.
+//! Reads the telemetry settings from the environment.
 
 use std::collections::HashMap;
 
@@ -17,13 +17,13 @@ pub(super) enum TelemetryRequest {
     Spans(ExporterSettings),
 }
 
-/// The settings that the exporter does not read itself. It reads endpoint, headers, timeout and service name.
+/// The settings that the exporter does not read itself. The exporter reads endpoint, headers, timeout and service name.
 #[derive(Debug)]
 pub(super) struct ExporterSettings {
     pub(super) protocol: Protocol,
     /// The collector's address for messages, without parts that could be a credential.
     pub(super) collector: String,
-    /// The protocol of metrics; `None` if only spans are requested.
+    /// The protocol for metrics; `None` if only spans are requested.
     pub(super) metrics: Option<Protocol>,
     traceparent: Option<String>,
     tracestate: Option<String>,
@@ -59,7 +59,7 @@ impl TelemetryRequest {
     }
 }
 
-/// Returns the protocol of metrics; `None` if the environment names no place for them, or turns them off.
+/// Returns the protocol for metrics; `None` if the environment names no endpoint for them, or turns them off.
 fn metrics_protocol(
     read: &dyn Fn(&str) -> Option<String>,
     general: Option<&str>,
@@ -77,7 +77,7 @@ fn metrics_protocol(
 }
 
 impl ExporterSettings {
-    /// Returns the parent span of this program; an empty context when the environment names none or an invalid one.
+    /// Returns the parent span of this program; an empty context if the environment names none, or an invalid one.
     pub(super) fn parent(&self) -> Context {
         let named = [("traceparent", &self.traceparent), ("tracestate", &self.tracestate)];
         let carried: HashMap<String, String> =
@@ -86,12 +86,13 @@ impl ExporterSettings {
     }
 }
 
-/// Tells if spans may carry message content; `None` when the environment leaves it to the configuration.
+/// Returns whether spans may contain message content; `None` if the environment does not say, so that the configuration
+/// decides.
 pub fn captures_content() -> Option<bool> {
     content(std::env::var("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT").ok().as_deref())
 }
 
-/// Accepts only explicit values: older instrumentations write `true`, newer ones the destination of the content.
+/// Accepts only explicit values: older instrumentations use `true`, newer ones the destination of the content.
 fn content(written: Option<&str>) -> Option<bool> {
     let written = written.map(|text| text.trim().to_ascii_lowercase()).filter(|text| !text.is_empty())?;
     Some(matches!(written.as_str(), "true" | "1" | "span_only" | "span_and_event"))
@@ -113,7 +114,7 @@ fn unknown(name: &str, found: &str, expected: &str) -> String {
     format!("telemetry is off: {name} is `{found}`; expected {expected}")
 }
 
-/// Returns scheme, host and port. User, path and query are dropped, because they may hold a key.
+/// Returns scheme, host and port. Drops user, path and query, because they may contain a key.
 fn without_credentials(endpoint: &str) -> Result<String, String> {
     let expected = "expected a URL such as http://localhost:4318";
     let url = reqwest::Url::parse(endpoint).map_err(|error| {

@@ -16,11 +16,11 @@ use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Trace
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
-/// The most spans that are open at once and can be parents of others. Beyond this limit a span is created when its call
+/// The maximum number of open spans, which can be parents of others. Beyond this limit, a span is created when its call
 /// ends.
 const OPEN_MAX: usize = 10_000;
 
-/// The longest prefix of a tool's description that a span carries.
+/// The maximum number of bytes of a tool's description in a span.
 const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
 
 /// The spans of a call in progress.
@@ -32,13 +32,13 @@ struct OpenSpans {
 }
 
 impl OpenSpans {
-    /// Returns the innermost span, which is the parent of everything that the call does.
+    /// Returns the innermost span, which is the parent of all spans that the call creates.
     fn innermost(&self) -> &Context {
         self.request.as_ref().unwrap_or(&self.call)
     }
 }
 
-/// Builds one span for each call, and one for the request of a call to an MCP server.
+/// Creates one span for each call and, for a tool of an MCP server, one for the request to the server.
 #[derive(Debug)]
 pub(super) struct CallSpans {
     tracer: SdkTracer,
@@ -70,7 +70,7 @@ impl CallSpans {
         above.with_span(span)
     }
 
-    /// Begins the span of the request to an MCP server; `None` for the tools of other sources.
+    /// Starts the span of the request to an MCP server; returns `None` for tools from other sources.
     fn begin_request(&self, call: &Context, tool: &ToolReference) -> Option<Context> {
         let tool = tool.known().filter(|tool| tool.identity.kind == ProviderKind::Mcp)?;
         let name = tool.identity.tool.as_str();
@@ -84,7 +84,8 @@ impl CallSpans {
         Some(call.with_span(self.tracer.build_with_context(builder, call)))
     }
 
-    /// Emits the span of a model attempt at its end. An attempt has no child spans, so it need not be open before.
+    /// Emits the span of a model request at its end. A model request has no child spans, so its span need not be open
+    /// earlier.
     fn tell_model(&self, place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount) {
         let now = SystemTime::now();
         let builder = SpanBuilder::from_name(format!("chat {}", attempt.model))
@@ -99,12 +100,12 @@ impl CallSpans {
         context.span().end();
     }
 
-    /// Returns the parent span for a place: the run of its session, else the call that the session works for.
+    /// Returns the parent span for a position: the run of its session, or the call that the session works for.
     fn above(&self, place: RunPosition) -> Context {
         self.agents.of(place).unwrap_or_else(|| self.above_run(place))
     }
 
-    /// Returns the parent span for a run: the call that it works for, else the run that handed its request over.
+    /// Returns the parent span for a run: the call that it works for, or the run that handed over its request.
     fn above_run(&self, place: RunPosition) -> Context {
         let call = place.parent.and_then(|parent| Some(self.open().get(&parent)?.innermost().clone()));
         call.or_else(|| self.agents.of(place)).unwrap_or_else(|| self.parent.clone())
@@ -191,13 +192,13 @@ fn end(
     span.set_attributes(captured.map(content_attributes).into_iter().flatten());
     if let Some(kind) = failure {
         span.set_attribute(KeyValue::new("error.type", kind.name()));
-        // Use the fixed sentence of the error kind: the call's own message may contain secrets or content.
+        // Use the fixed text of the error kind: the message of the call may contain secrets or content.
         span.set_status(Status::error(kind.row().message));
     }
     span.end();
 }
 
-/// Returns the span name. A tool name that the model made up is left out, because span names must have low cardinality.
+/// Returns the span name. Leaves out a tool name that the model invented, because span names must have low cardinality.
 fn name(tool: &ToolReference) -> String {
     match tool {
         ToolReference::Written(_) => "execute_tool".into(),

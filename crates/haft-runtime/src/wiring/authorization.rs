@@ -16,14 +16,15 @@ use url::Url;
 use crate::keyring::SecretServiceKeyring;
 use haft_config::resolved::{McpEndpoint, McpOauthSettings};
 
-/// The places that tokens are stored in: haft's home and, by preference, the keyring.
+/// The storage for tokens: files in haft's home directory or, if preferred, the keyring.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenStorage<'a> {
     /// The directory for token files.
     pub home: &'a Home,
-    /// Decides if the keyring is preferred to files.
+    /// Selects whether the keyring is preferred over files.
     pub keyring: KeyringPreference,
-    /// The tokens of each principal are apart; those of the local user may be in the keyring.
+    /// The owner of the tokens. Each principal has separate tokens; only tokens of the local user may be in the
+    /// keyring.
     pub principal: &'a Principal,
 }
 
@@ -64,8 +65,8 @@ fn with_keyring(file: TokenFile, preference: KeyringPreference) -> Result<TokenF
     Ok(file.with_keyring(Arc::new(SecretServiceKeyring), preference))
 }
 
-/// Refuses a required keyring in a build without keyring support. Otherwise tokens would end up in plain files against
-/// the operator's setting.
+/// Adds the keyring. Refuses a required keyring in a build without keyring support: otherwise tokens would be stored in
+/// plain files against the operator's setting.
 #[cfg(not(feature = "keyring"))]
 fn with_keyring(file: TokenFile, preference: KeyringPreference) -> Result<TokenFile, String> {
     match preference {

@@ -31,7 +31,7 @@ use haft_config::resolved::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServe
 pub struct McpServers {
     /// The servers that can be used. Each starts at its first use.
     pub providers: Vec<Arc<McpProvider>>,
-    /// The names of servers that cannot be used, each with a reason for the operator.
+    /// The names of servers that cannot be used, each with a message for the operator.
     pub unusable: Vec<(String, String)>,
 }
 
@@ -45,16 +45,15 @@ impl McpServers {
 /// The settings of MCP servers that come from the run and not from the configuration.
 #[derive(Clone, Default)]
 pub struct McpClientSettings {
-    /// The kinds of elicitation that are supported; set when a run has a person to answer them.
+    /// Whether elicitation is supported: only if the run has a user who can answer.
     pub elicitation: ElicitationSupport,
-    /// The capabilities of the client behind a gateway; none for a run.
+    /// The capabilities of the gateway's client; empty for a run.
     pub relayed: RelayedCapabilities,
-    /// The owner of the connections. Principals never share a connection, because it may carry credentials and keep
-    /// state.
+    /// The owner of the connections. Principals never share a connection, because it may contain credentials and state.
     pub principal: Principal,
     /// Receives every message to and from servers.
     pub trace: Option<Arc<dyn TraceSink>>,
-    /// Knows the spans of calls, so that requests to servers carry the trace context.
+    /// Looks up the spans of calls, so that requests to servers contain the trace context.
     pub parents: Option<Arc<dyn TraceParents>>,
     /// The servers that other runs of this process already use.
     pub shared: Arc<SharedServers>,
@@ -62,18 +61,18 @@ pub struct McpClientSettings {
     pub patience: ServerPatience,
 }
 
-/// Decides how long the tools of servers are waited for.
+/// Selects how long a run waits for the tools of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerPatience {
-    /// Until each server is ready, or its startup timeout is over: for a command that needs these tools.
+    /// Waits until each server is ready, or its startup timeout has passed: for a command that needs these tools.
     #[default]
     Ready,
-    /// As configured for runs: a short time, except for servers that a run requires.
+    /// Waits as configured for runs: a short time, except for servers that a run requires.
     Run,
 }
 
 impl ServerPatience {
-    /// Returns the longest wait for a server; `None` for its startup timeout.
+    /// Returns the maximum wait for a server; `None` for its startup timeout.
     fn wait(self, config: &ResolvedConfig, server: &McpServerSettings) -> Option<Duration> {
         match (self, server.startup) {
             (Self::Ready, _) | (Self::Run, ServerStartup::Required) => None,
@@ -82,9 +81,9 @@ impl ServerPatience {
     }
 }
 
-/// Builds the servers that are enabled. `policy` is the operator's own: paths that it protects stay protected.
+/// Builds the enabled servers. `policy` is the operator's policy; the paths that it protects stay protected.
 ///
-/// Must be called inside a tokio runtime, because each server spawns a supervising task.
+/// Call this function inside a tokio runtime, because each server starts a supervising task.
 pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpClientSettings) -> McpServers {
     let mut made = McpServers::default();
     let environment = McpEnvironment {
@@ -103,7 +102,7 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
         let wait = face.patience.wait(config, server);
         match server_config(name, server, policy, (config.token_store, &face.principal)) {
             Ok(config) => {
-                // The digest covers everything that makes a server distinct: principal, name, confinement and tool
+                // The digest covers all values that distinguish a server: principal, name, confinement and tool
                 // selection.
                 let principal = &face.principal;
                 let owner = (principal.tenant(), principal.subject(), principal.credential_id());
@@ -166,7 +165,7 @@ fn tool_selection(namespace: &Namespace, server: &McpServerSettings, reach: &Mcp
     }
 }
 
-/// Returns the secrets that a server receives: environment variables or headers whose names mark a secret, and the
+/// Returns the secrets that a server receives: environment variables or headers whose names suggest a secret, and the
 /// OAuth client secret.
 fn secrets(reach: &McpEndpoint) -> Vec<SecretString> {
     let (named, more) = match reach {
@@ -235,7 +234,7 @@ fn connect(
 }
 
 /// Returns a digest that identifies a server in the catalog cache. It is safe to store, because the settings (and the
-/// secrets in them) cannot be recovered from it.
+/// secrets in them) cannot be derived from it.
 fn digest(server: &McpServerSettings, reach: &McpEndpoint) -> String {
     let mut hasher = Sha256::new();
     let mut part = |text: &str| {

@@ -1,5 +1,5 @@
-//! The parts of orchestrators. Orchestrators that are built from the same parts share servers, queues, cache, store and
-//! approvals.
+//! The parts of orchestrators. Orchestrators that are built from the same parts share servers, queues, cache, output
+//! store and approvals.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,16 +42,16 @@ pub struct OrchestratorParts {
 pub struct OrchestratorOptions {
     /// Additional tool providers.
     pub providers: Vec<Arc<dyn ToolProvider>>,
-    /// The time that answers of agents stay cached, by tool name.
+    /// The time for which answers of agents are cached, by tool name.
     pub answers_kept: HashMap<ToolName, Duration>,
-    /// The reader that answers free-form questions about stored outputs.
+    /// The reader that answers questions in free words about stored outputs.
     pub reader: Option<Arc<dyn OutputReader>>,
-    /// The tools that the interface offers at all.
+    /// The tools that the interface offers.
     pub exposure: EffectExposure,
 }
 
-/// Queues, response cache, compiled schemas and connections to models. All orchestrators of one generation of the
-/// configuration share them.
+/// Queues, response cache, compiled schemas and connections to models. All orchestrators of one configuration
+/// generation share them.
 #[derive(Debug, Clone)]
 pub struct EngineState {
     queues: Queues,
@@ -71,7 +71,7 @@ impl EngineState {
         }
     }
 
-    /// Puts a store behind the cache, so that other processes share its outputs.
+    /// Adds a store to the cache, so that other processes share its outputs.
     #[must_use]
     pub fn with_cache_store(self, store: Option<Arc<dyn CacheStore>>) -> Self {
         match store {
@@ -80,7 +80,7 @@ impl EngineState {
         }
     }
 
-    /// Returns the state of the next generation. A queue whose settings did not change keeps its slots and its waiting
+    /// Returns the state for the next generation. A queue whose settings did not change keeps its slots and its waiting
     /// calls.
     #[must_use]
     pub fn renewed(&self, config: &ResolvedConfig) -> Self {
@@ -106,19 +106,19 @@ fn cache(config: &ResolvedConfig) -> Cache {
     })
 }
 
-/// Returns the limits of the store behind the cache, which are those of the cache.
+/// Returns the limits of the store behind the cache, which equal the limits of the cache.
 pub fn cache_limits(config: &ResolvedConfig) -> CacheLimits {
     CacheLimits { entries_max: config.cache.entries_max, bytes_max: config.cache.bytes_max }
 }
 
 impl OrchestratorParts {
-    /// Combines the built-in tools with those of `others`. Queues and cache are new.
+    /// Combines the built-in tools with the tools of `others`. Creates new queues and a new cache.
     pub fn new(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Self {
         let engine = EngineState::new(&settings.config);
         Self::with_engine(settings, others, &engine)
     }
 
-    /// Does the same with given queues and cache.
+    /// Combines the tools in the same way, with the given queues and cache.
     pub fn with_engine(
         settings: ToolSettings,
         others: Vec<Arc<dyn ToolProvider>>,
@@ -166,7 +166,7 @@ impl OrchestratorParts {
         &self.config
     }
 
-    /// Returns the sandbox policy of everything that tools start.
+    /// Returns the sandbox policy of all processes that tools start.
     pub fn policy(&self) -> &SandboxPolicy {
         &self.policy
     }
@@ -176,7 +176,7 @@ impl OrchestratorParts {
         self.policy.workspace()
     }
 
-    /// Builds an orchestrator over all tools. `config` may differ from the shared configuration in its tool settings;
+    /// Builds an orchestrator with all tools. `config` may differ from the shared configuration in its tool settings;
     /// the shared parts stay the same.
     pub fn orchestrator(&self, config: &Arc<ResolvedConfig>, own: OrchestratorOptions) -> Orchestrator {
         let stored = config.tool_output.enabled.then(|| {

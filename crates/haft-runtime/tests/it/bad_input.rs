@@ -1,4 +1,4 @@
-//! Specs, journals and stores that are damaged, missing, full or of another version.
+//! Tests with specs, journals and stores that are damaged, missing, full or of another version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,7 +93,7 @@ async fn workspace_missing_or_containing_home_is_rejected() {
     }
 }
 
-/// The journal's directory becomes read-only in the middle of a run: calls that change something are not made.
+/// The journal directory becomes read-only in the middle of a run. Calls that change data are then not made.
 #[tokio::test]
 async fn failing_journal_ends_the_run_before_the_next_call() {
     let config = json!({"sessions": {"maxBytes": 6000}});
@@ -150,7 +150,7 @@ async fn journal_that_is_removed_in_mid_run_ends_the_run_before_the_next_call() 
     assert_eq!(fixture.calls.count(), 0);
 }
 
-/// The holder of a parked run hangs, another process takes the run over, and the holder wakes up with a decision.
+/// The holder of a parked run hangs, another process takes over the run, and then the holder continues with a decision.
 #[tokio::test]
 async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
@@ -182,7 +182,7 @@ async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call()
 async fn run_that_cannot_be_stored_warns_and_still_works() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     std::fs::create_dir_all(fixture.home().data()).unwrap();
-    // Like a read-only directory: no file can be made in it, not even by root.
+    // A file in place of the directory acts like a read-only directory: not even root can create a file in it.
     std::fs::write(fixture.home().data().join("sessions"), "").unwrap();
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -209,7 +209,7 @@ async fn outputs_that_cannot_be_stored_are_cut_and_the_run_continues() {
     assert!(shown.contains("a line of a long text") && !shown.contains("session-"), "{shown}");
 }
 
-/// Journals on a disk that is full after some lines.
+/// A journal store on a disk that is full after some lines.
 #[derive(Debug)]
 struct FullJournals {
     journals: MemoryJournals,
@@ -283,8 +283,8 @@ impl JournalStore for FullJournals {
     }
 }
 
-/// Fills the disk after every possible number of lines. The run ends with a clear error, makes no call that is not in the
-/// journal, and continues once there is room.
+/// Fills the disk after every possible number of lines. The run ends with a clear error, makes no call that is not in
+/// the journal, and continues once there is space.
 #[tokio::test]
 async fn full_journal_loses_no_call_and_the_run_continues_later() {
     let mut lines = 0;
@@ -313,7 +313,7 @@ async fn full_journal_loses_no_call_and_the_run_continues_later() {
                 assert_eq!(answer(&finished(&run).await), "done", "{lines}");
                 assert!(fixture.calls.count() <= 2, "{lines}: no call was made twice");
             }
-            // Everything but the end was stored.
+            // All lines except the end were stored.
             Err(ResumeFailure::Run(error)) => assert_eq!(made, 2, "{lines}: {error}"),
             Err(error) => panic!("{lines}: {error}"),
         }

@@ -1,4 +1,4 @@
-//! A home, a scripted model server, tools that count their calls, and runtimes over them.
+//! A home directory, a scripted model server, tools that count their calls, and runtimes that use them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) struct RuntimeFixture {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) model: ModelServer,
-    /// The server that runs ask from now on.
+    /// The URL of the model server that runs use from now on.
     url: Arc<Mutex<String>>,
     pub(crate) calls: Arc<NoteToolCalls>,
 }
@@ -50,7 +50,7 @@ impl NoteToolCalls {
     }
 }
 
-/// Notes a text; the call changes something, so it must never be made twice.
+/// A tool that notes a text. The call changes data, so it must never be made twice.
 pub(crate) struct NoteTool(pub(crate) Arc<NoteToolCalls>);
 
 impl Tool for NoteTool {
@@ -71,7 +71,7 @@ impl Tool for NoteTool {
     }
 }
 
-/// Reads a counter; the operator lets its answers be cached.
+/// A tool that reads a counter. The operator allows its answers to be cached.
 pub(crate) struct LookTool(pub(crate) Arc<NoteToolCalls>);
 
 impl Tool for LookTool {
@@ -86,7 +86,7 @@ impl Tool for LookTool {
     }
 }
 
-/// Gives an output that is too large for a conversation.
+/// A tool whose output is too large for a conversation.
 struct LongOutputTool;
 
 impl Tool for LongOutputTool {
@@ -115,17 +115,17 @@ impl RuntimeFixture {
         fixture
     }
 
-    /// The steps are taken one after the other, whichever run asks.
+    /// Creates a fixture whose model server takes these steps in order, whichever run sends the request.
     pub(crate) fn in_order(steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         Self::scripted(Script::of(steps).in_order(StepOrder::Strict))
     }
 
-    /// Runs that start from now on ask another model.
+    /// Makes runs that start from now on use another model server.
     pub(crate) fn ask(&self, model: &ModelServer) {
         *self.url.lock().unwrap() = model.url();
     }
 
-    /// Puts a proxy before the model server. The counter is the number of connections that it has accepted.
+    /// Puts a proxy in front of the model server. The counter is the number of connections that the proxy has accepted.
     pub(crate) async fn count_connections(&self) -> Arc<AtomicU32> {
         let server = self.model.url().trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -150,7 +150,7 @@ impl RuntimeFixture {
         self.directory.path().join("ws")
     }
 
-    /// A runtime with the program's tools, over a configuration.
+    /// Returns a builder for a runtime with the program's tools and this configuration.
     pub(crate) fn builder(&self, config: &Value) -> RuntimeBuilder {
         self.builder_over(self.load(config))
     }
@@ -187,7 +187,7 @@ impl RuntimeFixture {
         )
     }
 
-    /// A run of the first of these agent files, which may name the others.
+    /// Returns a run of the first of these agent files, which may name the others.
     pub(crate) fn spec_of_files(&self, files: &[(&str, &str)], request: &str) -> RunSpec {
         for (name, text) in files {
             std::fs::write(self.directory.path().join(name), text).unwrap();
@@ -205,7 +205,7 @@ impl RuntimeFixture {
     }
 }
 
-/// Calls of `note` wait for approval.
+/// Returns a configuration in which calls of `note` wait for approval.
 pub(crate) fn asking() -> Value {
     json!({"policy": {"rules": [{"tool": "note", "decision": "ask"}]}})
 }
@@ -225,7 +225,7 @@ pub(crate) fn answer(outcome: &RunOutcome) -> String {
     outcome.finish.answer.as_ref().map(haft_core::run::finish::RunAnswer::text).unwrap_or_default()
 }
 
-/// All events of a finished run.
+/// Returns all events of a finished run.
 pub(crate) async fn events(run: &RunHandle) -> Vec<Arc<EventEnvelope>> {
     let mut reader = run.events(EventSeq::START);
     let mut found = Vec::new();
@@ -235,7 +235,7 @@ pub(crate) async fn events(run: &RunHandle) -> Vec<Arc<EventEnvelope>> {
     found
 }
 
-/// The names of the kinds of events, without deltas.
+/// Returns the kinds of these events, without deltas.
 pub(crate) fn kinds(events: &[Arc<EventEnvelope>]) -> Vec<String> {
     let kind = |event: &Arc<EventEnvelope>| {
         let value = serde_json::to_value(&event.event.kind).unwrap();
@@ -245,12 +245,12 @@ pub(crate) fn kinds(events: &[Arc<EventEnvelope>]) -> Vec<String> {
     events.iter().filter(|event| !is_delta(event)).map(kind).collect()
 }
 
-/// A process: everything in it ends when it is dropped.
+/// Returns a tokio runtime that stands for a process: dropping it ends all its tasks.
 pub(crate) fn process() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The results of all calls of a run.
+/// Returns the results of all calls of a run.
 pub(crate) async fn results(run: &RunHandle) -> Vec<String> {
     assert_eq!(answer(&finished(run).await), "done");
     let events = events(run).await;
@@ -261,7 +261,7 @@ pub(crate) async fn results(run: &RunHandle) -> Vec<String> {
     results.collect()
 }
 
-/// An MCP server whose only tool returns a name of its process.
+/// An MCP server whose only tool returns a name that is unique to its process.
 pub(crate) const PROCESS_SERVER: &str = r#"
 import json, random, sys
 me = str(random.getrandbits(64))

@@ -1,4 +1,4 @@
-//! Remembered approvals: stored when given, bound to principal and workspace, listed and revoked.
+//! Tests of remembered approvals: stored when given, bound to principal and workspace, listed and revoked.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn of(fixture: &RuntimeFixture, subject: &str) -> RunSpec {
     RunSpec { principal: principal(subject), ..fixture.spec("go") }
 }
 
-/// A model that calls `note` once in each of these runs.
+/// Returns a fixture whose model calls `note` once in each of these runs.
 fn notes(runs: usize) -> RuntimeFixture {
     RuntimeFixture::in_order((0..runs).flat_map(|_| [note("same"), ScriptStep::text("done")]))
 }
@@ -121,7 +121,7 @@ async fn grant_does_not_cover_another_workspace_or_wider_mode() {
     assert_eq!(fixture.calls.count(), 1);
 }
 
-/// Calls of `bash` wait for approval, for runs whose agent may use it.
+/// Returns a spec whose agent may use `bash`, and a configuration in which calls of `bash` wait for approval.
 fn bash(fixture: &RuntimeFixture) -> (RunSpec, Value) {
     let spec = fixture.spec_of("---\nmodels: openai/m\ntools: [bash]\n---\n", "go");
     (spec, json!({"policy": {"rules": [{"tool": "bash", "command": "echo *", "decision": "ask"}]}}))

@@ -1,4 +1,4 @@
-//! Start, events, cancel, attach, list, idempotency keys, reload.
+//! Tests of start, events, cancel, attach, list, idempotency keys and reload.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,13 +1,14 @@
-//! The runtime as a Rust program uses it: real runs against a scripted model server, with tools of the program.
+//! Tests of the runtime as a Rust program uses it: real runs against a scripted model server, with tools of the
+//! program.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-// A home, a model server, tools that count their calls, and runtimes over them.
+// A home directory, a model server, tools that count their calls, and runtimes that use them.
 mod fixture;
 
 // Start, events, cancel, attach, list, idempotency keys, reload.
 mod life;
 
-// Runs that wait for approvals, for the caller's functions or for secrets, also across a restart.
+// Runs that wait for approvals, for the caller's functions or for secrets, including across a restart.
 mod parking;
 
 // Remembered approvals: stored when given, bound to principal and workspace, listed and revoked.
@@ -16,7 +17,7 @@ mod grants;
 // Equal runs that share a prepared agent and its servers.
 mod shared_agents;
 
-// Two principals in one runtime see nothing of each other.
+// Two principals in one runtime see no data of each other.
 mod principals;
 
 // Specs, journals and stores that are damaged, missing or of another version.
@@ -25,5 +26,5 @@ mod bad_input;
 // Cached outputs that several runtimes share through their stores.
 mod shared_cache;
 
-// Everything that is read from strangers, on the corpora of the fuzz targets and mutations of them.
+// All parsers of untrusted input, with the corpora of the fuzz targets and mutations of them.
 mod seeded;

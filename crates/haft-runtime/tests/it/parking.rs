@@ -1,4 +1,4 @@
-//! Runs that wait for approvals, for the caller's functions or for secrets, also across a restart.
+//! Tests of runs that wait for approvals, for the caller's functions or for secrets, including across a restart.
 
 use std::sync::Arc;
 
@@ -220,7 +220,7 @@ async fn approval_of_a_sub_agents_call_takes_no_time_from_the_run_above() {
     let [waiting] = pending(&run).await.try_into().unwrap();
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_hours(5)).await;
-    // Every timer that the wait should not have stopped fires now.
+    // Every timer that should not have been stopped during the wait fires now.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -368,8 +368,8 @@ fn run_waiting_for_a_function_resumes_after_restart() {
     assert_eq!(fixture.model.requests().len(), 2, "no reply was asked for again");
 }
 
-/// A server that answers every request with the reversed value of its `Authorization` header; haft removes the value
-/// itself from a response.
+/// Starts a server that answers every request with the reversed value of its `Authorization` header; haft removes the
+/// value itself from a response.
 async fn header_server() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());

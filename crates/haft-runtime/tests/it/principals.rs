@@ -1,4 +1,4 @@
-//! Two principals in one runtime see nothing of each other.
+//! Tests that two principals in one runtime see no data of each other.
 
 use haft_core::event_log::LogEvent;
 use haft_core::principal::Principal;
@@ -173,7 +173,7 @@ async fn mcp_server_is_shared_by_runs_of_one_principal_only() {
                 break text.clone();
             }
         };
-        // The handle keeps the run, and the run its server.
+        // The handle keeps the run alive, and the run keeps its server alive.
         runs.push((process, run));
     }
     let names: Vec<&str> = runs.iter().map(|(process, _)| process.as_str()).collect();
@@ -183,7 +183,8 @@ async fn mcp_server_is_shared_by_runs_of_one_principal_only() {
     runtime.shut_down().await;
 }
 
-/// A server works for strangers too: what it sees of the operator's home, they can ask it for.
+/// A server works for other principals too, so they could read through it every part of the operator's home that it
+/// sees.
 #[tokio::test]
 async fn mcp_server_does_not_see_a_covered_home() {
     let home = haft_sandbox::user_home().unwrap();

@@ -1,5 +1,5 @@
-//! The checks of the fuzz targets, on their corpora and on some mutations of them. The seed is fixed, so a failure of
-//! one run is a failure of every run; `cargo xtask fuzz` looks further.
+//! Runs the checks of the fuzz targets, on their corpora and on some mutations of them. The seed is fixed, so a failure
+//! can be repeated; `cargo xtask fuzz` tests more inputs.
 
 use haft_testkit::checks;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,17 +16,17 @@ use std::path::Path;
 #[path = "../../../../fuzz/src/lib.rs"]
 mod checks;
 
-/// The variable with the number of mutated inputs for each target.
+/// The environment variable with the number of mutated inputs for each target.
 const MUTATIONS: &str = "HAFT_TEST_MUTATIONS";
 const MUTATIONS_DEFAULT: usize = 2_000;
 
-/// The most changes that one input gets.
+/// The maximum number of changes to one input.
 const CHANGES_MAX: usize = 6;
 
-/// The longest input, in bytes.
+/// The maximum length of an input, in bytes.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Texts that readers treat in a special way.
+/// Texts that parsers treat in a special way.
 const TOKENS: [&str; 24] = [
     "\"",
     "'",

@@ -1,4 +1,4 @@
-//! Equal runs share a prepared agent, its servers and its workers.
+//! Tests that equal runs share a prepared agent, its servers and its workers.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn server_of_an_idle_agent_ends_after_the_idle_time() {
     assert_ne!(first, second);
 }
 
-/// The server may have received the secret of the first run.
+/// The server may have received the secret of the first run, so another run must not use it.
 #[tokio::test]
 async fn run_with_a_secret_shares_its_server_with_no_other() {
     let secrets = [RunSecrets::none().with("TOKEN", "s3cret"), RunSecrets::none()];
@@ -84,7 +84,7 @@ async fn runs_of_different_agents_share_nothing() {
     runtime.shut_down().await;
 }
 
-/// A task for each ended run would hold memory for the idle time.
+/// One task for each ended run would take memory during the idle time.
 #[tokio::test]
 async fn ended_runs_of_a_kept_agent_leave_no_task_each() {
     let fixture = RuntimeFixture::in_order(std::iter::repeat_n(ScriptStep::text("done"), 12));

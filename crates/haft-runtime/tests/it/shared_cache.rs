@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::fixture::{RuntimeFixture, finished};
 
-/// Counts the calls of all runtimes of a test.
+/// A provider that counts the calls of all runtimes of a test.
 struct CountingProvider {
     namespace: Namespace,
     calls: Arc<AtomicUsize>,

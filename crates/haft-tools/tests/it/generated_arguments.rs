@@ -1,9 +1,9 @@
-//! Generates arguments from a schema: the required ones, and a few of the others.
+//! Generates arguments from a schema: all required properties, and a few of the optional ones.
 #![allow(clippy::cast_possible_truncation, reason = "limits of schemas are small numbers")]
 
 use serde_json::{Map, Value, json};
 
-/// The depth down to which optional properties are filled in.
+/// The maximum depth to which optional properties are filled in.
 const OPTIONAL_DEPTH_MAX: usize = 1;
 
 /// Returns a value that should match the schema; the caller still has to validate it.

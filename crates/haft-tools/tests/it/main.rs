@@ -1,6 +1,6 @@
 //! Integration tests of the tools.
 
-// Real descriptions of large APIs; independent libraries validate the requests.
+// Imports real OpenAPI documents of large APIs; independent libraries validate the requests.
 mod specs;
 // MCP servers over a custom transport.
 mod own_transport;

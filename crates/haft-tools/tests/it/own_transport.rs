@@ -61,7 +61,7 @@ impl Transport for EchoTransport {
     }
 }
 
-/// A server that opens only when it is allowed to.
+/// A server whose connection opens only when the test permits it.
 struct GatedOpener(Semaphore);
 
 impl TransportOpener for GatedOpener {

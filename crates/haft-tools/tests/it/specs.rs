@@ -1,4 +1,4 @@
-//! Tests with six real descriptions, which `cargo xtask install` puts next to the build products.
+//! Tests with six real OpenAPI documents, which `cargo xtask install` puts next to the build products.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::collections::{BTreeMap, HashSet};
@@ -18,10 +18,10 @@ use url::Url;
 
 use super::generated_arguments;
 
-/// The number of operations tried per description.
+/// The number of operations that are tried per document.
 const SAMPLE: usize = 50;
 
-/// The server of every description for the validator.
+/// The server URL that replaces the one of every document for the validator.
 const BASE: &str = "https://api.example.com/base";
 
 /// Returns the path of an installed file or directory.
@@ -101,21 +101,21 @@ fn every_box_operation_is_imported_or_skipped_with_a_reason() {
     check_whole("box.com.json", 260, 247);
 }
 
-/// The least that must have been validated beyond the requests themselves, and the most that may be skipped.
+/// The minimum that must have been validated besides the requests, and the maximum that may be skipped.
 struct Bounds {
-    /// The largest number of operations skipped because no arguments could be generated for them, or because their
-    /// request equals that of another operation.
+    /// The maximum number of operations skipped because no arguments could be generated for them, or because their
+    /// request equals the request of another operation.
     passed_over_max: usize,
-    /// The smallest number of deep objects, and of parameters with alternatives, that must be validated.
+    /// The minimum number of deep objects, and of parameters with alternatives, that must be validated.
     deep_min: u64,
     alternatives_min: u64,
 }
 
-/// Generates arguments from the schemas of tools, and validates the requests against the description.
+/// Generates arguments from the schemas of tools, and validates the requests against the OpenAPI document.
 fn check_requests(file: &str, bounds: &Bounds) {
     let all = imported(file, OperationFilter::default());
     let step = (all.tools.len() / SAMPLE).max(1);
-    // Evenly over the whole description first, then the rest: not every schema yields arguments.
+    // Try operations spread evenly over the document first, then the rest: not every schema yields arguments.
     let order = (0..step).flat_map(|first| all.tools.iter().skip(first).step_by(step));
     let mut requests = Vec::new();
     let mut passed_over = Vec::new();
@@ -139,7 +139,7 @@ fn check_requests(file: &str, bounds: &Bounds) {
     );
 }
 
-/// Returns the counts of validated parts; any complaint of the validator fails the test.
+/// Returns the numbers of validated parts. Fails the test if the validator reports an error.
 fn judged(file: &str, requests: &Value) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("requests.json");
@@ -156,7 +156,8 @@ fn judged(file: &str, requests: &Value) -> Value {
     last.unwrap_or_else(|| panic!("{file}: {errors}"))
 }
 
-/// Returns whether another operation has the same request, as those do that differ only in a fragment.
+/// Returns whether another operation has the same request. This is the case for operations that differ only in a
+/// fragment.
 fn is_one_of_several(tool: &RestTool, all: &[RestTool]) -> bool {
     let line = |tool: &RestTool| match &tool.plan {
         RequestPlan::Operation(plan) => format!("{} {:?}", plan.method.name(), plan.path),
