@@ -1,4 +1,4 @@
-//! Model requests that an MCP server makes through us.
+//! Sampling: model requests that an MCP server sends through haft.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use crate::provider::CallContext;
 use crate::run::context::RunContext;
 use crate::run::scope::RunScope;
 
-/// Asks a model on behalf of a server.
+/// Sends model requests on behalf of a server.
 pub trait Sampler: Send + Sync {
-    /// Asks the model. The server gets the error text. Dropping the future ends the request to the model.
+    /// Sends the request to the model and returns its reply. The server gets the error text. Dropping the future
+    /// cancels the request.
     fn sample<'a>(
         &'a self,
         wanted: SamplingRequest,
@@ -26,17 +27,17 @@ pub trait Sampler: Send + Sync {
 /// One request, within the operator's limits.
 #[derive(Debug)]
 pub struct SamplingRequest {
-    /// The name of the MCP server that asks.
+    /// The name of the requesting MCP server.
     pub server: String,
-    /// As `provider/model`; without it the sampler chooses.
+    /// The model, as `provider/model`; `None` if the sampler chooses.
     pub model: Option<String>,
     /// The instructions before the first message; empty for none.
     pub system: String,
     /// The messages that the server sent.
     pub conversation: Conversation,
-    /// The most tokens of the reply, already limited by the configuration.
+    /// The maximum number of tokens in the reply, already limited by the configuration.
     pub output_tokens_max: u32,
-    /// `None` keeps the provider's default.
+    /// The temperature; `None` for the provider's default.
     pub temperature: Option<f64>,
     /// Texts that end the reply; empty for none.
     pub stop: Vec<String>,
@@ -45,7 +46,7 @@ pub struct SamplingRequest {
 /// The model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplingReply {
-    /// The model that answered, as the server gets it.
+    /// The model that answered, in the form that the server gets.
     pub model: String,
     /// The text of the reply.
     pub text: String,
@@ -53,7 +54,8 @@ pub struct SamplingReply {
     pub stop: StopReason,
 }
 
-/// The call that a server works for when it asks for something. Its run pays, and its principal answers.
+/// The call on whose behalf a server sends a request. The run of this call pays for the request, and its principal
+/// answers.
 #[derive(Clone)]
 pub struct OriginatingCall {
     /// The context of the run that makes the call.
@@ -62,14 +64,14 @@ pub struct OriginatingCall {
     pub operation: OperationId,
     /// The session and turn of the call.
     pub place: RunPosition,
-    /// Budget and deadline of the run; none for a call outside of a run.
+    /// The budget and deadline of the run; `None` for a call outside a run.
     pub scope: Option<Arc<RunScope>>,
     /// Receives the events of work that is done for the call, and adds up its cost.
     pub events: Arc<dyn EventSink>,
 }
 
 impl OriginatingCall {
-    /// Returns the call that a provider executes.
+    /// Returns the call that the provider is executing.
     pub fn of(cx: &CallContext) -> Self {
         let operation = cx.operation();
         Self {

@@ -1,13 +1,13 @@
 //! A parser that finds every simple command that a bash command line would run.
 //!
-//! The parser errs on one side only: syntax that it does not understand is an error, never a shorter list, and the
-//! caller then asks or denies. It is our own, because the available parser crate panics (`99999999999>x`), overflows
-//! the stack (`$($($(`), and normalises the text inside substitutions. Here the time is linear, the depth has a limit,
-//! and every doubt is an error.
+//! The parser is strict: syntax that it does not understand is an error, never a shorter list, and the caller then asks
+//! or denies. haft has its own parser, because the available parser crate panics (`99999999999>x`), overflows the stack
+//! (`$($($(`), and normalises the text inside substitutions. This parser runs in linear time, limits the nesting depth,
+//! and reports every unclear construct as an error.
 //!
-//! Programs that run other programs are data: the table in `programs.rs` has the option grammar of each. A parser of one
-//! line cannot know the effects of scripts, programs and stored variables. A deny list of commands is therefore only a
-//! guard-rail against mistakes; the sandbox is the security boundary.
+//! Programs that run other programs are listed in a table in `programs.rs`, with the option grammar of each. A parser
+//! of one line cannot know the effects of scripts, programs and stored variables. A deny list of commands is therefore
+//! only a guard-rail against mistakes; the sandbox is the security boundary.
 
 mod ansi_c;
 mod command;
@@ -26,22 +26,23 @@ use std::fmt;
 use nested_commands::{WrappedCommand, carried};
 use reader::ShellParser;
 
-/// The longest line that `commands` parses.
+/// The maximum length of a line that `commands` parses, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The deepest nesting of substitutions, subshells, quotes and `case`.
+/// The maximum nesting depth of substitutions, subshells, quotes and `case`.
 pub const DEPTH_MAX: usize = 24;
 
-/// The deepest nesting of commands in the arguments of others: `sudo env bash -c 'eval ..'` has four levels.
+/// The maximum nesting depth of commands in the arguments of other commands: `sudo env bash -c 'eval ..'` has four
+/// levels.
 pub const CARRIED_DEPTH_MAX: usize = 6;
 
-/// The most simple commands in one line.
+/// The maximum number of simple commands in one line.
 pub const COMMANDS_MAX: usize = 1_000;
 
-/// The most redirections of one command, including those of the groups around it.
+/// The maximum number of redirections of one command, including those of the groups around it.
 pub const REDIRECTIONS_MAX: usize = 64;
 
-/// One simple command. Without words it only sets variables or opens files.
+/// One simple command. A command without words only sets variables or opens files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellCommand {
     /// The program, followed by its arguments.
@@ -57,11 +58,11 @@ pub struct ShellCommand {
 pub struct ShellWord {
     /// The text without quotes and escapes.
     pub text: String,
-    /// True if the shell would expand the word. Then `text` is only the part that the parser could read.
+    /// True if the shell would expand the word. Then `text` is only the part that the parser could determine.
     pub opaque: bool,
 }
 
-/// A file that the shell opens for a command. Copies of descriptors and here-documents open no file.
+/// A file that the shell opens for a command. Copies of descriptors and here-documents do not open a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirection {
     /// The way in which the shell opens the file.
@@ -92,7 +93,7 @@ impl ShellWord {
         Self { text: text.into(), opaque: true }
     }
 
-    /// Returns the text; `None` if the shell would expand the word.
+    /// Returns the text, or `None` if the shell would expand the word.
     pub fn as_literal(&self) -> Option<&str> {
         (!self.opaque).then_some(self.text.as_str())
     }
@@ -104,7 +105,7 @@ impl ShellCommand {
         Self { words: vec![ShellWord::opaque(format!("what {carrier} runs"))], ..Self::default() }
     }
 
-    /// Returns the first word; `None` for a command of assignments or redirections alone.
+    /// Returns the first word, or `None` for a command that consists only of assignments or redirections.
     pub fn program(&self) -> Option<&ShellWord> {
         self.words.first()
     }
@@ -124,13 +125,13 @@ impl fmt::Display for ShellCommand {
     }
 }
 
-/// The reason why the commands of a line are unknown.
+/// The reason why the commands in a line are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShellError {
     /// The line is longer than the parser accepts.
     #[error("the line has {bytes} bytes; the limit is {LINE_BYTES_MAX}")]
     TooLong {
-        /// The length of the line.
+        /// The length of the line, in bytes.
         bytes: usize,
     },
     /// Groups and substitutions nest deeper than the parser accepts.
@@ -154,7 +155,7 @@ pub enum ShellError {
         /// The first character that does not fit.
         found: char,
     },
-    /// Valid bash perhaps, but not understood by this parser.
+    /// The construct may be valid bash, but this parser does not support it.
     #[error("the meaning of {what} is unclear")]
     Unclear {
         /// The construct, in words.
@@ -162,32 +163,32 @@ pub enum ShellError {
     },
 }
 
-/// The commands of a line, with the texts that the parser took for data.
+/// The commands in a line, and the texts that the parser treated as data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellReading {
-    /// All simple commands at any depth, and the commands in the arguments of others.
+    /// All simple commands at any depth, including the commands in the arguments of other commands.
     pub commands: Vec<ReadCommand>,
-    /// The texts that are in no command: values of variables, here-documents, words of loops and tests.
+    /// The texts outside of commands: values of variables, here-documents, words of loops and tests.
     pub data: Vec<String>,
 }
 
-/// A simple command, with its place in the line.
+/// A simple command, with its position relative to other commands in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadCommand {
     /// The command itself.
     pub command: ShellCommand,
-    /// The index of the command in whose arguments this one was found.
+    /// The index of the command whose arguments contain this one.
     pub carrier: Option<usize>,
-    /// The parts of the arguments that were read as commands.
+    /// The parts of the arguments that were parsed as commands.
     pub passed_on: Vec<String>,
 }
 
-/// Returns all simple commands of a line at any depth, and the commands in the arguments of others.
+/// Returns all simple commands in a line at any depth, including the commands in the arguments of other commands.
 pub fn commands(line: &str) -> Result<Vec<ShellCommand>, ShellError> {
     Ok(read_line(line)?.commands.into_iter().map(|read| read.command).collect())
 }
 
-/// Reads a line and says for each command where it was found.
+/// Parses a line, and records for each command where it was found.
 pub fn read_line(line: &str) -> Result<ShellReading, ShellError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(ShellError::TooLong { bytes: line.len() });
@@ -224,7 +225,7 @@ impl ShellReading {
     }
 }
 
-/// Returns the commands in the arguments of `outer`, and their data. They run with its variables and files.
+/// Returns the commands in the arguments of `outer`, and their data. They inherit its variables and redirections.
 fn carried_commands(
     carried: WrappedCommand,
     outer: &ShellCommand,

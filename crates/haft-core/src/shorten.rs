@@ -4,8 +4,8 @@ mod json;
 
 pub use json::shorten_value;
 
-/// The largest text to shorten as JSON. A parsed value takes many times the size of its text, so a larger text is cut
-/// as plain text.
+/// The maximum size of a text that is shortened as JSON, in bytes. A parsed value takes many times the size of its
+/// text, so a larger text is cut as plain text.
 const JSON_BYTES_MAX: usize = 4 << 20;
 
 /// Returns the text unchanged if it has at most `chars_max` characters, else a shortened text with a notice.
@@ -34,7 +34,7 @@ pub fn head_and_tail(text: &str, chars_max: usize) -> String {
     )
 }
 
-/// Returns `None` if the text is not JSON, or if no useful part of it fits.
+/// Shortens a text as JSON. Returns `None` if the text is not JSON, or if no useful part of it fits.
 fn shorten_json(text: &str, bytes_max: usize) -> Option<String> {
     let begins = text.trim_start().starts_with(['{', '[']);
     if !begins || text.len() > JSON_BYTES_MAX {

@@ -1,7 +1,8 @@
 //! The stored form of model requests, replies and tool outputs, for snapshots of runs, recordings, journals and caches.
 //!
-//! The types here exist only for storage. Each converts `of` a value and back `into` an equal one. A file that contains
-//! them must have a format version, which changes when they do.
+//! The types in this module exist only for storage. Each has a function `of` that converts a value, and a function
+//! `into_…` that converts it back into an equal value. A file that contains such types must have a format version,
+//! which must change whenever the types change.
 
 mod conversation;
 mod event;
@@ -18,10 +19,10 @@ pub use names::find;
 pub use output::StoredToolOutput;
 pub use request::{StoredRequest, StoredTool, StoredToolChoice};
 
-/// The reason why stored data is not usable.
+/// The reason why stored data cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoredError {
-    /// An unknown name of an enum value.
+    /// The name of an enum value is unknown.
     #[error("the stored data has an unknown {what} `{found}`; a newer version of haft may have written it")]
     UnknownWord {
         /// The kind of value, such as `model error`.

@@ -1,4 +1,4 @@
-//! Text with a maximum length: cut at a character boundary, with a notice.
+//! Truncates text at a character boundary, with a notice.
 
 use std::borrow::Cow;
 
@@ -10,24 +10,24 @@ pub fn truncate_chars(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// Returns the notice for a text that shows only its first `chars_shown` characters.
+/// Returns the notice for a text of which only the first `chars_shown` characters are shown.
 pub fn truncation_notice(chars_total: usize, chars_shown: usize) -> String {
     format!("\n... (output truncated: {chars_total} total chars, showing first {chars_shown})")
 }
 
-/// Returns true for a character that must not reach a terminal from untrusted text: it could move the cursor, or show the
-/// text around it in another order than programs read it. Line breaks and tabs are control characters too.
+/// Returns true for a character that must not reach a terminal from untrusted text: it could move the cursor, or
+/// display the text around it in a different order than programs read it. Line breaks and tabs are included.
 pub fn controls_terminal(c: char) -> bool {
     c.is_control() || is_bidi_control(c)
 }
 
-/// Returns true for a control of the Unicode bidirectional algorithm (UAX #9, section 2): marks, embeddings, overrides
-/// and isolates.
+/// Returns true for a control character of the Unicode bidirectional algorithm (UAX #9, section 2): marks, embeddings,
+/// overrides and isolates.
 pub fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Collects process output of any size as text and keeps only its start.
+/// Collects process output of any size as text, and keeps only its start.
 ///
 /// The bytes may arrive in chunks of any size. `CappedText` joins a character that is split between two chunks and
 /// replaces invalid UTF-8 by U+FFFD, so that the text does not depend on the chunk boundaries.
@@ -47,14 +47,14 @@ impl CappedText {
         Self { kept: String::new(), chars_total: 0, chars_unseen: 0, chars_max, pending: Vec::new() }
     }
 
-    /// Adds a chunk. Returns the text that it completed, for a caller that shows output as it arrives.
+    /// Adds a chunk. Returns the text that the chunk completed, for a caller that shows output as it arrives.
     pub fn push<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, str> {
         let text = self.decode(bytes);
         self.keep(&text);
         text
     }
 
-    /// Counts characters that came after all others but whose content is unknown.
+    /// Adds to the number of characters whose content is unknown. They come after all other characters.
     pub fn push_unseen(&mut self, chars: usize) {
         self.chars_total += chars;
         self.chars_unseen += chars;

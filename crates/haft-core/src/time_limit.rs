@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The time limit of one call. A provider that can return a partial result reads `deadline`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeLimit {
-    /// The whole time of the call, for messages.
+    /// The whole time limit of the call, for messages.
     pub timeout: Duration,
     /// The time at which the engine stops the call.
     pub deadline: Instant,

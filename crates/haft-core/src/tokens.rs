@@ -1,4 +1,4 @@
-//! The number of tokens of a text in a model's context.
+//! The number of tokens that a text takes in a model's context.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use std::fmt;
 pub enum Tokens {
     /// Counted with a tokenizer.
     Counted(u64),
-    /// An estimate from the length.
+    /// Estimated from the length.
     About(u64),
 }
 
 impl Tokens {
-    /// Returns the number, exact or not.
+    /// Returns the number, which may be an estimate.
     pub fn count(self) -> u64 {
         match self {
             Tokens::Counted(count) | Tokens::About(count) => count,
@@ -35,7 +35,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// A sum with an estimate in it is an estimate.
+/// Adds up token numbers. A sum that includes an estimate is an estimate.
 impl std::iter::Sum for Tokens {
     fn sum<I: Iterator<Item = Self>>(tokens: I) -> Self {
         tokens.fold(Tokens::Counted(0), |sum, next| {
@@ -48,9 +48,10 @@ impl std::iter::Sum for Tokens {
     }
 }
 
-/// Counts tokens as a certain model would. An implementation loads its vocabulary at the first count, not earlier.
+/// Counts tokens as a specific model would. An implementation loads its vocabulary at the first count, not earlier.
 pub trait TokenCounter: Send + Sync {
-    /// Returns the tokens of a text. It must not fail: without a vocabulary it returns an estimate.
+    /// Returns the number of tokens in a text. An implementation must not fail: without a vocabulary it returns an
+    /// estimate.
     fn count(&self, text: &str) -> Tokens;
 }
 
@@ -64,13 +65,14 @@ impl TokenCounter for LengthEstimator {
     }
 }
 
-/// The average bytes per token, a good estimate for prose and code.
+/// The average number of bytes per token, a good estimate for prose and code.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The longest text to count in full. For a longer text, `tokens_of` counts a prefix of this size and extrapolates.
+/// The maximum length of a text that is counted in full, in bytes. For a longer text, `tokens_of` counts a prefix of
+/// this length and extrapolates.
 pub const COUNTED_BYTES_MAX: usize = 64 << 10;
 
-/// Returns the tokens of a text. The time is bounded for a text of any length.
+/// Returns the number of tokens in a text. The time is limited for a text of any length.
 pub fn tokens_of(counter: &dyn TokenCounter, text: &str) -> Tokens {
     let sample = &text[..text.floor_char_boundary(COUNTED_BYTES_MAX)];
     let tokens = counter.count(sample);
@@ -85,7 +87,7 @@ pub fn tokens_of(counter: &dyn TokenCounter, text: &str) -> Tokens {
 mod tests {
     use super::*;
 
-    /// A counter with one token per character.
+    /// Counts one token per character.
     struct CharacterCounter;
 
     impl TokenCounter for CharacterCounter {

@@ -1,4 +1,4 @@
-//! Tools: their definitions, the operator's policy for them, and calls of them.
+//! Tools: their definitions, the operator's policy for them, and calls to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +13,27 @@ use crate::priority::Priority;
 /// One tool, as its provider describes it.
 #[derive(Debug, Clone)]
 pub struct ToolDefinition {
-    /// The provider's own name of the tool; the catalog adds the namespace.
+    /// The provider's own name for the tool. The catalog adds the namespace.
     pub name: ToolName,
     /// The description for the model.
     pub description: String,
-    /// Always an object schema.
+    /// The JSON Schema of the arguments, always an object schema.
     pub input_schema: Value,
     /// The JSON Schema of the structured output; `None` if the tool declares none.
     pub output_schema: Option<Value>,
     /// The effects that the provider declares.
     pub effects: Effects,
-    /// The groups that the provider puts the tool into; the operator may add others.
+    /// The groups to which the provider assigns the tool. The operator may add others.
     pub groups: Vec<GroupName>,
-    /// Facts for the engine; the defaults for tools of remote servers.
+    /// Facts that the engine relies on. Tools of remote servers always have the defaults.
     pub facts: ToolFacts,
-    /// The definition as the server sent it, for lossless re-export.
+    /// The definition as the server sent it, for a re-export without loss.
     pub raw: Option<Arc<RawValue>>,
 }
 
 impl ToolDefinition {
-    /// Creates a tool with unknown effects and no output schema. Replaces an invalid name by the nearest valid one.
+    /// Creates a tool with unknown effects and no output schema. Replaces an invalid name by the most similar valid
+    /// one.
     pub fn new(name: &str, description: impl Into<String>, input_schema: Value) -> Self {
         Self {
             name: ToolName::sanitize(name),
@@ -46,7 +47,7 @@ impl ToolDefinition {
         }
     }
 
-    /// Declares the effects of calls; without it they are unknown.
+    /// Declares the effects of calls. By default they are unknown.
     #[must_use]
     pub fn with_effects(self, effects: Effects) -> Self {
         Self { effects, ..self }
@@ -59,47 +60,47 @@ impl ToolDefinition {
     }
 }
 
-/// Facts that the code of a tool knows about itself, and that the engine goes by. Remote servers cannot set them.
+/// Facts about a tool that its own code declares and the engine relies on. Remote servers cannot set them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolFacts {
     /// The way in which the tool limits its own output.
     pub output: OutputFact,
-    /// The timeout unless the operator sets one; without it the default of the tool's kind holds.
+    /// The tool's default timeout; `None` for the default of its provider kind. The operator's timeout has priority.
     pub timeout: Option<Duration>,
-    /// The argument that is a shell command line, which rules on commands read.
+    /// The name of the argument that holds a shell command line. Command rules parse this argument.
     pub command_argument: Option<&'static str>,
 }
 
 /// The limit that a tool sets on its own output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OutputFact {
-    /// Not at all: the operator's limit holds.
+    /// The tool does not limit its output, so the operator's limit applies.
     #[default]
     Unlimited,
-    /// At its own limit, beyond which it stores the rest. The operator's general limit does not apply.
+    /// The tool has its own limit and stores the rest. The operator's general limit does not apply.
     CapsItself,
-    /// In pages of at most this many characters. A page is truncated, never stored again.
+    /// The tool returns pages of at most this many characters. A page is truncated, never stored again.
     Pages {
-        /// The longest page.
+        /// The maximum length of a page, in characters.
         chars_max: usize,
     },
 }
 
-/// The effects of a tool. They decide which calls may run concurrently and which may be repeated.
+/// The effects of a tool. They determine which calls may run at the same time and which may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effects {
-    /// Changes nothing. Calls may run at the same time, be repeated and be cached.
+    /// The tool changes nothing. Calls may run at the same time, be repeated and be cached.
     ReadOnly,
-    /// A repetition changes nothing more, so an interrupted call may be repeated.
+    /// Repeating a call changes nothing more, so an interrupted call may be repeated.
     Idempotent,
     /// Each call may change something, so an interrupted call is not repeated.
     Mutating,
-    /// The provider declares nothing; the engine treats the tool as mutating.
+    /// The provider declares no effects. The engine treats the tool as mutating.
     Unknown,
 }
 
 impl Effects {
-    /// Returns the stable name for all wire formats.
+    /// Returns the stable name that all wire formats use.
     pub fn name(self) -> &'static str {
         match self {
             Effects::ReadOnly => "read-only",
@@ -113,19 +114,19 @@ impl Effects {
 /// The operator's policy for a tool. The model never sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolPolicy {
-    /// The longest time for a call.
+    /// The time limit for a call.
     pub timeout: Duration,
-    /// The longest time without progress; `None` if only `timeout` applies.
+    /// The maximum time without progress; `None` if only `timeout` applies.
     pub idle_timeout: Option<Duration>,
     /// The treatment of an output that is too large.
     pub output: OutputPolicy,
-    /// The queue of all calls of the tool; `None` for the default queue.
+    /// The queue for all calls to the tool; `None` for the default queue.
     pub queue: Option<QueueName>,
-    /// The priority of all calls of the tool; `None` if the run decides.
+    /// The priority of all calls to the tool; `None` if the run decides.
     pub priority: Option<Priority>,
-    /// The time that outputs stay cached; `None` if they are not cached.
+    /// The time for which outputs stay cached; `None` if they are not cached.
     pub cache_ttl: Option<Duration>,
-    /// The least approval of any call; rules may require more.
+    /// The minimum approval that a call needs. Rules may require more.
     pub approval: ApprovalPolicy,
 }
 
@@ -136,17 +137,17 @@ pub enum OutputPolicy {
     Pass,
     /// Truncates the text to this many characters, with a notice. JSON stays valid JSON.
     Truncate {
-        /// The longest text.
+        /// The maximum length of the text, in characters.
         chars_max: usize,
     },
-    /// Stores a text of more than this many bytes and shows its beginning with instructions for querying the rest.
+    /// Stores a text with more than this many bytes, and shows its beginning with instructions for querying the rest.
     Store {
-        /// The longest text that is not stored.
+        /// The maximum size of a text that is not stored, in bytes.
         bytes_max: usize,
     },
 }
 
-/// Decides if a user must approve the call.
+/// Selects if a user must approve the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalPolicy {
     /// No approval is needed, unless a rule requires it.
@@ -157,18 +158,18 @@ pub enum ApprovalPolicy {
     Deny,
 }
 
-/// The client's id of a call; the answer carries it back.
+/// The client's id of a call. The reply contains the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallId(pub String);
 
-/// A call: the name of a tool as the model wrote it, and the arguments in the model's own bytes.
+/// A call: the tool name and the arguments, exactly as the model wrote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The model's or client's own id.
+    /// The id from the model or the client.
     pub id: CallId,
-    /// The name as written. The resolve stage finds the tool, or reports that there is none.
+    /// The tool name as the model wrote it. The resolve stage finds the tool, or reports that there is none.
     pub name: String,
-    /// The text as the model wrote it; parsed by the engine.
+    /// The arguments text as the model wrote it. The engine parses it.
     pub arguments: RawArguments,
 }
 

@@ -1,7 +1,8 @@
-//! Compares the tools that exist with the definitions that a person has agreed to.
+//! Compares the current tools with the tool definitions that a person has accepted.
 //!
-//! A server can change the description of a tool after a person has reviewed it, and models follow descriptions. With a
-//! lock, a tool that is new or changed is neither shown nor called until a person accepts the difference.
+//! A server can change a tool's description after a person has reviewed it, and models follow instructions in
+//! descriptions. With a lock, a tool that is new or changed is neither shown nor called until a person accepts the
+//! difference.
 
 mod changes;
 mod compatible;
@@ -20,12 +21,12 @@ pub use changes::{DefinitionPart, LockChange};
 pub use compatible::{SchemaCompatibility, compatibility};
 pub use suspicious::model_directive;
 
-/// The members of a definition that are locked. Icons and metadata are not, because no model reads them and they decide
-/// nothing.
+/// The members of a definition that are locked. Icons and metadata are not locked, because no model reads them and they
+/// do not affect calls.
 const LOCKED_MEMBERS: [&str; 6] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
-/// A tool in the form that is compared: all parts that a model reads, or that influence calls.
+/// A tool in the form that is compared: all parts that a model reads or that affect calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CanonicalTool {
     members: Map<String, Value>,
@@ -33,7 +34,7 @@ pub struct CanonicalTool {
 }
 
 impl CanonicalTool {
-    /// Returns the canonical form of a definition: the JSON of its server if there is one, else the definition itself.
+    /// Returns the canonical form of a definition: the server's own JSON if there is one, else the definition itself.
     pub fn of(definition: &ToolDefinition) -> Self {
         let sent = definition.raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
         match sent {
@@ -42,7 +43,7 @@ impl CanonicalTool {
         }
     }
 
-    /// Returns the canonical form of a definition's members; drops members that are not locked.
+    /// Returns the canonical form of a definition's members. Drops members that are not locked.
     pub fn from_members(mut members: Map<String, Value>) -> Self {
         members.retain(|key, value| !value.is_null() && LOCKED_MEMBERS.contains(&key.as_str()));
         let digest = Digest::of_value(&Value::Object(members.clone()));
@@ -59,7 +60,7 @@ impl CanonicalTool {
         self.digest
     }
 
-    /// Returns the canonical form without the name, to recognize a tool under another name.
+    /// Returns the digest of the canonical form without the name, to recognize a renamed tool.
     fn nameless(&self) -> Digest {
         let mut members = self.members.clone();
         members.remove("name");
@@ -82,40 +83,40 @@ fn own_members(definition: &ToolDefinition) -> Map<String, Value> {
 /// A source of tools: an MCP server or the HTTP APIs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LockedSource {
-    /// The way to reach the source, without secrets: a program or a URL.
+    /// The address of the source, without secrets: a program or a URL.
     pub address: String,
-    /// The name and version that a server gives itself; empty if it gives none.
+    /// The name and version that the server reports; empty if it reports none.
     pub version: String,
-    /// The instructions of the source for models.
+    /// The instructions that the source has for models.
     pub instructions: Option<String>,
-    /// The tools, by the source's own names.
+    /// The tools, by the names that the source uses.
     pub tools: BTreeMap<String, CanonicalTool>,
 }
 
-/// The tools that a person has agreed to, by source. The key of a source is `KIND/NAMESPACE`.
+/// The tools that a person has accepted, by source. The key of a source is `KIND/NAMESPACE`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolLock {
-    /// Every locked source.
+    /// All locked sources.
     pub sources: BTreeMap<String, LockedSource>,
 }
 
-/// The standing of a tool under a lock.
+/// The status of a tool under a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockStanding {
     /// The tool needs no lock: it is a part of haft, an agent, or a function of the caller.
     Exempt,
-    /// The definition is the locked one.
+    /// The definition equals the locked one.
     Agreed,
-    /// The lock has no entry for the server or API of the tool.
+    /// The lock has no entry for the tool's server or API.
     NewSource,
-    /// The lock has an entry for the source, but none for the tool.
+    /// The lock has an entry for the source, but not for the tool.
     NewTool,
     /// The definition differs from the locked one.
     Changed,
 }
 
 impl LockStanding {
-    /// Returns the reason why the tool is quarantined; `None` if it is not.
+    /// Returns the reason why the tool is quarantined, or `None` if it is not.
     pub fn quarantine(self) -> Option<&'static str> {
         match self {
             LockStanding::Exempt | LockStanding::Agreed => None,
@@ -135,7 +136,7 @@ pub fn source_key(kind: ProviderKind, namespace: &str) -> String {
     format!("{}/{namespace}", kind.name())
 }
 
-/// Returns true for tools whose definitions come from outside of haft and of the program that embeds it.
+/// Returns true for tools whose definitions do not come from haft or the program that embeds it.
 pub fn needs_lock(kind: ProviderKind) -> bool {
     match kind {
         ProviderKind::Mcp | ProviderKind::Rest => true,
@@ -144,7 +145,7 @@ pub fn needs_lock(kind: ProviderKind) -> bool {
 }
 
 impl ToolLock {
-    /// Decides about one tool.
+    /// Returns the status of one tool under this lock.
     pub fn standing(&self, identity: &ToolIdentity, definition: &ToolDefinition) -> LockStanding {
         if !needs_lock(identity.kind) {
             return LockStanding::Exempt;
@@ -160,14 +161,14 @@ impl ToolLock {
         }
     }
 
-    /// Returns true if models may see these instructions of an MCP server.
+    /// Returns true if models may see these instructions from an MCP server.
     pub fn agrees_with_instructions(&self, kind: ProviderKind, namespace: &str, instructions: &str) -> bool {
         let source = self.sources.get(&source_key(kind, namespace));
         !needs_lock(kind) || source.is_some_and(|source| source.instructions.as_deref() == Some(instructions))
     }
 
-    /// Returns the part of this lock that another one does not contradict: of a source that both know, only the tools and
-    /// the instructions that are equal in both. A source that only this lock knows stays as it is.
+    /// Returns this lock without the parts that contradict another lock. For a source that both locks contain, only the
+    /// tools and instructions that are equal in both are kept. A source that only this lock contains is kept unchanged.
     #[must_use]
     pub fn limited_by(&self, other: &ToolLock) -> ToolLock {
         let mut limited = self.clone();
@@ -184,7 +185,7 @@ impl ToolLock {
         limited
     }
 
-    /// Returns the differences of another set of tools to this one, sorted by source and tool.
+    /// Returns the differences between this lock and another set of tools, sorted by source and tool.
     pub fn changes_to(&self, found: &ToolLock) -> Vec<LockChange> {
         changes::between(self, found)
     }

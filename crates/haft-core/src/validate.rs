@@ -1,4 +1,4 @@
-//! Validation of arguments against the tool's schema. A provider only ever receives arguments that passed it.
+//! Validates arguments against the tool's schema. A provider only receives arguments that passed this check.
 
 mod cost;
 mod draft;
@@ -18,7 +18,7 @@ pub use draft::SchemaDraft;
 /// A tool's compiled input schema.
 #[derive(Debug)]
 pub enum Schema {
-    /// The schema compiled, so validation checks all of it.
+    /// The schema compiled, so arguments are checked against all of it.
     Checked(Box<CheckedSchema>),
     /// The schema is unusable, so validation accepts any object.
     Unchecked {
@@ -35,22 +35,22 @@ pub struct CheckedSchema {
     cost: SchemaCost,
 }
 
-/// The largest schema, in bytes of its JSON text. A larger one is unusable.
+/// The maximum size of a schema, in bytes of its JSON text. A larger schema is unusable.
 pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
-/// The deepest nesting of a schema. A deeper one is unusable.
+/// The maximum nesting depth of a schema. A deeper schema is unusable.
 pub(crate) const SCHEMA_DEPTH_MAX: usize = 64;
 
-/// The largest compiled size of one `pattern`.
+/// The maximum compiled size of one `pattern`, in bytes.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// The most backtracking steps of a `pattern` with look-around on one string.
+/// The maximum number of backtracking steps for a `pattern` with look-around on one string.
 const BACKTRACK_STEPS_MAX: usize = 10_000;
 
-/// The largest arguments for which all errors are listed. The validator collects every error before it returns the
-/// first, so for larger arguments we ask it for only one.
+/// The maximum size of arguments for which all errors are listed, in bytes. The validator collects every error before
+/// it returns the first, so for larger arguments haft asks it for only one.
 const ALL_COMPLAINTS_BYTES_MAX: usize = 256 * 1024;
 
-/// The most errors in one message to a model.
+/// The maximum number of errors in one message to a model.
 const COMPLAINTS_MAX: usize = 20;
 
 impl Schema {
@@ -59,7 +59,7 @@ impl Schema {
         Self::compile_as(schema, SchemaDraft::default())
     }
 
-    /// Compiles a schema and never fails: an unusable schema becomes `Unchecked` with the reason. It never fetches a
+    /// Compiles a schema. Never fails: an unusable schema becomes `Unchecked` with the reason. Never fetches a
     /// reference from the network or a file. `draft` applies to a schema that does not name its draft.
     pub fn compile_as(schema: &Value, draft: SchemaDraft) -> Self {
         match compile(schema, draft) {
@@ -70,7 +70,7 @@ impl Schema {
         }
     }
 
-    /// Validates arguments. The error lists everything that is wrong with them.
+    /// Validates arguments. The error lists all problems.
     pub fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
         match self {
             Self::Checked(schema) => schema.validate(arguments),
@@ -81,7 +81,7 @@ impl Schema {
         }
     }
 
-    /// Returns true if these arguments are certainly valid for this tool. An unusable schema accepts nothing.
+    /// Returns true if these arguments are certainly valid for this tool. Returns false if the schema is unusable.
     pub fn accepts(&self, arguments: &ParsedArguments) -> bool {
         match self {
             Self::Checked(schema) => schema.accepts(arguments),
@@ -89,8 +89,8 @@ impl Schema {
         }
     }
 
-    /// Returns a model's answer if it fits the schema. Otherwise tries the answer with strings parsed as JSON and nulls
-    /// removed, and returns that if it fits. `bytes` is the size of the answer's text.
+    /// Returns a model's answer if it matches the schema. Otherwise parses strings as JSON and removes nulls, and
+    /// returns the changed answer if it matches. `bytes` is the size of the answer's text.
     pub fn fit(&self, answer: Value, bytes: usize) -> Result<Value, String> {
         match self {
             Self::Checked(schema) => match self.check(&answer, bytes) {
@@ -104,8 +104,8 @@ impl Schema {
         }
     }
 
-    /// Validates any other value, such as a tool's output. The error describes what is wrong. `bytes` is the size of
-    /// the value's text.
+    /// Validates any other value, such as a tool's output. The error describes the problem. `bytes` is the size of the
+    /// value's text.
     pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
         match self {
             Self::Checked(schema) if !schema.cost.is_within_step_limit(&schema.written, value, bytes) => {
@@ -139,7 +139,8 @@ impl CheckedSchema {
         Ok(ValidArguments { object: object_of(value), unvalidated: false, mended })
     }
 
-    /// Decides as `validate` does, but copies nothing: copying the arguments takes three times as long as the check.
+    /// Makes the same decision as `validate` but copies nothing: copying the arguments takes three times as long as the
+    /// check.
     fn accepts(&self, arguments: &ParsedArguments) -> bool {
         let value = arguments.value();
         self.cost.is_within_step_limit(&self.written, value, arguments.bytes)
@@ -179,13 +180,13 @@ impl ValidArguments {
         &self.object
     }
 
-    /// Returns true if the schema was unusable, so that the arguments are only known to be an object.
+    /// Returns true if the schema was unusable, so that the check only ensured that the arguments are an object.
     pub fn unvalidated(&self) -> bool {
         self.unvalidated
     }
 
-    /// Returns the paths of corrected values, such as `limit` or `edits[0].line`: a string was replaced by the value it
-    /// holds, or a null was removed.
+    /// Returns the paths of corrected values, such as `limit` or `edits[0].line`. In each of them a string was replaced
+    /// by the JSON value that it contains, or a null was removed.
     pub fn mended(&self) -> &[String] {
         &self.mended
     }
@@ -199,7 +200,7 @@ impl ValidArguments {
     }
 }
 
-/// Takes the object out of the arguments, which always are one.
+/// Returns the object in the arguments, which are always an object.
 fn object_of(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
@@ -227,7 +228,7 @@ fn compile(schema: &Value, draft: SchemaDraft) -> Result<(Validator, SchemaCost)
 }
 
 fn build(schema: &Value, draft: SchemaDraft) -> Result<Validator, jsonschema::ValidationError<'_>> {
-    // The default engine runs patterns in linear time. Only a schema that needs look-around gets the backtracking
+    // The default engine matches patterns in linear time. Only a schema that needs look-around gets the backtracking
     // engine, with a step limit.
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     let backtracking = PatternOptions::fancy_regex()
@@ -248,7 +249,7 @@ fn build(schema: &Value, draft: SchemaDraft) -> Result<Validator, jsonschema::Va
         .or_else(|_| options().with_pattern_options(backtracking).build(schema))
 }
 
-/// Checks the depth without recursion, because an untrusted author decides how deep the value is.
+/// Checks the nesting depth without recursion, because an untrusted author decides how deep the value is.
 fn is_within(value: &Value, depth_max: usize) -> bool {
     let mut level = vec![value];
     for _ in 0..depth_max {

@@ -1,4 +1,4 @@
-//! The overhead of the engine: all stages of a call around a provider that does nothing.
+//! Measures the overhead of the engine: all stages of a call to a provider that does nothing.
 
 #![expect(
     clippy::unwrap_used,
@@ -104,7 +104,7 @@ impl ToolProvider for NoOpProvider {
     }
 }
 
-/// A sink that reads every event.
+/// A sink that counts every event.
 #[derive(Default)]
 struct EventCountSink(AtomicUsize);
 
@@ -123,11 +123,11 @@ struct BenchCase {
     cache: CacheRole,
 }
 
-/// The use of the cache in a measured case.
+/// The role of the cache in a benchmark case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CacheRole {
     Nothing,
-    /// All calls are equal.
+    /// All calls are equal, so the cache answers them.
     Hit,
     /// All calls differ, and the cache stores every output.
     Miss,
@@ -173,7 +173,7 @@ fn queue_of_eight() -> Queues {
     Queues::new([(QueueName::new("default").unwrap(), queue)])
 }
 
-/// Returns the options of every call of a case. The calls share one context, as in a run.
+/// Returns the options for every call in a case. The calls share one context, as in a run.
 fn watched() -> CallOptions {
     let context = RunContext { events: Arc::new(EventCountSink::default()), ..RunContext::default() };
     CallOptions { context: Arc::new(context), ..CallOptions::default() }
@@ -214,7 +214,7 @@ fn catalog(criterion: &mut Criterion) {
     });
 }
 
-/// Counts allocations instead of time, so the result is the same on every machine.
+/// Counts allocations instead of measuring time, so the result is the same on every machine.
 fn allocations(_: &mut Criterion) {
     const CALLS: usize = 1_000;
     let runtime = runtime();
@@ -270,8 +270,7 @@ impl ToolProvider for GatedProvider {
     }
 }
 
-/// Measures 1,000 calls that wait for a queue of eight slots, and checks that they run in order and leave no memory
-/// behind.
+/// Measures 1,000 calls that wait for a queue with eight slots, and checks that they run in order and leak no memory.
 fn thousand(criterion: &mut Criterion) {
     const CALLS: usize = 1_000;
     let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::<Mutex<Vec<u64>>>::default());

@@ -1,4 +1,4 @@
-//! Measures tool search: the time to build the index, the time of a query, and the memory of a tool.
+//! Measures tool search: the time to build the index, the time of a query, and the memory per tool.
 //!
 //! `cargo bench -p haft-engine --bench search` prints the table in the README of `haft-engine`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints")]
@@ -51,11 +51,11 @@ fn main() {
     }
 }
 
-/// The number of indexes that are built; the median is printed.
+/// The number of indexes that are built. The benchmark prints the median time.
 const BUILDS: usize = 9;
 
-/// Returns the CPU time of this thread for some work. It does not depend on the load of the machine as the clock does. The
-/// kernel counts it in steps of some milliseconds, so it is of no use for a query.
+/// Returns the CPU time of this thread for some work. Unlike the wall-clock time, it does not depend on the load of the
+/// machine. The kernel counts it in steps of several milliseconds, so it is too coarse for a query.
 fn cpu_of<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let now = || {
         let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -72,7 +72,7 @@ fn median(times: impl Iterator<Item = Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Makes definitions of about 136 tokens, the mean of real servers, from words that tools use.
+/// Returns definitions with about 136 tokens each, the mean of real servers, made of words that are common in tools.
 fn definitions(count: usize) -> Vec<ToolDefinition> {
     let verbs = ["create", "list", "get", "delete", "update", "search", "send", "upload", "merge", "archive"];
     let nouns = [

@@ -1,8 +1,8 @@
-//! Caches the outputs of calls for a limited time, so that an equal call need not run again.
+//! Caches call outputs for a limited time, so that an equal call need not run again.
 //!
-//! It is not a general cache crate because of the single flight: equal concurrent calls reach the provider once, and
-//! when the leading call fails or is cancelled, the next waiting call becomes the leader. Behind the memory may be a store
-//! that other processes share. Only the leading call asks it, so a hit in memory costs the same with and without one.
+//! A general cache crate would lack single flight: equal concurrent calls reach the provider once, and if the leading
+//! call fails or is cancelled, the next waiting call becomes the leader. A store that other processes share may back
+//! the memory cache. Only the leading call reads the store, so a hit in memory costs the same with and without a store.
 
 mod backing;
 mod lru;
@@ -25,9 +25,9 @@ use lru::{CachedOutput, Lru, SharedOutput};
 /// The capacity of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// The most outputs; the least recently used one makes room for a new one.
+    /// The maximum number of outputs. A new output replaces the least recently used one.
     pub entries_max: usize,
-    /// The most bytes of all outputs together. A larger output is not cached.
+    /// The maximum size of all outputs together, in bytes. A larger output is not cached.
     pub bytes_max: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for CacheConfig {
     }
 }
 
-/// Decides if the cache may answer a call.
+/// Selects if the cache may answer a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CacheUse {
     /// Follows the tool's policy.
@@ -48,7 +48,7 @@ pub enum CacheUse {
 }
 
 /// The cached outputs and the calls in flight. Clones share both. Orchestrators of several runs may share one cache,
-/// because a key includes the principal and the workspace.
+/// because the key includes the principal and the workspace.
 #[derive(Clone)]
 pub struct Cache {
     memory: CacheMemory,
@@ -62,12 +62,12 @@ struct CacheMemory(Arc<Mutex<CacheState>>);
 struct CacheState {
     lru: Lru,
     flights: HashMap<Digest, SingleFlight>,
-    /// Locks of earlier flights for later ones, so that most flights allocate none.
+    /// The locks of finished flights. Later flights reuse them, so that most flights allocate no lock.
     spare: Vec<Arc<Baton<Option<CachedOutput>>>>,
 }
 
 impl CacheState {
-    /// Keeps the lock of a flight that ended for a later flight.
+    /// Keeps the lock of a finished flight for a later flight.
     fn reuse(&mut self, mut baton: Arc<Baton<Option<CachedOutput>>>) {
         if self.spare.len() < SPARE_BATONS_MAX
             && let Some(unshared) = Arc::get_mut(&mut baton)
@@ -81,16 +81,17 @@ impl CacheState {
 /// A call in progress, and the equal calls that wait for its output.
 #[derive(Debug)]
 struct SingleFlight {
-    /// The number of leading and waiting calls. The last one removes the flight.
+    /// The number of leading and waiting calls. The last one to leave removes the flight.
     seats: usize,
-    /// The holder of this lock leads. Waiting calls get the lock in order of arrival and find the output in it.
+    /// The call that holds this lock is the leader. Waiting calls get the lock in order of arrival and find the output
+    /// in it.
     baton: Arc<Baton<Option<CachedOutput>>>,
 }
 
-/// The most locks that are kept for later flights.
+/// The maximum number of locks that are kept for later flights.
 const SPARE_BATONS_MAX: usize = 16;
 
-/// The upper limit of a TTL, so that adding it to the clock cannot overflow.
+/// The maximum TTL, so that adding it to the clock cannot overflow.
 const TTL_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
 impl Cache {
@@ -101,7 +102,7 @@ impl Cache {
         Self { memory: CacheMemory(Arc::new(Mutex::new(state))), store: None }
     }
 
-    /// Puts a store behind the memory. Clones made before have none.
+    /// Adds a store behind the memory cache. Existing clones do not get the store.
     #[must_use]
     pub fn with_store(self, store: Arc<dyn CacheStore>) -> Self {
         Self { store: Some(store), ..self }
@@ -128,7 +129,7 @@ impl Cache {
         }
     }
 
-    /// Returns the place of a call's output in the store; `None` without a store, or without a digest of the tool's source.
+    /// Returns the store slot for a call's output, or `None` if there is no store or no digest of the tool's source.
     pub(crate) fn slot(
         &self,
         tenant: &str,
@@ -180,9 +181,9 @@ impl fmt::Debug for Cache {
 pub struct CacheSnapshot {
     /// The number of cached outputs, including expired ones that were not removed yet.
     pub entries: usize,
-    /// The bytes of all cached outputs together.
+    /// The size of all cached outputs together, in bytes.
     pub bytes: usize,
-    /// Calls in flight that would answer equal calls.
+    /// The number of calls in flight whose output equal calls would get.
     pub flights: usize,
 }
 
@@ -193,11 +194,12 @@ pub(crate) enum CacheLookup {
     Lead(FlightLeader),
 }
 
-/// The right to make a call for all equal waiting calls. If it is dropped without an output, the next waiting call gets
-/// it.
+/// The right to make a call on behalf of all equal waiting calls. If it is dropped without an output, the next waiting
+/// call gets it.
 #[derive(Debug)]
 pub(crate) struct FlightLeader {
-    // Fields drop in this order: the next waiting call must get the lock before the seat's drop can remove the flight.
+    // Fields drop in this order: the next waiting call must get the lock before the drop of `seat` can remove the
+    // flight.
     baton: OwnedMutexGuard<Option<CachedOutput>>,
     seat: FlightMember,
 }
@@ -220,7 +222,7 @@ impl FlightLeader {
     }
 }
 
-/// One leading or waiting call of a flight.
+/// One leading or waiting call in a flight.
 #[derive(Debug)]
 struct FlightMember {
     memory: CacheMemory,

@@ -1,4 +1,4 @@
-//! The state of one call during execution. It guarantees that exactly one `ToolFinished` event is emitted.
+//! The state of one call during execution. Guarantees that exactly one `ToolFinished` event is emitted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +22,10 @@ use crate::orchestrator::ContentCapture;
 use crate::progress::BoundedProgress;
 use crate::size::content_bytes;
 
-/// The longest prefix of an unknown tool name, or of a call id, that events repeat, in characters.
+/// The maximum length of an unknown tool name or of a call id in events, in characters.
 const WRITTEN_CHARS_MAX: usize = 64;
 
-/// The longest prefix of the arguments, and of the result, that events carry with content capture on, in bytes.
+/// The maximum length of the arguments and of the result in events with content capture, in bytes.
 const SAID_BYTES_MAX: usize = 16 << 10;
 
 /// A call in progress. The stages fill in its receipt.
@@ -33,9 +33,9 @@ pub(crate) struct CallRecord {
     pub(crate) call: ToolCall,
     pub(crate) receipt: Receipt,
     capture: ContentCapture,
-    /// The policy for outputs that are too large. The tool's own policy replaces the initial value.
+    /// The policy for outputs that are too large. It is replaced by the tool's own policy when the tool is known.
     pub(crate) output: OutputPolicy,
-    /// The source that the delimiters around the output name; `None` if the output gets no delimiters.
+    /// The source that is named in the delimiters around the output; `None` if the output gets no delimiters.
     pub(crate) source: Option<String>,
     end: EndGuard,
 }
@@ -75,7 +75,7 @@ impl CallRecord {
         Self { call, receipt: Receipt::default(), capture, output, source: None, end }
     }
 
-    /// Restarts the latency clock, so that the time before the call's turn does not count as its own.
+    /// Restarts the latency clock, so that the time before the call's turn is not counted as the call's own time.
     pub(crate) fn after_waiting(mut self) -> Self {
         self.end.began = Instant::now();
         self
@@ -85,7 +85,7 @@ impl CallRecord {
         &self.end.operation
     }
 
-    /// Replaces the name that the model wrote by the resolved tool in all further events.
+    /// Uses the resolved tool instead of the name that the model wrote in all further events.
     pub(crate) fn set_resolved_tool(&mut self, tool: Arc<KnownTool>) {
         self.end.tool = ToolReference::Known(tool);
     }
@@ -94,7 +94,7 @@ impl CallRecord {
         self.receipt.notes.insert(topic, value);
     }
 
-    /// Records the queue that the call took a slot of.
+    /// Records the queue in which the call took a slot.
     pub(crate) fn set_queue(&mut self, queue: &QueueName) {
         self.end.account.queue = Some(queue.clone());
     }
@@ -104,7 +104,7 @@ impl CallRecord {
         self.end.account.verdict = Some(verdict);
     }
 
-    /// Records that the output may hold text of strangers.
+    /// Records that the output may contain text from untrusted sources.
     pub(crate) fn read_untrusted(&mut self) {
         self.end.account.untrusted = true;
     }
@@ -116,7 +116,7 @@ impl CallRecord {
     }
 
     /// Marks the call as executed, emits `ToolStarted`, and creates the provider's context. `progress` receives the
-    /// events of the provider.
+    /// provider's events.
     pub(crate) fn reach_provider(
         &mut self,
         run: Arc<RunContext>,
@@ -203,7 +203,7 @@ fn next_operation() -> OperationId {
     OperationId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-/// Returns the handle in the note about stored parts; several parts are a list.
+/// Returns the handle in the note about stored parts. If there are several, returns the first one.
 fn first_handle(note: &Value) -> Option<Arc<str>> {
     let first = note.as_array().and_then(|all| all.first()).unwrap_or(note);
     first["handle"].as_str().map(Into::into)

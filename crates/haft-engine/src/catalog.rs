@@ -24,26 +24,26 @@ pub use snapshot::{CatalogEntry, ResolvedTool, Snapshot};
 
 /// The tools of all providers. Other modules decide which tools a model sees and which it may call.
 ///
-/// The catalog holds an immutable [`Snapshot`], which is cheap to share. When a provider announces a changed list, the
-/// next reader builds a new snapshot; running calls keep the snapshot they started with.
+/// The catalog holds an immutable [`Snapshot`], which is cheap to share. When a provider announces that its list has
+/// changed, the next reader builds a new snapshot. Running calls keep the snapshot with which they started.
 ///
-/// A tool keeps its exposed name from the moment a caller lists or looks up tools. Until then a new snapshot names all
-/// tools afresh, so that names do not depend on the order in which servers become ready.
+/// After the first time that a caller lists or looks up tools, every tool keeps its exposed name. Before that, each new
+/// snapshot assigns all names again, so that they do not depend on the order in which servers become ready.
 pub struct Catalog {
     config: CatalogConfig,
     current: RwLock<Arc<Snapshot>>,
-    /// Held while a thread builds a snapshot, so that concurrent readers build only one per change.
+    /// Locked while a thread builds a snapshot, so that concurrent readers build only one per change.
     renewing: Mutex<()>,
-    /// Counts added and removed providers.
+    /// Counts the additions and removals of providers.
     membership: ChangeCounter,
-    /// True as soon as a caller may have seen exposed names.
+    /// True after a caller may have seen exposed names.
     names_seen: AtomicBool,
 }
 
 /// The providers of a catalog.
 pub(crate) struct CatalogSources {
     providers: Arc<[Arc<dyn ToolProvider>]>,
-    /// The change counters of the providers. A counter that providers share appears once.
+    /// The change counters of the providers, without duplicates.
     changes: Vec<ChangeCounter>,
     definitions: SharedDefinitions,
 }
@@ -54,7 +54,7 @@ impl CatalogSources {
         Arc::new(Self { providers: providers.into(), changes, definitions })
     }
 
-    /// Sums the counters. Each counter only grows, so the sum changes when any counter does.
+    /// Returns the sum of the counters. Counters only grow, so the sum changes when any of them does.
     fn count(&self) -> u64 {
         self.changes.iter().map(ChangeCounter::count).fold(0, u64::wrapping_add)
     }
@@ -63,15 +63,16 @@ impl CatalogSources {
 /// The operator's settings for the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogConfig {
-    /// The way exposed names are formed from a provider's namespace and a tool's own name.
+    /// The scheme that builds exposed names from the provider's namespace and the tool's own name.
     pub scheme: NamingScheme,
-    /// The most tools that the catalog takes from one provider. It drops the rest and warns the operator.
+    /// The maximum number of tools that the catalog accepts from one provider. It drops the rest and warns the
+    /// operator.
     pub tools_per_provider_max: usize,
-    /// The longest time for a provider's warm-up.
+    /// The time limit for a provider's warm-up.
     pub warmup_timeout: Duration,
-    /// The longest time for a provider's shutdown.
+    /// The time limit for a provider's shutdown.
     pub shutdown_timeout: Duration,
-    /// The most providers that warm up or shut down at the same time.
+    /// The maximum number of providers that warm up or shut down at the same time.
     pub providers_at_once_max: usize,
 }
 
@@ -93,12 +94,13 @@ impl Catalog {
         Self::with(providers, CatalogConfig { scheme, ..CatalogConfig::default() })
     }
 
-    /// Lists the tools of every provider. Tools whose names collide get a digest of their identity as a suffix.
+    /// Creates a catalog with the tools of every provider. Tools whose names collide get a digest of their identity as
+    /// a suffix.
     pub fn with(providers: Vec<Arc<dyn ToolProvider>>, config: CatalogConfig) -> Self {
         Self::sharing(providers, config, SharedDefinitions::default())
     }
 
-    /// Creates a catalog like [`with`](Self::with). It shares compiled schemas with other catalogs.
+    /// Creates a catalog like [`with`](Self::with) that shares compiled schemas with other catalogs.
     pub fn sharing(
         providers: Vec<Arc<dyn ToolProvider>>,
         config: CatalogConfig,
@@ -116,14 +118,14 @@ impl Catalog {
         }
     }
 
-    /// Adds a provider. Calls that are running do not see it; the next call does, and no tool changes its name.
+    /// Adds a provider. The next call sees its tools, but running calls do not. No existing tool changes its name.
     pub fn add(&self, provider: Arc<dyn ToolProvider>) {
         let added = |before: &[Arc<dyn ToolProvider>]| before.iter().cloned().chain([provider]).collect();
         self.change(added);
     }
 
-    /// Removes the providers of a namespace and returns them. Calls that are running finish; the caller shuts the
-    /// providers down.
+    /// Removes the providers of a namespace and returns them. Running calls finish; the caller must shut down the
+    /// providers.
     pub fn remove(&self, namespace: &Namespace) -> Vec<Arc<dyn ToolProvider>> {
         let mut removed = Vec::new();
         self.change(|before| {
@@ -144,7 +146,8 @@ impl Catalog {
         self.membership.announce();
     }
 
-    /// Waits until a provider announces another list of tools, or providers were added or removed.
+    /// Waits until a provider announces a changed tool list, or until a provider is added or removed. Returns the new
+    /// snapshot.
     pub async fn changed(&self, seen: &Arc<Snapshot>) -> Arc<Snapshot> {
         loop {
             let current = self.snapshot();
@@ -153,7 +156,7 @@ impl Catalog {
             }
             let counters = current.sources.changes.iter().chain([&self.membership]);
             let waits: Vec<_> = counters.map(|changes| Box::pin(changes.changed(changes.count()))).collect();
-            // The counters are read before this look, so no announcement in between is missed.
+            // The counters were read before this check, so no announcement is missed.
             if !Arc::ptr_eq(&self.snapshot(), seen) {
                 continue;
             }
@@ -161,7 +164,7 @@ impl Catalog {
         }
     }
 
-    /// Returns the current snapshot. If no list changed, the cost does not depend on the number of tools.
+    /// Returns the current snapshot. If no list has changed, the cost does not depend on the number of tools.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let current = self.current();
         if current.seen == current.sources.count() { current } else { self.renew() }
@@ -174,15 +177,15 @@ impl Catalog {
         tools.into_iter()
     }
 
-    /// Returns the tool of a name independently of arguments, else the most similar names.
+    /// Returns the tool with a name, without considering arguments, or else the most similar names.
     pub fn resolve(&self, written: &str) -> Result<Arc<CatalogEntry>, Vec<ToolName>> {
         self.named_snapshot().find(written)
     }
 
-    /// Returns the current snapshot for a caller that uses exposed names. From now on tools keep their names.
+    /// Returns the current snapshot for a caller that uses exposed names. From now on, tools keep their names.
     pub(crate) fn named_snapshot(&self) -> Arc<Snapshot> {
         if !self.names_seen.load(Ordering::Acquire) {
-            // Wait for a snapshot that is being built, because it may name tools afresh.
+            // Wait for a snapshot that is being built, because it may assign names again.
             let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
             self.names_seen.store(true, Ordering::Release);
         }
@@ -205,7 +208,7 @@ impl Catalog {
 
     fn renew(&self) -> Arc<Snapshot> {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read the counters before the lists: a change during the rebuild then triggers another rebuild.
+        // Read the counters before the lists. A change during the rebuild then causes another rebuild.
         let before = self.current();
         let seen = before.sources.count();
         if before.seen == seen {
@@ -214,7 +217,7 @@ impl Catalog {
         self.replace(&before, Arc::clone(&before.sources), seen)
     }
 
-    /// Lists all providers again, even without an announcement.
+    /// Lists the tools of all providers again, even without an announcement.
     fn refresh(&self) {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();

@@ -1,4 +1,4 @@
-//! Compacts one conversation outside a run, for callers that keep the conversation themselves.
+//! Compacts one conversation outside a run, for callers that store the conversation themselves.
 
 use futures_util::StreamExt as _;
 use haft_core::compaction::size::conversation_tokens;
@@ -12,51 +12,51 @@ use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold, TokenUsage};
 use haft_core::model_request::ModelRequest;
 
-/// The most requests for one summary.
+/// The maximum number of requests for one summary.
 const SUMMARY_ATTEMPTS_MAX: u32 = 2;
 
-/// The bytes of an average token, as the estimates by length assume it.
+/// The average number of bytes in a token, for estimates by length.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The share of the window that the old turns may take in the request for a summary, in percent, because sizes are
-/// estimates.
+/// The percentage of the context window that the old turns may take in the request for a summary. It is below 100
+/// because sizes are estimates.
 const RECORD_PERCENT: u64 = 80;
 
-/// A conversation with a summary in the place of its old turns.
+/// A conversation with a summary in place of its old turns.
 #[derive(Debug, Clone)]
 pub struct CompactedConversation {
     /// The new conversation: the first request, the summary, the newest request and the recent turns.
     pub conversation: Conversation,
-    /// The words of the model.
+    /// The summary that the model wrote.
     pub summary: String,
     /// The number of messages that the summary replaces.
     pub messages: usize,
-    /// The estimated tokens of the conversation before.
+    /// The estimated tokens of the conversation before compaction.
     pub before_tokens: u64,
-    /// The estimated tokens of the conversation after.
+    /// The estimated tokens of the conversation after compaction.
     pub after_tokens: u64,
-    /// The tokens of the request that gave the summary; `None` if the provider reported none. The events of the context
+    /// The token usage of the request that returned the summary; `None` if the provider did not report it. The events
     /// report every attempt.
     pub usage: Option<TokenUsage>,
 }
 
-/// The reason why a conversation stays as it is.
+/// The reason why a conversation cannot be compacted.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
-    /// There are no old turns, or a summary would not be shorter than they are.
+    /// There are no old turns, or a summary would not be shorter than these turns.
     #[error("the conversation has no old turns that a summary would shorten")]
     NothingToCompact,
-    /// No request gave a usable summary. This is the problem with the last one.
+    /// No request returned a usable summary. The value is the problem with the last one.
     #[error("no summary of the old turns: {0}")]
     NoSummary(SummaryFault),
-    /// The new conversation would not be valid.
+    /// The compacted conversation would be invalid.
     #[error(transparent)]
     Conversation(#[from] ConversationError),
 }
 
-/// Replaces the old turns of a conversation by a summary. `like` is a request with the conversation; its model and its
-/// settings are used for the summary. `usable_tokens` is the number of tokens that messages may take in the window of that
-/// model. The turns are not archived, because the caller still has the old conversation.
+/// Replaces the old turns of a conversation by a summary. `like` is a request that contains the conversation; its model
+/// and settings are used for the summary. `usable_tokens` is the number of tokens that messages may take in the context
+/// window of this model. The turns are not archived, because the caller still has the old conversation.
 pub async fn compact(
     like: &ModelRequest,
     rules: &CompactionRules,
@@ -66,7 +66,7 @@ pub async fn compact(
     let conversation = &*like.conversation;
     let before_tokens = conversation_tokens(conversation);
     let room = ConversationRoom {
-        // The conversation is to become smaller now, however large the window is.
+        // The caller wants a smaller conversation now, however large the context window is.
         room_tokens: usable_tokens.min(before_tokens),
         saving_tokens_min: 1,
         keep_turns: rules.keep_turns,

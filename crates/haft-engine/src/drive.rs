@@ -1,4 +1,5 @@
-//! Drives a run: performs the step that the run returns and reports the outcome to it. The run makes all decisions.
+//! Drives a run: carries out the step that the run returns, and reports the outcome to the run. The run makes all
+//! decisions.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -36,21 +37,22 @@ use crate::order::EffectOrder;
 use crate::toolset_version::ToolsetVersion;
 use haft_core::run::journal::{Durability, JournalError};
 
-/// The environment of a run. Dropping the future of [`RunDriver::drive`] cancels the current step; the run survives and
-/// can be aborted, stored or driven again.
+/// The environment of a run. Dropping the future of [`RunDriver::drive`] cancels the current step. The run is not lost:
+/// it can be aborted, stored or driven again.
 #[derive(Clone)]
 pub struct RunDriver<'a> {
     /// The provider that answers the run's model requests.
     pub models: &'a dyn ModelProvider,
-    /// The provider that answers requests for summaries: that of the run, or of a cheaper model.
+    /// The provider that answers requests for summaries: the run's own provider, or one with a cheaper model.
     pub summary_models: &'a dyn ModelProvider,
     /// Executes the run's tool calls.
     pub orchestrator: &'a Orchestrator,
-    /// Its meter receives the events of model requests, calls and the run, and compares the cost with the run's budget.
+    /// The scope of the run. Its meter receives the events of model requests, calls and the run, and compares the cost
+    /// with the run's budget.
     pub scope: Arc<RunScope>,
-    /// The options of every call. The driver sets the turn in `place`; the session is the caller's.
+    /// The options for every call. The driver sets the turn in `place`; the caller sets the session.
     pub options: CallOptions,
-    /// The longest time for one model reply.
+    /// The time limit for one model reply.
     pub reply_timeout: Duration,
     /// Records the run, or replays a recording.
     pub observer: Option<Arc<dyn RunObserver>>,
@@ -70,9 +72,10 @@ impl fmt::Debug for RunDriver<'_> {
 pub enum DriveOutcome {
     /// The run has ended, with an answer or for another reason.
     Done(RunFinish),
-    /// The client executes these calls and reports the results to the run; then the driver can continue.
+    /// The client must execute these calls and report the results to the run. Then the driver can continue.
     AwaitsClient(Vec<ToolCall>),
-    /// A user decides these calls and the caller reports the decisions to the run; then the driver can continue.
+    /// A user must decide about these calls, and the caller must report the decisions to the run. Then the driver can
+    /// continue.
     AwaitsApproval(Vec<ToolCall>),
 }
 
@@ -95,8 +98,8 @@ impl From<JournalError> for DriveError {
 }
 
 impl RunDriver<'_> {
-    /// Drives the run until it ends or waits for the client or a user. An error means a bug in the driver or the run,
-    /// never an invalid model reply.
+    /// Drives the run until it ends, or until it waits for the client or a user. An error means a bug in the driver or
+    /// the run, never an invalid model reply.
     pub async fn drive(&self, run: &mut AgentRun) -> Result<DriveOutcome, RunError> {
         let in_time = tokio::select! {
             biased;
@@ -116,10 +119,10 @@ impl RunDriver<'_> {
 
     /// Ends the run now and records the abort. The caller has already cancelled the current step.
     pub async fn abort(&self, run: &mut AgentRun, why: AbortReason) -> Result<DriveOutcome, RunError> {
-        // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
+        // A failed journal must not prevent the abort. On resume, the missing record shows that the run did not finish.
         let _ = self.append(&RunInput::Aborted(why.clone()));
         run.abort(why);
-        // The end of the run has the time of these readings, so a replay needs them too.
+        // The end time of the run comes from these readings, so a replay needs them too.
         let readings = self.readings(run);
         let _ = self.append(&RunInput::Stepped(readings));
         match run.next_step(&readings) {
@@ -133,14 +136,14 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Records and applies an input that does not come from driving, such as a user's decision.
+    /// Records and applies an input from outside the driver, such as a user's decision.
     pub fn apply_input(&self, run: &mut AgentRun, input: RunInput) -> Result<(), RunError> {
-        // A failing journal fails again at the next step, and that ends the run.
+        // A journal that fails now fails again at the next step, which ends the run.
         let _ = self.append(&input);
         run.apply(input)
     }
 
-    /// Returns at the deadline of the run. The deadline moves while a sub-agent waits for a person.
+    /// Returns at the run's deadline. The deadline moves while a sub-agent waits for a person.
     async fn wait_for_deadline(&self) {
         loop {
             poll_fn(|cx| self.scope.parked.poll_running(cx)).await;
@@ -209,8 +212,8 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Notices tools that were not there when the run started, and tools that a search found. The tools that the model
-    /// already sees never change: providers cache a prompt by its beginning, and the tools are the first part of it.
+    /// Detects tools that did not exist when the run started, and tools that a search found. The tools that the model
+    /// already sees never change: providers cache a prompt from its beginning, and the tools are its first part.
     fn refresh_tools(
         &self,
         run: &mut AgentRun,
@@ -275,16 +278,16 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Returns the tools of the run that its model does not see and whose name is wanted.
+    /// Returns the run's tools that its model does not see and whose name `is_wanted` accepts.
     fn unseen(&self, run: &AgentRun, is_wanted: impl Fn(&str) -> bool) -> Arc<[ModelTool]> {
         let tools = self.orchestrator.model_tools(&self.options.selection, &self.options.context);
         let is_shown = |name: &str| run.tools().iter().any(|shown| shown.name == name);
         tools.iter().filter(|tool| is_wanted(&tool.name) && !is_shown(&tool.name)).cloned().collect()
     }
 
-    /// Waits while reservations of other agents exhaust the budget. A reservation is a worst case, far above the usual
-    /// cost, so ending this run because of one would be premature. The wait ends, because a holder of a token
-    /// reservation waits only for its model.
+    /// Waits while the reservations of other agents exhaust the budget. A reservation is a worst case, far above the
+    /// usual cost, so it is no reason to end this run. The wait ends, because the holder of a token reservation waits
+    /// only for its model.
     async fn wait_for_reservations(&self, run: &AgentRun) {
         let counted = self.context_tokens().filter(|_| run.counts().has_asked());
         let request_tokens = counted.unwrap_or_default();
@@ -301,7 +304,7 @@ impl RunDriver<'_> {
         reply.unwrap_or_else(|_| Err(reply_timeout_error(self.reply_timeout)))
     }
 
-    /// Records and applies an input of a compaction, then measures the conversation, which may be smaller now.
+    /// Records and applies an input of a compaction, then measures the conversation, which may be smaller.
     fn take_compaction(&self, run: &mut AgentRun, input: RunInput) -> Result<(), DriveError> {
         self.append(&input)?;
         let before = Arc::as_ptr(run.shared_conversation());
@@ -312,14 +315,15 @@ impl RunDriver<'_> {
         Ok(())
     }
 
-    /// Counts the whole conversation again. The provider's own count replaces this with its next reply.
+    /// Counts the tokens of the whole conversation again. The provider's own count in its next reply replaces this
+    /// number.
     fn measure(&self, run: &AgentRun) {
         if let Some(budget) = &self.options.budget {
             measure_conversation(budget, run);
         }
     }
 
-    /// Appends a text to the archive, or begins a new one if the old one is gone or full.
+    /// Appends a text to the archive, or starts a new archive if the old one is missing or full.
     fn archive(&self, request: ArchiveRequest) -> ArchiveOutcome {
         if let Some(observer) = &self.observer
             && let Some(recorded) = observer.archived(self.options.place)
@@ -353,7 +357,8 @@ impl RunDriver<'_> {
         reply.unwrap_or_else(|_| Err(reply_timeout_error(self.reply_timeout)))
     }
 
-    /// Asks for a summary. Watchers see the attempt and its cost but not the text, which is not part of the run's answer.
+    /// Requests a summary. Observers see the attempt and its cost but not the text, which is not part of the run's
+    /// answer.
     async fn summarize(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let place = self.place(run.counts().turns.saturating_add(1));
         let id = format!("{}/{}/summary", place.session, place.turn);
@@ -371,9 +376,9 @@ impl RunDriver<'_> {
         ModelContext::new(id, principal, Arc::clone(&self.scope.meter) as Arc<dyn EventSink>).at(place)
     }
 
-    /// Returns the most that a request may cost, so that concurrent agents cannot spend the same budget twice.
+    /// Returns the maximum cost of a request, so that concurrent agents cannot spend the same budget twice.
     fn worst_case(&self, run: &AgentRun, request: &ModelRequest) -> SpendAmount {
-        // Without a limit in the request, the room for the reply in the context is the best estimate.
+        // If the request has no limit, the space for the reply in the context window is the best estimate.
         let room = run.plan().limits.context.map(|context| context.output_tokens);
         let output = request.output_tokens_max.map(u64::from).or(room).unwrap_or_default();
         let tokens = self.context_tokens().unwrap_or_default().saturating_add(output);
@@ -398,7 +403,7 @@ impl RunDriver<'_> {
         Ok(reply)
     }
 
-    /// Executes the calls of one step. Every call has its position in the order before the first one starts. Each
+    /// Executes the calls of one step. All calls get their position in the order before the first one starts. Each
     /// result is journaled and reported as soon as its call ends.
     async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<RunInput, JournalError>> {
         let order = EffectOrder::default();
@@ -446,7 +451,8 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Updates the context size. The provider's usage is exact; without it, the driver counts the text of the reply.
+    /// Updates the context size. The usage that the provider reports is exact; without it, the driver counts the text
+    /// of the reply.
     fn update_context_tokens(&self, reply: &ModelReply) {
         let Some(budget) = &self.options.budget else { return };
         match reply.usage {
@@ -476,7 +482,7 @@ impl RunDriver<'_> {
         self.options.budget.as_ref().map(|budget| budget.taken_tokens())
     }
 
-    /// Returns the position of a turn of this run. A run that continues a session continues its turn numbers.
+    /// Returns the position of a turn in this run. A run that continues a session also continues its turn numbers.
     fn place(&self, turn: u32) -> RunPosition {
         let before = self.options.place.turn.saturating_sub(1);
         RunPosition { turn: before.saturating_add(turn.max(1)), ..self.options.place }
@@ -496,7 +502,7 @@ pub fn measure_conversation(budget: &ContextWindow, run: &AgentRun) {
     budget.replace_conversation(std::iter::once(run.system().to_owned()).chain(texts), media_tokens);
 }
 
-/// Returns the names of the tools that the answers of searches define.
+/// Returns the names of the tools that search results define.
 fn found_tools(input: &RunInput) -> Vec<String> {
     let RunInput::Ended(ends) = input else { return Vec::new() };
     let replies = ends.iter().filter_map(|end| match end {

@@ -1,4 +1,4 @@
-//! Decides which tools a run shows its model, and which it hides behind a search.
+//! Decides which tools a run shows to its model, and which it hides behind a search.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,31 +15,31 @@ use crate::orchestrator::{OfferedTool, Orchestrator};
 use crate::selection::ToolFilter;
 use crate::size::json_bytes;
 
-/// The number of tools above which `auto` hides tools. More than about 30 also make models choose worse.
+/// The number of tools above which `auto` hides tools. With more than about 30 tools, models also choose worse.
 pub const SHOWN_TOOLS_MAX: usize = 30;
 
-/// The size of all definitions above which `auto` hides tools, in tokens. It is absolute: a share of a window of a million
-/// tokens would be far too much.
+/// The size of all definitions above which `auto` hides tools, in tokens. The limit is absolute: a share of a context
+/// window with a million tokens would be far too much.
 pub const SHOWN_TOKENS_MAX: u64 = 4_000;
 
-/// The part of a small context window that definitions may take before `auto` hides tools.
+/// In a small context window, definitions may take one part in this many before `auto` hides tools.
 const WINDOW_SHARE: u64 = 8;
 
-/// The average bytes of a token in a definition.
+/// The average number of bytes in a token of a definition.
 const DEFINITION_BYTES_PER_TOKEN: u64 = 4;
 
-/// The most sources that the roster lists.
+/// The maximum number of sources in the roster.
 const ROSTER_SOURCES_MAX: usize = 24;
 
-/// The longest description of a source in the roster, in characters.
+/// The maximum length of a source's description in the roster, in characters.
 const ROSTER_LINE_CHARS_MAX: usize = 80;
 
 /// The limits of the model that answers a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelToolLimits {
-    /// The most tools that the provider accepts in one request; `None` if it names no limit.
+    /// The maximum number of tools that the provider accepts in one request; `None` if it has no limit.
     pub tools_max: Option<usize>,
-    /// The size of the context window; `None` if it is unknown.
+    /// The size of the context window in tokens; `None` if it is unknown.
     pub window_tokens: Option<u64>,
 }
 
@@ -50,15 +50,15 @@ pub struct ExposureRequest<'a> {
     pub settings: &'a ToolSearchSettings,
     /// The limits of the model.
     pub limits: ModelToolLimits,
-    /// A tool that the model must call, which it therefore must see.
+    /// A tool that the model must call, so it must be shown.
     pub pinned: Option<&'a str>,
     /// The number of tools that the run adds itself, such as the final report and the caller's functions.
     pub own_tools: usize,
-    /// Withholds instructions of sources that differ from the locked ones.
+    /// The tool lock. Instructions of sources that differ from the locked ones are withheld.
     pub lock: Option<&'a ToolLock>,
 }
 
-/// Returns the bytes of a definition: name, description and schema.
+/// Returns the size of a definition in bytes: name, description and schema.
 pub fn definition_bytes(tool: &ModelTool) -> u64 {
     (tool.name.len() + tool.description.len() + json_bytes(&tool.input_schema)) as u64
 }
@@ -69,7 +69,8 @@ pub fn definition_tokens(tool: &ModelTool) -> u64 {
 }
 
 impl Orchestrator {
-    /// Decides which tools a run shows. Call it once, when the tools are ready: the result holds for the whole run.
+    /// Decides which tools a run shows. Call it once, when the tools are ready, because the result is used for the
+    /// whole run.
     pub fn expose(
         &self,
         selection: &ToolFilter,
@@ -83,7 +84,7 @@ impl Orchestrator {
         }
         let room = request.limits.tools_max.map(|max| max.saturating_sub(request.own_tools + SEARCH_TOOLS));
         let mut shown: Vec<&OfferedTool> = tools.iter().filter(|tool| is_shown(tool, request)).collect();
-        // Built-in tools come first when the provider's limit leaves no room for all pinned ones.
+        // Built-in tools come first, in case the provider's limit does not allow all pinned tools.
         shown.sort_by_key(|tool| !is_essential(tool, request));
         shown.truncate(room.unwrap_or(usize::MAX));
         shown.sort_by(|one, other| name(one).cmp(name(other)));
@@ -119,8 +120,8 @@ impl Orchestrator {
         providers.iter().any(|provider| provider.changes().is_some() && provider.tools().is_empty())
     }
 
-    /// Lists the sources of hidden tools by name: the number of tools of each, and one line about it. The description of a
-    /// search contains it.
+    /// Lists the sources of hidden tools by name, with the number of tools and one line about each. The roster is part
+    /// of the search tool's description.
     pub fn roster<'a>(
         &self,
         hidden: impl Iterator<Item = &'a OfferedTool>,
@@ -154,7 +155,7 @@ impl Orchestrator {
     }
 }
 
-/// The number of tools that a search needs itself.
+/// The number of tools that the search itself needs.
 const SEARCH_TOOLS: usize = 2;
 
 fn name(tool: &OfferedTool) -> &str {
@@ -166,7 +167,7 @@ fn is_shown(tool: &OfferedTool, request: &ExposureRequest<'_>) -> bool {
     is_essential(tool, request) || is_pinned()
 }
 
-/// Returns true for tools that no limit hides: those of haft itself, sub-agents, and the one that the model must call.
+/// Returns true for tools that no limit hides: haft's own tools, sub-agents, and the tool that the model must call.
 fn is_essential(tool: &OfferedTool, request: &ExposureRequest<'_>) -> bool {
     match tool.entry.identity().kind {
         ProviderKind::Builtin | ProviderKind::Agent | ProviderKind::Client => true,

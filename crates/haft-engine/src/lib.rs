@@ -1,8 +1,8 @@
 //! Executes tool calls. Every call returns a result and emits one final audit event.
 //!
 //! Start reading at [`orchestrator`], which defines the order of the stages; each stage is a file in `stage/`.
-//! [`drive`] performs the actions that a run decides on. This crate knows no wire format, no transport and no concrete
-//! tool: it reaches tools only through `ToolProvider`.
+//! [`drive`] performs the actions that a run decides on. This crate contains no wire format, no transport and no
+//! concrete tool: it calls tools only through `ToolProvider`.
 
 #![warn(missing_docs)]
 

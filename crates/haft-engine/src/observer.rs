@@ -1,5 +1,5 @@
-//! The hook that records the external inputs of a run that its journal does not hold, or replays a recording in their
-//! place.
+//! A hook for the external inputs of a run that its journal does not hold: it records them, or replaces them by a
+//! recording.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use haft_core::tool::ToolCall;
 
 use crate::options::CallOptions;
 
-/// A change of the tools of a run.
+/// A change to the tools of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolListChange {
-    /// The model sees these tools instead of all others. Only recordings of older versions have it.
+    /// The model sees only these tools from now on. Only recordings of older versions have this change.
     Replaced(Arc<[ModelTool]>),
-    /// The model also sees these tools.
+    /// The model sees these tools in addition.
     Appended(Arc<[ModelTool]>),
-    /// The model does not see the tools with these names, but its search finds them.
+    /// The model does not see the tools with these names, but a search finds them.
     Found(Vec<String>),
 }
 
-/// Sees every external input of a run and may replace it. A recorder returns each input unchanged; a replayer returns
-/// the recorded one.
+/// Receives every external input of a run and may replace it. A recorder returns each input unchanged; a replayer
+/// returns the recorded input.
 pub trait RunObserver: fmt::Debug + Send + Sync {
-    /// Reports a change of the tools before the next step. The driver uses the returned value.
+    /// Reports a change to the tools before the next step. The driver uses the returned value.
     fn tools(&self, place: RunPosition, live: Option<ToolListChange>) -> Option<ToolListChange>;
 
     /// Reports the clock and meter readings of a step. The driver uses the returned value.
     fn readings(&self, place: RunPosition, live: DriverReadings) -> DriverReadings;
 
-    /// Returns a recorded result for the call. The driver then does not execute the call.
+    /// Returns a recorded result for the call. If there is one, the driver does not execute the call.
     fn instead(&self, call: &ToolCall, options: &CallOptions) -> Option<BoxFuture<'_, ToolResult>>;
 
-    /// Returns the recorded outcome of an archive step. The driver then stores nothing.
+    /// Returns the recorded outcome of an archive step. If there is one, the driver stores nothing.
     fn archived(&self, place: RunPosition) -> Option<ArchiveOutcome>;
 
     /// Reports the result of a call.

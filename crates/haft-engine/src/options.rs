@@ -15,65 +15,65 @@ use crate::cache::CacheUse;
 use crate::selection::ToolFilter;
 use haft_core::run::journal::RunJournal;
 
-/// The options of a call, apart from its tool and arguments.
+/// The options of a call, except its tool and arguments.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
-    /// The run that makes the call. By default: the local principal, with no approver.
+    /// The context of the run that makes the call. The default is the local principal without an approver.
     pub context: Arc<RunContext>,
-    /// The longest time that this call may take. It can only shorten the limits of tool, queue and operator.
+    /// The time limit for this call. It can only shorten the limits of tool, queue and operator.
     pub timeout: Option<Duration>,
     /// The priority of the call, unless the operator sets one for the tool.
     pub priority: Priority,
-    /// Decides if a cached output may answer the call.
+    /// Selects if a cached output may answer the call.
     pub cache: CacheUse,
     /// The session and turn of the call, for its events.
     pub place: RunPosition,
-    /// The remaining context tokens of the run; without it only size limits apply.
+    /// The context window of the run, from which outputs reserve tokens. If `None`, only size limits apply.
     pub budget: Option<Arc<ContextWindow>>,
-    /// Decides if the call waits for a slot of its tool's queue.
+    /// Selects if the call waits for a slot in its tool's queue.
     pub concurrency: Concurrency,
-    /// The tools that the request selected. The orchestrator refuses calls of other tools.
+    /// The tools that the request selected. The orchestrator refuses calls to other tools.
     pub selection: ToolFilter,
-    /// The journal that records the call before the tool runs; without it the call is not recorded.
+    /// The journal that records the call before the tool runs. If `None`, the call is not recorded.
     pub journal: Option<Arc<dyn RunJournal>>,
-    /// The run that pays for the call. Its meter receives the call's events, in place of the sink in `context`.
+    /// The run that pays for the call. Its meter receives the call's events instead of the sink in `context`.
     pub scope: Option<Arc<RunScope>>,
-    /// The tools that the run shows and those that it may search; `None` if the run has no search.
+    /// The tools that the run shows and the tools that it may search; `None` if the run has no search.
     pub search: Option<Arc<SearchScope>>,
-    /// Decides which instructions of servers searches may show.
+    /// Selects the server instructions that searches may show.
     pub instructions: InstructionPolicy,
 }
 
-/// The instructions of servers that the searches of a run show when they first define a tool of a server.
+/// Selects the server instructions that a run's searches show when they first define a tool of that server.
 #[derive(Debug, Clone, Default)]
 pub enum InstructionPolicy {
-    /// None.
+    /// Searches show no instructions.
     #[default]
     Withheld,
-    /// All, unless they differ from the locked ones.
+    /// Searches show all instructions, except those that differ from the locked ones.
     Given(Option<Arc<ToolLock>>),
 }
 
-/// The part of a run's exposure that its searches need.
+/// The part of a run's tool exposure that its searches need.
 #[derive(Debug, Default)]
 pub struct SearchScope {
     /// The exposed names of the tools that the model sees.
     pub shown: HashSet<String>,
-    /// The only tools that the run may call; `None` permits all.
+    /// The only tools that the run may call; `None` if it may call all.
     pub allowed: Option<HashSet<String>>,
-    /// The names of tools that searches of earlier turns defined and that are still in the conversation.
+    /// The names of tools that searches in earlier turns defined and that are still in the conversation.
     pub defined: HashSet<String>,
-    /// The sources whose instructions searches of this turn have shown.
+    /// The sources whose instructions have been shown by searches in this turn.
     pub instructed: Mutex<HashSet<String>>,
 }
 
-/// Decides if a call waits for a slot of its tool's queue.
+/// Selects if a call waits for a slot in its tool's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Concurrency {
     /// The call waits until its queue has a free slot.
     #[default]
     Queued,
-    /// For a call that only makes other calls, such as a batch. The inner calls wait for slots, so an outer call that
-    /// held one could deadlock them.
+    /// The call takes no slot. This is for a call that only makes other calls, such as a batch: the inner calls wait
+    /// for slots, so an outer call that held one could cause a deadlock.
     Bypass,
 }

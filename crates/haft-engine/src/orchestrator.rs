@@ -1,4 +1,4 @@
-//! Executes tool calls. This file is the only one that defines the order of the stages.
+//! Executes tool calls. Only this file defines the order of the stages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ use crate::stage::{self, CacheStageResult, Deadline, FitResources, SchemaCheckSe
 use crate::tool_finder::{self, ToolFinder};
 use haft_core::run::journal::Durability;
 
-/// Turns calls into results. Dropping the future of a call cancels it; a failed call does not affect other calls.
+/// Executes calls and returns their results. Dropping the future of a call cancels it. A failed call does not affect
+/// other calls.
 #[derive(Debug)]
 pub struct Orchestrator {
     catalog: Catalog,
@@ -45,39 +46,39 @@ pub struct Orchestrator {
 pub struct OrchestratorConfig {
     /// The timeout, queue, cache and output limits of each tool.
     pub policies: ToolPolicies,
-    /// The largest arguments that a call may have.
+    /// The limits on the arguments of a call.
     pub arguments: ArgumentLimits,
     /// The treatment of schemas that do not compile.
     pub unchecked: UncheckedSchemas,
-    /// The JSON Schema draft of a schema that names none.
+    /// The JSON Schema draft to assume for a schema that does not name its draft.
     pub draft: SchemaDraft,
-    /// The longest time that any call may take, including the time it waits.
+    /// The maximum time for any call, including the time it waits.
     pub tool_timeout_max: Duration,
     /// The queues that policies name. Clones share their slots with other orchestrators.
     pub queues: Queues,
-    /// The cache of outputs. Clones share it with other orchestrators.
+    /// The output cache. Clones share it with other orchestrators.
     pub cache: Cache,
-    /// The operator's rules; without any, everything is allowed.
+    /// The operator's rules. Without rules, every call is allowed.
     pub rules: PermissionRules,
-    /// The time for which a remembered approval counts; `None` for an approval that counts until it is revoked.
+    /// The time for which a remembered approval is valid; `None` if it is valid until it is revoked.
     pub grant_lifetime: Option<Duration>,
-    /// The decision about calls that change or send something, once their run has read untrusted text. Any decision but
-    /// `Allow` also puts trusted outputs that a model reads between delimiters; untrusted ones have them always.
+    /// The decision about calls that change or send data after their run has read untrusted text. With any decision
+    /// except `Allow`, trusted outputs for a model are also enclosed in delimiters; untrusted outputs always are.
     pub after_untrusted: PermissionDecision,
-    /// Counts the tokens of an output for the context budget. A call without a budget does not use it.
+    /// Counts the tokens of an output for the context budget. It is not used for a call without a budget.
     pub tokens: Arc<dyn TokenCounter>,
-    /// Decides if events carry arguments and results.
+    /// Selects if events contain arguments and results.
     pub capture: ContentCapture,
 }
 
-/// Controls if events carry the content of calls. Arguments and results may hold secrets, so only the operator turns
-/// this on.
+/// Selects if events contain the content of calls. Arguments and results may contain secrets, so only the operator can
+/// enable this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContentCapture {
-    /// Events carry sizes and digests only.
+    /// Events contain only sizes and digests.
     #[default]
     Nothing,
-    /// Events also carry arguments and results, each truncated to a maximum.
+    /// Events also contain arguments and results, each truncated to a maximum length.
     Content,
 }
 
@@ -114,8 +115,8 @@ impl fmt::Debug for OrchestratorConfig {
 }
 
 impl Orchestrator {
-    /// Creates an orchestrator without checking the queue names of the policies. If the policy of a tool names an
-    /// undefined queue, every call of that tool returns an error. Use `try_new` when policies name queues.
+    /// Creates an orchestrator without checking the queue names in the policies. If a tool's policy names an undefined
+    /// queue, every call to this tool returns an error. Use `try_new` if policies name queues.
     pub fn new(catalog: Catalog, config: OrchestratorConfig) -> Self {
         Self { catalog, config, finder: ToolFinder::default() }
     }
@@ -127,7 +128,7 @@ impl Orchestrator {
         }
         let this = Self::new(catalog, config);
         if this.config.policies.governor.is_some() {
-            // Not `tools`: no caller has seen a name yet, so names need not be kept.
+            // `tools` is not used, because no caller has seen a name yet, so names need not be kept.
             for tool in this.catalog.snapshot().tools() {
                 let queue = tool.governed(&this.config.policies).policy.queue.as_ref();
                 this.config.queues.of(queue)?;
@@ -141,7 +142,7 @@ impl Orchestrator {
         &self.catalog
     }
 
-    /// Returns the settings that the orchestrator was built with.
+    /// Returns the settings with which the orchestrator was created.
     pub fn config(&self) -> &OrchestratorConfig {
         &self.config
     }
@@ -158,8 +159,8 @@ impl Orchestrator {
         self.catalog.tools().filter_map(shown).collect()
     }
 
-    /// Returns all active tools of a selection, sorted by exposed name. In contrast to [`tools`](Self::tools) it also
-    /// returns tools that would not help a run yet, for a caller that needs a list that does not change by itself.
+    /// Returns all active tools in a selection, sorted by exposed name. Unlike [`tools`](Self::tools), also returns
+    /// tools that would not help a run yet, for a caller that needs a stable list.
     pub fn active_tools(&self, selection: &ToolFilter) -> Vec<OfferedTool> {
         let active = |entry: Arc<CatalogEntry>| {
             let governed = entry.governed(&self.config.policies).clone();
@@ -179,8 +180,8 @@ impl Orchestrator {
         self.carry_out(self.begin(call, &options), options).await
     }
 
-    /// Records work that is no tool call, such as the read of a resource, with the same events as a call. It passes no
-    /// stage.
+    /// Records work that is not a tool call, such as reading a resource, with the same events as a call. The work
+    /// passes through no stage.
     pub async fn record(
         &self,
         call: ToolCall,
@@ -200,8 +201,8 @@ impl Orchestrator {
         join_all(calls.into_iter().map(|call| self.execute_in_turn(&order, call, options.clone()))).await
     }
 
-    /// Executes one call when its turn comes. This function takes the position in the order immediately, not when the
-    /// future is first polled, so a caller that receives calls one by one can start each on arrival.
+    /// Executes one call when its turn comes. Takes the position in the order immediately, not when the future is first
+    /// polled, so a caller that receives calls one by one can start each of them on arrival.
     pub fn execute_in_turn<'a>(
         &'a self,
         order: &EffectOrder,
@@ -216,8 +217,9 @@ impl Orchestrator {
         }
     }
 
-    /// Returns the stored grants that cover a call which the rules ask about, without making the call. Returns none if the
-    /// rules allow or deny it, and an error if the call would fail before the rules are asked.
+    /// Returns the stored grants that cover a call for which the rules require approval, without making the call.
+    /// Returns an empty list if the rules allow or deny the call, and an error if the call would fail before the rules
+    /// are checked.
     pub async fn covering_grants(&self, call: ToolCall, run: &RunContext) -> Result<Vec<Grant>, ToolError> {
         let OrchestratorConfig { policies, arguments, unchecked, draft, rules, .. } = &self.config;
         let events: Arc<dyn EventSink> = Arc::new(NoEvents);
@@ -240,8 +242,8 @@ impl Orchestrator {
         Ok(stage::covering_grants(&stage::asked_call(&tool, &arguments, &ruling, rules, &binding), run).await)
     }
 
-    /// Returns the effects of the named tool; `Unknown` if no tool has this name, or if several have it and only the
-    /// arguments can decide.
+    /// Returns the effects of the named tool. Returns `Unknown` if no tool has this name, or if several have it and
+    /// only the arguments can decide.
     pub fn effects_of(&self, written_name: &str) -> Effects {
         if written_name == TOOL_SEARCH {
             return Effects::ReadOnly;
@@ -259,8 +261,8 @@ impl Orchestrator {
         Durability::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, trusted_effects))
     }
 
-    /// Returns true if a call that may already have run can run again after a crash. A sub-agent's call always can,
-    /// because the sub-agent resumes from its own journal.
+    /// Returns true if a call that may already have run can be repeated after a crash. This is always true for a call
+    /// of a sub-agent, because the sub-agent resumes from its own journal.
     pub fn may_repeat(&self, written_name: &str) -> bool {
         let Ok(tool) = self.catalog.resolve(written_name) else { return false };
         let is_agent = tool.identity().kind == ProviderKind::Agent;
@@ -270,7 +272,7 @@ impl Orchestrator {
         }
     }
 
-    /// Returns whether a call waits for the calls before it. A call of a sub-agent does not, because the calls inside
+    /// Returns true if a call waits for the calls before it. A sub-agent's call does not wait, because the calls inside
     /// the sub-agent take their own positions.
     fn waits_for_turn(&self, written_name: &str) -> bool {
         let is_agent = |tool: Arc<CatalogEntry>| tool.identity().kind == ProviderKind::Agent;
@@ -284,8 +286,7 @@ impl Orchestrator {
         CallRecord::begin(call, options.place, context.principal.clone(), events, self.config.capture)
     }
 
-    /// Reserves context tokens around all stages, because every result takes room in the conversation, including a
-    /// refusal.
+    /// Reserves context tokens around all stages, because every result takes space in the conversation, even a refusal.
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
         let outcome = match stage::reserve(options.budget.as_ref()) {
             Ok(reserved) => {
@@ -296,7 +297,7 @@ impl Orchestrator {
                     Some(_) | None => self.run_stages(&mut record, &options).await,
                 };
                 let outcome = stage::settle(&mut record, outcome, reserved, self.means(&options));
-                // Only a model needs delimiters; the program that makes a single call gets the output as it is.
+                // Only a model needs delimiters. A program that makes a single call gets the output unchanged.
                 stage::delimit(outcome, record.source.as_deref().filter(|_| options.scope.is_some()))
             }
             Err(error) => Err(error),
@@ -308,14 +309,15 @@ impl Orchestrator {
         FitResources { store: options.context.outputs.as_deref(), counter: self.counter(options) }
     }
 
-    /// Uses the real token counter only with a budget: loading a vocabulary without one would cost more than the call.
+    /// Returns the real token counter only if there is a budget. Without one, loading a vocabulary would cost more than
+    /// the call.
     pub(crate) fn counter(&self, options: &CallOptions) -> &dyn TokenCounter {
         if options.budget.is_some() { &*self.config.tokens } else { &LengthEstimator }
     }
 
-    /// The order of the stages is a safety property: a denied tool reveals no schema errors, no tool runs with
-    /// unvalidated arguments, the cache answers only callers that may make the call, a cached result takes no queue
-    /// slot, and the output limit applies to every result.
+    /// Runs the stages in order. The order is a safety property: a denied tool reveals no schema errors, no tool runs
+    /// with unvalidated arguments, the cache answers only callers that may make the call, a cached result takes no
+    /// queue slot, and the output limit applies to every result.
     async fn run_stages(
         &self,
         record: &mut CallRecord,
@@ -336,7 +338,8 @@ impl Orchestrator {
         let after = (config.after_untrusted, &*options.context);
         let ruling = stage::after_untrusted(record, &tool, (ruling, *trusted_effects), after)?;
         let asked = stage::caller_approval(record, &tool, (ruling, *effects), &options.context);
-        // The deadline starts after the user's answer, because the time that a person takes must not time out the call.
+        // The deadline starts after the user's answer, because the time that a person takes to answer must not cause a
+        // timeout.
         let granting = (&config.rules, config.grant_lifetime);
         stage::approve(record, &tool, &arguments, &asked, granting, &options.context).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
@@ -363,7 +366,7 @@ impl Orchestrator {
                 let outcome = deadline.bound(idle.bound(call)).await;
                 record.record_notes(&context, &progress);
                 let outcome = stage::check_output(record, &tool, outcome, checking);
-                // The tool is done: the next call of the queue need not wait for the store.
+                // The tool has finished, so the next call in the queue need not wait for the store.
                 drop(slot);
                 keeper.keep(&outcome, &deadline).await;
                 outcome
@@ -384,11 +387,11 @@ fn key<'a>(tool: &ResolvedTool<'a>, arguments: &'a ValidArguments, run: &'a RunC
     }
 }
 
-/// A tool of a request, with its policy.
+/// A tool in a request, with its policy.
 #[derive(Debug, Clone)]
 pub struct OfferedTool {
     /// The tool in the catalog.
     pub entry: Arc<CatalogEntry>,
-    /// Its policy, effects and groups under this orchestrator's configuration.
+    /// The tool's policy, effects and groups under this orchestrator's configuration.
     pub governed: GovernedTool,
 }

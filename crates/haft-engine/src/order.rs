@@ -1,4 +1,4 @@
-//! The execution order of the calls of one turn: a fair read/write lock over effects.
+//! The execution order of the calls in one turn: a fair read/write lock over effects.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use haft_core::tool::Effects;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
-/// The queue of the calls of one turn, in call order. Read-only calls run together; every other call runs alone, after
+/// The queue of the calls in one turn, in call order. Read-only calls run together; every other call runs alone, after
 /// all calls before it.
 #[derive(Debug, Clone, Default)]
 pub struct EffectOrder {
@@ -15,7 +15,8 @@ pub struct EffectOrder {
 }
 
 impl EffectOrder {
-    /// Takes the next position immediately. The future returns the turn; dropping the future gives the position up.
+    /// Takes the next position immediately. The future completes when it is the call's turn; dropping it releases the
+    /// position.
     pub fn enter(&self, effects: Effects) -> impl Future<Output = EffectPermit> + Send + use<> {
         let (admit, admitted) = oneshot::channel();
         let ticket = lock(&self.line).join(EffectAccess::of(effects), admit);
@@ -30,7 +31,7 @@ impl EffectOrder {
     }
 }
 
-/// Permission to run. Dropping it admits the next calls.
+/// The permission to run. Dropping it admits the next calls.
 #[derive(Debug)]
 pub struct EffectPermit {
     line: Arc<Mutex<EffectQueue>>,
@@ -69,7 +70,7 @@ struct EffectQueue {
 struct EffectQueueEntry {
     ticket: u64,
     access: EffectAccess,
-    /// `None` once admitted.
+    /// The sender that admits the call; `None` after it was admitted.
     admit: Option<oneshot::Sender<()>>,
 }
 
@@ -87,7 +88,7 @@ impl EffectQueue {
         self.admit();
     }
 
-    /// Admits every call that may run now: the shared calls before the first exclusive one, or an exclusive call at the
+    /// Admits every call that may run now: all shared calls before the first exclusive one, or an exclusive call at the
     /// front.
     fn admit(&mut self) {
         for (position, place) in self.places.iter_mut().enumerate() {
@@ -116,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a script: `r` and `w` join the queue, a digit drops the call with that number. Compares the numbers of the
-    /// admitted calls.
+    /// Runs a script, then compares the numbers of the admitted calls. In the script, `r` and `w` join the queue, and a
+    /// digit drops the call with that number.
     fn check(script: &str, expected_inside: &[usize]) {
         let order = EffectOrder::default();
         let mut waiting: Vec<Option<BoxFuture<'static, EffectPermit>>> = Vec::new();

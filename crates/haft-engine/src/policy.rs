@@ -1,4 +1,4 @@
-//! The operator's policy for each tool, and the default policy of all other tools.
+//! The operator's policy for each tool, and the default policy for all other tools.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,23 +11,24 @@ use haft_core::tool::{ApprovalPolicy, Effects, OutputPolicy, ToolPolicy};
 
 use crate::catalog::CatalogEntry;
 
-/// The timeout of a call when the operator sets none.
+/// The timeout of a call if the operator sets none.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(2);
 
-/// The upper limit of every timeout when the operator sets none.
+/// The maximum for every timeout if the operator sets none.
 pub const TOOL_TIMEOUT_MAX_DEFAULT: Duration = Duration::from_mins(5);
 
-/// The longest output of a call, in characters, when the operator sets no limit.
+/// The maximum length of a call's output in characters, if the operator sets none.
 pub const OUTPUT_CHARS_MAX_DEFAULT: usize = 50_000;
 
 /// The treatment of schemas that do not compile, and of output that does not match its schema.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UncheckedSchemas {
-    /// Checks arguments for a schema that does not compile only for being an object, and returns structured output that
-    /// does not match. The receipt records both.
+    /// For a schema that does not compile, only checks that the arguments are an object. Returns structured output that
+    /// does not match its schema. The receipt records both.
     #[default]
     Called,
-    /// Refuses a tool whose schema does not compile, and fails a call whose structured output does not match.
+    /// Refuses a tool whose schema does not compile, and fails a call whose structured output does not match its
+    /// schema.
     Denied,
 }
 
@@ -36,23 +37,23 @@ pub enum UncheckedSchemas {
 pub struct GovernedTool {
     /// The timeout, queue, cache and output limits of calls.
     pub policy: ToolPolicy,
-    /// The effects that decide if calls of the tool may run at the same time as others.
+    /// The effects that determine if calls to the tool may run at the same time as other calls.
     pub effects: Effects,
-    /// The effects that a trusted source declares: built-in knowledge, an HTTP method, or the operator. An MCP server's
-    /// own claims are not part of it, because this field decides if a call that may already have run is repeated.
+    /// The effects that a trusted source declares: haft's own code, an HTTP method, or the operator. An MCP server's
+    /// own claims are not included, because this field decides if a call that may already have run is repeated.
     pub trusted_effects: Effects,
-    /// The groups that a request or a rule may select the tool by; the provider's namespace is one of them.
+    /// The groups by which a request or a rule may select the tool. The provider's namespace is one of them.
     pub groups: Vec<GroupName>,
-    /// Decides if the model sees the tool and may call it.
+    /// Selects if the model sees the tool and may call it.
     pub activity: ToolActivity,
 }
 
-/// Decides if a tool is in use.
+/// Selects if a tool is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolActivity {
-    /// The model sees the tool, if the request selects it, and may call it.
+    /// The model may call the tool, and sees it if the request selects it.
     Active,
-    /// The model neither sees nor may call the tool.
+    /// The model neither sees the tool nor may call it.
     Inactive {
         /// The reason, for the operator.
         why: String,
@@ -69,30 +70,31 @@ impl ToolActivity {
     }
 }
 
-/// Sets the policy of each tool. The catalog asks once per tool, on first use, so tools that a provider adds later get
-/// a policy too.
+/// Sets the policy of each tool. The catalog calls it once per tool, on first use, so tools that a provider adds later
+/// get a policy too.
 pub trait Governor: Send + Sync {
-    /// Returns the policy of a tool. `undecided` is the policy without a governor.
+    /// Returns the policy of a tool. `undecided` is the policy that applies without a governor.
     fn govern(&self, tool: &CatalogEntry, undecided: GovernedTool) -> GovernedTool;
 
-    /// Returns the reason why the operator keeps a tool out of the catalog; `None` if the operator does not. The
-    /// orchestrator asks about a name that no tool has. A call of such a tool is denied, as one of an inactive tool is.
+    /// Returns the reason why the operator excludes a tool from the catalog, or `None` if the operator does not. The
+    /// orchestrator calls this for a name that no tool has. A call to an excluded tool is denied, like a call to an
+    /// inactive tool.
     fn exclusion(&self, written_name: &str) -> Option<String>;
 }
 
 /// The policies of all tools, by exposed name.
 #[derive(Clone)]
 pub struct ToolPolicies {
-    /// The policy of a tool that `by_tool` does not name.
+    /// The policy of a tool that is not in `by_tool`.
     pub default: ToolPolicy,
     /// The policies of single tools, by exposed name.
     pub by_tool: HashMap<ToolName, ToolPolicy>,
-    /// Overrides the other two fields.
+    /// The governor, which overrides the other two fields.
     pub governor: Option<Arc<dyn Governor>>,
 }
 
 impl ToolPolicies {
-    /// Returns the policies that exist independently of a tool, for validation at start.
+    /// Returns the policies that do not depend on a tool, for validation at the start.
     pub fn all(&self) -> impl Iterator<Item = &ToolPolicy> {
         std::iter::once(&self.default).chain(self.by_tool.values())
     }
@@ -129,7 +131,7 @@ fn trusted_effects(kind: ProviderKind, effects: Effects) -> Effects {
     }
 }
 
-/// Adds the group of the tool's origin: a server, an API specification, or the built-ins.
+/// Adds the group for the tool's origin: a server, an API specification, or the built-in tools.
 fn with_origin(mut groups: Vec<GroupName>, tool: &CatalogEntry) -> Vec<GroupName> {
     // Every namespace is a valid group name, so this never fails.
     let origin = GroupName::new(tool.identity().namespace.as_str()).ok();

@@ -6,16 +6,16 @@ use std::time::Duration;
 use haft_core::event::{Event, EventSink};
 use tokio::time::Instant;
 
-/// The most progress events that one call may emit within [`WINDOW`].
+/// The maximum number of progress events that one call may emit within [`WINDOW`].
 const EVENTS_PER_WINDOW_MAX: u32 = 100;
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The most text that the progress events of one call may carry in total, in bytes.
+/// The maximum size of the text in all progress events of one call, in bytes.
 const BYTES_PER_CALL_MAX: usize = 4 << 20;
 
-/// Forwards the progress events of one call within the limits and counts the dropped ones. It does not affect the
-/// call's result.
+/// Forwards the progress events of one call within the limits, and counts the dropped events. The call's result is not
+/// affected.
 pub(crate) struct BoundedProgress {
     events: Arc<dyn EventSink>,
     meter: Mutex<ProgressMeter>,

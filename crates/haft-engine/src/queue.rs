@@ -1,7 +1,7 @@
-//! Queues: the number of calls that run at once, and the order of the waiting calls.
+//! Queues limit the number of calls that run at once, and define the order of the waiting calls.
 //!
-//! A queue is a concrete type. A distributed version would replace [`Queue::acquire`]: a slot is already a lease that
-//! its holder returns by dropping it, and no holder outlives the deadline of its call.
+//! A queue is a concrete type, not a trait. A distributed version would replace [`Queue::acquire`]: a slot is already a
+//! lease that its holder releases by dropping it, and no holder outlives its call's deadline.
 
 mod waiting_list;
 
@@ -23,15 +23,15 @@ use waiting_list::{JoinOutcome, QueuePosition, WaitingList};
 /// The operator's settings for a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// The number of calls that run at once.
+    /// The maximum number of calls that run at once.
     pub concurrent: NonZeroUsize,
-    /// The number of calls of one principal that may wait; the queue refuses further calls of that principal.
+    /// The maximum number of waiting calls per principal. The queue refuses further calls of that principal.
     pub waiting_max: usize,
-    /// The longest time for a call, including its wait, unless its own timeout is shorter.
+    /// The time limit for a call, including its wait, unless its own timeout is shorter.
     pub timeout_default: Option<Duration>,
 }
 
-/// The queue of tools without a named queue, if the operator defines a queue with this name.
+/// The name of the queue for tools without a named queue, if the operator defines it.
 pub const QUEUE_DEFAULT: &str = "default";
 
 /// All queues, by name. Clones share the queues, so orchestrators of several runs compete for the same slots.
@@ -42,7 +42,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Creates a queue for each entry. The one named [`QUEUE_DEFAULT`] serves the tools without a queue.
+    /// Creates a queue for each entry. Tools without a queue use the one named [`QUEUE_DEFAULT`].
     pub fn new(configs: impl IntoIterator<Item = (QueueName, QueueConfig)>) -> Self {
         let queue = |(name, config): (QueueName, QueueConfig)| (name.clone(), Queue::new(name, config));
         let by_name: HashMap<_, _> = configs.into_iter().map(queue).collect();
@@ -50,8 +50,8 @@ impl Queues {
         Self { by_name: Arc::new(by_name), default }
     }
 
-    /// Returns the queues of a new configuration. A queue with unchanged settings stays the same queue: its slots stay
-    /// taken, and its waiting calls keep their order.
+    /// Returns the queues for a new configuration. A queue with unchanged settings is kept: its slots stay taken, and
+    /// its waiting calls keep their order.
     #[must_use]
     pub fn renewed(&self, configs: impl IntoIterator<Item = (QueueName, QueueConfig)>) -> Self {
         let mut renewed = Self::new(configs);
@@ -65,7 +65,7 @@ impl Queues {
         renewed
     }
 
-    /// Returns the queue with this name; `None` if the operator defined none.
+    /// Returns the queue with this name, or `None` if the operator has not defined it.
     pub fn get(&self, name: &QueueName) -> Option<&Queue> {
         self.by_name.get(name)
     }
@@ -86,7 +86,7 @@ impl Queues {
     }
 }
 
-/// The error of a policy that names an undefined queue.
+/// A policy names a queue that is not defined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("queue `{0}` is not defined; define it under `queues`")]
 pub struct UndefinedQueue(pub QueueName);
@@ -149,9 +149,9 @@ impl Queue {
             return Ok(slot);
         };
         let (began, QueueSnapshot { in_use, waiting, .. }) = (Instant::now(), self.snapshot());
-        // The sender lives as long as the place in the queue, and the place as long as the slot, so `admitted` cannot
-        // fail. `unconstrained` disables tokio's cooperative budget, so that calls admitted together start in queue
-        // order.
+        // The sender lives as long as the place in the queue, and the place lives as long as the slot, so `admitted`
+        // cannot fail. `unconstrained` disables tokio's cooperative budget, so that calls admitted together start in
+        // queue order.
         let _ = unconstrained(admitted).await;
         let time = began.elapsed();
         slot.wait = Some(SlotWait { time, in_use, waiting });
@@ -184,7 +184,7 @@ impl Queue {
     }
 }
 
-/// Permission to run, or a place in the queue until then. Dropping it admits the next call.
+/// The permission to run, or before that a place in the queue. Dropping it admits the next call.
 #[derive(Debug)]
 pub struct Slot {
     state: Arc<Mutex<QueueState>>,
@@ -205,7 +205,7 @@ pub struct SlotWait {
 }
 
 impl Slot {
-    /// Returns `None` for a call that was admitted immediately.
+    /// Returns the wait of the call, or `None` if it was admitted immediately.
     pub fn wait(&self) -> Option<SlotWait> {
         self.wait
     }
@@ -221,7 +221,7 @@ impl Drop for Slot {
     }
 }
 
-/// The error of a queue whose waiting list is full.
+/// The waiting list of the queue is full.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("queue `{name}` is full: {waiting_max} calls are waiting; try again later")]
 pub struct QueueFull {

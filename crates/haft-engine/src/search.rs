@@ -1,9 +1,9 @@
-//! Finds tools by words: the index that a model, a person or a program searches when there are too many to show.
+//! Finds tools by words. A model, a person or a program searches this index when there are too many tools to show.
 //!
-//! The ranking is lexical. It was chosen by measurement over 12,000 real tools: BM25 over weighted fields, where a query
-//! term also matches joined words (`configmap` for `config_map`), prefixes and a few synonyms at a discount, multiplied by
-//! how much of the query a tool covers, and divided by the length of its name. Synonyms in one query, such as `get` and
-//! `list`, count as one term. A tool that the query names goes first.
+//! The ranking is lexical and was chosen by measurements with 12,000 real tools. The score is BM25 over weighted
+//! fields, multiplied by the share of the query that a tool matches, and divided by the length of its name. A query
+//! term also matches joined words (`configmap` for `config_map`), prefixes and a few synonyms, with a lower weight.
+//! Synonyms in one query, such as `get` and `list`, count as one term. A tool whose name is in the query comes first.
 
 pub(crate) mod answer;
 mod document;
@@ -22,50 +22,50 @@ use self::synonyms::{are_synonyms, synonyms};
 use self::vocabulary::{TermId, TermTable};
 use self::words::QueryTerm;
 
-/// The longest part of a query that counts, in bytes. Longer texts are documents, not queries.
+/// The maximum length of a query, in bytes; the rest is ignored. Longer texts are documents, not queries.
 pub const QUERY_BYTES_MAX: usize = 4_096;
-/// The number of different terms of a query that count.
+/// The maximum number of different terms in a query; further terms are ignored.
 pub const QUERY_TERMS_MAX: usize = 64;
 
-/// How fast repetitions of a term stop counting.
+/// The BM25 parameter `k1`: with a smaller value, repetitions of a term add less to the score.
 const K1: f32 = 1.4;
 const JOINED_FACTOR: f32 = 0.6;
 const PREFIX_FACTOR: f32 = 0.4;
 const SYNONYM_FACTOR: f32 = 0.3;
-/// The factor of the share of the query that a tool matches.
+/// The weight of the share of the query that a tool matches.
 const COVERAGE_FACTOR: f32 = 2.0;
-/// The discount of a tool for each word of its name.
+/// The score reduction for each word in a tool's name.
 const NAME_WORD_DISCOUNT: f32 = 0.3;
-/// The shortest word that counts as a prefix of another one.
+/// The minimum length of a word that can match as a prefix of another word, in characters.
 const PREFIX_CHARS_MIN: usize = 4;
 
 /// One tool found by a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchHit {
-    /// The position of the tool in the list that the index was built from.
+    /// The index of the tool in the list from which the search index was built.
     pub tool: usize,
-    /// The score; higher is better. It has no unit and compares only within one search.
+    /// The score; higher is better. It has no unit, and scores are comparable only within one search.
     pub score: f32,
-    /// The share of the query that the tool matches, from 0 to 1, where rare words weigh more. It is 1 for a tool that the
-    /// query names.
+    /// The share of the query that the tool matches, from 0 to 1. Rare words have a higher weight. The share is 1 for a
+    /// tool whose name is in the query.
     pub coverage: f32,
 }
 
-/// An index over the definitions of tools.
+/// A search index over tool definitions.
 #[derive(Debug, Default)]
 pub struct ToolSearchIndex {
     vocabulary: Arc<TermTable>,
     documents: Vec<Arc<SearchDocument>>,
-    /// The tools in the order of their names.
+    /// The tools, sorted by name.
     by_name: Vec<u32>,
-    /// The tools in the order of the part of their names after `__`, which is the name on their server.
+    /// The tools, sorted by the part of their name after `__`, which is the name on their server.
     by_own_name: Vec<u32>,
     exact: PostingLists,
-    /// Tools whose name contains two neighbouring words that joined give the term.
+    /// For each term, the tools whose name contains two neighbouring words that form this term when joined.
     joined: PostingLists,
-    /// The terms that occur, in alphabetical order.
+    /// All terms, in alphabetical order.
     sorted: Vec<TermId>,
-    /// The divisors of the scores for the lengths of the names.
+    /// The divisor of each tool's score, which depends on the length of its name.
     discounts: Vec<f32>,
 }
 
@@ -75,8 +75,8 @@ impl ToolSearchIndex {
         Self::default().renewed(tools)
     }
 
-    /// Builds the index of a changed list. Tools that are in both lists, at the same address, are not read again: the caller
-    /// must keep the old list alive until this returns.
+    /// Builds the index of a changed list. Tools that are in both lists, at the same address, are not read again, so
+    /// the caller must keep the old list alive until this returns.
     #[must_use]
     pub fn renewed<'a, T: Into<SearchedTool<'a>>>(mut self, tools: impl IntoIterator<Item = T>) -> Self {
         let known: HashMap<(usize, usize), Arc<SearchDocument>> =
@@ -97,27 +97,27 @@ impl ToolSearchIndex {
         self.documents.len()
     }
 
-    /// Returns true if there is no tool.
+    /// Returns true if there are no tools.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }
 
-    /// Returns the best tools for the query, best first, at most `limit`. A query without a word that occurs gives none.
+    /// Returns at most `limit` tools for the query, best first. Returns none if no word of the query occurs in a tool.
     pub fn search(&self, query: &str, limit: usize) -> Vec<SearchHit> {
         self.search_where(query, limit, |_| true)
     }
 
-    /// Searches as [`search`](Self::search) does, among the tools for which `keep` returns true.
+    /// Works like [`search`](Self::search), but only among the tools for which `keep` returns true.
     pub fn search_where(&self, query: &str, limit: usize, keep: impl Fn(usize) -> bool) -> Vec<SearchHit> {
         let query = shortened(query);
         let mut hits = self.scores(&query_terms(query));
         self.put_named_first(query, &mut hits);
-        // Equal scores keep the order of the list, so that an answer does not depend on a hash.
+        // Tools with equal scores keep the order of the list, so that the result does not depend on a hash.
         hits.sort_unstable_by(|one, other| other.score.total_cmp(&one.score).then(one.tool.cmp(&other.tool)));
         hits.into_iter().filter(|hit| keep(hit.tool)).take(limit).collect()
     }
 
-    /// Returns the position of the tool with this exact name, in any case.
+    /// Returns the index of the tool with this exact name, ignoring case.
     pub fn named(&self, name: &str) -> Option<usize> {
         self.named_in_lower_case(&name.to_lowercase())
     }
@@ -155,9 +155,10 @@ impl ToolSearchIndex {
         self.discounts = self.name_discounts();
     }
 
-    /// Returns the divisor for the length of each tool's name. A long name is mostly a special case of what a shorter one
-    /// does, such as `create-deployment-status` beside `create-deployment`, and a query asks for the general case. A word
-    /// that many tools have, such as the version of an API, makes a name longer but no more special: it counts less.
+    /// Returns the divisor for the length of each tool's name. A tool with a long name is mostly a special case of one
+    /// with a shorter name, such as `create-deployment-status` and `create-deployment`, and a query usually means the
+    /// general case. A word that many tools have, such as an API version, makes a name longer but not more special, so
+    /// it has less weight.
     fn name_discounts(&self) -> Vec<f32> {
         let special = |document: &Arc<SearchDocument>| -> f32 {
             let terms = document.terms.iter().filter(|term| term.counts[SearchField::Name as usize] > 0);
@@ -170,7 +171,7 @@ impl ToolSearchIndex {
         sums.into_iter().map(discount).collect()
     }
 
-    /// Returns the tools whose name without the server is this one, in lower case.
+    /// Returns the tools whose name without the server equals `own`, which must be in lower case.
     fn with_own_name(&self, own: &str) -> &[u32] {
         let name = |tool: &u32| own_name(&self.documents[*tool as usize].name);
         let from = self.by_own_name.partition_point(|tool| name(tool) < own);
@@ -214,7 +215,7 @@ impl ToolSearchIndex {
         self.rarity(self.vocabulary.id(term).map_or(0, |id| self.exact.of(id).len()))
     }
 
-    /// Finds the best match of one query term with each tool, and lists the tools that have one.
+    /// Finds the best match of one query term in each tool, and lists the tools that have a match.
     fn matches(
         &self,
         term: &str,
@@ -250,7 +251,7 @@ impl ToolSearchIndex {
         }
     }
 
-    /// Returns the terms that begin with this one, and those that this one begins with.
+    /// Returns the terms of which this term is a prefix, and the terms that are a prefix of this term.
     fn prefix_relatives<'a>(&'a self, term: &'a str) -> impl Iterator<Item = TermId> {
         let is_long = term.chars().count() >= PREFIX_CHARS_MIN;
         let longer = is_long.then(|| {
@@ -271,7 +272,7 @@ impl ToolSearchIndex {
         (1.0 + (all - tools + 0.5) / (tools + 0.5)).ln()
     }
 
-    /// Raises the tools that the query names, whole or by the part after `__`, above all others.
+    /// Ranks the tools whose name is in the query above all others. The name may be complete or the part after `__`.
     fn put_named_first(&self, query: &str, hits: &mut Vec<SearchHit>) {
         let is_outside = |c: char| !(c.is_alphanumeric() || c == '_' || c == '-' || c == '.');
         let named: BTreeSet<String> =
@@ -300,9 +301,9 @@ fn own_name(name: &str) -> &str {
 #[derive(Debug, Default, Clone, Copy)]
 struct TermSum {
     score: f32,
-    /// The weights of the query terms that the tool matches.
+    /// The sum of the weights of the query terms that the tool matches.
     covered: f32,
-    /// The same, where a prefix or a synonym counts less than the word itself.
+    /// The same sum, in which a prefix or a synonym has less weight than the word itself.
     covered_exactly: f32,
 }
 
@@ -310,11 +311,11 @@ struct TermSum {
 #[derive(Debug, Default, Clone, Copy)]
 struct TermMatch {
     score: f32,
-    /// The closeness of the match: 1 for the same term, 0 if there is none.
+    /// The closeness of the match: 1 for the same term, 0 for no match.
     factor: f32,
 }
 
-/// Returns how often each term occurs in a document, weighted by field and field length.
+/// Returns the frequency of each term in a document, weighted by field and field length.
 fn weighted<'a>(
     document: &'a SearchDocument,
     averages: &[f32; FIELDS],
@@ -330,8 +331,8 @@ fn weighted<'a>(
     })
 }
 
-/// Groups the positions of terms that are synonyms of each other. A query such as `get a list` asks for one action: counted
-/// twice, it would outweigh the thing that the query is about.
+/// Groups the indexes of terms that are synonyms of each other. A query such as `get a list` asks for one action. If
+/// the action were counted twice, it would outweigh the object of the query.
 fn concepts(terms: &[QueryTerm]) -> Vec<Vec<usize>> {
     let mut concepts: Vec<Vec<usize>> = Vec::new();
     for (at, QueryTerm { term, .. }) in terms.iter().enumerate() {
@@ -345,7 +346,7 @@ fn concepts(terms: &[QueryTerm]) -> Vec<Vec<usize>> {
     concepts
 }
 
-/// Returns the terms that a term gives with its neighbours.
+/// Returns the terms that result from joining a term with its neighbours.
 fn joined_terms(terms: &[QueryTerm], at: usize) -> impl Iterator<Item = String> {
     let QueryTerm { term, phrase } = &terms[at];
     let next = terms.get(at + 1).map(|next| format!("{term}{}", next.term));
@@ -353,7 +354,7 @@ fn joined_terms(terms: &[QueryTerm], at: usize) -> impl Iterator<Item = String> 
     next.into_iter().chain(before).chain(phrase.clone())
 }
 
-/// Returns the different terms of a query in their order.
+/// Returns the distinct terms of a query, in order.
 fn query_terms(query: &str) -> Vec<QueryTerm> {
     let mut seen = BTreeSet::new();
     let all = words::query_terms(query).into_iter();

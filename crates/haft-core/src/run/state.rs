@@ -8,39 +8,39 @@ use super::limits::RunCounters;
 use super::repeat::RepeatCounts;
 use crate::tool::CallId;
 
-/// Everything that changes in a run besides its conversation.
+/// All parts of a run that change, except its conversation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct AgentRunState {
     pub(super) phase: RunPhase,
     pub(super) counts: RunCounters,
     pub(super) repeats: RepeatCounts,
     pub(super) signal: StopSignal,
-    /// The reason to make the next turn the last one, once the calls of this turn have ended.
+    /// The reason to make the next turn the last one. It takes effect when the calls of this turn have ended.
     pub(super) forced: Option<FinalTurnReason>,
-    /// Set when the last turn has begun.
+    /// The reason for the last turn. Set when the last turn has started.
     pub(super) final_turn: Option<FinalTurnReason>,
-    /// The end of the run, once the calls of this turn have ended.
+    /// The end of the run. It takes effect when the calls of this turn have ended.
     pub(super) ending: Option<RunFinish>,
-    /// The messages for the model after the calls of this turn.
+    /// The messages to send to the model after the calls of this turn.
     pub(super) pending_instructions: Vec<String>,
-    /// Set when the model called a tool that it may not call at that moment, above all in its last turn.
+    /// True if the model called a tool that it may not call at that moment, usually in its last turn.
     pub(super) wanted_more: bool,
-    /// The text so far of a reply that reached the limit of output tokens and is being continued.
+    /// The text so far of a reply that reached the limit on output tokens and is being continued.
     pub(super) partial: Option<String>,
     /// The last instruction to the model about its tool choice.
     pub(super) told_choice: Option<String>,
     pub(super) compaction: CompactionState,
-    /// The exposed names of tools that joined the list, in order.
+    /// The exposed names of the tools that were appended to the list, in order.
     pub(super) appended: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum RunPhase {
-    /// The model request is due or in progress.
+    /// A model request must be sent or is in progress.
     #[default]
     Model,
     Calls(OpenCalls),
-    /// The conversation becomes smaller before the next model request.
+    /// The conversation is being compacted before the next model request.
     Compacting(CompactionStage),
     Ended(RunFinish),
 }
@@ -53,7 +53,7 @@ pub(super) enum StopSignal {
 }
 
 impl RunPhase {
-    /// Returns the calls directly in the reply, without those inside batches.
+    /// Returns the calls directly in the reply, without the calls inside batches.
     pub(super) fn turn_calls(&self) -> impl Iterator<Item = &CallId> {
         let calls = match self {
             Self::Calls(calls) => calls.0.as_slice(),

@@ -1,13 +1,13 @@
-//! The tool choice of a turn: the tools a model may or must call, the part that the provider enforces, and the part
-//! that the run enforces.
+//! The tool choice of a turn: the tools that a model may or must call, the part that the provider enforces, and the
+//! part that the run enforces.
 
 use crate::internal_tools::final_report::FINAL_REPORT;
 use crate::internal_tools::is_own_tool;
 use crate::internal_tools::tool_search::{TOOL_CALL, TOOL_SEARCH};
 use crate::model_request::{ModelTool, MustCall, ToolChoice};
 
-/// The tool choices that a provider supports. For any other choice the run instructs the model in words. The run checks
-/// the reply in both cases.
+/// The tool choices that a provider supports. For other choices the run gives the model an instruction in words. The
+/// run checks the reply in both cases.
 #[expect(clippy::struct_excessive_bools, reason = "capabilities are data: each stands for itself")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChoiceSupport {
@@ -32,20 +32,20 @@ impl Default for ChoiceSupport {
 pub(super) enum ChoiceStage {
     /// The model has not called a tool yet.
     First,
-    /// The model has called tools, so a required call is done, and the run must be able to end.
+    /// The model has called tools, so a required call has been made, and the run must be able to end.
     Later,
     /// The model may only answer.
     Final,
 }
 
-/// The form of a run's answer, as far as it concerns tools.
+/// The form of a run's answer, as far as it affects the tool choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerForm {
     Text,
     ReportTool,
 }
 
-/// Returns the tool choice for a turn. `allowed` is the run's list; the request may narrow it further.
+/// Returns the tool choice for a turn. `allowed` is the run's list of allowed tools; the request may narrow it further.
 pub(super) fn effective(
     asked: &ToolChoice,
     allowed: Option<&[String]>,
@@ -88,7 +88,7 @@ fn narrowed(choice: ToolChoice, allowed: &[String], answer: AnswerForm) -> ToolC
     if names.is_empty() { answer_only(answer) } else { ToolChoice::Allowed { names, must_call } }
 }
 
-/// Returns the reason why a call breaks the choice, written for the model.
+/// Returns the reason why a call breaks the tool choice, or `None`. The text is for the model.
 pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
     match choice {
         ToolChoice::Auto | ToolChoice::Required => None,
@@ -102,13 +102,13 @@ pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
     }
 }
 
-/// Returns true for the run's own tools, which no list restricts. For a batch, `ClassifiedTurn::take_batch` checks each inner
-/// call by itself, and a `tool_call` is replaced by its inner call before this check.
+/// Returns true for the run's own tools, which no list restricts. The calls inside a batch are checked one by one by
+/// `ClassifiedTurn::take_batch`, and a `tool_call` is replaced by its inner call before this check.
 fn is_own(tool: &str) -> bool {
     is_own_tool(tool) || [TOOL_SEARCH, TOOL_CALL].contains(&tool)
 }
 
-/// Returns a message for the model if a reply without any call breaks the choice.
+/// Returns a message for the model if a reply without calls breaks the tool choice.
 pub(super) fn unmet_choice_message(choice: &ToolChoice) -> Option<String> {
     match choice {
         ToolChoice::Required => Some("you must call at least one tool".into()),
@@ -120,7 +120,7 @@ pub(super) fn unmet_choice_message(choice: &ToolChoice) -> Option<String> {
     }
 }
 
-/// Returns the choice to send, and an instruction for the model if the provider does not support the choice.
+/// Returns the tool choice to send, and an instruction for the model if the provider does not support this choice.
 pub(super) fn sent(
     choice: &ToolChoice,
     support: ChoiceSupport,
@@ -145,8 +145,8 @@ pub(super) fn sent(
             (base, Some(format!("Of all tools call only these: {}.", names.join(", "))))
         }
         ToolChoice::Allowed { names, must_call } => {
-            // Lists never name the run's own tools, but the model may call them. A name that the request does not offer
-            // must not appear.
+            // Lists never contain the run's own tools, but the model may call them. A name that is not in the request
+            // must not be sent.
             let may = |tool: &&ModelTool| is_own(&tool.name) || names.contains(&tool.name);
             let names = offered.iter().filter(may).map(|tool| tool.name.clone()).collect();
             (ToolChoice::Allowed { names, must_call: *must_call }, None)

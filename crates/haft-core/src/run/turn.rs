@@ -1,4 +1,4 @@
-//! The classification of each call of a turn: the party that runs it, or the reason for its refusal.
+//! Classifies each call in a turn: the party that runs it, or the reason to refuse it.
 
 use super::calls::{CallPosition, CallState, OpenCall};
 use super::final_report::FinalReport;
@@ -15,26 +15,26 @@ use crate::model_reply::StopReason;
 use crate::model_request::ToolChoice;
 use crate::tool::{CallId, ToolCall};
 
-/// The classified calls of one turn, and their effects on the run.
+/// The classified calls in one turn, and their effects on the run.
 #[derive(Debug, Default)]
 pub(super) struct ClassifiedTurn {
     pub(super) calls: Vec<OpenCall>,
-    /// Permitted calls, including those in batches.
+    /// The number of permitted calls, including calls in batches.
     pub(super) let_through: u32,
-    /// Calls that can advance the run. If there are none, the turn was wasted.
+    /// The number of calls that can advance the run. If there are none, the turn was wasted.
     pub(super) useful: u32,
     pub(super) report: Option<RunReport>,
     pub(super) bad_report: Option<String>,
     pub(super) handoff: Option<Handoff>,
     pub(super) statuses: Vec<TaskStatus>,
-    /// Calls beyond the limit of the turn, and below those beyond the limit of the run.
+    /// The number of calls beyond the limit per turn. The next field counts the calls beyond the limit of the run.
     pub(super) too_many: u32,
     pub(super) beyond_run: u32,
-    /// Permitted searches for tools, which are also in `let_through`.
+    /// The number of permitted tool searches. They are included in `let_through`.
     pub(super) searches: u32,
-    /// Calls with incomplete arguments.
+    /// The number of calls with incomplete arguments.
     pub(super) cut: u32,
-    /// Refused tools, each with the reason.
+    /// The refused tools, each with the reason.
     pub(super) refused: Vec<(String, String)>,
 }
 
@@ -67,8 +67,8 @@ impl ClassifiedTurn {
         self.statuses.last().is_some_and(|status| status.completion() == TaskCompletion::Complete)
     }
 
-    /// Classifies a call of the reply itself. All of the run's own tools except the status are available only here, not
-    /// in a batch.
+    /// Classifies a call directly in the reply. Except for the task status, the run's own tools can be called only
+    /// directly, not inside a batch.
     fn take(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, all: &[ToolCall]) {
         let plan = rules.plan;
         let Some(call) = self.unwrapped(rules, call, &CallPosition::Turn) else { return };
@@ -116,7 +116,8 @@ impl ClassifiedTurn {
         }
     }
 
-    /// Returns the call that a `tool_call` wraps, and any other call as it is. Refuses a wrapper that holds no call.
+    /// Returns the call inside a `tool_call`, and every other call unchanged. Refuses a `tool_call` that contains no
+    /// call.
     fn unwrapped(
         &mut self,
         rules: ClassifierInput<'_>,
@@ -153,7 +154,8 @@ impl ClassifiedTurn {
         }
         let limits = &rules.plan.limits;
         if self.let_through >= limits.tool_calls_per_turn_max {
-            // A refusal by a limit counts as useful, so that the run goes on to the next turn instead of asking again.
+            // A call refused because of a limit counts as useful, so that the run continues with the next turn instead
+            // of asking again.
             self.too_many += 1;
             self.useful += 1;
             let max = limits.tool_calls_per_turn_max;
@@ -210,7 +212,7 @@ impl ClassifiedTurn {
         self.put(call.clone(), position, CallState::Ended(ToolReply::text(call, message)));
     }
 
-    /// Refuses a call of one of the run's own tools whose arguments do not parse. It counts as a turn, like any failed
+    /// Refuses a call to one of the run's own tools whose arguments cannot be parsed. It is counted like any failed
     /// call.
     fn misread(&mut self, call: &ToolCall, position: CallPosition, why: &str) {
         self.useful += 1;
@@ -239,8 +241,8 @@ fn inner_id(batch: &CallId, at: usize, all: &[ToolCall]) -> CallId {
     CallId(id)
 }
 
-/// Returns true if the reply was cut off inside the arguments. Running a repaired call would do only a part of what the
-/// model meant.
+/// Returns true if the reply was cut off inside the arguments. A repaired call would do only a part of what the model
+/// meant.
 fn was_cut(stop: &StopReason, call: &ToolCall) -> bool {
     match stop {
         StopReason::Length | StopReason::CutOff => {

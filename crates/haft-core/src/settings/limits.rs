@@ -1,21 +1,21 @@
-//! The resources that one confined command may use. Every limit has its unit in its name.
+//! The resource limits for one confined command. Every limit has its unit in its name.
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of one command and everything it starts.
+/// The resource limits for one command and everything that it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandLimits {
-    /// Processes and threads alive at the same time.
+    /// The maximum number of processes and threads at the same time.
     pub processes_max: u64,
-    /// Open files per process.
+    /// The maximum number of open files per process.
     pub open_files_max: u64,
-    /// The largest file that may be written.
+    /// The maximum size of a file that may be written, in bytes.
     pub file_bytes_max: u64,
-    /// CPU time per process.
+    /// The maximum CPU time per process, in seconds.
     pub cpu_seconds_max: u64,
-    /// Private writable memory per process.
+    /// The maximum private writable memory per process, in bytes.
     pub memory_bytes_max: u64,
-    /// The size of the private `/dev/shm`.
+    /// The size of the private `/dev/shm`, in bytes.
     pub shm_bytes_max: u64,
 }
 
@@ -32,14 +32,14 @@ impl Default for CommandLimits {
     }
 }
 
-/// The smallest limit of processes: the kernel accepts no smaller number as the highest pid of a namespace.
+/// The minimum value of the process limit: the kernel accepts no smaller number as the highest pid of a namespace.
 pub const PROCESSES_MIN: u64 = 301;
 
 /// The name of the limit that has a minimum.
 const PROCESSES: &str = "processes";
 
 impl CommandLimits {
-    /// The names under which the limits are set, each with its description.
+    /// The names of the limits in the configuration, each with its description.
     pub const NAMES: [(&'static str, &'static str); 6] = [
         (PROCESSES, "processes and threads alive at once"),
         ("open-files", "open files per process"),
@@ -49,7 +49,7 @@ impl CommandLimits {
         ("shm-bytes", "bytes in the private /dev/shm"),
     ];
 
-    /// Returns one limit by name; `None` if there is no such limit.
+    /// Returns one limit by name, or `None` if there is no such limit.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.clone().slot(name).map(|slot| *slot)
     }
@@ -80,7 +80,7 @@ impl CommandLimits {
     }
 }
 
-/// A limit that cannot be set.
+/// The reason why a limit cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// No limit has this name.

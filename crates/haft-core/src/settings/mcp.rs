@@ -1,40 +1,42 @@
 //! Connection, sandbox and authorization settings of MCP servers.
 
-/// Whether OAuth tokens may be kept outside the desktop's keyring.
+/// Selects if OAuth tokens may be stored outside the desktop's keyring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyringPreference {
-    /// Tokens are in the keyring, or in a file if no keyring answers.
+    /// Tokens are stored in the keyring, or in a file if no keyring is available.
     WhereThereIsOne,
-    /// Tokens are in the keyring. A login fails if no keyring answers.
+    /// Tokens are stored in the keyring. A login fails if no keyring is available.
     Required,
-    /// Tokens are in files. A token that is still in the keyring is read, and moves to a file when it changes.
+    /// Tokens are stored in files. A token that is still in the keyring is read, and is written to a file when it
+    /// changes.
     Never,
 }
 
-/// The OAuth grant by which tokens are requested.
+/// The OAuth grant with which tokens are requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OAuthGrant {
     /// Authorization code: a person logs in.
     #[default]
     Person,
-    /// Client credentials: the client itself, with its secret.
+    /// Client credentials: the client authenticates itself with its secret.
     ClientCredentials,
 }
 
-/// Whether the sandbox confines a server process.
+/// Selects if a server process runs in the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerConfinement {
     /// The server runs in the sandbox.
     #[default]
     Yes,
-    /// Unconfined except for the blocklist and haft's own data; its process tree still ends with ours.
+    /// The server runs without the sandbox, but the blocklist and haft's own data stay protected, and its process tree
+    /// still ends with haft.
     No,
 }
 
-/// Decides if a run waits until a server is ready.
+/// Selects if a run waits until a server is ready.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerStartup {
-    /// The run waits a short time and then begins without the tools of the server.
+    /// The run waits a short time, then starts without the server's tools.
     #[default]
     Background,
     /// The run waits for the server, up to its startup timeout.
@@ -53,7 +55,7 @@ pub enum RemoteTransport {
 }
 
 impl RemoteTransport {
-    /// Returns the name for the configuration.
+    /// Returns the name that the configuration uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -63,34 +65,35 @@ impl RemoteTransport {
     }
 }
 
-/// The request that checks whether a server is alive.
+/// The request that checks if a server is alive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HealthProbe {
-    /// `ping`, or `server/discover` in the protocol era without ping.
+    /// Sends `ping`, or `server/discover` in the protocol revision without `ping`.
     #[default]
     Ping,
-    /// `tools/list`, for servers that do not answer a ping.
+    /// Sends `tools/list`, for servers that do not answer `ping`.
     ListTools,
 }
 
-/// The limits of one server's requests to models (MCP sampling).
+/// The limits on one server's model requests (MCP sampling).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplingLimits {
     /// The approval that each request needs.
     pub consent: SamplingConsent,
-    /// As `provider/model`; without it the caller chooses.
+    /// The model, as `provider/model`. If `None`, the sampler chooses: the model of the calling run, else the default
+    /// model.
     pub model: Option<String>,
-    /// The most tokens that are written for one request.
+    /// The maximum number of tokens that the model may write for one request.
     pub output_tokens_max: u32,
-    /// The most model requests that the server may make during one tool call.
+    /// The maximum number of model requests that the server may make during one tool call.
     pub requests_per_call_max: u32,
 }
 
 /// The approval that each sampling request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SamplingConsent {
-    /// A person; refused when there is none to ask.
+    /// A person must approve each request. If there is no person to ask, the request is refused.
     Ask,
-    /// The operator approved all of them in the configuration.
+    /// The operator has approved all requests in the configuration.
     Given,
 }

@@ -2,22 +2,22 @@
 
 use crate::tool::Effects;
 
-/// A method an operation may have.
+/// The HTTP method of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Reads; has no effects.
+    /// Reads a resource; has no side effects.
     Get,
-    /// Reads the headers alone; has no effects.
+    /// Reads only the headers; has no side effects.
     Head,
-    /// Asks for the supported methods; has no effects.
+    /// Asks for the supported methods; has no side effects.
     Options,
-    /// Replaces a resource; a repetition changes nothing.
+    /// Replaces a resource. Repeating the request changes nothing more.
     Put,
-    /// Removes a resource; a repetition changes nothing.
+    /// Removes a resource. Repeating the request changes nothing more.
     Delete,
-    /// Has any effect; a repetition may have it again.
+    /// May have any effect. Repeating the request may have the effect again.
     Post,
-    /// Changes a part of a resource; a repetition may change it again.
+    /// Changes a part of a resource. Repeating the request may change it again.
     Patch,
 }
 
@@ -37,8 +37,8 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.name().eq_ignore_ascii_case(text))
     }
 
-    /// Returns the effects that RFC 9110, section 9.2, defines for the method. For a server that does not keep to it,
-    /// the operator sets `effects`.
+    /// Returns the effects that RFC 9110, section 9.2, defines for the method. If a server does not follow the RFC, the
+    /// operator sets `effects`.
     pub fn effects(self) -> Effects {
         match self {
             Method::Get | Method::Head | Method::Options => Effects::ReadOnly,
@@ -47,7 +47,8 @@ impl Method {
         }
     }
 
-    /// Returns whether a request may be sent again if the outcome of the first one is unknown: an idempotent method.
+    /// Returns true if a request may be repeated when the outcome of the first one is unknown, because the method is
+    /// idempotent.
     pub fn is_repeatable(self) -> bool {
         match self.effects() {
             Effects::ReadOnly | Effects::Idempotent => true,

@@ -5,19 +5,19 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The access of a confined command, from narrow to wide. The blocklist holds in every mode.
+/// The access rights of a confined command, from narrow to wide. The blocklist applies in every mode.
 ///
-/// The aliases are the earlier names. Stored specs, grants and scripts of operators contain them.
+/// The aliases are the earlier names, which stored specs, grants and operators' scripts still contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxMode {
-    /// Writes only to the workspace and `/tmp`; no network.
+    /// The command can write only to the workspace and `/tmp`, and has no network access.
     #[serde(alias = "sandbox")]
     Workspace,
-    /// Writes as in `Workspace`; the network is open.
+    /// The command can write as in `Workspace`, and has network access.
     #[serde(alias = "rx")]
     Network,
-    /// Open except for the blocklist and haft's own data.
+    /// The command can access everything except the blocklist and haft's own data.
     #[serde(alias = "rwx")]
     Full,
 }
@@ -49,7 +49,7 @@ impl FromStr for SandboxMode {
     }
 }
 
-/// A text that names no mode.
+/// The text is not the name of a mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("mode must be workspace, network or full; got `{0}`")]
 pub struct UnknownMode(pub String);

@@ -1,8 +1,8 @@
-//! Settings of requests to model providers.
+//! Settings for requests to model providers.
 
 use std::time::Duration;
 
-/// The name of every provider that is built in, but for [`CLAUDE_CODE`]. `haft-models` has one row for each.
+/// The names of all built-in providers except [`CLAUDE_CODE`]. `haft-models` has one row for each.
 pub const PROVIDER_NAMES: &[&str] = &[
     "openai",
     "openai-responses",
@@ -22,52 +22,52 @@ pub const PROVIDER_NAMES: &[&str] = &[
     "compatible",
 ];
 
-/// The provider for servers that speak an OpenAI-compatible API and have no row.
+/// The provider name for servers with an OpenAI-compatible API that have no row of their own.
 pub const COMPATIBLE: &str = "compatible";
 
-/// The provider that is a command: Claude Code.
+/// The provider that runs the command Claude Code.
 pub const CLAUDE_CODE: &str = "claude-code";
 
-/// The name of that command.
+/// The name of the Claude Code command.
 pub const CLAUDE_CODE_COMMAND: &str = "claude";
 
-/// The largest number of turns that the command takes before haft asks it to continue.
+/// The maximum number of turns that the Claude Code command takes before haft asks it to continue.
 pub const CLAUDE_CODE_TURNS_MAX: u32 = 25;
 
-/// The largest number of times that haft resumes a session of the command. After that, its failure is final.
+/// The maximum number of times that haft resumes a session of the command. After that, the request fails.
 pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
 
-/// Whether a reply is streamed.
+/// Selects if a reply is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyDelivery {
-    /// The provider sends the reply at once when it is complete.
+    /// The provider sends the whole reply when it is complete.
     Whole,
     /// The provider sends the reply in pieces, while the model writes it.
     Streamed,
 }
 
-/// The way in which a model gets its tools.
+/// The way in which a model is told about its tools and calls them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCalling {
-    /// By its provider's own API.
+    /// The model uses its provider's own tool-calling API.
     Native,
     /// The tools are described in the prompt, and calls are read from tagged JSON.
     Prompted,
-    /// Never: the model is shown no tools.
+    /// The model gets no tools.
     None,
 }
 
-/// The retries of a request. A model's request is retried only before its first token, one to an HTTP service only
-/// when its method is repeatable.
+/// The retry policy of a request. A model request is retried only before its first token; a request to an HTTP service
+/// only if its method is repeatable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The first attempt counts too.
+    /// The maximum number of attempts, including the first one.
     pub attempts_max: u32,
-    /// The wait after the first failure; it doubles with each further one.
+    /// The delay after the first failure. It doubles with each further failure.
     pub delay_first: Duration,
-    /// The longest wait between two attempts.
+    /// The maximum delay between two attempts.
     pub delay_max: Duration,
-    /// A longer `Retry-After` is a failure: the provider is not waited for.
+    /// The maximum `Retry-After`. If the provider asks for a longer delay, the request fails at once.
     pub retry_after_max: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Makes one attempt only.
+    /// Allows only one attempt.
     pub const NEVER: RetryPolicy = RetryPolicy {
         attempts_max: 1,
         delay_first: Duration::ZERO,
@@ -91,9 +91,9 @@ impl RetryPolicy {
         retry_after_max: Duration::ZERO,
     };
 
-    /// Returns the wait after failed attempt `number`, counted from 1, or `None` when no attempt is left or the server
-    /// asks for a wait that is too long. `jitter` is between 0 and 1; it spreads out the retries of clients that failed
-    /// at the same time.
+    /// Returns the delay after failed attempt `number`, counted from 1. Returns `None` if no attempt is left or if the
+    /// server asks for a delay that is too long. `jitter` is between 0 and 1; it spreads out the retries of clients
+    /// that failed at the same time.
     pub fn delay(&self, number: u32, retry_after: Option<Duration>, jitter: f64) -> Option<Duration> {
         let requested = retry_after.unwrap_or_default();
         if number >= self.attempts_max || requested > self.retry_after_max {
@@ -102,27 +102,27 @@ impl RetryPolicy {
         let doublings = number.saturating_sub(1).min(16);
         let backoff = self.delay_first.saturating_mul(1 << doublings).min(self.delay_max);
         let spread = backoff.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
-        // The server's delay is a lower bound. The jitter on top keeps clients that got the same delay from returning
-        // all at once.
+        // The server's delay is a lower bound. The jitter on top keeps clients that got the same delay from retrying at
+        // the same moment.
         Some(if requested.is_zero() { spread } else { requested + spread / 4 })
     }
 }
 
-/// The time limits of the parts of a request.
+/// The timeouts for the parts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelTimeouts {
-    /// The time to open a connection, with DNS and TLS.
+    /// The time limit for opening a connection, including DNS and TLS.
     pub connect: Duration,
-    /// From the request to the head of the answer. A local server may load the model first.
+    /// The time limit from the request to the response headers. A local server may have to load the model first.
     pub first_byte: Duration,
-    /// The longest pause within a streamed reply.
+    /// The maximum pause within a streamed reply.
     pub between_chunks: Duration,
-    /// The whole request, with all attempts and the waits between them.
+    /// The time limit for the whole request, including all attempts and the delays between them.
     pub total: Duration,
-    /// Idle time on an HTTP/2 connection with a request under way, after which we send a PING. Requests share the
-    /// connection, so one that died silently would hold up all of them.
+    /// The idle time on an HTTP/2 connection with a pending request after which haft sends a PING. Requests share the
+    /// connection, so a silently dead connection would block all of them.
     pub ping_after: Duration,
-    /// The time limit for the server's answer to the PING.
+    /// The time limit for the server's reply to the PING.
     pub pong_within: Duration,
 }
 

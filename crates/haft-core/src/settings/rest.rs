@@ -1,28 +1,28 @@
-//! Request and stream settings of tools over HTTP.
+//! Settings for the requests and streams of HTTP tools.
 
 use std::time::Duration;
 
 use super::method::Method;
 
-/// The methods whose operations become tools when the operator names none.
+/// The methods whose operations become tools if the operator names no methods.
 pub const METHODS_DEFAULT: [Method; 5] =
     [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
 
-/// Whether deprecated operations are imported.
+/// Selects if deprecated operations are imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeprecatedOperations {
-    /// Deprecated operations become no tools.
+    /// Deprecated operations do not become tools.
     LeftOut,
     /// Deprecated operations become tools like any other.
     Kept,
 }
 
-/// The form of lists and objects in the query of a URL.
+/// The encoding of lists and objects in a URL query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryForm {
-    /// A list repeats its key, an object is JSON text.
+    /// A list repeats its key; an object is written as JSON text.
     Plain,
-    /// `key[0][prop]=v`.
+    /// Lists and objects use brackets: `key[0][prop]=v`.
     Brackets,
 }
 
@@ -31,25 +31,26 @@ pub enum QueryForm {
 pub struct StreamSettings {
     /// The framing of the events in the body.
     pub mode: StreamMode,
-    /// Removed from the start of every line of a JSON stream.
+    /// The prefix that is removed from the start of every line in a JSON stream.
     pub line_prefix: String,
-    /// The field that holds the type of an event.
+    /// The name of the field that holds the event type.
     pub discriminator_field: String,
-    /// The type of the event that ends the stream.
+    /// The event type that ends the stream.
     pub done_value: String,
-    /// The field of the last event that holds the answer. Without it the collected tokens are the answer.
+    /// The name of the field in the last event that holds the answer. If it is empty, the collected tokens are the
+    /// answer.
     pub answer_field: String,
-    /// The type of the events that hold a piece of the answer.
+    /// The event type of events that hold a piece of the answer.
     pub token_value: String,
-    /// The field of these events that holds the piece.
+    /// The name of the field that holds the piece.
     pub token_field: String,
-    /// The longest time for the whole stream.
+    /// The time limit for the whole stream.
     pub timeout: Duration,
-    /// The most bytes that are read from the stream.
+    /// The maximum number of bytes that are read from the stream.
     pub bytes_max: usize,
 }
 
-/// The framing of a stream of JSON events.
+/// The framing of JSON events in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamMode {
     /// One JSON value per line.

@@ -1,18 +1,18 @@
-//! Grants of the sandbox policy.
+//! Access settings of the sandbox policy.
 
 use super::mode::SandboxMode;
 
-/// Whether the policy grants a resource.
+/// Selects if the policy grants access to a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceAccess {
     /// The command can use the resource.
     Allow,
-    /// The resource is out of the command's reach.
+    /// The command cannot use the resource.
     Deny,
 }
 
 impl ResourceAccess {
-    /// Returns the stable name for all records.
+    /// Returns the stable name that all records use.
     pub fn name(self) -> &'static str {
         match self {
             ResourceAccess::Allow => "allow",
@@ -21,17 +21,17 @@ impl ResourceAccess {
     }
 }
 
-/// The parts of the sandbox that an approval is bound to.
+/// The parts of the sandbox policy to which an approval is bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxBinding {
-    /// The mode, which determines what may be written.
+    /// The mode, which determines the writable paths.
     pub mode: SandboxMode,
-    /// The access to the network.
+    /// The network access.
     pub network: ResourceAccess,
 }
 
 impl SandboxBinding {
-    /// The sandbox that allows least.
+    /// The sandbox with the fewest permissions.
     pub const NARROWEST: Self = Self { mode: SandboxMode::Workspace, network: ResourceAccess::Deny };
 
     /// No sandbox at all.
@@ -48,10 +48,11 @@ impl SandboxBinding {
     }
 }
 
-/// Whether hooks and configuration of the workspace's git directory may be written.
+/// Selects if the hooks and the configuration in the workspace's git directory may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitMetadata {
-    /// A hook or a filter written by a model would run outside the sandbox at the user's next git command.
+    /// Hooks and configuration are read-only: a hook or a filter that a model wrote would run outside the sandbox at
+    /// the user's next git command.
     Frozen,
     /// Tools may write hooks and configuration.
     Writable,

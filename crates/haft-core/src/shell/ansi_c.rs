@@ -1,8 +1,8 @@
-//! The decoder for ANSI-C quoted words such as `$'\x72m'`.
+//! Decodes ANSI-C quoted words such as `$'\x72m'`.
 
 use super::ShellWord;
 
-/// Decodes the text between the quotes. The word is opaque if an escape does not denote one character.
+/// Decodes the text between the quotes. The word is opaque if an escape does not stand for exactly one character.
 pub(super) fn decode(quoted: &str) -> ShellWord {
     let mut word = ShellWord::default();
     let mut rest = quoted;
@@ -39,8 +39,8 @@ fn escaped(escape: &str) -> Option<(char, &str)> {
     Some((c, after))
 }
 
-/// Decodes a numeric escape. A NUL ends the word in bash, and a byte beyond ASCII is only a part of a character: both
-/// make the word opaque.
+/// Decodes a numeric escape. A NUL ends the word in bash, and a byte beyond ASCII is only a part of a character, so
+/// both make the word opaque.
 fn numbered(text: &str, radix: u32, digits_max: usize, code_max: u32) -> Option<(char, &str)> {
     let digits = text.chars().take(digits_max).take_while(|c| c.is_digit(radix)).count();
     let code = u32::from_str_radix(&text[..digits], radix).ok()?;

@@ -1,4 +1,4 @@
-//! The parser of commands: reserved words, groups and simple commands.
+//! Parses commands: reserved words, groups and simple commands.
 
 use super::nested_commands::WrappedCommand;
 use super::reader::{ListContext, ListEnd, NextSyntax, OpenGroups, ShellGroup, ShellParser};
@@ -97,13 +97,13 @@ impl ShellParser<'_> {
         self.push(command).map(|()| NextSyntax::Command)
     }
 
-    /// Returns true for the `2` of `2>file`.
+    /// Returns true for a descriptor number, such as the `2` in `2>file`.
     fn is_descriptor(&mut self, word: &ParsedWord) -> bool {
         let digits = word.plain && word.word.text.bytes().all(|byte| byte.is_ascii_digit());
         digits && matches!(self.peek(), Some(b'<' | b'>'))
     }
 
-    /// Returns the variable of `{name}>file`, in which bash stores the number of the descriptor.
+    /// Returns the variable in `{name}>file`, in which bash stores the descriptor number.
     fn descriptor_variable(&mut self, word: &ParsedWord) -> Option<String> {
         let inside = word.word.text.strip_prefix('{')?.strip_suffix('}').filter(|_| word.plain)?;
         let name = inside.split_once('[').map_or(inside, |(name, _)| name);
@@ -126,7 +126,7 @@ impl ShellParser<'_> {
         Ok(())
     }
 
-    /// Reads the value of a variable, which programs may run as a command line.
+    /// Parses the value of a variable as a command line, because programs may run it.
     fn assigned(&mut self, variable: &str, word: &ParsedWord) -> Result<(), ShellError> {
         let text = word.word.text.split_once('=').map_or("", |(_, value)| value).to_owned();
         let value = ShellWord { text, opaque: word.word.opaque };
@@ -144,7 +144,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Parses the parentheses after the name of a function. The parser reads the body like any other command, so it
+    /// Parses the parentheses after a function name. The parser reads the function body like any other command, so it
     /// need not follow calls of the function.
     fn function_parentheses(&mut self) -> Result<NextSyntax, ShellError> {
         self.at += 1;
@@ -165,8 +165,8 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Parses the options of the reserved word `time`. It has only `-p`; with any other option, `time` is the program
-    /// of that name.
+    /// Parses the options of the reserved word `time`, which has only `-p`. With any other option, `time` is the
+    /// external program.
     fn time_options(&mut self) -> Result<NextSyntax, ShellError> {
         self.skip_blanks();
         while self.peek() == Some(b'-') {
@@ -264,7 +264,7 @@ impl ShellParser<'_> {
                     if word.is("]]") {
                         break;
                     }
-                    // Bash evaluates numbers a second time, so quoted text may still run.
+                    // Bash evaluates numbers a second time, so a substitution in quoted text may still run.
                     holds_substitution |= word.holds_substitution();
                 }
             }

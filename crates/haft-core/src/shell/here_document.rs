@@ -1,4 +1,4 @@
-//! The parser of redirections and here-documents, whose bodies follow on later lines.
+//! Parses redirections and here-documents, whose bodies follow on later lines.
 
 use super::reader::ShellParser;
 use super::{Redirection, RedirectionAccess, ShellError};
@@ -10,11 +10,11 @@ pub(super) struct HereDocument {
     expands: bool,
 }
 
-/// The effect of a redirection operator.
+/// The kind of a redirection operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RedirectionKind {
     Open(RedirectionAccess),
-    /// `>&` and `<&`: a copy of a descriptor, or for `>&` a file.
+    /// The operators `>&` and `<&`: a copy of a descriptor, or for `>&` also a file.
     Copy(RedirectionAccess),
     HereString,
     HereDocument {
@@ -22,7 +22,7 @@ pub(super) enum RedirectionKind {
     },
 }
 
-/// Longer operators come before their prefixes.
+/// The redirection operators. Longer operators come before their prefixes.
 const OPERATORS: [(&str, RedirectionKind); 12] = [
     ("<<<", RedirectionKind::HereString),
     ("<<-", RedirectionKind::HereDocument { strips_tabs: true }),
@@ -39,7 +39,7 @@ const OPERATORS: [(&str, RedirectionKind); 12] = [
 ];
 
 impl<'a> ShellParser<'a> {
-    /// Consumes a redirection operator. `<(` and `>(` are not redirections: they begin a word.
+    /// Consumes a redirection operator. `<(` and `>(` are not redirections; they start a word.
     pub(super) fn eat_redirection(&mut self) -> Option<RedirectionKind> {
         if self.is_next("<(") || self.is_next(">(") {
             return None;
@@ -94,7 +94,7 @@ impl<'a> ShellParser<'a> {
             if compared == document.end {
                 return Ok(&self.text[start..line_start]);
             }
-            // The shell would join this line with the next, which could hide or create the end marker.
+            // The shell would join this line with the next one, which could hide or create the end marker.
             let joins = line.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1;
             if document.expands && joins {
                 return Err(ShellError::Unclear { what: "a joined line in a here-document" });
@@ -103,7 +103,7 @@ impl<'a> ShellParser<'a> {
     }
 }
 
-/// Parses a text in which only expansions have a meaning.
+/// Parses a text in which only expansions have a special meaning.
 fn expansions(reader: &mut ShellParser<'_>) -> Result<(), ShellError> {
     while let Some(byte) = reader.peek() {
         match byte {
@@ -123,7 +123,7 @@ fn expansions(reader: &mut ShellParser<'_>) -> Result<(), ShellError> {
     Ok(())
 }
 
-/// Returns true for `1`, `1-` and `-`.
+/// Returns true for a descriptor: `1`, `1-` or `-`.
 fn is_descriptor(text: &str) -> bool {
     !text.is_empty() && text.strip_suffix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit())
 }

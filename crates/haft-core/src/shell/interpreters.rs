@@ -1,9 +1,10 @@
-//! Programs whose arguments need a separate parser: shells, `eval`, `trap`, `sed`, `awk` and database clients.
+//! Parses the arguments of programs that need a separate parser: shells, `eval`, `trap`, `sed`, `awk` and database
+//! clients.
 
 use super::nested_commands::{WrappedCommand, join, unseen, unseen_if};
 use super::{ShellWord, sed};
 
-/// Returns the commands in the arguments of such a program; `None` for any other program.
+/// Returns the commands in the arguments of such a program, or `None` for any other program.
 pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<WrappedCommand>> {
     Some(match name {
         "bash" | "sh" | "dash" | "ash" | "zsh" | "ksh" | "ksh93" | "mksh" | "oksh" | "rbash" | "yash" => {
@@ -26,13 +27,13 @@ pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<Wrapped
 
 /// Returns true for a file name that means standard input, or another open descriptor.
 pub(super) fn is_input(file: &str) -> bool {
-    // `../../dev/stdin` may be such a file too.
+    // `../../dev/stdin` may be standard input too.
     let mut parts = file.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
     let may_be_absolute = file.starts_with('/') || file.split('/').any(|part| part == "..");
     file == "-" || may_be_absolute && matches!(parts.next(), Some("dev" | "proc"))
 }
 
-/// The long options of bash, which it also accepts with one dash. The other shells have no option of these names.
+/// The long options of bash, which it also accepts with one dash. The other shells have no options with these names.
 const BASH_LONG: [&str; 14] = [
     "debug",
     "debugger",
@@ -59,7 +60,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
         let long = text.strip_prefix("--").or_else(|| text.strip_prefix('-')).unwrap_or_default();
         match text {
             "--version" | "--help" => return Vec::new(),
-            // The file is a separate script, and the shell goes on with its standard input or `-c`.
+            // The file is a separate script, and the shell continues with its standard input or `-c`.
             _ if matches!(long, "rcfile" | "init-file") => return unseen(),
             _ if BASH_LONG.contains(&long) => {}
             "--" if takes_line => {
@@ -68,7 +69,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
             "--" => {}
             _ if text.starts_with("--") => return unseen(),
             _ if text.starts_with(['-', '+']) && text.len() > 1 => {
-                // Each `o` and `O` of a cluster takes one of the next words: `bash -euo pipefail -c ..`.
+                // Each `o` and `O` in a cluster takes its value from the following words: `bash -euo pipefail -c ..`.
                 let values = text.chars().filter(|letter| matches!(letter, 'o' | 'O')).count();
                 words.by_ref().take(values).for_each(drop);
                 if text.contains('s') && !text.starts_with('+') {
@@ -77,7 +78,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
                 takes_line |= text.starts_with('-') && text.contains('c');
             }
             _ if takes_line => return vec![WrappedCommand::Line(text.to_owned())],
-            // A script is a program like any other.
+            // A script is treated like any other program.
             _ if !is_input(text) => return Vec::new(),
             _ => return unseen(),
         }
@@ -100,11 +101,11 @@ fn awk_runs(word: &ShellWord) -> bool {
     word.opaque || marks.iter().any(|mark| word.text.contains(mark))
 }
 
-/// Dot-commands of `sqlite3` that only print something.
+/// Dot-commands of `sqlite3` that only print text.
 const SQLITE_PRINTING: [&str; 9] =
     [".tables", ".schema", ".databases", ".indexes", ".dump", ".headers", ".mode", ".stats", ".version"];
 
-/// Returns true if `sqlite3` may run a command: by a dot-command, a function, or its standard input.
+/// Returns true if `sqlite3` may run a command through a dot-command, a function, or its standard input.
 fn sqlite_runs(arguments: &[ShellWord]) -> bool {
     let prints = |line: &str| SQLITE_PRINTING.contains(&line.split(' ').next().unwrap_or_default());
     let is_command = |line: &str| line.trim_start().starts_with('.') && !prints(line.trim_start());
@@ -114,7 +115,7 @@ fn sqlite_runs(arguments: &[ShellWord]) -> bool {
     let others = arguments.iter().filter(|word| !word.text.starts_with('-'));
     let informs =
         arguments.iter().any(|word| matches!(word.text.as_str(), "-version" | "-help" | "--version"));
-    // The first word that is not an option is the file. Without another one, statements come from standard input.
+    // The first word that is not an option is the file. If no word follows it, statements come from standard input.
     !informs
         && (others.clone().count() < 2 || others.skip(1).any(has_command) || arguments.iter().any(has_mark))
 }
@@ -134,7 +135,7 @@ fn database_runs(arguments: &[ShellWord]) -> bool {
     !has_statement || arguments.iter().any(has_mark) || arguments.iter().any(reads_input)
 }
 
-/// Returns true for `vim +'!rm x'`. `+12` only moves to a line.
+/// Returns true for a command option such as `vim +'!rm x'`. `+12` only moves to a line.
 fn is_plus_command(word: &ShellWord) -> bool {
     word.text.strip_prefix('+').is_some_and(|command| command.chars().any(|c| !c.is_ascii_digit()))
 }

@@ -1,4 +1,4 @@
-//! Commands in the arguments of other commands: `sudo rm`, `bash -c '..'`, `find -exec`, `git -c alias..`.
+//! Finds commands in the arguments of other commands: `sudo rm`, `bash -c '..'`, `find -exec`, `git -c alias..`.
 
 use super::options::{OptionEffect, OptionGrammar, may_be_option};
 use super::programs::{self, ProgramRow, ProgramRuns};
@@ -6,23 +6,23 @@ use super::variables;
 use super::word::holds_substitution;
 use super::{ShellCommand, ShellWord, interpreters};
 
-/// The command in the arguments of another.
+/// A command in the arguments of another command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WrappedCommand {
     /// A separate command line.
     Line(String),
     Command(ShellCommand),
-    /// The command runs something that the parser cannot see.
+    /// The outer command runs a command that the parser cannot determine.
     Unseen,
 }
 
 impl WrappedCommand {
-    /// Reads a word as a command line.
+    /// Treats a word as a command line.
     pub(super) fn line(word: &ShellWord) -> Self {
         word.as_literal().map_or(Self::Unseen, |line| Self::Line(line.to_owned()))
     }
 
-    /// Returns the words that the carrier passes on; empty for a command that the parser cannot see.
+    /// Returns the words of this command; empty for a command that the parser cannot determine.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Line(line) => line.clone(),
@@ -48,7 +48,7 @@ pub(super) fn carried(command: &ShellCommand) -> Vec<WrappedCommand> {
     found
 }
 
-/// Builtins that evaluate numbers or subscripts, and thereby run any substitution in quoted text, or that set variables.
+/// Builtins that evaluate numbers or subscripts, and so run substitutions even in quoted text, or that set variables.
 const EVALUATING: [&str; 17] = [
     "[",
     "declare",
@@ -94,24 +94,25 @@ fn by_row(name: &str, row: &ProgramRow, arguments: &[ShellWord]) -> Vec<WrappedC
     }
 }
 
-/// The options before the first other word.
+/// The options before the first word that is not an option.
 struct OptionScan<'w> {
     found: Vec<WrappedCommand>,
     rest: &'w [ShellWord],
     informs: bool,
     has_script: bool,
-    /// True if the grammar lacks one of the options.
+    /// True if one of the options is not in the grammar.
     unknown: bool,
 }
 
 impl<'w> OptionScan<'w> {
-    /// Scans the options of a wrapper. Returns `None` if one of them is unknown, because then it is unknown where the
-    /// command begins.
+    /// Scans the options of a wrapper. Returns `None` if one of them is unknown, because then the start of the command
+    /// is unknown too.
     fn leading(options: OptionGrammar, words: &'w [ShellWord]) -> Option<Self> {
         Self::lenient(options, words).filter(|scan| !scan.unknown)
     }
 
-    /// Scans options and takes unknown ones as flags. Returns `None` if an option has code, or may be any option.
+    /// Scans options and treats unknown ones as flags. Returns `None` if an option's value is code, or if a word may
+    /// expand to any option.
     fn lenient(options: OptionGrammar, words: &'w [ShellWord]) -> Option<Self> {
         let mut scan =
             Self { found: Vec::new(), rest: words, informs: false, has_script: false, unknown: false };
@@ -159,7 +160,7 @@ impl<'w> OptionScan<'w> {
         Some(())
     }
 
-    /// Returns the command after `after` words, with the variables that `env` and `sudo` accept before it.
+    /// Returns the command after `after` words. `env` and `sudo` accept variables before the command.
     fn command(mut self, name: &str, after: usize) -> Vec<WrappedCommand> {
         if self.informs || self.has_script {
             return self.found;
@@ -169,7 +170,7 @@ impl<'w> OptionScan<'w> {
             self.found.extend(unseen_if(programs::starts_shell(name)));
             return self.found;
         }
-        // `flock FILE -c LINE` takes options after the file.
+        // `flock FILE -c LINE` accepts options after the file.
         if after > 0 && words[0].text.starts_with('-') {
             let again = programs::row(name).and_then(|row| OptionScan::leading(row.options, words));
             let Some(again) = again else { return unseen() };
@@ -183,7 +184,8 @@ impl<'w> OptionScan<'w> {
             command.assignments.push(variable);
             words = rest;
         }
-        // `sudo A=1 -u root rm` has more options after the variable; only `env` runs a program of that name.
+        // `sudo A=1 -u root rm` has more options after the variable. Only `env` would run a program whose name starts
+        // with a dash.
         if words.first().is_some_and(|word| word.text.starts_with('-')) && name != "env" {
             return unseen();
         }
@@ -235,11 +237,11 @@ fn only_informs(arguments: &[ShellWord]) -> bool {
     matches!(arguments, [word] if matches!(word.as_literal(), Some("--version" | "--help" | "-V" | "-h")))
 }
 
-/// Reads the words of an interpreter: code in an option, else a script, else its standard input.
+/// Parses the arguments of an interpreter, which runs code in an option, else a script, else its standard input.
 fn script(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let Some(scan) = OptionScan::lenient(options, arguments) else { return unseen() };
     let read = &arguments[..arguments.len() - scan.rest.len()];
-    // `python -m timeit` runs its arguments, and `node --import data:..` runs the rest of the address.
+    // `python -m timeit` runs its arguments, and `node --import data:..` runs the code in the address.
     let module = read.last().and_then(|word| options.read(&word.text).attached);
     let module = module.or(scan.rest.first().map(|word| word.text.as_str())).unwrap_or_default();
     if scan.has_script && CODE_MODULES.contains(&module)
@@ -252,10 +254,10 @@ fn script(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand
     unseen_if(!scan.informs && !scan.has_script && !has_file)
 }
 
-/// Modules of Python that run code in their arguments or from standard input.
+/// Python modules that run code in their arguments or from standard input.
 const CODE_MODULES: [&str; 8] = ["IPython", "asyncio", "code", "ipdb", "pdb", "ptpython", "timeit", "xonsh"];
 
-/// Reads the words of `make`: variables that name programs, and a makefile that is standard input.
+/// Parses the arguments of `make`: variables that name programs, and a makefile from standard input.
 fn variables_and_input(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let set = arguments.iter().filter_map(variables::assignment);
     let mut found: Vec<_> = set.filter_map(|(variable, value)| variables::runs(&variable, &value)).collect();
@@ -268,7 +270,7 @@ fn variables_and_input(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     found
 }
 
-/// Finds the options that run something, at any position. A value that looks like such an option counts as one.
+/// Finds the options that run commands, at any position. A value that looks like such an option is treated as one.
 fn anywhere(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let mut found = Vec::new();
     for (at, word) in arguments.iter().enumerate() {
@@ -299,8 +301,8 @@ fn option_anywhere(options: OptionGrammar, word: &ShellWord, rest: &[ShellWord])
     }
 }
 
-/// Returns the command up to `;` or `+`. A word with a placeholder for the found names is opaque. Without a placeholder,
-/// `fd` adds the names at the end: a rule such as `rm *` must see them.
+/// Returns the command up to `;` or `+`. A word with a placeholder for the found names is opaque. Without a
+/// placeholder, `fd` adds the names at the end, so an opaque word is added: a rule such as `rm *` must match it.
 fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedCommand {
     let is_end = |word: &ShellWord| matches!(word.text.as_str(), ";" | "+");
     let words = rest.iter().take_while(|word| !is_end(word)).cloned();
@@ -318,7 +320,7 @@ fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedComma
 
 fn bare_cluster(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let first = arguments.first().filter(|word| !word.text.starts_with('-'));
-    // The letters of a cluster without a dash take their values from the next words, in order.
+    // The letters in a cluster without a dash take their values from the following words, in order.
     let letters = first.map_or("", |word| word.text.as_str()).chars();
     let runs = letters
         .map(|letter| format!("-{letter}"))
@@ -326,7 +328,7 @@ fn bare_cluster(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedC
     unseen_if(runs).into_iter().chain(anywhere(options, arguments)).collect()
 }
 
-/// Finds the row of a subcommand. A subcommand without a row runs nothing.
+/// Finds the row of a subcommand. A subcommand without a row runs no other program.
 fn subcommand(name: &str, options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let Some(scan) = OptionScan::lenient(options, arguments) else { return unseen() };
     let mut found = scan.found;
@@ -337,9 +339,9 @@ fn subcommand(name: &str, options: OptionGrammar, arguments: &[ShellWord]) -> Ve
         (Some(row), _) => found.extend(by_row(&joined, row, rest)),
         (None, _) => {}
     }
-    // The transport `ext::` of git runs the rest of the address.
+    // The git transport `ext::` runs the rest of the address as a command.
     found.extend(unseen_if(name == "git" && rest.iter().any(|word| word.text.contains("ext::"))));
-    // `--exec-path=DIR` takes the programs of git from that directory.
+    // With `--exec-path=DIR`, git runs its programs from that directory.
     let before = &arguments[..arguments.len() - scan.rest.len()];
     found.extend(unseen_if(before.iter().any(|word| word.text.starts_with("--exec-path="))));
     found
@@ -353,7 +355,7 @@ fn reads_configuration(arguments: &[ShellWord]) -> bool {
     first.and_then(ShellWord::as_literal).is_some_and(|word| reading.contains(&word))
 }
 
-/// Adds the words that `xargs` reads to its command. They also replace the text of `-I`.
+/// Adds an opaque word for the words that `xargs` reads from its input. They also replace the text of `-I`.
 fn add_input(arguments: &[ShellWord], found: Vec<WrappedCommand>) -> Vec<WrappedCommand> {
     let placeholder = placeholder(arguments);
     let opaque = |word: ShellWord| match placeholder {

@@ -1,4 +1,4 @@
-//! The option grammar of programs, as the table in `programs.rs` writes it.
+//! The grammar of program options, in the notation that the table in `programs.rs` uses.
 //!
 //! A grammar is a list of options, each with a sign for its effect:
 //!
@@ -8,13 +8,13 @@
 //! | `=` | takes a value, attached or in the next word |
 //! | `?` | may take a value, attached only |
 //! | `!` | its value is a command line |
-//! | `&` | begins a command, which ends at `;`, at `+` or with the words |
-//! | `%` | its value is code, or names a program in a way that the parser does not read |
+//! | `&` | starts a command, which ends at `;`, at `+` or at the last word |
+//! | `%` | its value is code, or names a program in a way that the parser does not support |
 //! | `.` | its value is a script, and all later words belong to the script |
 //! | `~` | the program prints something about itself and runs nothing |
 //!
-//! Options of one letter cluster as for `getopt`, and a long option may be abbreviated as for `getopt_long`. An option
-//! with one dash and several letters (`-exec`), and a word without a dash (`eval`), stand for themselves.
+//! Options with one letter can be clustered as for `getopt`, and a long option may be abbreviated as for `getopt_long`.
+//! An option with one dash and several letters (`-exec`), and a word without a dash (`eval`), must match exactly.
 
 use super::ShellWord;
 
@@ -22,7 +22,7 @@ use super::ShellWord;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OptionGrammar(pub(super) &'static str);
 
-/// The effect of an option on the words that follow.
+/// The effect of an option on the following words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionEffect {
     Flag,
@@ -35,18 +35,18 @@ pub(super) enum OptionEffect {
     Information,
 }
 
-/// One word of options, read by the grammar.
+/// One word of options, parsed by the grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OptionWord<'w> {
     pub(super) effect: OptionEffect,
     /// The value in the same word.
     pub(super) attached: Option<&'w str>,
-    /// True if the grammar lacks this option, or a letter of the cluster. It is then unknown if a value follows.
+    /// True if this option, or a letter in the cluster, is not in the grammar. Then it is unknown if a value follows.
     pub(super) unknown: bool,
 }
 
 impl OptionGrammar {
-    /// Reads a word. A lone dash is an option only if the grammar lists it, as for `env`.
+    /// Parses a word. A lone dash is an option only if the grammar lists it, as for `env`.
     pub(super) fn read(self, text: &str) -> OptionWord<'_> {
         match (self.spelled_out(text), text.strip_prefix("--"), text.strip_prefix('-')) {
             (Some(word), ..) => word,
@@ -59,7 +59,7 @@ impl OptionGrammar {
         }
     }
 
-    /// Reads the first word of `tar xf file`, which is a cluster without a dash.
+    /// Parses the first word of `tar xf file`, which is a cluster without a dash.
     pub(super) fn cluster(self, letters: &str) -> OptionWord<'_> {
         let mut effect = OptionEffect::Flag;
         let mut unknown = false;
@@ -67,7 +67,7 @@ impl OptionGrammar {
             let found =
                 self.entries().find(|(name, _)| name.strip_prefix('-').is_some_and(|name| is(name, letter)));
             match found.map(|(_, effect)| effect) {
-                // `nice -5` and `perl -0777` take a number as an option.
+                // `nice -5` and `perl -0777` have a number as an option.
                 None => unknown |= !letter.is_ascii_digit(),
                 Some(OptionEffect::Flag) => {}
                 Some(OptionEffect::Information) => effect = OptionEffect::Information,
@@ -84,7 +84,7 @@ impl OptionGrammar {
         OptionWord { effect, attached: None, unknown }
     }
 
-    /// Reads an option that is not a cluster although it has one dash, or no dash: `-exec`, `-TT`, `eval`.
+    /// Parses an option that is not a cluster although it has one dash or no dash: `-exec`, `-TT`, `eval`.
     fn spelled_out(self, text: &str) -> Option<OptionWord<'_>> {
         let single = |name: &str| !name.starts_with("--") && (!name.starts_with('-') || name.len() != 2);
         let (name, effect) =
@@ -93,8 +93,8 @@ impl OptionGrammar {
         Some(OptionWord { effect, attached, unknown: false })
     }
 
-    /// Reads a long option. Of several options with this beginning, one that runs something is meant: the program itself
-    /// refuses a beginning that is not unique.
+    /// Parses a long option, which may be abbreviated. If several options have this prefix, prefers one that runs a
+    /// command: the program itself would reject an ambiguous prefix.
     fn long(self, option: &str) -> OptionWord<'_> {
         let (name, attached) =
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
@@ -141,7 +141,7 @@ fn entry(written: &'static str) -> (&'static str, OptionEffect) {
     signed.unwrap_or((written, OptionEffect::Flag))
 }
 
-/// Returns true for a word that the shell would expand and that may become any option.
+/// Returns true for a word that the shell would expand, because it may become any option.
 pub(super) fn may_be_option(word: &ShellWord) -> bool {
     word.opaque && matches!(word.text.as_str(), "" | "-" | "--")
 }

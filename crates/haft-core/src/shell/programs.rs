@@ -1,48 +1,50 @@
-//! The table of programs that run other programs, from the option grammar of their manuals.
+//! The table of programs that run other programs, with the option grammar from their manuals.
 //!
-//! A row that lacks an option of its program costs at most a question: a wrapper with an unlisted option counts as
-//! unseen. A program without a row counts as running nothing, so a missing row can hide a command.
+//! If a row lacks an option, the worst result is an unnecessary question: with an unlisted option, the command that a
+//! wrapper runs is treated as unknown. A program without a row is assumed to run no other program, so a missing row can
+//! hide a command.
 
 use super::options::OptionGrammar;
 
 /// A program that runs other programs.
 pub(super) struct ProgramRow {
-    /// The names, separated by spaces. The name of a subcommand is joined by dashes: `git-bisect-run`.
+    /// The program names, separated by spaces. A subcommand name is joined with dashes: `git-bisect-run`.
     names: &'static str,
     pub(super) options: OptionGrammar,
     pub(super) runs: ProgramRuns,
 }
 
-/// The words of a command line that its program runs.
+/// The part of the arguments that a program runs as commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProgramRuns {
-    /// The words after the options and this many others are a command.
+    /// The words after the options and after this many other words are a command.
     Command { after: usize },
-    /// The same, and the program adds words from its input, as `xargs` does.
+    /// The words after the options are a command, and the program adds words from its input, as `xargs` does.
     CommandAndInput,
-    /// The words after the options, joined, are a command line.
+    /// The words after the options, joined with spaces, are a command line.
     Line,
     /// Each word that is not an option is a command line.
     Lines,
-    /// The first word after the options is a script. Without one, the program reads its standard input.
+    /// The first word after the options is a script. Without it, the program reads its standard input.
     Script,
-    /// The first word after the options names the row of a subcommand.
+    /// The first word after the options is the name of a subcommand, which has its own row.
     Subcommand,
-    /// The values of options, anywhere among the words.
+    /// The values of options at any position.
     Options,
-    /// The same, and the values of variables among the words, as for `make CC=cc`.
+    /// The values of options at any position, and the values of variables, as for `make CC=cc`.
     OptionsAndVariables,
-    /// The values of options before `--`. The words after it belong to another program.
+    /// The values of options before `--`. The words after `--` belong to another program.
     OptionsBeforeDashes,
-    /// The same, and the first word may be a cluster of options without a dash, as for `tar`.
+    /// The values of options at any position. The first word may be a cluster of options without a dash, as for `tar`.
     OptionsAndCluster,
-    /// The parser does not know what the program runs. Without arguments it reads commands from standard input.
+    /// Anything: the parser cannot determine what the program runs. Without arguments it reads commands from standard
+    /// input.
     Anything,
-    /// The parser does not know what the program runs. Without arguments it only prints something.
+    /// Anything: the parser cannot determine what the program runs. Without arguments it only prints text.
     AnythingInWords,
 }
 
-/// Returns the row for the name of a program, with its directory and its version removed: `/usr/bin/python3.12`.
+/// Returns the row for a program name. Removes the directory and the version first, as in `/usr/bin/python3.12`.
 pub(super) fn row(name: &str) -> Option<&'static ProgramRow> {
     let unversioned = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     let loader = (name.starts_with("ld-") && name.contains(".so")).then_some("ld.so");
@@ -53,7 +55,7 @@ fn named(name: &str) -> Option<&'static ProgramRow> {
     PROGRAMS.iter().find(|row| row.names.split(' ').any(|listed| listed == name))
 }
 
-/// Returns true for a wrapper that runs a shell if no command is given. The shell then reads its standard input.
+/// Returns true for a wrapper that starts a shell if no command is given. The shell then reads its standard input.
 pub(super) fn starts_shell(name: &str) -> bool {
     const NAMES: [&str; 16] = [
         "sudo",
@@ -85,7 +87,7 @@ const AFTER_ONE: ProgramRuns = ProgramRuns::Command { after: 1 };
 
 #[rustfmt::skip]
 const PROGRAMS: &[ProgramRow] = &[
-    // Builtins of bash.
+    // Bash builtins.
     program("builtin", COMMAND, ""),
     program("command", COMMAND, "-p -v~ -V~"),
     program("exec", COMMAND, "-c -l -a="),
@@ -93,7 +95,7 @@ const PROGRAMS: &[ProgramRow] = &[
     program("mapfile readarray", ProgramRuns::Options, "-C% -d= -n= -O= -s= -u= -c="),
     program(". alias bind compgen complete enable fc hash shopt source", ProgramRuns::AnythingInWords, ""),
 
-    // Wrappers: coreutils, util-linux, procps.
+    // Wrappers from coreutils, util-linux and procps.
     program("env", COMMAND, "- -i -0 -v -u= -C= -S% -a= --ignore-environment --null --unset= --chdir= --split-string% \
         --argv0= --block-signal? --default-signal? --ignore-signal? --list-signal-handling --debug --help~ --version~"),
     program("nohup", COMMAND, "--help~ --version~"),
@@ -142,7 +144,7 @@ const PROGRAMS: &[ProgramRow] = &[
     program("find gfind", ProgramRuns::Options, "-exec& -execdir& -ok& -okdir&"),
     program("fd fdfind", ProgramRuns::Options, "-x& -X& -e= -t= -d= -E= -c= -j= -S= -o= --exec& --exec-batch&"),
 
-    // Wrappers: other users, tracing, time, environments.
+    // Wrappers for other users, tracing, timing and environments.
     program("sudo", COMMAND, "-A -B -b -E -H -i -K~ -k -l~ -N -n -P -S -s -v~ -V~ -e~ -a= -C= -c= -D= -g= -h= -p= -R= -r= -T= -t= -U= -u= --askpass \
         --background --bell --preserve-env? --edit~ --set-home --login --remove-timestamp~ --reset-timestamp --list~ --no-update \
         --non-interactive --preserve-groups --stdin --shell --validate~ --auth-type= --close-from= --login-class= --chdir= --group= \
@@ -197,7 +199,7 @@ const PROGRAMS: &[ProgramRow] = &[
     program("tex latex pdftex pdflatex xetex xelatex luatex lualatex", ProgramRuns::Options,
         "-shell-escape% --shell-escape% -enable-write18% --enable-write18% -lua% --lua% -luaonly% --luaonly%"),
 
-    // Interpreters: code in an option, a script, or standard input.
+    // Interpreters, which run code in an option, a script, or standard input.
     program("python pypy", ProgramRuns::Script, "-c% -m. -W= -X= -Q= -B -b -d -E -h~ -i -I -O -P -q -R -s -S -t -u -v -V~ -x --version~ --help~ \
         --help-all~ --help-env~ --help-xoptions~ --check-hash-based-pycs="),
     program("perl", ProgramRuns::Script, "-e% -E% -M% -m% -d? -C? -D? -F? -I= -i? -x? -0 -a -c -f -h~ -l -n -p -s -S -t -T -u -U -v~ -V~ -w -W -X"),

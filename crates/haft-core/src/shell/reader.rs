@@ -1,19 +1,19 @@
-//! The state of the parser, and the parser of command lists.
+//! The state of the parser, and the parsing of command lists.
 
 use super::here_document::HereDocument;
 use super::{COMMANDS_MAX, DEPTH_MAX, REDIRECTIONS_MAX, ShellCommand, ShellError};
 
 pub(super) struct ShellParser<'a> {
     pub(super) text: &'a str,
-    /// Always at a character boundary.
+    /// The current offset, always at a character boundary.
     pub(super) at: usize,
     pub(super) depth: usize,
     pub(super) found: Vec<ShellCommand>,
-    /// Words and texts that are in no command.
+    /// The words and texts outside of commands.
     pub(super) data: Vec<String>,
     /// Here-documents whose bodies begin after the next line break.
     pub(super) pending: Vec<HereDocument>,
-    /// A here-document of an outer list is pending. Shells differ about the start of its body.
+    /// True if a here-document of an outer list is pending. Shells differ in where its body starts.
     pub(super) held: bool,
 }
 
@@ -25,11 +25,11 @@ pub(super) enum ListContext {
     CaseItem,
 }
 
-/// The way in which a list ended.
+/// The token that ended a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListEnd {
     Closed,
-    /// At `esac`.
+    /// The list ended at `esac`.
     Case,
 }
 
@@ -48,14 +48,14 @@ pub(super) type OpenGroups = Vec<(ShellGroup, usize)>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextSyntax {
     Command,
-    /// After a group: an operator, or a reserved word of an outer group.
+    /// After a group, an operator or a reserved word of an outer group may follow.
     Operator,
     /// The parser has read `esac`.
     EndOfCase,
 }
 
 impl<'a> ShellParser<'a> {
-    /// Returns the commands of a text, and the texts that are in no command.
+    /// Returns the commands in a text, and the texts outside of commands.
     pub(super) fn read(text: &str) -> Result<(Vec<ShellCommand>, Vec<String>), ShellError> {
         let mut reader = ShellParser::new(text, 0);
         reader.list(ListContext::Line)?;
@@ -66,8 +66,7 @@ impl<'a> ShellParser<'a> {
         Self { text, at: 0, depth, found: Vec::new(), data: Vec::new(), pending: Vec::new(), held: false }
     }
 
-    /// Returns the next byte. It skips a backslash before a line break everywhere, because the shell joins the two
-    /// lines.
+    /// Returns the next byte. Skips a backslash before a line break, because the shell joins the two lines.
     pub(super) fn peek(&mut self) -> Option<u8> {
         while self.rest().starts_with("\\\n") {
             self.at += 2;
@@ -136,7 +135,7 @@ impl<'a> ShellParser<'a> {
         result
     }
 
-    /// Parses another text with a new parser and adds the commands it finds to this one.
+    /// Parses another text with a new parser, and adds the commands that it finds to this parser.
     pub(super) fn parse_nested_text(
         &mut self,
         text: &str,
@@ -201,7 +200,7 @@ impl<'a> ShellParser<'a> {
         self.eat(";;&") || self.eat(";;") || self.eat(";&")
     }
 
-    /// Consumes a separator between commands. After a line break it also reads the pending here-documents.
+    /// Consumes a separator between commands. After a line break, also reads the pending here-documents.
     fn eat_operator(&mut self) -> Result<bool, ShellError> {
         if self.is_next(";;") || self.is_next(";&") {
             return Err(self.unexpected());

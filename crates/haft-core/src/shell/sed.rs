@@ -1,16 +1,16 @@
-//! Detects the commands of `sed` that run programs: `e`, and the flag `e` of `s`.
+//! Detects the `sed` commands that run programs: `e`, and `s` with the flag `e`.
 
 use super::ShellWord;
 use super::interpreters::is_input;
 
-/// Returns true if a script in the arguments may run a program. Scripts in files are programs like any other.
+/// Returns true if a script in the arguments may run a program. A script in a file is treated like any other program.
 pub(super) fn runs(arguments: &[ShellWord]) -> bool {
     reads_script_from_input(arguments)
         || scripts(arguments)
             .any(|script| script.opaque && script.text.is_empty() || script_runs(&script.text))
 }
 
-/// Returns true for `-f -`, `-nf/dev/stdin`, `--file=-` and the like.
+/// Returns true if the script comes from standard input: `-f -`, `-nf/dev/stdin`, `--file=-` and similar.
 fn reads_script_from_input(arguments: &[ShellWord]) -> bool {
     let attached = |option: &str| match option.strip_prefix("--") {
         Some(long) => long.split_once('=').map(|(_, file)| file.to_owned()),
@@ -50,7 +50,7 @@ fn scripts(arguments: &[ShellWord]) -> impl Iterator<Item = ShellWord> + '_ {
                 (!takes_next).then(|| of(&letters[at + 1..])).flatten()
             }
             Some((letters, Some(at))) if letters[at..].starts_with('E') => {
-                // Only a flag, but `e` may follow it.
+                // This letter is only a flag, but `e` may follow it.
                 let after = letters[at..].find('e').map(|e| &letters[at + e + 1..]);
                 has_script |= after.is_some();
                 takes_next = after == Some("");
@@ -67,7 +67,7 @@ fn scripts(arguments: &[ShellWord]) -> impl Iterator<Item = ShellWord> + '_ {
     })
 }
 
-/// Reads the commands of a script. A script that this reader does not understand counts as running something.
+/// Parses the commands of a script. Returns true for a script that this parser does not understand.
 fn script_runs(script: &str) -> bool {
     let mut rest = script;
     while let Some(command) = next_command(rest) {
@@ -84,7 +84,7 @@ enum SedCommand<'s> {
     Other(&'s str),
 }
 
-/// Returns the next command; `None` at the end of the script.
+/// Returns the next command, or `None` at the end of the script.
 fn next_command(script: &str) -> Option<SedCommand<'_>> {
     let script = script.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ';' | '{' | '}'));
     let Some(script) = skip_addresses(script) else { return Some(SedCommand::Runs) };
@@ -104,12 +104,12 @@ fn next_command(script: &str) -> Option<SedCommand<'_>> {
             SedCommand::Other(after.trim_start_matches(number))
         }
         '{' | '}' | ';' => SedCommand::Other(after),
-        // `e` runs a command; an unknown one might.
+        // `e` runs a command; an unknown command may do so too.
         _ => SedCommand::Runs,
     })
 }
 
-/// Skips `1,5`, `/re/I`, `$!` and the like. Returns `None` for an address without an end.
+/// Skips addresses such as `1,5`, `/re/I` and `$!`. Returns `None` for an address without an end.
 fn skip_addresses(mut script: &str) -> Option<&str> {
     loop {
         script = script.trim_start_matches(|c: char| c.is_ascii_digit() || " \t,$~+!".contains(c));
@@ -123,7 +123,8 @@ fn skip_addresses(mut script: &str) -> Option<&str> {
     }
 }
 
-/// Returns the text after the delimiter that ends a regular expression. In a set such as `[^/]` it has no meaning.
+/// Returns the text after the delimiter that ends a regular expression. A delimiter inside a set such as `[^/]` does
+/// not end it.
 fn skip_expression(text: &str, delimiter: char) -> Option<&str> {
     let mut rest = text;
     loop {
@@ -138,7 +139,7 @@ fn skip_expression(text: &str, delimiter: char) -> Option<&str> {
     }
 }
 
-/// Returns the text after a set of characters, in which a bracket at the start and in `[:alpha:]` is literal.
+/// Returns the text after a character set. A bracket at the start of the set or in `[:alpha:]` is literal.
 fn skip_set(set: &str) -> Option<&str> {
     let mut rest = set.strip_prefix('^').unwrap_or(set);
     rest = rest.strip_prefix(']').unwrap_or(rest);
@@ -181,7 +182,7 @@ fn substitution(after: &str) -> SedCommand<'_> {
     if flags[..named.unwrap_or(end)].contains('e') {
         return SedCommand::Runs;
     }
-    // The flag `w` takes the rest of the line as a file name.
+    // The flag `w` uses the rest of the line as a file name.
     let next = named.map_or(end, |at| flags[at..].find('\n').map_or(flags.len(), |line| at + line));
     SedCommand::Other(&flags[next..])
 }

@@ -1,4 +1,4 @@
-//! Lines and their commands. Words that are not literal are in angle brackets.
+//! Tables of lines and their commands. Words that are not literal are in angle brackets.
 
 use proptest::prelude::*;
 
@@ -259,7 +259,7 @@ fn lines_over_the_parser_limits_are_rejected() {
 /// Prefixes that are valid only before a simple command.
 const PREFIXES: [&str; 7] = ["", "env ", "sudo -n ", "nohup ", "command ", "A=1 ", "timeout 5 "];
 
-/// Templates for any command, with `@` for the command.
+/// Templates for any command. `@` is replaced by the command.
 const PLACES: [&str; 28] = [
     "@",
     "a; @",
@@ -318,7 +318,7 @@ proptest! {
         let _ = commands(&pieces.concat());
     }
 
-    /// No command is lost: it is in the list, the parser rejects the line, or the line holds an unseen command.
+    /// No command is lost: it is in the list, or the parser rejects the line, or the list has an unknown command.
     #[test]
     fn nested_command_is_found_or_the_line_is_opaque(line in composed()) {
         let Ok(found) = commands(&line) else { return Ok(()) };

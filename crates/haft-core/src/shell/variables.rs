@@ -1,4 +1,4 @@
-//! Variables whose value programs run: `PAGER`, `GIT_SSH_COMMAND`, `BASH_ENV`.
+//! Variables whose value programs run as a command: `PAGER`, `GIT_SSH_COMMAND`, `BASH_ENV`.
 
 use super::ShellWord;
 use super::nested_commands::WrappedCommand;
@@ -67,8 +67,8 @@ const LINES: [&str; 60] = [
     "npm_config_shell",
 ];
 
-/// Variables that make programs run code in ways that the parser does not read. `LD_PRELOAD` is not among them: the
-/// library that it names is a program like any other.
+/// Variables that make programs run code in ways that the parser does not support. `LD_PRELOAD` is not among them: the
+/// library that it names is treated like any other program.
 const CODE: [&str; 38] = [
     "APT_CONFIG",
     "BASH_ENV",
@@ -110,11 +110,11 @@ const CODE: [&str; 38] = [
     "npm_config_node_options",
 ];
 
-/// Beginnings and ends of such names: functions that bash imports, and the runners and linkers of cargo.
+/// The prefixes and suffixes of such names: functions that bash imports, and cargo runners and linkers.
 const CODE_NAMES: [(&str, &str); 4] =
     [("BASH_FUNC_", ""), ("GIT_CONFIG_KEY_", ""), ("CARGO_TARGET_", "_RUNNER"), ("CARGO_TARGET_", "_LINKER")];
 
-/// Returns the command that the value of a variable names, if programs run the value.
+/// Returns the command in a variable's value, if programs run this value.
 pub(super) fn runs(variable: &str, value: &ShellWord) -> Option<WrappedCommand> {
     if value.text.is_empty() && !value.opaque {
         return None;
@@ -130,20 +130,20 @@ fn is_code(variable: &str) -> bool {
     CODE.contains(&variable) || CODE_NAMES.iter().any(fits)
 }
 
-/// Returns the variable and the value of a word such as `NAME=value`. A name may have any characters: `env` sets
-/// `BASH_FUNC_ls%%` too.
+/// Returns the variable and the value of a word such as `NAME=value`. The name may have any characters, because `env`
+/// can set `BASH_FUNC_ls%%` too.
 pub(super) fn assignment(word: &ShellWord) -> Option<(String, ShellWord)> {
     let (name, value) = word.text.split_once('=').filter(|(name, _)| !name.is_empty())?;
     Some((name.to_owned(), ShellWord { text: value.to_owned(), opaque: word.opaque }))
 }
 
-/// Returns the command of a variable that a builtin sets: `export PAGER=less`, `read BASH_ENV`, `printf -v ENV x`.
+/// Returns the command in a variable that a builtin sets: `export PAGER=less`, `read BASH_ENV`, `printf -v ENV x`.
 pub(super) fn set_by_builtin(word: &ShellWord) -> Option<WrappedCommand> {
     let name = word.text.split(['=', '[', '+']).next().unwrap_or_default();
     let value = word.text.split_once('=').map(|(_, value)| value);
     match value {
         Some(value) => runs(name, &ShellWord { text: value.to_owned(), opaque: word.opaque }),
-        // The value comes from elsewhere. `export PAGER` and `unset PAGER` have none, but no harm is done by asking.
+        // The value is unknown. `export PAGER` and `unset PAGER` have no value, but asking does no harm.
         None => (LINES.contains(&name) || is_code(name)).then_some(WrappedCommand::Unseen),
     }
 }

@@ -1,15 +1,15 @@
-//! The parser of words: quotes, escapes and expansions.
+//! Parses words: quotes, escapes and expansions.
 
 use super::reader::ShellParser;
 use super::{ShellCommand, ShellError, ShellWord, ansi_c};
 
-/// A word, with the facts about its spelling that still matter.
+/// A word, with the properties of its written form that the parser needs later.
 #[derive(Default)]
 pub(super) struct ParsedWord {
     pub(super) word: ShellWord,
     /// True if no part was quoted, escaped or expanded. Only such a word can be a reserved word.
     pub(super) plain: bool,
-    /// The length of the text before the first part that is not plain.
+    /// The length of the text before the first part that is not plain, in bytes.
     head_bytes: usize,
 }
 
@@ -18,7 +18,7 @@ impl ParsedWord {
         self.plain && !self.word.opaque && self.word.text == reserved
     }
 
-    /// Returns the variable that the word sets if it precedes the program.
+    /// Returns the variable that the word sets if the word is before the program.
     pub(super) fn assigns(&self) -> Option<&str> {
         let (name, _) = self.word.text[..self.head_bytes].split_once('=')?;
         let name = name.strip_suffix('+').unwrap_or(name);
@@ -26,7 +26,7 @@ impl ParsedWord {
         is_variable(name).then_some(name)
     }
 
-    /// Returns true for text with a substitution. The shell evaluates some quoted text later, above all array
+    /// Returns true for a text with a substitution. The shell evaluates some quoted text later, in particular array
     /// subscripts in numbers: `let 'a[$(rm x)]=1'`.
     pub(super) fn holds_substitution(&self) -> bool {
         holds_substitution(&self.word.text)
@@ -38,7 +38,8 @@ impl ParsedWord {
         self.plain && is_variable(name.strip_suffix('+').unwrap_or(name))
     }
 
-    /// Returns true if the shell expands a tilde here: at the start, or after `=` or `:` as in an assignment.
+    /// Returns true if the shell expands a tilde at this position: at the start, or after `=` or `:` as in an
+    /// assignment.
     fn expands_tilde(&self) -> bool {
         self.word.text.is_empty() || self.word.text.ends_with(['=', ':'])
     }
@@ -73,7 +74,7 @@ pub(super) fn is_variable(name: &str) -> bool {
 }
 
 impl ShellParser<'_> {
-    /// Parses one word, which must exist.
+    /// Parses one word. The caller has checked that a word follows.
     pub(super) fn word(&mut self) -> Result<ParsedWord, ShellError> {
         let start = self.at;
         let mut word = ParsedWord { plain: true, ..ParsedWord::default() };
@@ -137,7 +138,7 @@ impl ShellParser<'_> {
         Ok(word.finish())
     }
 
-    /// Parses a word that is in no command, and keeps its text as data.
+    /// Parses a word outside of a command, and keeps its text as data.
     pub(super) fn data_word(&mut self) -> Result<ParsedWord, ShellError> {
         let word = self.word()?;
         self.data.push(word.word.text.clone());
@@ -149,7 +150,7 @@ impl ShellParser<'_> {
         word.word.text.extend(self.take_char());
     }
 
-    /// Parses `name=(words)`.
+    /// Parses an array: `name=(words)`.
     fn array(&mut self, word: &mut ParsedWord) -> Result<(), ShellError> {
         word.expanded();
         self.at += 1;
@@ -200,7 +201,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Parses `$` outside of quotes, where it may also begin a quoted string.
+    /// Parses `$` outside of quotes, where it may also start a quoted string.
     fn dollar(&mut self, word: &mut ParsedWord) -> Result<(), ShellError> {
         if self.eat("$'") {
             word.quoted();
@@ -210,7 +211,7 @@ impl ShellParser<'_> {
             return Ok(());
         }
         if self.eat("$\"") {
-            // The shell looks the text up in a message catalog.
+            // The shell looks up the text in a message catalog.
             word.expanded();
             return self.nested(|reader| reader.double_quoted(word));
         }
@@ -237,7 +238,7 @@ impl ShellParser<'_> {
         Err(ShellError::Unclosed { what: "a single quote" })
     }
 
-    /// Parses `$` as an expansion or a plain dollar sign; it never begins a quoted string here.
+    /// Parses `$` inside quotes, where it is an expansion or a plain dollar sign and never starts a quoted string.
     pub(super) fn dollar_in_quotes(&mut self) -> Result<DollarMeaning, ShellError> {
         self.at += 1;
         match self.peek() {
@@ -262,7 +263,7 @@ impl ShellParser<'_> {
         Ok(DollarMeaning::Expanded)
     }
 
-    /// Parses the rest of `${`. The quoting rules inside depend on the operator and on the quotes around it, so any
+    /// Parses the rest of `${`. The quoting rules inside depend on the operator and on the quotes around it, so every
     /// quote is an error.
     fn parameter(&mut self) -> Result<(), ShellError> {
         if matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'|' | b'(')) {
@@ -289,7 +290,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Parses the rest of `((`, up to `))`. A single `)` means that the text was a nested subshell, not a number.
+    /// Parses the rest of `((`, up to `))`. A single `)` means that the text is a nested subshell, not arithmetic.
     pub(super) fn arithmetic(&mut self) -> Result<(), ShellError> {
         let mut open = 0_usize;
         loop {

@@ -1,5 +1,5 @@
-//! Spellings that hide a command behind programs that run programs. Without the net of the rules, the reader alone must
-//! find the command, see that something unknown runs, or refuse the line.
+//! Commands that are hidden behind programs that run other programs. Without the second check of the rules, the parser
+//! alone must find the command, detect that an unknown command runs, or reject the line.
 
 use proptest::prelude::*;
 
@@ -340,7 +340,7 @@ fn ordinary_uses_of_programs_that_run_programs_are_seen() {
     }
 }
 
-/// Wrappers for a command, with `@` for it.
+/// Wrappers for a command. `@` is replaced by the command.
 const BEFORE: [&str; 34] = [
     "@",
     "A=1 @",
@@ -378,7 +378,7 @@ const BEFORE: [&str; 34] = [
     "find . -exec @ {} \\;",
 ];
 
-/// Places for a command line, with `@` for the line in single quotes.
+/// Templates for a command line. `@` is replaced by the line in single quotes.
 const QUOTED: [&str; 14] = [
     "bash -c @",
     "sh -euc @",
@@ -396,7 +396,7 @@ const QUOTED: [&str; 14] = [
     "su -c @",
 ];
 
-/// Spellings of the program.
+/// Different spellings of the program.
 const SPELLED: [&str; 8] = ["rm", "r\\m", "'r'm", "\"rm\"", "/bin/rm", "$'\\x72m'", "r''m", "../rm"];
 
 fn nested() -> impl Strategy<Value = String> {
@@ -414,7 +414,7 @@ fn nested() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // A fixed seed, so that a failure of one run is a failure of every run.
+    // A fixed seed makes failures repeatable.
     #![proptest_config(ProptestConfig {
         cases: 2_000,
         rng_seed: proptest::test_runner::RngSeed::Fixed(16),

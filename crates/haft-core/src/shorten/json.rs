@@ -4,17 +4,17 @@ use std::io;
 
 use serde_json::{Map, Value};
 
-/// Returns the value unchanged if its text has at most `bytes_max` bytes, else a shortened value. Returns `None` if
-/// even that is too long. The work is bounded by `bytes_max`, not by the size of the value.
+/// Returns the value unchanged if its text has at most `bytes_max` bytes, else a shortened value. Returns `None` if the
+/// shortened value is still too long. The work is limited by `bytes_max`, not by the size of the value.
 pub fn shorten_value(value: &Value, bytes_max: usize) -> Option<Value> {
     let shortened = shorten(value, bytes_max);
     bytes_within(&shortened, bytes_max).map(|_| shortened)
 }
 
-/// The longest notice with quotes and a comma: a number of 20 digits and a few words.
+/// The maximum length of a notice in bytes, with quotes and a comma: a number of 20 digits and a few words.
 const NOTICE_BYTES: usize = 64;
 
-/// The least room for one part, enough for a number or a notice.
+/// The minimum number of bytes for one part, enough for a number or a notice.
 const PART_BYTES_MIN: usize = 2 * NOTICE_BYTES;
 
 fn shorten(value: &Value, room: usize) -> Value {
@@ -65,7 +65,7 @@ fn shorten_object(fields: &Map<String, Value>, room: usize) -> Map<String, Value
     kept
 }
 
-/// Divides the room among parts. The room that a small part leaves unused goes to the later parts.
+/// Divides the available bytes among parts. The bytes that a small part does not use are available for later parts.
 struct SpaceDivision {
     left: usize,
     parts: usize,
@@ -76,8 +76,8 @@ impl SpaceDivision {
         Self { left: room.saturating_sub(NOTICE_BYTES), parts }
     }
 
-    /// Returns the part, shortened if necessary, or `None` if there is no room left. `around` is the size of the text
-    /// next to the part, such as its key.
+    /// Returns the part, shortened if necessary, or `None` if no bytes are left for it. `around` is the size of the
+    /// text next to the part, such as its key.
     fn next(&mut self, part: &Value, around: usize) -> Option<Value> {
         let room = self.left.checked_sub(around + ",".len())?;
         let share = (room / self.parts.max(1)).max(PART_BYTES_MIN).min(room);
@@ -88,7 +88,7 @@ impl SpaceDivision {
     }
 }
 
-/// Returns the bytes that a character takes inside a JSON string.
+/// Returns the number of bytes that a character takes inside a JSON string.
 fn escaped_bytes(char: char) -> usize {
     match char {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -97,7 +97,7 @@ fn escaped_bytes(char: char) -> usize {
     }
 }
 
-/// Returns the length of a value's text, or `None` if it exceeds `bytes_max`. It stops at the limit.
+/// Returns the length of a value's text, or `None` if it exceeds `bytes_max`. Stops counting at the limit.
 fn bytes_within(value: &Value, bytes_max: usize) -> Option<usize> {
     let mut room = RemainingBytes(bytes_max);
     serde_json::to_writer(&mut room, value).ok()?;

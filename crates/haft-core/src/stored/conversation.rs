@@ -89,7 +89,7 @@ enum StoredSource {
 pub(crate) struct StoredCall {
     id: String,
     name: String,
-    /// The model's own text, byte for byte.
+    /// The model's text, byte for byte.
     arguments: String,
 }
 
@@ -119,7 +119,7 @@ pub(super) enum StoredContent {
         media_type: Option<String>,
         text: Option<String>,
     },
-    /// Only in outputs; a reply holds the description of such content as text.
+    /// Binary content. It is stored only in outputs; a reply holds a description of it as text.
     Binary {
         uri: Option<String>,
         media_type: Option<String>,
@@ -144,7 +144,7 @@ impl StoredMessage {
         Self { role, parts: message.parts.iter().map(StoredPart::of).collect() }
     }
 
-    /// Restores the message; fails for damaged media and unknown names.
+    /// Restores the message. Fails for damaged media and unknown names.
     pub fn into_message(self) -> Result<Message, StoredError> {
         let role = match self.role {
             StoredRole::System => Role::System,
@@ -267,7 +267,7 @@ impl StoredReply {
         Self { call: call.0.clone(), name: name.clone(), content, is_error: *is_error }
     }
 
-    /// Restores the reply; fails for damaged media.
+    /// Restores the reply. Fails for damaged media.
     pub fn into_reply(self) -> Result<ToolReply, StoredError> {
         let content = self.content.into_iter().map(StoredContent::into_content).collect::<Result<_, _>>()?;
         Ok(ToolReply { call: CallId(self.call), name: self.name, content, is_error: self.is_error })
@@ -275,8 +275,8 @@ impl StoredReply {
 }
 
 impl StoredContent {
-    /// Returns the form in replies. Wire formats send bytes and handles only as text, so the text is enough to resume a
-    /// run.
+    /// Returns the stored form of content in a reply. Wire formats send bytes and handles only as text, so the text is
+    /// enough to resume a run.
     fn of(content: &OutputContent) -> Self {
         match content {
             OutputContent::Binary { .. } | OutputContent::Stored(_) => Self::Text(content.as_text()),
@@ -297,7 +297,7 @@ impl StoredContent {
         }
     }
 
-    /// Returns the form that converts back into equal content; `None` for a handle of the output store.
+    /// Returns the stored form from which equal content can be restored, or `None` for a handle of the output store.
     pub(super) fn exact(content: &OutputContent) -> Option<Self> {
         match content {
             OutputContent::Text(_)

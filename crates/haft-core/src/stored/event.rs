@@ -11,7 +11,7 @@ use crate::model_event::{ModelEvent, PartDelta, PartStart};
 use crate::model_reply::{ReplyNote, StopReason, TokenUsage};
 use crate::tool::CallId;
 
-/// One event of a reply.
+/// One event of a streamed reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StoredEvent(StoredEventKind);
@@ -120,7 +120,7 @@ impl StoredEvent {
         Self(StoredEventKind::of(event))
     }
 
-    /// Restores the event; fails for damaged media and unknown names.
+    /// Restores the event. Fails for damaged media and unknown names.
     pub fn into_event(self) -> Result<ModelEvent, StoredError> {
         self.0.into_event()
     }
@@ -292,7 +292,7 @@ impl StoredModelError {
         Self { kind: kind.name().into(), message: message.clone(), retry_after_ms: retry_after.map(millis) }
     }
 
-    /// Restores the error; fails for an unknown kind.
+    /// Restores the error. Fails for an unknown kind.
     pub fn into_error(self) -> Result<ModelError, StoredError> {
         let kind = names::find("model error", &ModelErrorKind::ALL, ModelErrorKind::name, &self.kind)?;
         let retry_after = self.retry_after_ms.map(Duration::from_millis);

@@ -32,7 +32,7 @@ impl StoredModelReply {
         }
     }
 
-    /// Restores the reply without notes; fails for damaged media and unknown names.
+    /// Restores the reply without notes. Fails for damaged media and unknown names.
     pub fn into_reply(self) -> Result<ModelReply, StoredError> {
         Ok(ModelReply {
             id: self.id,

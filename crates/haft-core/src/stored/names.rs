@@ -1,4 +1,4 @@
-//! The lookup of an enum value by its stored name, in the table that also writes the name.
+//! Looks up an enum value by its stored name, in the table that also writes the name.
 
 use super::StoredError;
 

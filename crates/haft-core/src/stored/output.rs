@@ -7,7 +7,7 @@ use super::StoredError;
 use super::conversation::StoredContent;
 use crate::output::ToolOutput;
 
-/// A whole output, with media, links and structured data. It converts back into an equal output.
+/// A whole output, with media, links and structured data. An equal output can be restored from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredToolOutput {
     content: Vec<StoredContent>,
@@ -16,7 +16,8 @@ pub struct StoredToolOutput {
 }
 
 impl StoredToolOutput {
-    /// Returns `None` for an output with a handle of the output store: only the session that stored it can read it.
+    /// Converts an output for storage. Returns `None` for an output with a handle of the output store, because only the
+    /// session that stored the output can read it.
     pub fn of(output: &ToolOutput) -> Option<Self> {
         let content = output.content.iter().map(StoredContent::exact).collect::<Option<_>>()?;
         Some(Self { content, structured: output.structured.clone() })

@@ -12,16 +12,16 @@ use crate::model_request::{
     SamplingParameters, ToolChoice,
 };
 
-/// A request, or only its additions to an earlier request.
+/// A model request, or only the parts that differ from an earlier request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredRequest {
     model: String,
-    /// `None` if it is the same as in the earlier request.
+    /// The system text; `None` if it is the same as in the earlier request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     system: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<StoredTool>>,
-    /// `None` if there are none, or if they are the same as in the earlier request.
+    /// The deferred tools; `None` if there are none, or if they are the same as in the earlier request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deferred: Option<Vec<StoredTool>>,
     tool_choice: StoredToolChoice,
@@ -112,7 +112,7 @@ impl StoredRequest {
         Self::after(request, None, 0)
     }
 
-    /// Returns the additions of a request to the request `before`, which has the same first `messages` messages.
+    /// Returns the parts of a request that differ from the request `before`. Both share the first `messages` messages.
     pub fn after(request: &ModelRequest, before: Option<&ModelRequest>, messages: usize) -> Self {
         let same_system = before.is_some_and(|before| before.system == request.system);
         let same_tools = before.is_some_and(|before| Arc::ptr_eq(&before.tools, &request.tools));
@@ -135,8 +135,7 @@ impl StoredRequest {
         }
     }
 
-    /// Restores the whole request. `before` is the earlier request, with the number of its messages that this one
-    /// shares.
+    /// Restores the whole request. `before` is the earlier request, with the number of messages that both share.
     pub fn into_request(self, before: Option<(&ModelRequest, usize)>) -> Result<ModelRequest, StoredError> {
         let alone = || StoredError::Broken { problem: "it continues a request that is missing".into() };
         let mut conversation = begun(before)?;

@@ -16,7 +16,7 @@ pub enum LockChange {
     SourceAdded {
         /// The key of the source.
         source: String,
-        /// The way to reach it.
+        /// The address of the source.
         address: String,
     },
     /// A locked source that does not exist any more.
@@ -24,47 +24,47 @@ pub enum LockChange {
         /// The key of the source.
         source: String,
     },
-    /// A source that is reached in another way than before.
+    /// A source whose address has changed.
     SourceMoved {
         /// The key of the source.
         source: String,
         /// The locked address.
         from: String,
-        /// The address now.
+        /// The current address.
         to: String,
     },
-    /// A server that gives itself another name or version. Its tools may be the same.
+    /// A server that reports a different name or version. Its tools may be the same.
     VersionChanged {
         /// The key of the source.
         source: String,
         /// The locked name and version.
         from: String,
-        /// The name and version now.
+        /// The current name and version.
         to: String,
     },
-    /// Other instructions for models.
+    /// A source whose instructions for models have changed.
     InstructionsChanged {
         /// The key of the source.
         source: String,
         /// The locked instructions.
         from: Option<String>,
-        /// The instructions now.
+        /// The current instructions.
         to: Option<String>,
     },
     /// A tool that the lock does not contain.
     ToolAdded {
         /// The key of the source.
         source: String,
-        /// The tool.
+        /// The tool name.
         tool: String,
-        /// Its definition.
+        /// The tool definition.
         definition: CanonicalTool,
     },
     /// A locked tool that does not exist any more.
     ToolRemoved {
         /// The key of the source.
         source: String,
-        /// The tool.
+        /// The tool name.
         tool: String,
     },
     /// A tool with the same definition under another name.
@@ -73,23 +73,23 @@ pub enum LockChange {
         source: String,
         /// The locked name.
         from: String,
-        /// The name now.
+        /// The current name.
         to: String,
     },
     /// A tool with the same definition that another source offers now.
     ToolRehomed {
-        /// The tool.
+        /// The tool name.
         tool: String,
         /// The key of the locked source.
         from: String,
-        /// The key of the source now.
+        /// The key of the current source.
         to: String,
     },
-    /// A tool whose definition differs.
+    /// A tool whose definition has changed.
     ToolChanged {
         /// The key of the source.
         source: String,
-        /// The tool.
+        /// The tool name.
         tool: String,
         /// The parts that differ.
         parts: Vec<DefinitionPart>,
@@ -105,17 +105,17 @@ pub struct DefinitionPart {
     pub name: String,
     /// The locked value.
     pub from: Option<Value>,
-    /// The value now.
+    /// The current value.
     pub to: Option<Value>,
 }
 
 impl LockChange {
-    /// Returns true for a change that quarantines nothing: a new version with the same tools.
+    /// Returns true for a change that quarantines no tool: a new version with the same tools.
     pub fn is_informational(&self) -> bool {
         matches!(self, LockChange::VersionChanged { .. })
     }
 
-    /// Returns the change as lines for a person. Characters that deceive a reader are shown as escapes.
+    /// Returns the change as lines for a person. Characters that could deceive a reader are escaped.
     pub fn lines(&self) -> Vec<String> {
         match self {
             Self::SourceAdded { source, address } => {
@@ -177,7 +177,7 @@ fn changed(
     lines
 }
 
-/// Appends the lines that only one of two texts has, and a warning for lines that speak to the model.
+/// Appends the lines that only one of two texts has, and a warning for lines that give orders to the model.
 fn difference(lines: &mut Vec<String>, from: &[String], to: &[String]) {
     let common = |line: &String, other: &[String]| other.contains(line);
     lines.extend(from.iter().filter(|line| !common(line, to)).map(|line| format!("    - {line}")));
@@ -274,7 +274,7 @@ fn of_tools(changes: &mut Vec<LockChange>, key: &str, before: &LockedSource, now
     }
 }
 
-/// Describes a tool that the lock does not have under this name; `from` is its name there.
+/// Describes a tool that the lock does not contain under this name. `from` is its locked name, if the tool was renamed.
 fn new_tool(source: String, tool: &str, definition: &CanonicalTool, from: Option<&String>) -> LockChange {
     match from.cloned() {
         Some(from) => LockChange::ToolRenamed { source, from, to: tool.to_owned() },
@@ -298,7 +298,7 @@ fn changed_tool(source: String, tool: &str, locked: &CanonicalTool, found: &Cano
     LockChange::ToolChanged { source, tool: tool.to_owned(), parts, compatibility }
 }
 
-/// Joins a removed tool of one source and an added tool of another source with the same definition.
+/// Merges a tool that was removed from one source and a tool with the same definition that was added to another source.
 fn rehomed(changes: &mut Vec<LockChange>, locked: &ToolLock) {
     let mut joined = Vec::new();
     for (at, change) in changes.iter().enumerate() {

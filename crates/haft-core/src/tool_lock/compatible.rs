@@ -1,24 +1,26 @@
-//! Decides if arguments that were valid under one schema stay valid under another, as far as that shows in their text.
+//! Decides if every argument object that is valid under one schema is valid under another. Compares the texts of the
+//! schemas, so the result may be that the compatibility is unknown.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// The longest list of reasons.
+/// The maximum number of reasons in a result.
 const REASONS_MAX: usize = 8;
 
-/// The deepest nesting of schemas that is compared.
+/// The maximum nesting depth of schemas that is compared.
 const DEPTH_MAX: usize = 64;
 
 /// The relation of a new input schema to an old one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaCompatibility {
-    /// Old valid arguments stay valid. An undeclared argument with the name of a new one is not considered.
+    /// Arguments that were valid under the old schema stay valid. Arguments that the old schema did not declare are not
+    /// considered, even if the new schema declares their name.
     Compatible,
-    /// Some old valid arguments are invalid now, for these reasons.
+    /// Some arguments that were valid under the old schema are invalid now. The texts are the reasons.
     Breaking(Vec<String>),
-    /// These keywords differ in a way that this comparison does not understand.
+    /// These keywords differ in a way that this comparison does not support.
     Unknown(Vec<String>),
 }
 
@@ -50,7 +52,7 @@ struct SchemaComparison {
     unknown: Vec<String>,
 }
 
-/// Keywords that only describe; they accept every value.
+/// Keywords that only describe a value and never reject one.
 const DESCRIBING: [&str; 9] = [
     "$comment",
     "$schema",
@@ -96,7 +98,7 @@ impl SchemaComparison {
         let (old, new) = match (old, new) {
             (Value::Object(old), Value::Object(new)) => (old, new),
             (Value::Bool(true), Value::Object(new)) => (&empty, new),
-            // Nothing was valid before.
+            // The old schema accepted no value, so no valid arguments can become invalid.
             (Value::Bool(false), _) => return,
             (_, _) => return self.breaks(path, "no value is accepted any more"),
         };
@@ -181,8 +183,8 @@ impl SchemaComparison {
         self.compare(&child(path, "items"), before, now, depth + 1);
     }
 
-    /// Any other keyword that is new or differs may narrow the schema. One that was removed only widens it, unless
-    /// another keyword refers to it.
+    /// Handles all other keywords. A keyword that is new or differs may narrow the schema. A keyword that was removed
+    /// only widens it, unless another keyword refers to it.
     fn others(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
         for (key, value) in new {
             let known = DESCRIBING.contains(&key.as_str()) || COMPARED.contains(&key.as_str());

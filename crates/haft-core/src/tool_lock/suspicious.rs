@@ -1,6 +1,6 @@
 //! Finds phrases in a description that give orders to the model instead of describing a tool.
 
-/// Phrases of known attacks, in lower case. A description that contains one is not refused: a person decides.
+/// Phrases of known attacks, in lower case. A description that contains one is not rejected; a person decides.
 const DIRECTIVES: [&str; 22] = [
     "<important>",
     "<system>",
@@ -26,7 +26,7 @@ const DIRECTIVES: [&str; 22] = [
     "never use the other",
 ];
 
-/// Returns the phrase of a text that speaks to the model, if there is one.
+/// Returns the phrase in a text that gives orders to the model, if there is one.
 pub fn model_directive(text: &str) -> Option<&'static str> {
     let text = text.to_lowercase();
     DIRECTIVES.iter().find(|phrase| text.contains(**phrase)).copied()

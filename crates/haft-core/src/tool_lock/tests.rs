@@ -45,7 +45,7 @@ fn only_the_locked_definition_of_a_locked_source_is_agreed() {
     };
     let mcp = ProviderKind::Mcp;
     check(mcp, "a", echo, LockStanding::Agreed);
-    // The order of keys, icons and metadata do not count.
+    // The order of keys, icons and metadata are ignored.
     let same = r#"{"icons":[],"inputSchema":{"type":"object"},"_meta":{"a":1},"description":"Says it","name":"echo"}"#;
     check(mcp, "a", same, LockStanding::Agreed);
     for changed in [

@@ -1,8 +1,8 @@
-//! The cost of validation: the number of schema applications, counted before the validator runs.
+//! Computes the cost of validation, which is the number of schema applications, before the validator runs.
 //!
-//! An untrusted author can write a small schema that takes forever: `$ref`s that double at every step, or a recursion
-//! whose branches all descend into the same value. The validator has no step limit, so this module counts the steps
-//! first, with a limit.
+//! An untrusted author can write a small schema whose validation takes practically forever: `$ref`s that double at
+//! every step, or a recursion whose branches all descend into the same value. The validator has no step limit, so this
+//! module counts the steps first, with a limit.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 
 use super::SchemaDraft;
 
-/// The most schema applications for one set of arguments. The validator does about ten million in a second.
+/// The maximum number of schema applications for one set of arguments. The validator does about ten million per second.
 pub(super) const CHECK_STEPS_MAX: usize = 2_000_000;
 
-/// The cost of a schema, as far as it is known without arguments.
+/// The cost of a schema, as far as it can be computed without arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaCost {
-    /// The validator applies every schema to every value at most once, so the cost is at most this number times the size
-    /// of the arguments. A schema counts as often as references lead to it.
+    /// The validator applies every schema to every value at most once, so the cost is at most this number times the
+    /// size of the arguments. A schema is counted once for each reference to it.
     PerValue { schemas: usize },
-    /// With references that lead back to themselves the cost depends on the arguments.
+    /// A reference leads back to itself, so the cost depends on the arguments and must be counted for each call.
     ByCounting,
 }
 
 impl SchemaCost {
     /// Computes the cost of a schema. Rejects references whose target is not certain. `draft` is the draft to assume
-    /// for a schema that does not name its own.
+    /// for a schema that does not name its draft.
     pub(super) fn of(schema: &Value, draft: Option<SchemaDraft>) -> Result<Self, String> {
         let mut survey = SchemaSurvey::default();
         survey.look(schema, draft);
@@ -71,7 +71,7 @@ impl SchemaSurvey {
             if let Value::Object(object) = value {
                 self.objects += 1;
                 self.survey_object(root, object);
-                // In a schema with its own identifier, `#` refers to another document.
+                // In a schema with its own identifier, `#` refers to that schema instead of the root.
                 let identifiers: &[&str] = if draft_4 { &["$id", "id"] } else { &["$id"] };
                 let renamed = identifiers.iter().any(|key| object.get(*key).is_some_and(Value::is_string));
                 if renamed && !std::ptr::eq(value, root) {
@@ -114,10 +114,12 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// Counts the schemas that apply if every reference is replaced by its target. Most tools have definitions that do not
-/// refer to themselves; for them this one count replaces a count for each call, which takes longer than the validation.
+/// refer to themselves. For them this single count replaces a count for each call, which would take longer than the
+/// validation.
 struct Expansion<'s> {
     root: &'s Value,
-    /// The counts of targets, by address, because a target has many spellings; `None` while it is being counted.
+    /// The counts of the targets, by address, because a target has many spellings; `None` while a target is being
+    /// counted.
     counted: HashMap<*const Value, Option<usize>>,
     depth: usize,
 }
@@ -127,7 +129,8 @@ impl<'s> Expansion<'s> {
         Self { root, counted: HashMap::new(), depth: 0 }
     }
 
-    /// Returns `None` if a reference leads back to itself, or if references nest very deep.
+    /// Counts the schemas in a value. Returns `None` if a reference leads back to itself, or if references nest too
+    /// deep.
     fn count(&mut self, value: &'s Value) -> Option<usize> {
         if self.depth == REFERENCE_DEPTH_MAX {
             return None;
@@ -163,11 +166,11 @@ const UNEVALUATED: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 /// The count exceeded its limit, or the references nest too deep for the stack.
 struct CostLimitExceeded;
 
-/// The longest chain of nested schemas and references. A real schema does not come close.
+/// The maximum length of a chain of nested schemas and references. Real schemas are far below it.
 const REFERENCE_DEPTH_MAX: usize = 512;
 
-/// Applies schemas to values as a validator would, without checking them. If a validator may stop early or choose one
-/// of two branches, this counts all branches.
+/// Applies schemas to values as a validator would, without checking the values. Where a validator may stop early or
+/// choose one of two branches, this counts all branches.
 struct CostCounter<'s> {
     root: &'s Value,
     /// The targets of the references followed so far.
@@ -249,7 +252,7 @@ impl<'s> CostCounter<'s> {
         let patterns = schema.get("patternProperties").and_then(Value::as_object);
         let for_all = ["additionalProperties", "unevaluatedProperties", "propertyNames"];
         for (name, member) in object {
-            // Do not match names against patterns here: count every pattern for every member.
+            // Names are not matched against patterns: every pattern is counted for every member.
             let by_name = properties.and_then(|properties| properties.get(name)).into_iter();
             let by_pattern = patterns.into_iter().flat_map(Map::values);
             let others = for_all.iter().filter_map(|keyword| schema.get(*keyword));

@@ -1,8 +1,8 @@
-//! The draft of JSON Schema in which a schema is written.
+//! The JSON Schema draft in which a schema is written.
 
 use serde_json::Value;
 
-/// The supported drafts. A `$schema` keyword in the schema takes precedence.
+/// The supported drafts. A `$schema` keyword in the schema has priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SchemaDraft {
     /// JSON Schema draft 4, of 2013.
@@ -27,7 +27,7 @@ crate::name_table!(SchemaDraft {
 });
 
 impl SchemaDraft {
-    /// Returns the draft to assume, or `None` if the schema names its own.
+    /// Returns the draft to assume, or `None` if the schema names its draft.
     pub(super) fn of(self, schema: &Value) -> Option<Self> {
         schema.get("$schema").and_then(Value::as_str).is_none().then_some(self)
     }

@@ -1,11 +1,11 @@
-//! The messages about invalid arguments, one sentence per error, written for the model that sent them.
+//! The messages about invalid arguments: one sentence per error, for the model that sent the arguments.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::paths::{Location, LocationSegment};
 use serde_json::Value;
 
-/// The longest excerpt of a wrong value or name in a message.
+/// The maximum length of the excerpt of a wrong value or name in a message, in characters.
 const EXCERPT_CHARS_MAX: usize = 60;
 const LISTED_MAX: usize = 20;
 const FORMS_MAX: usize = 5;
@@ -37,7 +37,8 @@ fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
             format!("{path} must match the pattern {}; got {got}", excerpt(pattern, EXCERPT_CHARS_MAX))
         }
         ValidationErrorKind::Format { format } => format!("{path} must be a valid {format}; got {got}"),
-        // The validator's messages for the other kinds are good. `masked_with` removes the value, which may be huge.
+        // The validator's own messages are good for the other kinds. `masked_with` removes the value, which may be
+        // huge.
         _ => format!("{}; got {got}", error.masked_with(path)),
     }
 }
@@ -77,7 +78,7 @@ fn owner<'s>(error: &ValidationError<'_>, schema: &'s Value) -> Option<&'s Value
     schema.pointer(owner)
 }
 
-/// Returns the type that a schema requires, if a few words can name it.
+/// Returns the type that a schema requires, if it can be named in a few words.
 fn type_of(property: &Value, schema: &Value) -> Option<String> {
     let property = match property.get("$ref").and_then(Value::as_str) {
         Some(reference) => schema.pointer(reference.strip_prefix('#')?)?,
@@ -115,13 +116,13 @@ fn values(options: &Value) -> String {
     }
 }
 
-/// Lists the first error of each allowed form, which the model would have to correct to match that form.
+/// Lists the first error for each allowed form, which the model would have to correct to match this form.
 fn forms(context: &[Vec<ValidationError<'_>>], schema: &Value) -> String {
     let firsts = context.iter().filter_map(|errors| errors.first());
     firsts.take(FORMS_MAX).map(|error| sentence(error, schema)).collect::<Vec<_>>().join(" | ")
 }
 
-/// Returns `'a.b[0]'`, or words for the arguments as a whole.
+/// Returns a path such as `'a.b[0]'`, or words for the arguments as a whole.
 fn path(location: &Location) -> String {
     let path = place(location);
     if path.is_empty() { "the arguments".into() } else { format!("'{path}'") }

@@ -1,9 +1,9 @@
-//! Correction of mistyped values: models write `"5"` for `5`, `"[1]"` for `[1]`, and `null` for a parameter that they
-//! omit.
+//! Corrects values of the wrong type: models write `"5"` for `5`, `"[1]"` for `[1]`, and `null` for a parameter that
+//! they omit.
 //!
 //! A string is replaced by the JSON it holds, and a null is removed from its object, only if the schema rejects that
-//! value. The result counts only if the schema then accepts the whole. A valid value therefore never changes, and a
-//! required parameter is never removed.
+//! value. The corrections are used only if the schema then accepts the whole value. A valid value therefore never
+//! changes, and a required parameter is never removed.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::{ALL_COMPLAINTS_BYTES_MAX, CheckedSchema, error_text};
 use crate::arguments::ARGUMENTS_DEPTH_MAX;
 
-/// The most passes. A string that was parsed may itself contain strings to parse.
+/// The maximum number of passes. A parsed string may contain strings that must be parsed too.
 const ROUNDS_MAX: usize = 4;
 
-/// The most corrections. If more values are wrong, the arguments have another problem.
+/// The maximum number of corrections. If more values are wrong, the arguments have a different problem.
 const PLACES_MAX: usize = 64;
 
 /// A value that the schema accepts, and the paths of the corrections.
@@ -25,7 +25,7 @@ pub(super) struct CoercedValue {
     pub(super) places: Vec<String>,
 }
 
-/// Returns `None` if corrections do not make the value valid.
+/// Corrects a value. Returns `None` if the corrections do not make it valid.
 pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> Option<CoercedValue> {
     let mut value = written.clone();
     let mut places = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
                 places.push(error_text::place(&location));
             }
         }
-        // The JSON that was inside strings must obey the same limits as the rest.
+        // The JSON from inside strings must obey the same limits as the rest.
         let bearable = super::is_within(&value, ARGUMENTS_DEPTH_MAX)
             && schema.cost.is_within_step_limit(&schema.written, &value, bytes);
         if places.len() == before || !bearable {
@@ -53,7 +53,7 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
     None
 }
 
-/// Returns the paths of the strings and nulls that the schema rejects, each once.
+/// Returns the paths of the strings and nulls that the schema rejects, without duplicates.
 fn rejected_locations(schema: &CheckedSchema, value: &Value, bytes: usize) -> Vec<Location> {
     let mut found = Vec::new();
     if bytes > ALL_COMPLAINTS_BYTES_MAX {
@@ -67,7 +67,7 @@ fn rejected_locations(schema: &CheckedSchema, value: &Value, bytes: usize) -> Ve
 fn look(error: &ValidationError<'_>, found: &mut Vec<Location>) {
     let new = found.len() <= PLACES_MAX && !found.contains(error.instance_path());
     match error.kind() {
-        // For any kind of error, a null that is invalid here may mean an omitted parameter.
+        // For any kind of error, an invalid null may mean an omitted parameter.
         _ if error.instance().is_null() => found.extend(new.then(|| error.instance_path().clone())),
         ValidationErrorKind::Type { .. }
         | ValidationErrorKind::Enum { .. }
@@ -81,7 +81,7 @@ fn look(error: &ValidationError<'_>, found: &mut Vec<Location>) {
     }
 }
 
-/// Corrects the value at a path. Returns false if it needs no correction or has none.
+/// Corrects the value at a path. Returns false if the value needs no correction or has none.
 fn replace(value: &mut Value, location: &Location) -> bool {
     let Some(place) = value.pointer_mut(location.as_str()) else { return false };
     match place {
@@ -97,7 +97,7 @@ fn replace(value: &mut Value, location: &Location) -> bool {
     }
 }
 
-/// Removes a member from its object. An item of a list stays, because the positions of the others would shift.
+/// Removes a member from its object. Does not remove list items, because the positions of the others would shift.
 fn leave_out(value: &mut Value, pointer: &str) -> bool {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
     let name = name.replace("~1", "/").replace("~0", "~");
@@ -105,10 +105,10 @@ fn leave_out(value: &mut Value, pointer: &str) -> bool {
     object.is_some_and(|object| object.remove(&name).is_some())
 }
 
-/// Returns the value that a string holds, if the model did not mean a string.
+/// Returns the JSON value in a string, if the model did not mean a string.
 fn meant(text: &str) -> Option<Value> {
     match text.trim() {
-        // The literals of Python.
+        // Python literals.
         "True" => Some(Value::Bool(true)),
         "False" => Some(Value::Bool(false)),
         "None" => Some(Value::Null),
@@ -118,7 +118,7 @@ fn meant(text: &str) -> Option<Value> {
     }
 }
 
-/// Returns true for an integer with too many digits for a JSON number, which may be an identifier. Converting it would
+/// Returns true for an integer with too many digits for a JSON number. It may be an identifier, and converting it would
 /// change its value.
 fn is_rounded(value: &Value, text: &str) -> bool {
     value.is_f64() && !text.contains(['.', 'e', 'E'])

@@ -1,7 +1,7 @@
 //! The store behind the cache. It outlives the process, and other processes share it.
 //!
-//! A store never fails a call: an error, a long wait and an unreadable entry all count as a miss. Of equal calls of
-//! several processes at once, one is made, as long as the store works.
+//! A store never makes a call fail: an error, a timeout and an unreadable entry all count as a miss. If several
+//! processes make equal calls at once, only one reaches the provider, as long as the store works.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,30 +13,31 @@ use haft_core::output::ToolOutput;
 use haft_core::stored::StoredToolOutput;
 use tokio::time::{Instant, timeout};
 
-/// The longest wait for the store, in each direction. A disk answers within milliseconds; a network disk that hangs must
-/// not take the time of the call.
+/// The maximum time to wait for the store, for each read and write. A local disk answers within milliseconds; a network
+/// disk that hangs must not use up the call's time.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A read takes at most this part of the time that a call has left, so that the call can still be made.
+/// A read may take at most one part in this many of the call's remaining time, so that the call can still be made.
 const READ_PARTS: u32 = 4;
 
-/// A call waits at most this part of its time for the same call of another process. Then it is made twice.
+/// A call waits at most one part in this many of its time for an equal call of another process. After that, both
+/// processes make the call.
 const LEASE_PARTS: u32 = 2;
 
-/// A stored output and the rest of its time.
+/// A stored output and the time until it expires.
 type StoreHit = (ToolOutput, Duration);
 
 /// The store failed or did not answer in time.
 struct StoreDown;
 
-/// The result of looking into the store.
+/// The result of a lookup in the store.
 pub(crate) enum StoreLookup {
     Hit(StoreHit),
-    /// The call is made here. Other processes wait as long as the lease lives.
+    /// Not cached: this process makes the call and holds the lease. Other processes wait until the lease is dropped.
     Lead(CacheLease),
 }
 
-/// The place of one call's output in the store.
+/// The slot for one call's output in the store.
 #[derive(Clone)]
 pub(crate) struct StoreSlot {
     store: Arc<dyn CacheStore>,
@@ -45,8 +46,8 @@ pub(crate) struct StoreSlot {
 }
 
 impl StoreSlot {
-    /// `source` is the digest of the tool's source. The key also includes the TTL: an operator who shortens it must not get
-    /// outputs that were stored for longer.
+    /// Creates the slot. `source` is the digest of the tool's source. The key also includes the TTL: an operator who
+    /// shortens the TTL must not get outputs that were stored with a longer one.
     pub(super) fn new(
         store: Arc<dyn CacheStore>,
         tenant: &str,
@@ -58,21 +59,22 @@ impl StoreSlot {
         Self { store, key: CacheKey { tenant: tenant.to_owned(), call }, ttl }
     }
 
-    /// Returns the stored output and the rest of its time, or the right to make the call for all processes. Waits while
-    /// another process makes it. `time_left` is that of the call, which keeps a part of it for the call itself.
+    /// Returns the stored output and the time until it expires, or the right to make the call for all processes. Waits
+    /// while another process makes the call. `time_left` is the call's remaining time; a part of it stays reserved for
+    /// the call itself.
     pub(crate) async fn look_up(&self, time_left: Duration) -> StoreLookup {
         let began = Instant::now();
         match self.read(time_left).await {
             Ok(Some(hit)) => return StoreLookup::Hit(hit),
             Ok(None) => {}
-            // A store that does not work must not take more of the call's time.
+            // A store that does not work must not use up more of the call's time.
             Err(StoreDown) => return StoreLookup::Lead(CacheLease::shared()),
         }
         let wait = time_left.saturating_sub(began.elapsed()) / LEASE_PARTS;
         let Ok(Ok(lease)) = timeout(wait, self.store.lease(self.key.clone())).await else {
             return StoreLookup::Lead(CacheLease::shared());
         };
-        // The process that had the lease may have stored the output.
+        // The process that held the lease may have stored the output.
         match self.read(time_left.saturating_sub(began.elapsed())).await {
             Ok(Some(hit)) => StoreLookup::Hit(hit),
             Ok(None) | Err(StoreDown) => StoreLookup::Lead(lease),
@@ -89,16 +91,16 @@ impl StoreSlot {
     fn fresh(&self, entry: CacheEntry) -> Option<StoreHit> {
         let CacheEntry { output, expires_ms } = entry;
         let left = Duration::from_millis(expires_ms.checked_sub(clock_ms())?);
-        // More time than the TTL means that the clock was set back since.
+        // If more time than the TTL is left, the clock has been set back since the entry was stored.
         let is_fresh = !left.is_zero() && left <= self.ttl;
         is_fresh.then(|| output.into_output().ok()).flatten().map(|output| (output, left))
     }
 
-    /// Stores an output, unless only its session could read it.
+    /// Stores an output, unless only its own session could read it.
     pub(crate) async fn write(self, output: &ToolOutput, time_left: Duration) {
         let Some(output) = StoredToolOutput::of(output) else { return };
         let entry = CacheEntry { output, expires_ms: clock_ms().saturating_add(millis(self.ttl)) };
-        // A failed write is a later miss.
+        // A failed write only causes a later miss.
         let _ = timeout(STORE_WAIT_MAX.min(time_left), self.store.put(self.key, entry)).await;
     }
 }

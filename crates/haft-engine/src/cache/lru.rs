@@ -17,7 +17,7 @@ pub(super) struct CachedOutput {
     pub(super) expires: Instant,
 }
 
-/// An output whose clones share its content. Most outputs are a single text, which takes one allocation this way
+/// An output whose clones share its content. Most outputs are a single text, which takes one allocation in this form
 /// instead of three.
 #[derive(Debug, Clone)]
 pub(super) enum SharedOutput {
@@ -87,7 +87,7 @@ impl Lru {
         Some(output)
     }
 
-    /// Returns true if an output of this size fits at all.
+    /// Returns true if an output of this size fits into the empty cache.
     pub(super) fn takes(&self, bytes: usize) -> bool {
         bytes <= self.config.bytes_max && self.config.entries_max > 0
     }
@@ -128,8 +128,9 @@ mod tests {
 
     use super::*;
 
-    /// Runs a script on a cache of three entries and ten bytes: `a5` puts five bytes as `a`, `?a` gets it, `+` advances
-    /// the clock by a second. Every entry expires after two seconds. Compares the remaining entries.
+    /// Runs a script on a cache of three entries and ten bytes, then compares the remaining entries. In the script,
+    /// `a5` puts five bytes as `a`, `?a` gets it, and `+` advances the clock by a second. Every entry expires after two
+    /// seconds.
     fn check(script: &str, expected: &str) {
         let began = Instant::now();
         let mut lru = Lru::new(CacheConfig { entries_max: 3, bytes_max: 10 });

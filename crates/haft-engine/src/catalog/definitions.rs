@@ -1,4 +1,4 @@
-//! Values that are computed from tool definitions. The catalogs of many runs share them.
+//! Values computed from tool definitions, shared by the catalogs of many runs.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -8,22 +8,22 @@ use haft_core::tool::ToolDefinition;
 use haft_core::validate::{Schema, SchemaDraft};
 use serde_json::Value;
 
-/// Compiled schemas and other values of tool definitions, for all catalogs with the same JSON Schema draft. Clones
-/// share the values.
+/// Compiled schemas and other values computed from tool definitions, for all catalogs with the same JSON Schema draft.
+/// Clones share the values.
 ///
-/// Runs that get the same list of tools from a provider, such as the built-in tools, then compile each schema once
-/// instead of once per run. The values of a list are dropped after the list.
+/// Runs that get the same tool list from a provider, such as the built-in tools, share the values, so each schema is
+/// compiled once instead of once per run. The values are dropped after the list is dropped.
 #[derive(Clone, Default)]
 pub struct SharedDefinitions(Arc<Mutex<Vec<KnownList>>>);
 
 struct KnownList {
-    /// Keeps the address of the list reserved, so that no other list can get it.
+    /// Keeps the address of the list reserved, so that no other list can have the same address.
     tools: Weak<[ToolDefinition]>,
     values: Arc<[DefinitionValues]>,
 }
 
 impl SharedDefinitions {
-    /// Returns the values of a list, one for each of its tools.
+    /// Returns the values for a list, one for each tool in it.
     pub(super) fn values(&self, tools: &Arc<[ToolDefinition]>) -> Arc<[DefinitionValues]> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |list: &&KnownList| std::ptr::addr_eq(list.tools.as_ptr(), Arc::as_ptr(tools));
@@ -43,7 +43,7 @@ impl fmt::Debug for SharedDefinitions {
     }
 }
 
-/// The values of one definition, computed on first use, because most tools are never called.
+/// The values of one definition. They are computed on first use, because most tools are never called.
 #[derive(Debug, Default)]
 pub(super) struct DefinitionValues {
     schema: OnceLock<Schema>,
@@ -57,7 +57,7 @@ impl DefinitionValues {
         self.schema.get_or_init(|| Schema::compile_as(&definition.input_schema, draft))
     }
 
-    /// Returns `None` for a tool without an output schema.
+    /// Returns the compiled output schema, or `None` for a tool without one.
     pub(super) fn output_schema(&self, definition: &ToolDefinition, draft: SchemaDraft) -> Option<&Schema> {
         let written = definition.output_schema.as_ref()?;
         Some(self.output_schema.get_or_init(|| Schema::compile_as(written, draft)))
@@ -67,7 +67,7 @@ impl DefinitionValues {
         *self.digest.get_or_init(|| Digest::of_definition(definition))
     }
 
-    /// Returns the input schema as requests to models hold it.
+    /// Returns the input schema in the form that model requests contain.
     pub(super) fn input_schema(&self, definition: &ToolDefinition) -> Arc<Value> {
         Arc::clone(self.input_schema.get_or_init(|| Arc::new(definition.input_schema.clone())))
     }

@@ -1,4 +1,4 @@
-//! Reads a provider's tool list and contains its panics and invalid lists.
+//! Reads a provider's tool list. A panic or an invalid list affects only this provider.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use haft_core::tool::ToolDefinition;
 
 use super::definitions::{DefinitionValues, SharedDefinitions};
 
-/// A warning for the operator about one provider. Other providers are not affected.
+/// A warning for the operator about one provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogWarning {
     /// The namespace of the provider.
@@ -27,7 +27,7 @@ impl fmt::Display for CatalogWarning {
     }
 }
 
-/// The tool list of one provider. A provider that panics gets an empty list.
+/// The tool list of one provider. It is empty if the provider panics.
 #[derive(Debug)]
 pub(super) struct ProviderListing {
     pub(super) kind: ProviderKind,
@@ -35,16 +35,17 @@ pub(super) struct ProviderListing {
     /// The provider's own list, shared by all catalog entries: copying 10,000 schemas would be most of the catalog's
     /// cost.
     pub(super) tools: Arc<[ToolDefinition]>,
-    /// The values of `tools`.
+    /// The computed values of `tools`.
     pub(super) values: Arc<[DefinitionValues]>,
-    /// The positions in `tools` of the accepted tools.
+    /// The indexes in `tools` of the accepted tools.
     pub(super) counted: Vec<usize>,
     pub(super) warnings: Vec<CatalogWarning>,
 }
 
 impl ProviderListing {
     pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize, shared: &SharedDefinitions) -> Self {
-        // A panic cannot leave our state inconsistent: after one, the code reads only the fact that it happened.
+        // A panic cannot leave the catalog's state inconsistent: after it, the code uses only the fact that it
+        // happened.
         let listed = catch_unwind(AssertUnwindSafe(|| {
             (provider.kind(), provider.namespace().clone(), provider.tools())
         }));
@@ -97,12 +98,12 @@ impl ProviderListing {
     }
 }
 
-/// Returns a display name of the provider; `?` if `namespace` panics.
+/// Returns a display name for the provider, or `?` if `namespace` panics.
 pub(super) fn name_of(provider: &dyn ToolProvider) -> String {
     catch_unwind(AssertUnwindSafe(|| provider.namespace().to_string())).unwrap_or_else(|_| "?".into())
 }
 
-/// Returns the change counters of the providers, each once.
+/// Returns the change counters of the providers, without duplicates.
 pub(super) fn changes(providers: &[Arc<dyn ToolProvider>]) -> Vec<ChangeCounter> {
     let mut all: Vec<ChangeCounter> = Vec::new();
     for provider in providers {

@@ -1,4 +1,4 @@
-//! Warm-up and shutdown of providers: concurrent, with a timeout, isolated from each other.
+//! Warms up and shuts down providers: concurrently, with a timeout, and isolated from each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Catalog {
     /// others.
     pub async fn warm_up(&self) -> Vec<CatalogWarning> {
         let warnings = self.for_each_provider(LifecycleStep::WarmUp, self.config.warmup_timeout).await;
-        // A provider may know its tools only after warm-up, and not every provider announces changes.
+        // A provider may have its tools only after warm-up, and not every provider announces changes.
         self.refresh();
         warnings
     }
@@ -30,7 +30,7 @@ impl Catalog {
         self.for_each_provider(LifecycleStep::ShutDown, self.config.shutdown_timeout).await
     }
 
-    /// Returns the warnings in provider order.
+    /// Runs a step for all providers, and returns the warnings in provider order.
     async fn for_each_provider(&self, work: LifecycleStep, time: Duration) -> Vec<CatalogWarning> {
         let one = |provider: &Arc<dyn ToolProvider>| alone(Arc::clone(provider), work, time);
         let all: Vec<_> = self.providers().iter().map(one).collect();
@@ -64,8 +64,8 @@ impl LifecycleStep {
     }
 }
 
-/// Runs the work in its own task, so that a panic stays there and, on a multi-threaded runtime, a blocking provider
-/// blocks only that task. Dropping the future aborts the task.
+/// Runs the work in its own task, so that a panic or, on a multi-threaded runtime, a blocking provider affects only
+/// this task. Dropping the future aborts the task.
 async fn alone(
     provider: Arc<dyn ToolProvider>,
     work: LifecycleStep,

@@ -1,4 +1,4 @@
-//! An immutable view of the catalog at one moment.
+//! An immutable view of the catalog at one point in time.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ use super::listing::ProviderListing;
 use super::{CatalogConfig, CatalogSources, CatalogWarning};
 use crate::policy::{GovernedTool, ToolPolicies};
 
-/// All tools at one moment.
+/// All tools at one point in time.
 pub struct Snapshot {
     pub(super) sources: Arc<CatalogSources>,
     /// The sum of the change counters when the snapshot was built.
@@ -30,7 +30,7 @@ pub struct Snapshot {
     listings: Vec<ProviderListing>,
     /// The entries, in the order of the name table.
     entries: Vec<Arc<CatalogEntry>>,
-    /// Positions in `entries`, sorted by exposed name.
+    /// Indexes into `entries`, sorted by exposed name.
     sorted: Vec<usize>,
 }
 
@@ -91,7 +91,7 @@ impl Snapshot {
         self.listings.iter().flat_map(|listing| &listing.warnings)
     }
 
-    /// Returns the tool of a name independently of arguments, else the most similar names.
+    /// Returns the tool with a name, without considering arguments, or else the most similar names.
     pub fn find(&self, written: &str) -> Result<Arc<CatalogEntry>, Vec<ToolName>> {
         match self.names.resolve(written) {
             NameResolution::Known { tool, .. } => Ok(Arc::clone(&self.entries[tool.index])),
@@ -103,8 +103,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the tool of a call, else the most similar names. A name without namespace resolves only if exactly one
-    /// tool of that name is active and accepts the arguments.
+    /// Returns the tool for a call, or else the most similar names. A name without a namespace is resolved only if
+    /// exactly one active tool has this name and accepts the arguments.
     pub(crate) fn resolve(
         &self,
         written: &str,
@@ -135,10 +135,11 @@ fn list(sources: &CatalogSources, config: CatalogConfig) -> Vec<ProviderListing>
     providers.iter().map(listing).collect()
 }
 
-/// The names that a new snapshot takes over from the one before it.
+/// Selects if a new snapshot keeps the names of the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameMemory {
-    /// No caller has seen a name yet. The names depend on the tools alone, not on the order in which servers listed them.
+    /// No caller has seen a name yet. The names depend on the tools alone, not on the order in which servers listed
+    /// them.
     None,
     /// Tools keep the names that callers have seen.
     Kept,
@@ -161,7 +162,7 @@ fn identities(listing: &ProviderListing) -> impl Iterator<Item = ToolIdentity> {
     })
 }
 
-/// Builds the entries of all providers. `before` returns the old entries of a provider whose list did not change.
+/// Builds the entries of all providers. `before` returns the previous entries of a provider whose list has not changed.
 fn entries<'s>(
     providers: &[Arc<dyn ToolProvider>],
     listings: &[ProviderListing],
@@ -191,13 +192,13 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// One tool of the catalog.
+/// One tool in the catalog.
 pub struct CatalogEntry {
     exposed: ToolName,
     identity: ToolIdentity,
     /// The provider's list that contains the definition.
     tools: Arc<[ToolDefinition]>,
-    /// The values of that list.
+    /// The computed values of this list.
     values: Arc<[DefinitionValues]>,
     position: usize,
     provider: Arc<dyn ToolProvider>,
@@ -235,22 +236,22 @@ impl CatalogEntry {
         &self.exposed
     }
 
-    /// Returns the provider of the tool and the tool's name there.
+    /// Returns the tool's provider, and its name at this provider.
     pub fn identity(&self) -> &ToolIdentity {
         &self.identity
     }
 
-    /// Returns the provider's definition; its `name` has no namespace.
+    /// Returns the provider's definition. Its `name` has no namespace.
     pub fn definition(&self) -> &ToolDefinition {
         &self.tools[self.position]
     }
 
-    /// Returns the digest of the definition, which changes when the tool does.
+    /// Returns the digest of the definition. It changes when the tool's definition changes.
     pub fn digest(&self) -> Digest {
         self.values().digest(self.definition())
     }
 
-    /// Returns the tool in the form that events carry.
+    /// Returns the tool in the form that events contain.
     pub(crate) fn known(&self) -> Arc<KnownTool> {
         let make = || KnownTool {
             exposed: self.exposed.clone(),
@@ -260,8 +261,8 @@ impl CatalogEntry {
         Arc::clone(self.worked_out.known.get_or_init(|| Arc::new(make())))
     }
 
-    /// Returns the digest of the tool's source, for stores of outputs that other processes read. A panic of the provider
-    /// counts as none.
+    /// Returns the digest of the tool's source, for output stores that other processes read. Returns `None` if the
+    /// provider panics.
     pub(crate) fn source_digest(&self, arguments: &ValidArguments) -> Option<Digest> {
         let ask = || self.provider.source_digest(&self.definition().name, arguments);
         catch_unwind(AssertUnwindSafe(ask)).ok().flatten()
@@ -275,7 +276,7 @@ impl CatalogEntry {
         self.values().schema(self.definition(), draft)
     }
 
-    /// Returns `None` for a tool without an output schema.
+    /// Returns the compiled output schema, or `None` for a tool without one.
     pub(crate) fn output_schema(&self, draft: SchemaDraft) -> Option<&Schema> {
         self.values().output_schema(self.definition(), draft)
     }
@@ -289,7 +290,7 @@ impl CatalogEntry {
         }
     }
 
-    /// Returns the name of the server or API description that the tool comes from.
+    /// Returns the name of the server or OpenAPI document from which the tool comes.
     pub fn source(&self) -> &str {
         let group = match self.identity.kind {
             ProviderKind::Rest => self.definition().groups.first(),
@@ -298,7 +299,7 @@ impl CatalogEntry {
         group.map_or(self.identity.namespace.as_str(), GroupName::as_str)
     }
 
-    /// Returns the input schema as requests to models hold it. All requests with this tool share it.
+    /// Returns the input schema in the form that model requests contain. All requests with this tool share it.
     pub(crate) fn input_schema(&self) -> Arc<Value> {
         self.values().input_schema(self.definition())
     }
@@ -311,7 +312,7 @@ impl CatalogEntry {
         self.worked_out.governed.get_or_init(|| Box::new(policies.govern(self)))
     }
 
-    /// Returns true if a call without a namespace can mean this tool.
+    /// Returns true if a call without a namespace can refer to this tool.
     pub(crate) fn fits(
         &self,
         arguments: &ParsedArguments,
@@ -331,7 +332,7 @@ impl fmt::Debug for CatalogEntry {
     }
 }
 
-/// The result of a name lookup. Only a snapshot creates one.
+/// The result of a name lookup. Only a snapshot can create it.
 #[derive(Debug, Clone, Copy)]
 pub struct ResolvedTool<'a> {
     entry: &'a CatalogEntry,
@@ -339,7 +340,7 @@ pub struct ResolvedTool<'a> {
 }
 
 impl<'a> ResolvedTool<'a> {
-    /// Returns the tool that the name means.
+    /// Returns the tool to which the name refers.
     pub fn entry(&self) -> &'a CatalogEntry {
         self.entry
     }

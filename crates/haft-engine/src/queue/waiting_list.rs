@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use haft_core::principal::Principal;
 use haft_core::priority::Priority;
 
-/// Returns the number of admissions that a priority is placed behind the highest priority.
+/// Returns the number of admissions by which a priority is placed behind the highest priority.
 fn priority_delay(priority: Priority) -> u64 {
     match priority {
         Priority::High => 0,
@@ -18,11 +18,11 @@ fn priority_delay(priority: Priority) -> u64 {
 /// The number of admissions after which a waiting call has gained one priority level.
 ///
 /// Ageing needs no clock: a call is placed as if it had arrived this many admissions later per level below the highest.
-/// Its place is fixed on arrival, so the list is never sorted again. Equal priorities keep their order, and a call that
-/// arrives that many admissions later can no longer overtake, so no call starves.
+/// The place is fixed on arrival, so the list is never sorted again. Calls of equal priority keep their order. A call
+/// of higher priority that arrives too many admissions later can no longer overtake, so no call waits forever.
 pub const AGEING_ADMISSIONS: u64 = 8;
 
-/// A position in the waiting list: ordered by effective arrival, then by actual arrival.
+/// A position in the waiting list, ordered by effective arrival, then by actual arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueuePosition {
     counts_from: u64,
@@ -39,8 +39,8 @@ pub(super) enum JoinOutcome {
 
 /// All running and waiting calls. `W` wakes a waiting call.
 ///
-/// A free slot goes to the principal with the fewest running calls, and there to the first waiting call. So a principal
-/// with many calls cannot keep the others waiting, and each principal has its own limit of waiting calls.
+/// A free slot goes to the principal with the fewest running calls, and among its calls to the first waiting one. So a
+/// principal with many calls cannot keep the others waiting, and each principal has its own limit of waiting calls.
 #[derive(Debug)]
 pub(super) struct WaitingList<W> {
     concurrent: usize,
@@ -51,7 +51,7 @@ pub(super) struct WaitingList<W> {
     next_ticket: u64,
 }
 
-/// The calls of one principal, the waiting ones in the order of admission.
+/// The calls of one principal. The waiting calls are in the order of admission.
 #[derive(Debug)]
 struct PrincipalCalls<W> {
     in_use: usize,
@@ -79,7 +79,8 @@ impl<W> WaitingList<W> {
         self.principals.values().map(|calls| calls.waiting.len()).sum()
     }
 
-    /// Admits the call if a slot is free. No call waits while a slot is free, so this overtakes none.
+    /// Adds a call, and admits it if a slot is free. No call waits while a slot is free, so the new call overtakes
+    /// none.
     pub(super) fn join(
         &mut self,
         principal: &Principal,
@@ -103,7 +104,8 @@ impl<W> WaitingList<W> {
         JoinOutcome::Waits(place)
     }
 
-    /// Leaves the waiting list, or returns the slot. In the second case it admits the next call and returns its waker.
+    /// Removes a waiting call, or releases the slot of a running call. In the second case, admits the next call and
+    /// returns its waker.
     pub(super) fn leave(&mut self, principal: &Principal, place: QueuePosition) -> Option<W> {
         let calls = self.principals.get_mut(principal)?;
         let waited = calls.waiting.remove(&place).is_some();
@@ -139,9 +141,9 @@ impl<W> WaitingList<W> {
 mod tests {
     use super::*;
 
-    /// Runs a script on one slot with up to nine waiting calls: `l`, `n` and `h` join with that priority and get the
-    /// next number, `.` ends the running call, a digit makes that call leave. Returns the numbers in order of
-    /// admission.
+    /// Runs a script on one slot with up to nine waiting calls, and returns the call numbers in order of admission. In
+    /// the script, `l`, `n` and `h` add a call with that priority and the next number, `.` ends the running call, and a
+    /// digit makes the call with that number leave.
     fn play(script: &str) -> Vec<usize> {
         let (mut line, local) = (WaitingList::new(NonZeroUsize::MIN, 9), Principal::local());
         let (mut places, mut let_in) = (Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! The answer of a search as a model reads it: the definitions of the best tools as compact text, and the names of others.
+//! The result of a search as a model reads it: the definitions of the best tools as compact text, and the names of
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -7,44 +8,44 @@ use haft_core::model_request::ModelTool;
 use haft_core::output::FoundTools;
 use haft_core::tokens::{TokenCounter, tokens_of};
 
-/// The most tools that an answer defines.
+/// The maximum number of tools that a result defines.
 const DEFINITIONS_MAX: usize = 5;
 
-/// The longest answer, in tokens: five definitions and fifteen names.
+/// The maximum length of a result, in tokens: enough for five definitions and fifteen names.
 pub(crate) const ANSWER_TOKENS_MAX: u64 = 820;
 
-/// The longest answer, in bytes. Most answers of this size have fewer than [`ANSWER_TOKENS_MAX`] tokens.
+/// The maximum length of a result, in bytes. Most results of this size have fewer than [`ANSWER_TOKENS_MAX`] tokens.
 pub(crate) const ANSWER_BYTES_MAX: usize = 2_700;
 
-/// The most attempts to shorten the definitions of an answer that has too many tokens.
+/// The maximum number of attempts to shorten the definitions in a result that has too many tokens.
 const ROUNDS_MAX: usize = 4;
 
-/// A shortened answer aims at this share of the tokens, because shorter text is often denser.
+/// The percentage of the token limit at which shortening aims, because shorter text often has more tokens per byte.
 const AIM_PERCENT: u64 = 95;
 
-/// The room for line breaks and indentation in one definition, in bytes.
+/// The bytes reserved for line breaks and indentation in one definition.
 const LINE_BYTES: usize = 24;
 
-/// The most sources that an answer without a match names.
+/// The maximum number of sources that a result without a match names.
 const SOURCES_MAX: usize = 5;
 
-/// The share of a query that the best tool must match. Below it the answer says that no tool matches well, because a model
-/// that gets unrelated definitions tends to call them.
+/// The minimum share of a query that the best tool must match. Below it, the result says that no tool matches well,
+/// because a model that gets unrelated definitions tends to call them.
 const COVERAGE_MIN: f32 = 0.2;
 
 /// One found tool.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundTool {
     pub(crate) tool: ModelTool,
-    /// The server or API description that it comes from.
+    /// The server or OpenAPI document from which the tool comes.
     pub(crate) source: String,
-    /// True if the model sees the tool anyway.
+    /// True if the model already sees the tool.
     pub(crate) is_shown: bool,
-    /// The share of the query that it matches, from 0 to 1.
+    /// The share of the query that the tool matches, from 0 to 1.
     pub(crate) coverage: f32,
 }
 
-/// Returns the answer for these tools, best first. `sources` holds the number of tools of each source.
+/// Returns the result for these tools, best first. `sources` holds the number of tools in each source.
 pub(crate) fn answer(
     found: &[FoundTool],
     sources: &BTreeMap<String, usize>,
@@ -63,7 +64,7 @@ pub(crate) fn answer(
         let aim = (bytes_max as u64).saturating_mul(ANSWER_TOKENS_MAX * AIM_PERCENT) / (tokens * 100);
         bytes_max = usize::try_from(aim).unwrap_or(bytes_max);
     }
-    // Only a signature in an unusual script is still too long. `select:` shows it.
+    // Only a signature in an unusual script is still too long at this point. `select:` shows it.
     let rest = format!("Found: {}.", names_of(found));
     FoundTools { text: format!("{rest}\n{}", footer()), defined: Vec::new(), rest }
 }
@@ -74,7 +75,7 @@ fn footer() -> String {
     )
 }
 
-/// Returns the answer in about this many bytes: the names of all tools, and as many definitions as there is room for.
+/// Returns the result in about this many bytes: the names of all tools, and as many definitions as fit.
 fn answer_of(found: &[FoundTool], bytes_max: usize) -> FoundTools {
     let footer = footer();
     let mut room = bytes_max.saturating_sub(names_of(found).len() + footer.len());
@@ -84,7 +85,7 @@ fn answer_of(found: &[FoundTool], bytes_max: usize) -> FoundTools {
     for (at, one) in found.iter().take(candidates).enumerate() {
         let share = room / (candidates - at);
         let text = definition(one, share.saturating_sub(LINE_BYTES));
-        // The name stays in the list of names if its definition has no room.
+        // If a definition does not fit, its name is still in the list of names.
         if text.len() > room && !texts.is_empty() {
             continue;
         }
@@ -112,7 +113,7 @@ fn names_of(found: &[FoundTool]) -> String {
     found.iter().map(|one| one.tool.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Names the sources of weak matches, else those with the most tools.
+/// Returns a result that names the sources of weak matches, or else the sources with the most tools.
 fn without_match(found: &[FoundTool], sources: &BTreeMap<String, usize>) -> FoundTools {
     let mut nearest: Vec<&str> = Vec::new();
     for one in found {
@@ -138,7 +139,7 @@ fn without_match(found: &[FoundTool], sources: &BTreeMap<String, usize>) -> Foun
     FoundTools { text, defined: Vec::new(), rest: String::new() }
 }
 
-/// Returns the names of a query `select:a,b`; `None` for any other query.
+/// Returns the names in a query such as `select:a,b`, or `None` for any other query.
 pub(crate) fn selected(query: &str) -> Option<Vec<&str>> {
     let names = query.trim().strip_prefix("select:")?;
     Some(names.split([',', ' ', '\n']).map(str::trim).filter(|name| !name.is_empty()).collect())
@@ -183,7 +184,7 @@ mod tests {
         assert!(text.contains("server__tool_number_4(id: string, limit?: integer)"), "{text}");
     }
 
-    /// Counts dense text: one token for so many bytes.
+    /// Counts one token for every given number of bytes, as for dense text.
     struct DenseCounter(u64);
 
     impl TokenCounter for DenseCounter {

@@ -10,7 +10,7 @@ use crate::run::{AbortReason, ApprovalVerdict, DriverReadings};
 use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
 use crate::tool::CallId;
 
-/// The stored form of [`RunInput`]. It changes only together with [`VERSION`](super::VERSION).
+/// The stored form of [`RunInput`]. Any change to it needs a new [`VERSION`](super::VERSION).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoredInput {
@@ -106,7 +106,7 @@ impl StoredInput {
         }
     }
 
-    /// Restores the input; fails for a name that this version does not know.
+    /// Restores the input. Fails for a name that this version does not have.
     pub fn into_input(self) -> Result<RunInput, SnapshotError> {
         Ok(match self {
             Self::Stepped(readings) => RunInput::Stepped(readings.into_readings()?),

@@ -35,7 +35,7 @@ pub(super) struct StoredPlan {
     batch: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compaction: Option<StoredCompactionRules>,
-    /// Absent in runs of older versions, which showed all tools.
+    /// The tools that the model sees; absent in runs of older versions, which showed all tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exposure: Option<StoredExposure>,
 }
@@ -95,7 +95,7 @@ struct StoredSupport {
 struct StoredReportPlan {
     format: String,
     schema: Option<Value>,
-    /// Set if the model writes the report as a tag; `None` if it calls the report tool.
+    /// The nonce if the model writes the report as a tag; `None` if it calls the report tool.
     nonce: Option<String>,
     /// True if the last text is the report.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -25,7 +25,7 @@ use crate::stored::{StoredCall, StoredReply, find};
 pub(super) struct StoredState {
     phase: StoredPhase,
     counts: StoredCounts,
-    /// The number of consecutive turns with each call, by its digest.
+    /// The number of consecutive turns with each call, by call digest.
     repeats: BTreeMap<String, u32>,
     stopping: bool,
     forced: Option<String>,

@@ -1,4 +1,4 @@
-//! When a run compacts its conversation, in which steps, and what it does if a step fails.
+//! Tests of compaction in a run: the time of its start, its steps, and the behaviour if a step fails.
 
 use super::fixture::{RunTestBench, calls, empty, says, stored};
 use crate::compaction::{CompactionRules, CompactionScope};
@@ -48,7 +48,7 @@ fn turn(bench: &mut RunTestBench, number: usize, bytes: usize) {
     bench.log.clear();
 }
 
-/// Plays turns until the conversation is due for a compaction. The next step is the first of it.
+/// Plays turns until the conversation needs a compaction. The next step is the first step of the compaction.
 fn filled(mut bench: RunTestBench, bytes: usize) -> RunTestBench {
     bench.step();
     for number in 0.. {
@@ -119,7 +119,7 @@ fn a_spent_budget_does_not_compact() {
     spent.readings.left = SpendLimit { tokens: Some(0), ..SpendLimit::default() };
     assert!(spent.until_model().is_none());
     assert_eq!(spent.log, ["model none"]);
-    // Enough for the next request, but not for a summary before it.
+    // The budget is enough for the next request, but not for a summary before it.
     let mut short = filled(bench(plan()), 300);
     let tokens = short.readings.context_tokens.unwrap();
     short.readings.left = SpendLimit { tokens: Some(tokens + 10), ..SpendLimit::default() };

@@ -82,7 +82,7 @@ pub(super) fn succeeded(call: &ToolCall) -> ToolResult {
     ToolResult { call: call.clone(), outcome, receipt: Receipt::default() }
 }
 
-/// Appends a text to an archive that exists only by its size.
+/// Returns the outcome of appending a text to an archive. The archive has no content, only a size.
 pub(super) fn stored(request: &ArchiveRequest) -> ArchiveOutcome {
     const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
     let (bytes, lines) = request.archive.as_ref().map_or((0, 0), |entry| (entry.bytes, entry.lines));
@@ -99,12 +99,12 @@ pub(super) fn pending(call: &ToolCall) -> ToolResult {
     ToolResult { call: call.clone(), outcome, receipt: Receipt::default() }
 }
 
-/// A run and the steps it took.
+/// A run and the steps that it took.
 pub(super) struct RunTestBench {
     pub(super) run: AgentRun,
     pub(super) readings: DriverReadings,
     pub(super) log: Vec<String>,
-    /// The replies to requests for summaries; after them every summary succeeds.
+    /// The replies to requests for summaries. When the list is empty, every summary succeeds.
     pub(super) summaries: VecDeque<ModelReply>,
     asked: bool,
 }
@@ -126,7 +126,7 @@ impl RunTestBench {
         step
     }
 
-    /// Measures the context as a driver would.
+    /// Sets the context size to the size of the compacted conversation, as a driver would measure it.
     pub(super) fn shrink(&mut self) {
         if self.readings.context_tokens.is_some() {
             self.readings.context_tokens = Some(conversation_tokens(self.run.conversation()));

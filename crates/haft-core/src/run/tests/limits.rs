@@ -157,7 +157,7 @@ fn a_spent_budget_pays_for_one_more_request_whatever_the_model_does() {
         assert_eq!(bench.log.len(), 2, "{:?}", bench.log);
         assert_eq!(bench.log[1], "done budget");
     }
-    // The budget runs out during the attempts at a last turn of another kind.
+    // The budget runs out during the attempts for a last turn that has a different reason.
     let limits = RunLimits { turns_max: 2, ..RunLimits::default() };
     let mut bench = RunTestBench::new(RunPlan { budget, ..limited(limits) });
     bench.play(vec![read(1), read(2)]);
@@ -240,7 +240,8 @@ fn a_reply_cut_by_its_length_is_continued_once() {
     assert!(bench.told()[0].contains("Continue exactly where it stopped"), "{:?}", bench.told());
     let steps = ["model auto", "model auto", "done max_output_tokens: one two"];
     check(RunPlan::default(), vec![cut("one "), cut("two")], &steps);
-    // Only thinking, or a call that the limit cut: there is nothing to continue, so the model gets one more attempt.
+    // If the reply holds only reasoning, or a call that the limit cut off, there is nothing to continue, so the model
+    // gets one more attempt.
     let thought = || reply(vec![MessagePart::new(PartBody::Reasoning("hm".into()))], StopReason::Length);
     check(
         RunPlan::default(),
@@ -249,7 +250,7 @@ fn a_reply_cut_by_its_length_is_continued_once() {
     );
     let half = || ModelReply { stop: StopReason::Length, ..calls(&[("write", r#"{"content": "ha"#)]) };
     check(RunPlan::default(), vec![half(), half()], &["model auto", "model auto", "done max_output_tokens"]);
-    // A call between them begins a new count, and drops the text before it.
+    // A call between them resets the count, and drops the text before it.
     let steps = ["model auto", "model auto", "tools read", "model auto", "model auto", "done completed: bc"];
     check(RunPlan::default(), vec![cut("a"), read(1), cut("b"), says("c")], &steps);
     let plan = RunPlan { report: super::fixture::report_xml(), ..RunPlan::default() };

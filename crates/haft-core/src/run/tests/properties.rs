@@ -1,5 +1,5 @@
-//! Properties of runs: every run ends for any replies, and a run that was stored at any step resumes without a
-//! difference.
+//! Properties of runs: every run ends for any replies, and a run that was stored at any step resumes with the same
+//! result.
 
 use proptest::prelude::*;
 
@@ -106,11 +106,11 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
     )
 }
 
-/// A window that a few outputs of `write` fill.
+/// A context window that a few outputs of `write` fill.
 const SMALL_CONTEXT: RunContextLimit =
     RunContextLimit { window_tokens: 1_300, output_tokens: 200, buffer_tokens: 100 };
 
-/// The result of a call. That of `write` is large.
+/// Returns the result of a call. The result of `write` is large.
 fn result(call: &ToolCall) -> ToolResult {
     let text = "x".repeat(1_600);
     match call.name.as_str() {
@@ -126,7 +126,7 @@ struct ScriptedEnvironment {
     readings: DriverReadings,
     steps: Vec<String>,
     inputs: Vec<RunInput>,
-    /// The size of the context, counted as a driver does: at the end of each call, not of each turn.
+    /// The context size, counted at the end of each call, as a driver does, not at the end of each turn.
     tokens: u64,
 }
 
@@ -189,7 +189,7 @@ impl ScriptedEnvironment {
     }
 }
 
-/// Far more steps than any of these runs may take.
+/// A limit far above the number of steps that any of these runs may take.
 const STEPS_MAX: usize = 2_000;
 
 fn finish(run: &mut AgentRun, world: &mut ScriptedEnvironment) -> bool {
@@ -224,7 +224,7 @@ proptest! {
         for _ in 0..stored_after {
             there.turn(&mut moved);
         }
-        // A run that is stored after it returned a step returns the same step on resume.
+        // A run that was stored after it returned a step must return the same step when it resumes.
         there.readings.context_tokens = Some(there.tokens);
         moved.next_step(&there.readings);
         let text = moved.snapshot().to_json().unwrap();

@@ -1,4 +1,4 @@
-//! The party that runs each call, and the order of the calls.
+//! Tests of which party runs each call, and in which order.
 
 use std::collections::BTreeSet;
 
