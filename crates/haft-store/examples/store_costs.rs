@@ -1,7 +1,7 @@
-//! Prints how the costs of the store grow with the data that it keeps: `cargo run --release --example store_costs`.
+//! Prints the costs of the store for different amounts of data: `cargo run --release --example store_costs`.
 //!
-//! It generates all data below a temporary directory, about 1 GB. A start is a separate process, because the store sweeps
-//! once per process.
+//! The example generates all data below a temporary directory, about 1 GB. Each start is measured in a separate
+//! process, because the store sweeps once per process.
 #![allow(clippy::print_stdout, reason = "a program that prints figures")]
 
 use std::env;
@@ -31,10 +31,10 @@ use serde_json::Value;
 
 type MeasureResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// The number of processes that each figure about a start is the median of.
+/// The number of processes per start measurement. The printed figure is their median.
 const STARTS: usize = 40;
 
-/// A process that stores an output works for about as long besides. Its sweep may use that time.
+/// The time that a process that stores an output spends on other work. Its sweep may use that time.
 const WORK: Duration = Duration::from_millis(20);
 
 const LIST_LIMIT: usize = 50;
@@ -80,7 +80,8 @@ fn measure_outputs(count: usize) -> MeasureResult<StartCosts> {
     for _ in 0..count {
         store_output(&FileStore::open(directory.path(), StoreLimits::untouched())?)?;
     }
-    // The access time is the time of the last sweep. Without this the store would wait a minute before the first one.
+    // The access time is the time of the last sweep. A new directory would make the store wait a minute before the
+    // first sweep.
     File::open(directory.path())?.set_times(FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH))?;
     measure_starts("start-with-outputs", directory.path())
 }
@@ -100,7 +101,7 @@ fn store_output(store: &FileStore) -> MeasureResult<()> {
     Ok(())
 }
 
-/// Starts this program again and again. Each process prints the nanoseconds of its measured part.
+/// Starts this program repeatedly. Each process prints the nanoseconds of its measured part.
 fn measure_starts(word: &str, path: &Path) -> MeasureResult<StartCosts> {
     let cpu_before = cpu_of_children()?;
     let mut times = Vec::new();
@@ -112,8 +113,8 @@ fn measure_starts(word: &str, path: &Path) -> MeasureResult<StartCosts> {
     Ok(StartCosts { time: median(times), cpu })
 }
 
-/// The CPU time of all processes that have ended, user and system, from fields 16 and 17 of `/proc/self/stat` in ticks of
-/// 10 ms.
+/// Returns the CPU time (user and system) of all child processes that have ended, from fields 16 and 17 of
+/// `/proc/self/stat` in ticks of 10 ms.
 fn cpu_of_children() -> MeasureResult<Duration> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     // The name of the program is in parentheses and may contain spaces.
@@ -127,13 +128,13 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The time of a summary and the peak memory of this process meanwhile, in KB.
+/// Returns the time of a summary, and the peak memory of this process during it, in KB.
 fn measure_stats(lines: u64) -> MeasureResult<(Duration, u64)> {
     let directory = tempfile::tempdir()?;
     let home = Home::at(directory.path());
     fs::create_dir_all(home.data())?;
     write_accounting(&home, lines)?;
-    // Resets the peak.
+    // Reset the peak.
     fs::write("/proc/self/clear_refs", "5")?;
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -153,7 +154,7 @@ fn peak_memory() -> MeasureResult<u64> {
     Ok(peak.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// Two calls for each request to a model.
+/// Writes usage records, with two calls for each model request.
 fn write_accounting(home: &Home, lines: u64) -> MeasureResult<()> {
     let mut file = BufWriter::new(File::create(home.data().join("accounting.jsonl"))?);
     for number in 0..lines {
@@ -217,7 +218,7 @@ fn model_record(number: u64) -> MeasureResult<ModelRecord> {
     Ok(record)
 }
 
-/// The time of a list as `haft sessions list` makes it, and of the start of a session.
+/// Returns the time that `haft sessions list` takes, and the time that the start of a session takes.
 fn measure_sessions(count: u64) -> MeasureResult<(Duration, Duration)> {
     let directory = tempfile::tempdir()?;
     let home = Home::at(directory.path());
@@ -247,8 +248,8 @@ fn start_session(home: &Path) -> MeasureResult<()> {
     Ok(())
 }
 
-/// Every third session is a root. The newest ones have twenty turns, as much as a list can reach; the older ones have one,
-/// to save space.
+/// Writes sessions of which every third is a root session. The newest ones, which a list can reach, have twenty turns;
+/// the older ones have one turn, to save space.
 fn write_sessions(home: &Home, count: u64) -> MeasureResult<()> {
     const NEWEST: u64 = 300;
     let root = home.data().join("sessions");
@@ -270,7 +271,7 @@ fn write_sessions(home: &Home, count: u64) -> MeasureResult<()> {
     Ok(())
 }
 
-/// A session of about 5 KB per turn.
+/// Returns a session of about 5 KB per turn.
 fn session_text(turns: u32) -> MeasureResult<String> {
     let opened = opened(&"Look at this file and tell me what it does.\n".repeat(100));
     let mut lines = vec![SessionJournalLine::Session(Box::new(opened))];

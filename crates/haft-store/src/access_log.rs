@@ -1,4 +1,4 @@
-//! The access log of the server: one line of JSON per request, in a file that is rotated by size.
+//! The access log of the server: one JSON line per request, in a file that is rotated by size.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -8,29 +8,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::line_file::{LineFile, LineFileLimits, LinePaths};
 
-/// One request.
+/// The log line of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessLine {
     /// The time of the reply, in milliseconds since 1970.
     #[serde(rename = "at")]
     pub at_ms: u64,
-    /// The id in the header `x-request-id` of the reply.
+    /// The request id, as in the header `x-request-id` of the reply.
     pub request: String,
-    /// The address of the client's end of the connection, which may be a proxy.
+    /// The IP address of the other end of the connection, which may be a proxy.
     pub address: Option<String>,
     pub method: String,
-    /// Without the query, and cut after 200 characters.
+    /// The path without the query, cut after 200 characters.
     pub path: String,
     pub status: u16,
-    /// The time until the head of the reply.
+    /// The time until the head of the reply was sent.
     pub duration_ms: u64,
-    /// `TENANT/SUBJECT`; nothing for a request without a valid key.
+    /// The principal as `TENANT/SUBJECT`; `None` for a request without a valid key.
     pub principal: Option<String>,
-    /// The id of the key.
+    /// The id of the API key.
     pub key: Option<String>,
 }
 
-/// The file `access.jsonl` in haft's data, and `access.1.jsonl` for its older lines.
+/// The file `access.jsonl` in haft's data directory. Older lines are in `access.1.jsonl`.
 #[derive(Debug)]
 pub struct AccessLogFile(Mutex<LineFile>);
 
@@ -41,7 +41,7 @@ impl AccessLogFile {
         Self(Mutex::new(LineFile::new(paths, LineFileLimits::default())))
     }
 
-    /// Appends a line. A failed write does not prevent later ones.
+    /// Appends a line. After a failed write, later lines are still written.
     pub fn append(&self, line: &AccessLine) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');

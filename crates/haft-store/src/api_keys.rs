@@ -1,4 +1,4 @@
-//! API keys of the server: one file with the digests of all keys, replaced as a whole under a lock.
+//! The API keys of the server: one file with the digests of all keys, replaced as a whole under a lock.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -14,29 +14,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::grants::lock;
 
-/// The version of the file that is written, and the only one that is read.
+/// The version of the file format. haft reads no other version.
 const VERSION: u32 = 1;
 
-/// The random bytes of a key. A key this long cannot be guessed, so its digest needs no salt and no slow hash.
+/// The number of random bytes of a key. A key of this length cannot be guessed, so its digest needs no salt and no slow
+/// hash.
 const SECRET_BYTES: usize = 32;
 
-/// The start of every key, by which scanners for leaked secrets find it.
+/// The prefix of every key. Scanners for leaked secrets recognise a key by it.
 const MARK: &str = "haft_";
 
-/// The characters of a key that lists show.
+/// The number of characters of a key that lists show.
 const PREFIX_CHARS: usize = MARK.len() + 8;
 
 /// A permission of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyScope {
-    /// The routes below `/v1`.
+    /// Use of the routes below `/v1`.
     Api,
-    /// The shell and file tools of the server, in the workspace of the key's owner.
+    /// Use of the shell and file tools of the server, in the workspace of the key's owner.
     BuiltinTools,
     /// Decisions about calls that wait for approval.
     Approvals,
-    /// Keys, configuration and the data of all tenants.
+    /// Access to keys, configuration and the data of all tenants.
     Admin,
 }
 
@@ -53,17 +54,17 @@ impl fmt::Display for KeyScope {
     }
 }
 
-/// A key as the operator asks for it.
+/// The settings of a new key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewApiKey {
-    /// A name for the operator.
+    /// A name that the operator chooses.
     pub name: String,
-    /// The organisation that the key belongs to; tenants share nothing.
+    /// The organisation that the key belongs to; tenants share no data.
     pub tenant: String,
     /// The user within the tenant. Keys of one subject see the same responses.
     pub subject: String,
     pub scopes: Vec<KeyScope>,
-    /// Milliseconds since 1970; `None` for a key that does not expire.
+    /// The expiry time, in milliseconds since 1970; `None` for a key that does not expire.
     pub expires_ms: Option<u64>,
     pub limits: KeyLimits,
 }
@@ -73,7 +74,7 @@ pub struct NewApiKey {
 pub struct KeyLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
-    /// Input and output tokens of models.
+    /// The maximum number of input and output tokens of models per minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_minute: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,10 +84,10 @@ pub struct KeyLimits {
 /// A stored key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKeyRecord {
-    /// Identifies the key in commands and records.
+    /// The id of the key in commands and records.
     pub id: String,
     pub name: String,
-    /// The first characters of the secret, so that its owner recognizes it.
+    /// The first characters of the secret, so that the owner recognises the key.
     pub prefix: String,
     digest: String,
     pub tenant: String,
@@ -100,7 +101,7 @@ pub struct ApiKeyRecord {
 }
 
 impl ApiKeyRecord {
-    /// Tests if the key no longer counts at this time, in milliseconds since 1970.
+    /// Returns true if the key has expired at this time, in milliseconds since 1970.
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires| expires <= now_ms)
     }
@@ -127,7 +128,7 @@ impl fmt::Debug for ApiKeySecret {
     }
 }
 
-/// All keys of one moment.
+/// All keys, as read from the file at one time.
 #[derive(Debug, Clone, Default)]
 pub struct ApiKeys {
     keys: Vec<ApiKeyRecord>,
@@ -147,7 +148,7 @@ impl ApiKeys {
         &self.keys
     }
 
-    /// Looks up a secret. It compares digests, so the time it takes says nothing about the characters of a stored key.
+    /// Looks up a secret. Compares digests, so that the time of the lookup reveals nothing about a stored key.
     pub fn find(&self, secret: &str, now_ms: u64) -> KeyLookup<'_> {
         let digest = Digest::of_text(secret).to_string();
         match self.keys.iter().find(|key| key.digest == digest) {
@@ -158,7 +159,7 @@ impl ApiKeys {
     }
 }
 
-/// The state of the file, which changes whenever the keys do.
+/// Identifies a version of the file. It changes whenever the keys change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyFileVersion {
     inode: u64,
@@ -166,7 +167,7 @@ pub struct KeyFileVersion {
     changed: Option<SystemTime>,
 }
 
-/// The file of all keys.
+/// The file that stores all keys.
 #[derive(Debug, Clone)]
 pub struct ApiKeyStore {
     path: PathBuf,
@@ -183,15 +184,16 @@ impl ApiKeyStore {
         Self { path: home.data().join("api-keys.json") }
     }
 
-    /// Returns the version of the file; `None` while there is none. It costs one `stat`, so a server can ask for every
-    /// request.
+    /// Returns the version of the file; `None` if there is no file. This costs one `stat` call, so a server can check
+    /// it for every request.
     pub fn version(&self) -> Option<KeyFileVersion> {
         use std::os::unix::fs::MetadataExt;
         let file = std::fs::metadata(&self.path).ok()?;
         Some(KeyFileVersion { inode: file.ino(), length: file.len(), changed: file.modified().ok() })
     }
 
-    /// Reads all keys. A file that cannot be read is an error: without keys a server must refuse, not allow.
+    /// Reads all keys. Returns an error for an unreadable file: without keys, a server must refuse requests, not allow
+    /// them.
     pub fn load(&self) -> io::Result<ApiKeys> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
@@ -228,7 +230,7 @@ impl ApiKeyStore {
         Ok((record, ApiKeySecret(secret)))
     }
 
-    /// Removes the keys with these ids and returns those that it found.
+    /// Removes the keys with these ids, and returns the removed keys.
     pub fn revoke(&self, ids: &[String]) -> io::Result<Vec<ApiKeyRecord>> {
         self.change(|keys| {
             let is_revoked = |key: &ApiKeyRecord| ids.contains(&key.id);

@@ -1,7 +1,7 @@
 //! Imports `approvals.json`, in which earlier versions stored the approvals of the local user.
 //!
-//! That file had no workspace and no tool for a rule, so a rule that was allowed once applied everywhere. The import keeps
-//! exact calls, whose digests bind all of that, and drops the rules.
+//! That file had no workspace, and no tool for a rule, so a rule that was allowed once applied everywhere. The import
+//! keeps approvals of exact calls, whose digests include both, and drops the rules.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::accounting::now_ms;
 use crate::grants::{self, FileGrants};
 
-/// The name of the old file after its import. It stays, so that a person can look up the dropped rules.
+/// The name of the old file after its import. It is kept, so that the user can look up the dropped rules.
 const IMPORTED: &str = "approvals.json.imported";
 
 /// The content of the old file.
@@ -28,7 +28,7 @@ struct ApprovalsFile {
     rules: Vec<String>,
 }
 
-/// Moves the old approvals into the store of grants, once. Returns a warning for the person if something was dropped.
+/// Moves the old approvals into the grant store, once. Returns a warning for the user if approvals were dropped.
 pub fn import(home: &Home) -> Option<String> {
     let path = home.data().join("approvals.json");
     if !path.exists() {
@@ -41,7 +41,7 @@ pub fn import(home: &Home) -> Option<String> {
 }
 
 fn imported(home: &Home, path: &Path) -> io::Result<Option<String>> {
-    // Earlier versions take the same lock, and of two processes that import at once only one warns.
+    // Earlier versions use the same lock. If two processes import at once, only one of them warns.
     let _lock = grants::lock(&home.data().join("approvals.lock"))?;
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -54,7 +54,7 @@ fn imported(home: &Home, path: &Path) -> io::Result<Option<String>> {
         Err(error) => Some(format!("{} was ignored, because it cannot be read: {error}", path.display())),
     };
     keep_exact(home, &parsed.unwrap_or_default()).map_err(io::Error::other)?;
-    // The grants are on the disk now. After a crash before this line the next import adds the same grants again.
+    // The grants are on disk now. If a crash happens before this line, the next import adds the same grants again.
     std::fs::rename(path, path.with_file_name(IMPORTED))?;
     Ok(warning)
 }

@@ -1,4 +1,4 @@
-//! Immutable blobs under their digest: the agents and skills of runs. Many runs share one blob.
+//! Immutable blobs, stored under their digest: the agents and skills of runs. Many runs share one blob.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use haft_fs::private_file;
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// Blobs as files: `blobs/TENANT/DIGEST`.
+/// Blobs in files: `blobs/TENANT/DIGEST`.
 #[derive(Debug, Clone)]
 pub struct FileBlobs {
     root: PathBuf,
@@ -82,7 +82,7 @@ fn store_error(error: &io::Error) -> StoreError {
 
 type BlobTable = HashMap<(String, Digest), Arc<[u8]>>;
 
-/// Blobs in memory. Clones share them, and they end with the process.
+/// Blobs in memory. Clones share them. They end with the process.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBlobs(Arc<Mutex<BlobTable>>);
 

@@ -1,4 +1,4 @@
-//! Stored conversations of the server: one file each, below the directory of its tenant.
+//! Stored conversations of the server: one file for each, in the directory of its tenant.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use crate::grants::lock;
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// The version of a file that is written, and the only one that is read.
+/// The version of the file format. haft reads no other version.
 const VERSION: u32 = 1;
 
-/// A conversation: items in the form of the wire, the oldest first.
+/// A conversation: items in their wire format, the oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConversationRecord {
     version: u32,
-    /// The id on the wire, which is also the name of the file.
+    /// The id in the API, which is also the file name.
     pub id: String,
     subject: String,
-    /// Seconds since 1970.
+    /// The creation time, in seconds since 1970.
     pub created_s: u64,
     pub metadata: Map<String, Value>,
     pub items: Vec<Value>,
@@ -72,7 +72,7 @@ impl ConversationStore {
         Ok(is_own.then_some(record))
     }
 
-    /// Changes a conversation while no other process does, and returns it. `None` if there is none.
+    /// Changes a conversation while no other process can change it, and returns it; `None` if there is none.
     pub fn change(
         &self,
         owner: &Principal,
@@ -90,7 +90,7 @@ impl ConversationStore {
         Ok(Some(record))
     }
 
-    /// Deletes a conversation and returns false if the owner has none of this id.
+    /// Deletes a conversation. Returns false if the owner has none with this id.
     pub fn delete(&self, owner: &Principal, id: &str) -> io::Result<bool> {
         match (self.get(owner, id)?, self.path(owner, id)) {
             (Some(_), Some(path)) => {
@@ -101,14 +101,14 @@ impl ConversationStore {
         }
     }
 
-    /// Removes conversations that did not change for this long.
+    /// Removes conversations that have not changed for this time.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
         let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// Returns the path of a conversation. An id that a client sent becomes a file name only if it has the form of our
-    /// ids; otherwise `../` in it could leave the directory.
+    /// Returns the path of a conversation; `None` for an id that does not have the form of our ids. The id comes from a
+    /// client, and `../` in it could lead out of the directory.
     fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
         let rest = id.strip_prefix("conv_")?;
         let is_plain =

@@ -1,9 +1,9 @@
-//! Event logs as files: one line per event, one file per run. [`MemoryEvents`] keeps them in memory instead.
+//! Event logs in files: one line per event, one file per run. [`MemoryEvents`] keeps them in memory instead.
 //!
-//! A process that continues a run writes a claim with its epoch into the file, and its events carry the epoch. Readers skip
-//! events whose epoch is older than the newest claim before them. A writer appends and then looks for a newer claim; a
-//! claimant writes its claim and then reads. So either the writer learns that it is fenced, or the claimant continues
-//! after its events: no number is used twice, and none is left out.
+//! A process that continues a run writes a claim with its epoch into the file, and its events contain the epoch.
+//! Readers skip events whose epoch is older than the newest claim before them. A writer appends, and then checks for a
+//! newer claim; a claimant writes its claim, and then reads. So either the writer finds out that it is fenced, or the
+//! claimant continues after its events: no number is used twice, and none is left out.
 
 mod memory;
 mod tail;
@@ -30,25 +30,26 @@ use crate::tenant::directory_of;
 pub use memory::MemoryEvents;
 use tail::{LogLines, LogPosition};
 
-/// The number of events between two index entries, so that a reader in the middle of a long log need not scan it all.
+/// The number of events between two index entries. With the index, a reader in the middle of a long log need not scan
+/// all of it.
 const INDEX_EVERY: u64 = 256;
 
-/// The number of logs whose files stay open. Few, because a server with thousands of runs needs its descriptors for
-/// connections.
+/// The maximum number of logs whose files stay open. It is small, because a server with thousands of runs needs its
+/// descriptors for connections.
 const OPEN_MAX: usize = 16;
 
-/// The number of logs whose index and end are kept in memory.
+/// The maximum number of logs whose index and end are kept in memory.
 const LOGS_MAX: usize = 4_096;
 
 /// The directory of all event logs.
 #[derive(Debug)]
 pub struct FileEvents {
     root: PathBuf,
-    /// For each log that was read: positions before some of its events, in ascending order.
+    /// Positions before some of the events of each log that was read, in ascending order.
     index: Mutex<HashMap<RunKey, Vec<LogPosition>>>,
-    /// For each log that this process writes: its end after the last append.
+    /// The end after the last append of each log that this process writes.
     ends: Mutex<HashMap<RunKey, LogPosition>>,
-    /// The files of the logs that were written last. A run writes its log several times in each turn.
+    /// The files of the logs that were written last, because a run writes its log several times in each turn.
     open: Mutex<VecDeque<(RunKey, Arc<File>)>>,
 }
 
@@ -62,7 +63,7 @@ impl FileEvents {
         }
     }
 
-    /// Removes the log of a run. A log that does not exist is no error.
+    /// Removes the log of a run. It is not an error if the log does not exist.
     pub fn remove(&self, key: &RunKey) -> io::Result<()> {
         lock(&self.index).remove(key);
         lock(&self.ends).remove(key);
@@ -73,7 +74,7 @@ impl FileEvents {
         }
     }
 
-    /// Removes logs that were not written for this long.
+    /// Removes logs that have not been written for this time.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
         let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
         sweep::remove_unchanged(of_tenants, keep, now);
@@ -83,8 +84,8 @@ impl FileEvents {
         self.root.join(directory_of(&key.tenant)).join(format!("{}.jsonl", key.run))
     }
 
-    /// Fences older writers. Returns the number of the last event, which is in front of the claim: readers skip events
-    /// of an older writer behind it.
+    /// Fences older writers. Returns the number of the last event before the claim; readers skip the events of an older
+    /// writer after the claim.
     fn claim_now(&self, key: &RunKey, epoch: Epoch) -> Result<u64, StoreError> {
         self.known_end(key).check(epoch)?;
         self.write(key, &tail::claim_lines(epoch)).map_err(unavailable)?;
@@ -104,7 +105,7 @@ impl FileEvents {
         let lines = tail::event_lines(epoch, events).map_err(unavailable)?;
         let mut written = self.write(key, &lines).map_err(unavailable)?;
         if written.nlink() == 0 {
-            // Another process removed the log since the last append.
+            // Another process has removed the log since the last append.
             self.close(key);
             lock(&self.ends).remove(key);
             written = self.write(key, &lines).map_err(unavailable)?;
@@ -114,10 +115,10 @@ impl FileEvents {
             lock(&self.ends).insert(key.clone(), LogPosition { offset: written.len(), epoch, last });
             return Ok(());
         }
-        // Another process has written: either one that this one fenced, or one that fenced this one.
+        // Another process has written to the log: either a process that this one fenced, or one that fenced this one.
         let mut end = self.find_end(key).map_err(unavailable)?;
         if end.check(epoch).is_ok() && end.last != last {
-            // Another process died while it wrote its claim, and the first event became a part of that line.
+            // Another process died while it wrote its claim, and our first event became a part of that incomplete line.
             self.write(key, &[tail::LINE_BREAK, &lines].concat()).map_err(unavailable)?;
             end = self.find_end(key).map_err(unavailable)?;
         }
@@ -181,19 +182,19 @@ impl FileEvents {
                 self.remember(key, before);
             }
             if seq >= from {
-                // Only a crash of the machine can damage a line that has a beginning and an end.
+                // Only a crash of the machine can damage a line that has its beginning and its end.
                 events.extend(serde_json::from_slice::<EventEnvelope>(lines.line()).ok());
             }
         }
         Ok(events)
     }
 
-    /// Returns the end of the log, as far as this process knows it.
+    /// Returns the last known end of the log.
     fn known_end(&self, key: &RunKey) -> LogPosition {
         lock(&self.ends).get(key).copied().unwrap_or_default()
     }
 
-    /// Reads on from the known end.
+    /// Finds the end of the log, reading on from the last known end.
     fn find_end(&self, key: &RunKey) -> io::Result<LogPosition> {
         let known = self.known_end(key);
         let file = match File::open(self.path(key)) {
@@ -253,7 +254,7 @@ impl EventStore for FileEvents {
 
 fn lock<T>(map: &Mutex<HashMap<RunKey, T>>) -> MutexGuard<'_, HashMap<RunKey, T>> {
     let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
-    // Both maps only save work or detect a rare case, so a long-lived process may forget them.
+    // Both maps only save work or detect a rare case, so a long-lived process may clear them.
     if map.len() > LOGS_MAX {
         map.clear();
     }

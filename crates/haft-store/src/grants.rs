@@ -1,4 +1,4 @@
-//! Grants as files: one file per owner, replaced as a whole under a lock.
+//! Grants in files: one file per owner, replaced as a whole under a lock.
 
 mod record;
 
@@ -26,7 +26,7 @@ impl FileGrants {
         Self { root: home.data().join("grants") }
     }
 
-    /// Returns a path without an extension. A subject becomes one path component, as a tenant does.
+    /// Returns a path without an extension. The subject becomes one path component, like the tenant.
     fn path(&self, owner: &GrantOwner) -> PathBuf {
         self.root.join(directory_of(&owner.tenant)).join(directory_of(&owner.subject))
     }
@@ -35,8 +35,8 @@ impl FileGrants {
         read(&self.path(owner).with_extension("json"), owner)
     }
 
-    /// Changes the grants of an owner while no other process does. A file that cannot be read is an error, because
-    /// replacing it would drop grants that a person could still want to see.
+    /// Changes the grants of an owner while no other process can change them. Returns an error for an unreadable file,
+    /// because replacing it would drop grants that the user may still want to see.
     pub(crate) fn change<T>(
         &self,
         owner: &GrantOwner,
@@ -65,7 +65,7 @@ fn read(path: &Path, owner: &GrantOwner) -> io::Result<OwnedGrants> {
     }
 }
 
-/// Waits for the lock. Closing the file releases it; a process holds it only while it replaces a small file.
+/// Waits for the lock. Closing the file releases the lock; a process holds it only while it replaces a small file.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     private_file::create_parent_dir(path)?;
     let file = file_lock::open_lock_file(path)?;

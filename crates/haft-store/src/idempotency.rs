@@ -1,4 +1,4 @@
-//! Idempotency keys: starting a run twice under one key returns the first run.
+//! Idempotency keys: starting a run twice with one key returns the first run.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -20,7 +20,7 @@ use haft_fs::private_file;
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// Keys as files: `idempotency/TENANT/DIGEST`, where the digest is that of subject and key.
+/// Keys in files: `idempotency/TENANT/DIGEST`, where the digest covers the subject and the key.
 #[derive(Debug, Clone)]
 pub struct FileIdempotencyKeys {
     root: PathBuf,
@@ -38,7 +38,7 @@ impl FileIdempotencyKeys {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         file.write_all(run.to_string().as_bytes())?;
-        // A hard link fails when the name is taken, and the file is complete when the name appears.
+        // A hard link fails if the name exists, and the file is complete when its name appears.
         let linked = std::fs::hard_link(&temporary, &path);
         std::fs::remove_file(&temporary)?;
         match linked {
@@ -52,7 +52,7 @@ impl FileIdempotencyKeys {
         }
     }
 
-    /// Removes keys that were bound before the sessions that are kept.
+    /// Removes keys that are older than the sessions that are kept.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
         let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
         sweep::remove_unchanged(of_tenants, keep, now);
@@ -82,7 +82,7 @@ impl IdempotencyStore for FileIdempotencyKeys {
     }
 }
 
-/// Keys in memory. Clones share them, and they end with the process.
+/// Keys in memory. Clones share them. They end with the process.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryIdempotencyKeys(Arc<Mutex<HashMap<OwnedKey, SessionId>>>);
 

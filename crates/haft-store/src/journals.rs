@@ -1,4 +1,4 @@
-//! The store of journals. A journal belongs to one run, and one holder at a time may append to it.
+//! Journal stores. A journal belongs to one run, and only one holder at a time may append to it.
 //!
 //! [`SessionStore`](crate::sessions::SessionStore) keeps journals in files, [`MemoryJournals`] in memory. Both pass the same
 //! tests, so a further store (for example a database for a fleet of servers) is a third implementation.
@@ -29,14 +29,15 @@ pub trait JournalStore: fmt::Debug + Send + Sync {
         opened: SessionStart,
     ) -> BoxFuture<'a, Result<SessionJournal, SessionError>>;
 
-    /// Claims the journal of a stored run. Its holder before can append nothing more.
+    /// Claims the journal of a stored run. The previous holder cannot append any more.
     fn claim<'a>(
         &'a self,
         key: &'a RunKey,
         takeover: Takeover,
     ) -> BoxFuture<'a, Result<ClaimedJournal, SessionError>>;
 
-    /// Reads up to `count` lines, skipping the first `from`. The journal may have a holder that appends.
+    /// Reads up to `count` lines, skipping the first `from` lines. The journal may have a holder that appends at the
+    /// same time.
     fn read<'a>(
         &'a self,
         key: &'a RunKey,
@@ -60,21 +61,21 @@ pub trait JournalClaim: fmt::Debug + Send + Sync {
     /// Returns the number of this claim.
     fn epoch(&self) -> Epoch;
 
-    /// Buffers a line. It survives a crash of the machine only after `sync`. Once another holder has claimed the
-    /// journal, this or the next `sync` fails with [`JournalError::Fenced`].
+    /// Buffers a line. The line survives a crash of the machine only after `sync`. Once another holder has claimed the
+    /// journal, this call or the next `sync` fails with [`JournalError::Fenced`].
     fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError>;
 
     /// Makes all appended lines durable.
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>>;
 }
 
-/// Decides if a claim may replace the claim of a holder that still exists.
+/// Selects whether a claim may replace the claim of a holder that still exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Takeover {
-    /// A journal with a holder is busy.
+    /// Claiming a journal that has a holder fails: it is busy.
     #[default]
     Never,
-    /// The holder is fenced. For a process that hangs, or that was stopped and may wake up later.
+    /// The holder is fenced. This is for a process that hangs, or that was stopped and may continue later.
     Allowed,
 }
 
@@ -85,16 +86,16 @@ pub struct ClaimedJournal {
     pub past: SessionHistory,
     /// The journal, for further lines.
     pub journal: SessionJournal,
-    /// The relation to the holder before.
+    /// The state of the previous holder.
     pub before: HolderBefore,
 }
 
-/// The holder that a claim replaced.
+/// The state of the holder that a claim replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HolderBefore {
-    /// It had ended.
+    /// The holder had ended.
     Gone,
-    /// It may still run and write events, until it tries to append to the journal.
+    /// The holder may still run and write events, until it tries to append to the journal.
     Fenced,
 }
 
@@ -103,7 +104,7 @@ pub enum HolderBefore {
 pub struct RunListPage {
     /// The number of newer runs to skip.
     pub skip: usize,
-    /// The longest page.
+    /// The maximum number of runs on the page.
     pub count: usize,
 }
 
@@ -129,7 +130,7 @@ impl ListedRun {
     }
 }
 
-/// Returns the first line of a journal: how the run began.
+/// Returns the first line of a journal, which describes the start of the run.
 pub async fn opened(store: &dyn JournalStore, key: &RunKey) -> Result<SessionStart, SessionError> {
     match store.read(key, 0, 1).await?.pop() {
         Some(SessionJournalLine::Session(opened)) => Ok(*opened),

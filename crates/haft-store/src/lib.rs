@@ -1,8 +1,8 @@
-//! Everything that haft stores between processes, as files below `data`: sessions, accounting, grants, outputs and
+//! All data that haft stores between processes, in files below `data`: sessions, usage records, grants, outputs and
 //! cached outputs.
 //!
-//! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate knows the vocabulary of
-//! `haft-core` and nothing of models, tools or configuration files.
+//! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate depends on the types of
+//! `haft-core`, but not on models, tools or configuration files.
 
 pub mod access_log;
 pub mod accounting;

@@ -1,4 +1,4 @@
-//! Lock files that vanish with their holder.
+//! Lock files that are removed together with their holder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use haft_fs::{file_lock, private_file};
 
-/// A locked file. Dropping it removes the file and frees the lock; the kernel frees the lock of a killed process.
+/// A locked file. Dropping it removes the file and releases the lock; the kernel releases the lock of a killed process.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: File,
@@ -15,7 +15,7 @@ pub(crate) struct LockFile {
 }
 
 impl LockFile {
-    /// Locks the file at `path`; `None` while another holder has it.
+    /// Locks the file at `path`; returns `None` while another holder has the lock.
     pub(crate) fn try_lock(path: &Path) -> io::Result<Option<Self>> {
         private_file::create_parent_dir(path)?;
         let file = file_lock::open_lock_file(path)?;
@@ -23,11 +23,11 @@ impl LockFile {
             return Ok(None);
         }
         let lock = Self { file, path: path.to_owned() };
-        // The holder before may have removed the file after it was opened here.
+        // The previous holder may have removed the file after this process opened it.
         Ok(lock.is_in_place().then_some(lock))
     }
 
-    /// Locks a new file and puts it at `path`, in place of the file of another holder.
+    /// Locks a new file and moves it to `path`, in place of the lock file of another holder.
     pub(crate) fn replace(path: &Path) -> io::Result<Self> {
         let temporary = path.with_extension(uuid::Uuid::new_v4().to_string());
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
@@ -36,7 +36,7 @@ impl LockFile {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Returns true while a process holds the file at `path`. Removes a file that a killed process left.
+    /// Returns true while a process holds the lock of the file at `path`. Removes a file that a killed process left.
     pub(crate) fn is_held(path: &Path) -> bool {
         let Ok(file) = File::open(path) else { return false };
         if !file_lock::try_lock(&file).unwrap_or(false) {
@@ -55,7 +55,7 @@ impl LockFile {
 impl Drop for LockFile {
     fn drop(&mut self) {
         if self.is_in_place() {
-            // A file that stays is free, and its next holder removes it.
+            // Ignore a failure: the file is unlocked, and its next holder removes it.
             let _ = fs::remove_file(&self.path);
         }
     }

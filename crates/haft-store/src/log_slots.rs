@@ -1,13 +1,15 @@
-//! Logarithmic slots: sorts numbers of any size into a bounded number of slots, each at most 1/128 of its numbers wide.
+//! Logarithmic slots: sorts numbers of any size into a bounded number of slots. The width of a slot is at most 1/128 of
+//! the numbers in it.
 
-/// Each doubling of a number has 2^7 slots.
+/// There are 2^7 slots between a number and its double.
 const SLOT_BITS: u32 = 7;
 
-/// Returns the slot of a number. Numbers below 256 have a separate slot; a larger number has a larger slot.
+/// Returns the slot of a number. Each number below 256 has a slot of its own. Slots have the same order as their
+/// numbers.
 pub(crate) fn slot_of(number: u64) -> u32 {
     let bits = u64::BITS - number.leading_zeros();
     let shift = bits.saturating_sub(SLOT_BITS + 1);
-    // At most 2^8 - 1 after the shift, so that the sum is below 2^13.
+    // This is at most 2^8 - 1 after the shift, so the sum is below 2^13.
     let leading = u32::try_from(number >> shift).unwrap_or(u32::MAX);
     (shift << SLOT_BITS) + leading
 }

@@ -1,4 +1,4 @@
-//! The output store of one machine: files below a directory that only its owner can enter. [`MemoryOutputs`] keeps
+//! The output store of one machine: files in a directory that only its owner can access. [`MemoryOutputs`] keeps
 //! outputs in memory instead.
 
 mod memory;
@@ -31,8 +31,8 @@ use crate::tenant::directory_of;
 
 pub use self::memory::MemoryOutputs;
 
-/// The outputs of all runs, as files: `outputs/session-ID/NAME` for the local user and `outputs/tenant-TENANT/session-ID/NAME`
-/// for other tenants, each with its own limits.
+/// The outputs of all runs, in files: `outputs/session-ID/NAME` for the local user, and
+/// `outputs/tenant-TENANT/session-ID/NAME` for other tenants. Each tenant has its own limits.
 #[derive(Debug, Clone)]
 pub struct FileOutputs {
     root: PathBuf,
@@ -43,7 +43,7 @@ impl FileOutputs {
         Self { root: home.data().join("outputs") }
     }
 
-    /// Removes all outputs of a run; a run that stored none is no error.
+    /// Removes all outputs of a run. It is not an error if the run stored none.
     pub fn remove(&self, key: &RunKey) -> io::Result<()> {
         match fs::remove_dir_all(self.tenant_root(&key.tenant).join(Handle::directory(&key.run.to_string())))
         {
@@ -52,8 +52,8 @@ impl FileOutputs {
         }
     }
 
-    /// Returns the directory of a tenant. Its prefix keeps it apart from the directory of a session, whatever the name
-    /// of the tenant.
+    /// Returns the directory of a tenant. The prefix distinguishes it from the directory of a session, for every tenant
+    /// name.
     fn tenant_root(&self, tenant: &str) -> PathBuf {
         if tenant == Principal::local().tenant() {
             self.root.clone()
@@ -70,38 +70,40 @@ impl OutputStores for FileOutputs {
     }
 }
 
-/// The outputs of one session, as files. Other sessions have their files in the same directory; this store never reads them.
+/// The outputs of one session, in files. Other sessions have their files in the same directory, but this store never
+/// reads them.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     root: PathBuf,
     id: SessionId,
     limits: StoreLimits,
     session: Arc<SessionOutputs>,
-    /// Bytes that this store took since it last asked for a sweep.
+    /// The number of bytes that this store has stored since it last requested a sweep.
     unswept_bytes: Arc<AtomicU64>,
 }
 
 /// The suffix of a file name until the output is complete.
 const PART_SUFFIX: &str = ".part";
 
-/// The number of times that `create` makes a directory again after a sweep of another run removed it. A sweep leaves a new
-/// directory alone, so that the second time is the last one.
+/// The number of times that `create` creates a directory again after a sweep of another run removed it. A sweep does
+/// not remove a new directory, so the second attempt normally succeeds.
 const DIRECTORY_TRIES: usize = 5;
 
-/// The shortest time between two sweeps of one process.
+/// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A process that has stored this part of the total does not wait for the interval, or a fast tool would fill the disk.
+/// A process that has stored one eighth of the total limit does not wait for the interval; otherwise a fast tool could
+/// fill the disk.
 const UNSWEPT_PARTS: u64 = 8;
 
 impl FileStore {
-    /// Opens the store for a new session. Fails when the directory cannot be made.
+    /// Opens the store for a new session. Returns an error if the directory cannot be created.
     pub fn open(root: &Path, limits: StoreLimits) -> io::Result<Self> {
         Self::of_session(root, SessionId(Uuid::new_v4().as_u128()), limits)
     }
 
-    /// Opens the store for a session, which reads the outputs that earlier processes stored for it. The cost does not depend
-    /// on the number of stored outputs.
+    /// Opens the store of a session, including the outputs that earlier processes stored for it. The cost does not
+    /// depend on the number of stored outputs.
     pub fn of_session(root: &Path, session: SessionId, limits: StoreLimits) -> io::Result<Self> {
         private_file::create_dir_all(root)?;
         let directory = root.join(Handle::directory(&session.to_string()));
@@ -116,7 +118,7 @@ impl FileStore {
         Ok(store)
     }
 
-    /// Reads an output of any session: for the operator, not for tools.
+    /// Reads an output of any session. This is for the operator and not for tools.
     pub fn read_any(&self, handle: &Handle, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
         let path = self.path(handle);
         let mut file = OpenOptions::new().read(true).custom_flags(NO_LINK).open(path).map_err(not_found)?;
@@ -141,7 +143,7 @@ impl FileStore {
         self.check_own(handle)?;
         let outcome = self.read_any(handle, range);
         if outcome == Err(StoreError::NotFound) {
-            // A sweep of another process removed it.
+            // A sweep of another process has removed the output.
             self.session.remove(handle.file());
         }
         outcome
@@ -155,13 +157,13 @@ impl FileStore {
         Ok(())
     }
 
-    /// Starts a sweep in a separate thread when its time has come. The thread ends with the process at the latest; the
-    /// next process continues the sweep.
+    /// Starts a sweep in a separate thread if one is due. The thread ends with the process at the latest; the next
+    /// process continues the sweep.
     fn sweep_when_due(&self) -> Option<JoinHandle<()>> {
         let urgency = self.due()?;
         let sweeper = Sweeper::new(&self.root, self.limits.clone());
         let sweep = move || sweeper.run(urgency);
-        // Without a thread there is no sweep now; a later call tries again.
+        // If no thread can be started, there is no sweep now; a later call tries again.
         thread::Builder::new().name("output-sweep".into()).spawn(sweep).ok()
     }
 
@@ -176,7 +178,7 @@ impl FileStore {
         crate::sweep::is_due(&self.root, SWEEP_INTERVAL).then_some(Urgency::Routine)
     }
 
-    /// Creates a file that no other process has, in the directory of the session.
+    /// Creates a file that does not exist yet, in the directory of the session.
     fn create(&self, name: &str) -> io::Result<(File, PathBuf)> {
         let directory = self.session.directory();
         let part = directory.join(format!("{name}{PART_SUFFIX}"));
@@ -186,7 +188,7 @@ impl FileStore {
             let opened =
                 made.and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part));
             match opened {
-                // For a directory that vanishes meanwhile, `create` reports that it exists and is no directory.
+                // If the directory is removed at the same time, `create` reports that it exists and is not a directory.
                 Err(error) if is_gone(&error) && tries.next().is_some() => {}
                 opened => return opened.map(|file| (file, part)),
             }
@@ -194,7 +196,7 @@ impl FileStore {
     }
 }
 
-/// `O_NOFOLLOW`: the store makes no links.
+/// `O_NOFOLLOW`: the store creates no links.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 impl OutputStore for FileStore {
@@ -241,7 +243,7 @@ impl OutputStore for FileStore {
             bytes_max: self.limits.output_bytes_max.max(entry.bytes),
             bytes_before: entry.bytes,
             bytes: entry.bytes,
-            // The entry counts a last line without an end, which the text that follows may continue.
+            // The stored line count includes a last line without a line end, which the following text may continue.
             lines: entry.lines - u64::from(last != b'\n'),
             last,
             complete: entry.complete,
@@ -280,9 +282,9 @@ struct FileSpool {
     /// The bytes that were stored before this spool was opened.
     bytes_before: u64,
     bytes: u64,
-    /// The line ends so far.
+    /// The number of line ends so far.
     lines: u64,
-    /// The last byte.
+    /// The last byte so far.
     last: u8,
     complete: bool,
     session: Arc<SessionOutputs>,
@@ -309,13 +311,14 @@ impl Spool for FileSpool {
         self.session.add(self.handle.file());
         self.unswept_bytes.fetch_add(self.bytes - self.bytes_before, Ordering::Relaxed);
         let Self { handle, bytes, lines, complete, last, .. } = *self;
-        // A last line without an end counts too, as readers of the output count it.
+        // Count a last line without a line end too, as readers of the output do.
         let lines = lines + u64::from(bytes > 0 && last != b'\n');
         Ok(StoreEntry { handle, bytes, lines, complete })
     }
 }
 
-/// Returns the last of the `bytes` bytes of a file; a line end for an empty file, because no line is open in it.
+/// Returns the last of the `bytes` bytes of a file. Returns a line end for an empty file, because it has no incomplete
+/// line.
 fn last_byte(file: &File, bytes: u64) -> io::Result<u8> {
     let mut last = [b'\n'];
     if let Some(at) = bytes.checked_sub(1) {

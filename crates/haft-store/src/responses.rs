@@ -1,4 +1,4 @@
-//! Stored responses of the server: one file each, below the directory of its tenant.
+//! Stored responses of the server: one file for each, in the directory of its tenant.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,40 +14,39 @@ use serde_json::Value;
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// The version of a file that is written, and the only one that is read.
+/// The version of the file format. haft reads no other version.
 const VERSION: u32 = 1;
 
-/// One response, and everything that a later request needs to continue from it.
+/// One response, and the data that a later request needs to continue from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseRecord {
     version: u32,
-    /// The id on the wire, which is also the name of the file.
+    /// The id in the API, which is also the file name.
     pub id: String,
     subject: String,
-    /// The run that made the response.
+    /// The run that created the response.
     pub run: String,
-    /// Milliseconds since 1970.
+    /// The creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// The response object on the wire.
+    /// The response object of the API.
     pub response: Value,
-    /// The input items of the request, as the wire shows them.
+    /// The input items of the request, in the form of the API.
     pub input: Vec<Value>,
-    /// The whole conversation after the response. It is complete, so that a chain survives the deletion of earlier
-    /// responses.
+    /// The whole conversation after the response. It does not depend on earlier responses, so these can be deleted.
     pub messages: Vec<StoredMessage>,
-    /// The ids of the calls that the client answers. The conversation holds a placeholder for each.
+    /// The ids of the calls that the client answers. The conversation contains a placeholder for each.
     pub open_calls: Vec<String>,
-    /// The events of the stream, for a response in the background, whose readers may come later.
+    /// The stream events of a background response, whose readers may connect later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Value>,
-    /// The calls that wait for a decision of the client. Their run is suspended.
+    /// The calls that wait for a decision of the client. The run is suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<WaitingApproval>,
-    /// The number of the first event of the run that belongs to this response. A run that continues after an approval
-    /// makes several responses.
+    /// The number of the first run event that belongs to this response. A run that continues after an approval creates
+    /// several responses.
     #[serde(default = "first_event")]
     pub first_event: u64,
-    /// The digest of the request body, so that an idempotency key is not used for another request.
+    /// The digest of the request body. With it, haft refuses to use an idempotency key for another request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_digest: Option<String>,
 }
@@ -59,20 +58,20 @@ fn first_event() -> u64 {
 /// A call that waits for a decision of the client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitingApproval {
-    /// The id of the item on the wire.
+    /// The id of the item in the API.
     pub item: String,
     /// The id of the approval in the run.
     pub approval: String,
-    /// The arguments that the client saw. Only a call with exactly these is approved.
+    /// The arguments that the client saw. Only a call with exactly these arguments is approved.
     pub arguments: Value,
-    /// True if only a key with the scope for approvals may decide.
+    /// True if only a key with the scope `approvals` may decide.
     pub needs_scope: bool,
-    /// The decision, if an earlier request brought it while other calls still waited.
+    /// The decision, if an earlier request made it while other calls still waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<bool>,
 }
 
-/// The parts of a record that its maker chooses.
+/// The fields of a record that the caller supplies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewResponse {
     pub id: String,
@@ -88,10 +87,10 @@ pub struct NewResponse {
     pub request_digest: Option<String>,
 }
 
-/// A response that a process must finish, also after a restart.
+/// A response that must be finished, even by another process after a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedResponse {
-    /// The id on the wire.
+    /// The id in the API.
     pub id: String,
     pub tenant: String,
     pub subject: String,
@@ -101,7 +100,7 @@ pub struct UnfinishedResponse {
 }
 
 impl UnfinishedResponse {
-    /// Returns the principal that the response belongs to.
+    /// Returns the principal that owns the response.
     pub fn principal(&self) -> Principal {
         Principal::new(&self.tenant, &self.subject, &self.credential_id)
     }
@@ -111,7 +110,7 @@ impl UnfinishedResponse {
 #[derive(Debug, Clone)]
 pub struct ResponseStore {
     root: PathBuf,
-    /// One small file for each unfinished response, so that a start need not read all responses.
+    /// The directory with one small file for each unfinished response, so that a start need not read all responses.
     unfinished: PathBuf,
 }
 
@@ -120,7 +119,7 @@ impl ResponseStore {
         Self { root: home.data().join("responses"), unfinished: home.data().join("responses-unfinished") }
     }
 
-    /// Stores a response, or replaces it. After a power cut the newest responses may be missing.
+    /// Stores or replaces a response. After a power failure, the newest responses may be missing.
     pub fn put(&self, owner: &Principal, new: NewResponse) -> io::Result<()> {
         let path = self
             .path(owner, &new.id)
@@ -146,14 +145,14 @@ impl ResponseStore {
         private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)
     }
 
-    /// Remembers that a response must be finished after a restart.
+    /// Records that a response must be finished after a restart.
     pub fn begin(&self, unfinished: &UnfinishedResponse) -> io::Result<()> {
         let path = self.unfinished.join(&unfinished.id);
         private_file::create_parent_dir(&path)?;
         private_file::replace_unsynced(&path, &serde_json::to_vec(unfinished)?)
     }
 
-    /// Forgets an unfinished response, once its end is stored.
+    /// Removes the record of an unfinished response, once the finished response is stored.
     pub fn end(&self, id: &str) -> io::Result<()> {
         match std::fs::remove_file(self.unfinished.join(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -180,7 +179,7 @@ impl ResponseStore {
         Ok(is_own.then_some(record))
     }
 
-    /// Deletes a response and returns false if the owner has none of this id.
+    /// Deletes a response. Returns false if the owner has none with this id.
     pub fn delete(&self, owner: &Principal, id: &str) -> io::Result<bool> {
         match (self.get(owner, id)?, self.path(owner, id)) {
             (Some(_), Some(path)) => std::fs::remove_file(path).map(|()| true),
@@ -203,14 +202,14 @@ impl ResponseStore {
         Ok(found)
     }
 
-    /// Removes responses that did not change for this long.
+    /// Removes responses that have not changed for this time.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
         let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// Returns the path of a response. An id that a client sent becomes a file name only if it has the form of our ids;
-    /// otherwise `../` in it could leave the directory.
+    /// Returns the path of a response; `None` for an id that does not have the form of our ids. The id comes from a
+    /// client, and `../` in it could lead out of the directory.
     fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
         let rest = id.strip_prefix("resp_")?;
         let is_plain =

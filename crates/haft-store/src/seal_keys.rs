@@ -1,6 +1,7 @@
-//! The keys that seal texts for clients: one private file, replaced as a whole under a lock.
+//! The keys that encrypt texts for clients: one private file, replaced as a whole under a lock.
 //!
-//! A text is sealed with the newest key. Older keys stay, so that a client can send a text back that was sealed before.
+//! A text is encrypted with the newest key. Older keys are kept, so that a client can send back a text that was
+//! encrypted earlier.
 
 use std::fmt;
 use std::io;
@@ -14,24 +15,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::grants::lock;
 
-/// The version of the file that is written, and the only one that is read.
+/// The version of the file format. haft reads no other version.
 const VERSION: u32 = 1;
 
-/// The bytes of a key.
+/// The size of a key, in bytes.
 pub const SEAL_KEY_BYTES: usize = 32;
 
-/// The age after which a new key takes the place of the newest one.
+/// The age at which a new key replaces the newest one.
 pub const SEAL_KEY_LIFETIME: Duration = Duration::from_hours(24 * 30);
 
-/// The most keys that the file holds. With one key a month, a text can be opened for five years.
+/// The maximum number of keys in the file. With one key a month, a text can be decrypted for five years.
 pub const SEAL_KEYS_MAX: usize = 60;
 
 /// One key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealKey {
-    /// The public name of the key, which every text that it sealed holds.
+    /// The public id of the key, which is a part of every text that the key encrypted.
     pub id: String,
-    /// Milliseconds since 1970.
+    /// The creation time, in milliseconds since 1970.
     created_ms: u64,
     secret: [u8; SEAL_KEY_BYTES],
 }
@@ -68,24 +69,24 @@ pub struct SealKeyStore {
 #[derive(Serialize, Deserialize)]
 struct SealKeysFile {
     version: u32,
-    /// The oldest first.
+    /// The keys, the oldest first.
     keys: Vec<SealKey>,
 }
 
 impl SealKeyStore {
-    /// Returns the store below haft's own directory. The first text that is sealed creates the file.
+    /// Returns the store in haft's home directory. Encrypting the first text creates the file.
     pub fn of(home: &Home) -> Self {
         Self { path: home.data().join("seal-keys.json") }
     }
 
-    /// Returns the key for new texts. It makes one if there is none, or if the newest one is too old.
+    /// Returns the key for new texts. Creates one if there is none, or if the newest one is too old.
     pub fn newest(&self, now_ms: u64) -> io::Result<SealKey> {
         let is_current = |key: &SealKey| !key.is_outdated(now_ms);
         if let Some(key) = self.load()?.pop().filter(is_current) {
             return Ok(key);
         }
         let _lock = lock(&self.path.with_extension("lock"))?;
-        // Another process may have made a key meanwhile.
+        // Another process may have created a key in the meantime.
         let mut keys = self.load()?;
         if let Some(key) = keys.last().cloned().filter(is_current) {
             return Ok(key);

@@ -1,4 +1,4 @@
-//! Sweeps: how often a process makes them, and the removal of files that have not changed for a time.
+//! Sweeps: decides when a process sweeps, and removes files that have not changed for some time.
 
 use std::collections::HashMap;
 use std::fs::{self, DirEntry};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The last sweep of each directory. It belongs to the process and not to a store, because a server opens a store per
-/// session and would otherwise sweep at each of them.
+/// The time of the last sweep of each directory. It belongs to the process and not to a store, because a server opens
+/// one store per session and would otherwise sweep for each of them.
 static SWEEPS: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
 
-/// Returns true at most once per interval and directory. The caller sweeps then.
+/// Returns true at most once per interval and directory. The caller then sweeps.
 pub fn is_due(directory: &Path, interval: Duration) -> bool {
     let mut sweeps = SWEEPS.lock().unwrap_or_else(PoisonError::into_inner);
     let sweeps = sweeps.get_or_insert_default();
@@ -27,13 +27,13 @@ pub(crate) fn remove_unchanged(files: impl Iterator<Item = DirEntry>, keep: Dura
     for file in files {
         let changed = file.metadata().and_then(|meta| meta.modified()).ok();
         if changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age > keep) {
-            // A file that cannot be removed now is tried again at the next sweep.
+            // Ignore a failure: the next sweep tries again.
             let _ = fs::remove_file(file.path());
         }
     }
 }
 
-/// Removes the directories below `root` to which nothing was added for longer than `keep`.
+/// Removes the directories below `root` to which no entry was added for longer than `keep`.
 pub fn remove_unused_directories(root: &Path, keep: Duration, now: SystemTime) {
     for directory in entries(root) {
         let changed =

@@ -1,4 +1,5 @@
-//! The definitions of tools as haft first saw them, to report a change once. A lock file replaces them.
+//! Pins the definitions of tools when haft first sees them, to report a change once. A lock file is used instead, if
+//! there is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +22,7 @@ pub struct ToolPins {
 /// A definition that differs from the pinned one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedPins {
-    /// The key of the source.
+    /// The key of the source, as in a lock file.
     pub source: String,
     /// The tools whose definitions changed.
     pub changed: Vec<String>,
@@ -35,13 +36,13 @@ struct PinsFile {
 }
 
 impl ToolPins {
-    /// Names the file below haft's data, without reading it.
+    /// Returns the pins in haft's data directory, without reading the file.
     pub fn of(home: &Home) -> Self {
         Self { path: home.data().join("tool-pins.json") }
     }
 
-    /// Compares the definitions with the pinned ones, and pins them from now on. Sources that are not in `found` keep
-    /// their pins. A file that cannot be read counts as empty: the next change is reported again.
+    /// Compares the definitions with the pinned ones, and then pins the new ones. Sources that are not in `found` keep
+    /// their pins. Treats an unreadable file as empty: the next change is then reported again.
     pub fn renew(&self, found: &ToolDigests) -> io::Result<Vec<ChangedPins>> {
         let mut file: PinsFile = fs::read(&self.path)
             .ok()
@@ -59,7 +60,7 @@ impl ToolPins {
     }
 }
 
-/// Returns the changes of sources that were pinned before. The tools of a new source are no change.
+/// Returns the changes of sources that were pinned before. The tools of a new source are not reported as a change.
 fn changes(pinned: &ToolDigests, found: &ToolDigests) -> Vec<ChangedPins> {
     let of_source = |(source, tools): (&String, &BTreeMap<String, String>)| {
         let before = pinned.get(source)?;

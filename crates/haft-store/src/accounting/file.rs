@@ -1,4 +1,4 @@
-//! Accounting as files: one line per call and per request to a model, one file per tenant.
+//! Usage records in files: one line per call and per model request, one file per tenant.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,16 +16,16 @@ use super::summary::{LOCAL_TENANT, LineFilter, LineOwner, LineSums, sum_files};
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// The number of files that stay open, one per tenant.
+/// The maximum number of files that stay open, one per tenant.
 const OPEN_MAX: usize = 16;
 
-/// The accounting of all tenants in haft's data. The local tenant has `accounting.jsonl`, where an older haft wrote the
-/// lines of all tenants; any other has a file in `accounting/`.
+/// The usage records of all tenants in haft's data directory. The local tenant has `accounting.jsonl`, to which older
+/// versions wrote the lines of all tenants; any other tenant has a file in `accounting/`.
 #[derive(Debug)]
 pub struct FileAccounting {
     data: PathBuf,
     limits: LineFileLimits,
-    /// The files of the tenants that wrote last.
+    /// The open files of the tenants that wrote last.
     open: Mutex<HashMap<String, LineFile>>,
 }
 
@@ -38,19 +38,20 @@ impl FileAccounting {
         Self { data: home.data(), limits, open: Mutex::default() }
     }
 
-    /// Fails if the lines of a person at the command line cannot be written now.
+    /// Returns an error if the lines of the local user cannot be written now.
     pub fn check_writable(&self) -> io::Result<()> {
         self.append_now(LOCAL_TENANT, &[])
     }
 
-    /// Sums up the lines of all tenants since a moment, in milliseconds since 1970. Only the operator may see this.
+    /// Sums up the lines of all tenants since a time, in milliseconds since 1970. Only the operator may see the result.
     pub fn summarize_all(&self, since_ms: u64) -> io::Result<AccountingSummary> {
         let filter = LineFilter { since_ms, owner: LineOwner::Anyone };
         let mut sums = sum_files(&self.shared_paths(), filter)?;
         for entry in sweep::entries(&self.data.join("accounting")) {
             let name = entry.file_name();
             let tenant = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
-            // A directory name of a tenant has no dot, so that the old file is not taken for another tenant.
+            // A tenant's directory name has no dot. This check keeps the old file (`.1.jsonl`) from being read as
+            // another tenant.
             if let Some(tenant) = tenant.filter(|tenant| !tenant.contains('.')) {
                 sums.merge(sum_files(&self.paths_in_directory(tenant), filter)?);
             }

@@ -1,14 +1,14 @@
-//! Reads the lines of a file in several parts at once.
+//! Reads the lines of a file in several parts concurrently.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// The size of the read buffer, and the longest line that is read.
+/// The size of the read buffer, and the maximum length of a line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Whole lines of a file, from one offset to another. Several parts read the same file at once.
+/// Whole lines of a file, from one offset to another. Several parts of the same file are read concurrently.
 #[derive(Debug)]
 pub(super) struct FilePart<'a> {
     file: &'a File,
@@ -25,8 +25,8 @@ impl Read for FilePart<'_> {
     }
 }
 
-/// Cuts a file into at most `count` parts of at least `bytes_min`, each at the end of a line. The last part goes on to the
-/// end that the file has by then.
+/// Splits a file into at most `count` parts of at least `bytes_min` bytes, each ending at a line end. The last part
+/// extends to the end of the file at the time when it is read.
 pub(super) fn parts(file: &File, count: usize, bytes_min: u64) -> io::Result<Vec<FilePart<'_>>> {
     let bytes = file.metadata()?.len();
     let step = (bytes / count as u64).max(bytes_min);
@@ -54,8 +54,8 @@ fn line_end(file: &File, mut offset: u64) -> io::Result<u64> {
     }
 }
 
-/// Gives each line without its end. The lines stay in the read buffer, which saves a copy. Of a line that does not fit, only
-/// the beginning is given, which is no JSON.
+/// Calls `give` with each line, without its line end. The lines stay in the read buffer, which saves a copy. A line
+/// that does not fit is cut, so that it is not valid JSON.
 pub(super) fn each_line(mut file: impl Read, mut give: impl FnMut(&mut [u8])) -> io::Result<()> {
     let mut buffer = vec![0; LINE_BYTES_MAX];
     let mut filled = 0;

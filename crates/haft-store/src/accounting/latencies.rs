@@ -1,12 +1,12 @@
-//! Percentiles of any number of latencies in bounded memory.
+//! Computes percentiles of any number of latencies in bounded memory.
 
 use crate::log_slots::{slot_midpoint, slot_of};
 
-/// Up to this many latencies the percentiles are exact.
+/// The number of latencies up to which percentiles are exact.
 const EXACT_COUNT_MAX: usize = 512;
 
-/// Latencies of one tool. The first 512 are kept as they are. From then on only counts per slot are kept: at most 60 KB, and
-/// a percentile is off by less than 0.4 %.
+/// The latencies of one tool. The first 512 are stored exactly. Beyond that, only counts per slot are stored: they take
+/// at most 60 KB, and a percentile is off by less than 0.4 %.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Latencies {
     exact: Vec<u64>,
@@ -44,7 +44,8 @@ impl Latencies {
         }
     }
 
-    /// Returns the smallest latency that at least `percent` of all do not exceed; zero if there are none.
+    /// Returns the smallest latency that is not exceeded by at least `percent` of all latencies; zero if there are
+    /// none.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let rank = self.count.saturating_mul(percent).div_ceil(100).max(1);
         if self.slots.is_empty() {
@@ -80,7 +81,8 @@ mod tests {
         sorted[(sorted.len() * percent).div_ceil(100) - 1]
     }
 
-    /// The same numbers in each run, from one millisecond to about an hour, more small ones than large ones.
+    /// Returns the same numbers in each run, from one millisecond to about an hour, with more small ones than large
+    /// ones.
     fn latencies(count: usize) -> Vec<u64> {
         let mut seed = 7_u64;
         let next = move || {

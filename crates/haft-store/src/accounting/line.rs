@@ -1,20 +1,20 @@
-//! The stored form of accounting lines: the JSON of the event, or a record of lost lines.
+//! The stored form of usage records: the JSON of the event, or a record of lost lines.
 
 use std::io;
 
 use haft_core::accounting_store::AccountingLine;
 use serde::Serialize;
 
-/// A gap before this line. It is about the file and belongs to no run, so it is not an event.
+/// Records that lines before this one were lost. It is about the file and not about a run, so it is not an event.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename = "lost", rename_all = "camelCase")]
 struct LostRecord {
-    /// Milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     timestamp_ms: u64,
     lost_lines: u64,
 }
 
-/// Writes each line with its end.
+/// Serializes each line, with its line end.
 pub(super) fn to_bytes(lines: &[AccountingLine]) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for line in lines {

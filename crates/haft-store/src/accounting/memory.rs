@@ -1,4 +1,4 @@
-//! Accounting in memory, for programs that store nothing on disk. It ends with the process.
+//! Usage records in memory, for programs that store nothing on disk. They end with the process.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +10,17 @@ use haft_core::output_store::StoreError;
 use super::line::to_bytes;
 use super::summary::{LineFilter, LineOwner, LineSums};
 
-/// The number of lines that are kept, over all tenants. Beyond it, a new line replaces the oldest one.
+/// The maximum number of lines that are kept, over all tenants. Beyond it, a new line replaces the oldest one.
 const LINES_MAX: usize = 10_000;
 
-/// Accounting in memory. Clones share it.
+/// Usage records in memory. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryAccounting(Arc<Mutex<VecDeque<TenantLine>>>);
 
 #[derive(Debug)]
 struct TenantLine {
     tenant: String,
-    /// The stored form, with its end.
+    /// The stored form of the line, with its line end.
     bytes: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ impl MemoryAccounting {
         let filter = LineFilter { since_ms, owner: LineOwner::Anyone };
         let mut sums = LineSums::default();
         for line in kept.iter().filter(|line| line.tenant == tenant) {
-            // The reader of old lines overwrites a byte.
+            // The parser of old lines overwrites a byte, so it gets a copy.
             sums.add(&mut line.bytes.trim_ascii_end().to_vec(), filter);
         }
         sums.into_summary()

@@ -1,6 +1,6 @@
-//! Calls and model requests on record, with their outcome and cost: one line of JSON each.
+//! Usage records of calls and model requests, with their outcome and cost: one JSON line each.
 //!
-//! [`AccountingSink`] makes the lines from events. [`FileAccounting`] and [`MemoryAccounting`] are the stores.
+//! [`AccountingSink`] creates the lines from events. [`FileAccounting`] and [`MemoryAccounting`] are the stores.
 
 mod file;
 mod file_parts;

@@ -1,4 +1,4 @@
-//! Requests summed up by model.
+//! Sums up model requests by model.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,12 @@ use haft_core::accounting_store::ModelStats;
 
 use super::partial::PartialModelLine;
 
-/// Sums by model. They grow with the number of models and not with the number of requests.
+/// Sums by model. Their memory grows with the number of models and not with the number of requests.
 #[derive(Debug, Default)]
 pub(super) struct ModelSums {
     by_model: HashMap<String, ModelStats>,
-    /// The name of the current line, kept because a new string per line would cost more than the sum.
+    /// The model name of the current line. The buffer is reused, because allocating a string per line would cost more
+    /// than the sum.
     name: String,
 }
 
@@ -36,7 +37,7 @@ impl ModelSums {
         }
     }
 
-    /// Returns the models, the most expensive one first.
+    /// Returns the models, the most expensive first.
     pub(super) fn into_stats(self) -> Vec<ModelStats> {
         let mut stats: Vec<ModelStats> = self.by_model.into_values().collect();
         stats.sort_by(|a, b| {

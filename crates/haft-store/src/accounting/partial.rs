@@ -1,8 +1,9 @@
-//! The part of a line that sums need, borrowed from the line.
+//! The fields of a line that the sums need, borrowed from the line.
 //!
-//! Parsing a whole [`EventEnvelope`](haft_core::event_log::EventEnvelope) copies a dozen strings. Here only the fields of the
-//! sums are read, and a string is copied only when it has escapes. This reads the lines of an older haft, with fields in
-//! camel case and without an envelope, and the events that [`quick_event`](super::quick_event) leaves.
+//! Parsing a whole [`EventEnvelope`](haft_core::event_log::EventEnvelope) copies a dozen strings. This module reads
+//! only the fields that the sums need, and copies a string only if it has escapes. It reads the lines of older
+//! versions, which have fields in camel case and no envelope, and the events that [`quick_event`](super::quick_event)
+//! cannot read.
 
 use std::borrow::Cow;
 
@@ -10,10 +11,12 @@ use serde::Deserialize;
 
 const CALL_START: &[u8] = br#"{"type":"tool","#;
 
-/// The first field that no sum needs. A string contains no quote without a backslash, so that this is no part of one.
+/// The first field that no sum needs. A quote inside a string has a backslash, so this text cannot be a part of a
+/// string.
 const CALL_REST: &[u8] = br#","argumentsDigest":"#;
 
-/// The fields that any sum needs: an envelope has `at` and `event`, and a line without an envelope has some of the others.
+/// The fields that any of the sums needs: an envelope has `at` and `event`, and a line without an envelope has some of
+/// the others.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PartialLine<'a> {
@@ -44,7 +47,7 @@ pub(super) struct PartialLine<'a> {
     principal: Option<BorrowedText<'a>>,
 }
 
-/// The fields of an event that any sum needs.
+/// The fields of an event that any of the sums needs.
 #[derive(Debug, Deserialize)]
 struct PartialEvent<'a> {
     #[serde(rename = "type", borrow)]
@@ -57,7 +60,7 @@ struct PartialEvent<'a> {
     bytes_out: Option<u64>,
     executed: Option<bool>,
     cached: Option<bool>,
-    /// `provider/model`
+    /// The model as `provider/model`.
     #[serde(borrow)]
     model: Option<BorrowedText<'a>>,
     usage: Option<PartialUsage>,
@@ -76,14 +79,14 @@ struct PartialUsage {
     cache_read: u64,
 }
 
-/// A string. Serde borrows a `Cow` inside of a struct of its own, but not directly inside of an `Option`.
+/// A string. Serde borrows a `Cow` inside a struct, but not directly inside an `Option`.
 #[derive(Debug, Deserialize)]
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The part of a line that sums need.
+/// The fields of a line that the sums need.
 #[derive(Debug)]
 pub(super) struct SummedLine<'a> {
-    /// Milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub(super) at_ms: u64,
     /// `local`, or `TENANT/SUBJECT`.
     pub(super) principal: Option<&'a str>,
@@ -98,7 +101,7 @@ pub(super) enum PartialContent<'a> {
     Lost { lines: u64 },
 }
 
-/// A call.
+/// The fields of a call.
 #[derive(Debug)]
 pub(super) struct PartialToolLine<'a> {
     pub(super) tool: &'a str,
@@ -109,7 +112,7 @@ pub(super) struct PartialToolLine<'a> {
     pub(super) cached: bool,
 }
 
-/// An attempt at a model.
+/// The fields of a model request.
 #[derive(Debug)]
 pub(super) struct PartialModelLine<'a> {
     pub(super) provider: &'a str,
@@ -122,8 +125,8 @@ pub(super) struct PartialModelLine<'a> {
 }
 
 impl<'a> PartialLine<'a> {
-    /// Overwrites a byte of a line of an older haft: the fields of a call that no sum needs follow the others, and half of
-    /// the time would go into them, so the line ends before them.
+    /// Parses a line. Overwrites a byte in a line of an older version, to end the line before the fields that no sum
+    /// needs: parsing these fields would take half of the time.
     pub(super) fn parse(line: &'a mut [u8]) -> Option<Self> {
         let line = match summed_fields_end(line) {
             Some(end) => {
@@ -132,11 +135,11 @@ impl<'a> PartialLine<'a> {
             }
             None => line,
         };
-        // To check the whole line at once is faster than to check each string in it.
+        // Checking the whole line for UTF-8 at once is faster than checking each string in it.
         serde_json::from_str(std::str::from_utf8(line).ok()?).ok()
     }
 
-    /// Returns nothing when a field of its kind is missing, or for an unknown kind.
+    /// Returns `None` for an unknown kind of line, and if a field that this kind needs is missing.
     pub(super) fn summed(&self) -> Option<SummedLine<'_>> {
         let principal = match &self.event {
             Some(event) => &event.principal,
@@ -224,7 +227,7 @@ impl PartialEvent<'_> {
     }
 }
 
-/// Returns the end of the fields that the sums need, in a complete line.
+/// Returns the end of the fields that the sums need, if the line is complete.
 fn summed_fields_end(line: &[u8]) -> Option<usize> {
     let is_whole_call = line.starts_with(CALL_START) && line.ends_with(b"}");
     is_whole_call.then(|| memchr::memmem::find(line, CALL_REST))?
@@ -234,7 +237,7 @@ fn summed_fields_end(line: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The tool and the bytes of a call.
+    /// Returns the tool and the bytes of a call.
     fn call(line: &str) -> Option<(String, u64)> {
         let mut line = line.as_bytes().to_vec();
         match PartialLine::parse(&mut line)?.content()? {

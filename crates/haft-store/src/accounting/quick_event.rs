@@ -1,19 +1,19 @@
-//! Reads the usual lines of accounting without a JSON parser.
+//! Reads the usual form of usage records without a JSON parser.
 //!
-//! Sums need ten of the thirty fields of a line, and a parser spends most of its time on the others. The journal writes the
-//! fields in a fixed order, so a cursor that expects them is several times as fast. Any other line, such as one with an
-//! escape in a string, is left to the parser.
+//! The sums need ten of the thirty fields of a line, and a parser spends most of its time on the others. haft writes
+//! the fields in a fixed order, so a cursor that expects this order is several times as fast. Any other line, such as
+//! one with an escape in a string, is left to the parser.
 
 use super::partial::{PartialContent, PartialModelLine, PartialToolLine, SummedLine};
 
-/// Reads a line in its usual form. Fields after those of the sums are not looked at.
+/// Reads a line in its usual form. Ignores the fields after the last one that the sums need.
 pub(super) fn read(line: &[u8]) -> Option<SummedLine<'_>> {
-    // The end of a line that a crash cut off is missing.
+    // A line that was cut off by a crash lacks this end.
     let mut cursor = LineCursor { rest: line.strip_suffix(b"}}")? };
     cursor.number_after(br#"{"seq":"#)?;
     let at_ms = cursor.number_after(br#","at":"#)?;
     cursor.text_after(br#","run":"#)?;
-    // Only the runs of sub-agents have one.
+    // Only the runs of sub-agents have this field.
     let _ = cursor.number_after(br#","parent":"#);
     cursor.number_after(br#","event":{"turn":"#)?;
     let content = match cursor.text_after(br#","type":"#)? {
@@ -63,7 +63,7 @@ fn model_line<'a>(cursor: &mut LineCursor<'a>) -> Option<PartialModelLine<'a>> {
     })
 }
 
-/// Reads the tokens of the input, of the output, and those read from a cache.
+/// Reads the numbers of input tokens, output tokens and tokens read from a cache.
 fn tokens(cursor: &mut LineCursor<'_>) -> Option<[u64; 3]> {
     if cursor.skip(br#","usage":null"#).is_some() {
         return Some([0; 3]);
@@ -77,7 +77,7 @@ fn tokens(cursor: &mut LineCursor<'_>) -> Option<[u64; 3]> {
     Some([input, output, cache_read])
 }
 
-/// The part of a line that is not read yet. After a method has returned nothing, the line is left to the parser.
+/// The part of a line that is not read yet. If a method returns `None`, the line is left to the parser.
 struct LineCursor<'a> {
     rest: &'a [u8],
 }
@@ -171,7 +171,7 @@ mod tests {
         check(r#"{"type":"lost","timestampMs":5,"lostLines":3}"#);
     }
 
-    /// A crash may cut a line anywhere.
+    /// A crash may cut off a line at any byte.
     #[test]
     fn quick_reader_declines_truncated_lines() {
         for line in [TOOL, MODEL] {

@@ -1,5 +1,5 @@
-//! The records of calls and requests to models that journals of sessions store, and that an older haft wrote to its
-//! accounting. They hold sizes, digests and decisions, never the content.
+//! The records of calls and model requests in session journals, and in the usage records of older versions. They
+//! contain sizes, digests and decisions, never the content.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,29 +11,29 @@ use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 use serde::{Deserialize, Serialize};
 
-/// One call, as journals of sessions store it. Fields that lines of an older haft lack are read as empty.
+/// One call in a session journal. Fields that lines of older versions lack are read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolRecord {
-    /// Milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub timestamp_ms: u64,
     /// `ok` or `failed`.
     pub status: String,
     pub error_kind: Option<String>,
-    /// The exposed name; the name as the model wrote it when there is no such tool.
+    /// The exposed name; if there is no such tool, the name that the model wrote.
     pub tool: String,
     pub call_id: String,
     pub principal: String,
     pub latency_ms: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// True when the call reached its tool.
+    /// True if the call reached its tool.
     pub executed: bool,
     pub cached: bool,
-    /// True when the output may hold text of strangers.
+    /// True if the output may contain text from untrusted sources.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untrusted: bool,
-    /// SHA-256 of the arguments as they were written.
+    /// The SHA-256 of the arguments as the model wrote them.
     pub arguments_digest: String,
     #[serde(flatten)]
     pub source: ToolRecordSource,
@@ -43,7 +43,7 @@ pub struct ToolRecord {
     pub audit: ToolRecordAudit,
 }
 
-/// The origin of the tool; empty when there is no such tool.
+/// The origin of the tool; empty if there is no such tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRecordSource {
@@ -52,39 +52,39 @@ pub struct ToolRecordSource {
     pub namespace: Option<String>,
 }
 
-/// The position of the call in the work.
+/// The position of the call in its session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRecordPosition {
     pub session: Option<String>,
     pub turn: u32,
-    /// Counted over the process that made the call.
+    /// The number of the operation, counted in the process that made the call.
     pub operation: u64,
-    /// The operation that the session works for.
+    /// The operation that started the session.
     pub parent_operation: Option<u64>,
-    /// The session in which the request was first made.
+    /// The session that received the original request.
     pub origin: Option<String>,
 }
 
-/// The decision about the call; empty when it ended before that.
+/// The policy decision about the call; empty if the call ended before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRecordAudit {
     /// `allow`, `ask` or `deny`.
     pub decision: Option<String>,
-    /// The rule that decided, as `haft policy explain` writes it; empty when it was the default.
+    /// The rule that decided, in the form of `haft policy explain`; empty if the default decided.
     pub rule: Option<String>,
-    /// The source of the answer: `terminal`, or `remembered` for an answer given before.
+    /// The source of the answer: `terminal`, or `remembered` for an earlier answer.
     pub approver: Option<String>,
-    /// `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny` or `later`; `nobody` when no approver was there.
+    /// `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny` or `later`; `nobody` if there was no approver.
     pub answer: Option<String>,
 }
 
-/// One attempt at a model, as journals of sessions store it.
+/// One model request in a session journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelRecord {
-    /// Milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub timestamp_ms: u64,
     /// `ok` or `failed`.
     pub status: String,
@@ -92,12 +92,12 @@ pub struct ModelRecord {
     pub provider: String,
     pub model: String,
     pub request_id: String,
-    /// The session of the turn; lines of an older haft have none.
+    /// The session of the turn; lines of older versions have none.
     #[serde(default)]
     pub session: Option<String>,
     #[serde(default)]
     pub turn: Option<u32>,
-    /// The operation that the session works for.
+    /// The operation that started the session.
     #[serde(default)]
     pub parent_operation: Option<u64>,
     pub attempt: u32,
@@ -109,13 +109,13 @@ pub struct ModelRecord {
     pub cache_read_tokens: u64,
     pub cache_write_tokens: u64,
     pub reasoning_tokens: u64,
-    /// Billionths of a US dollar; nothing where no price is known.
+    /// The cost in billionths of a US dollar; `None` if no price is known.
     pub cost_nano_usd: Option<u64>,
     /// The pause before the next attempt, if there is one.
     pub retry_after_ms: Option<u64>,
 }
 
-/// Returns the record of a call, for the journal of a session.
+/// Returns the record of a call, for a session journal.
 pub fn record(
     operation: &CallOperation,
     tool: &ToolReference,
@@ -160,7 +160,7 @@ fn standing(operation: &CallOperation) -> ToolRecordPosition {
     }
 }
 
-/// Returns the record of an attempt at a model, for the journal of a session.
+/// Returns the record of a model request, for a session journal.
 pub fn model_record(
     id: &str,
     place: RunPosition,

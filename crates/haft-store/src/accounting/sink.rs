@@ -1,4 +1,4 @@
-//! Makes accounting lines from events and appends them to a store that may fail for a while.
+//! Creates usage records from events, and appends them to a store that may fail for some time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -16,16 +16,16 @@ use tokio::sync::Notify;
 
 use super::record::now_ms;
 
-/// The pause after a failed write. A full disk must not cost each call an attempt.
+/// The pause after a failed write. With a full disk, not every call should try to write.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The lines that wait for a failing or slow store. Further ones are lost and counted.
+/// The maximum number of lines that wait for a failing or slow store. Further lines are lost and counted.
 const LINES_WAITING_MAX: usize = 1_000;
 
-/// Appends a line for every call and every attempt at a model that ends.
+/// Appends a line for every call and every model request that ends.
 ///
-/// A store that answers at once, such as files, has the line when `emit` returns. The write to any other store goes on
-/// in a task of the tokio runtime.
+/// With a store that answers at once, such as files, the line is stored when `emit` returns. A write to any other store
+/// continues in a task of the tokio runtime.
 pub struct AccountingSink {
     shared: Arc<SinkShared>,
 }
@@ -42,13 +42,13 @@ struct SinkShared {
 struct SinkState {
     seq: u64,
     waiting: VecDeque<(String, AccountingLine)>,
-    /// The lines of each tenant that found no room among those that wait.
+    /// The number of lost lines of each tenant, because too many lines were waiting.
     lost: BTreeMap<String, u64>,
     failed_at: Option<Instant>,
     is_writing: bool,
 }
 
-/// Lines of one tenant.
+/// Waiting lines of one tenant.
 struct LineBatch {
     tenant: String,
     lines: Vec<AccountingLine>,
@@ -98,17 +98,17 @@ impl EventSink for AccountingSink {
 }
 
 impl Drop for AccountingSink {
-    /// Makes a last attempt, because the process may end now.
+    /// Tries to write a last time, because the process may end now.
     fn drop(&mut self) {
         if self.shared.state().begin(Attempt::Now, self.shared.retry_pause) {
-            // A store that does not answer at once needs `flush`.
+            // With a store that does not answer at once, the caller must use `flush`.
             let _ = Arc::clone(&self.shared).write_waiting().now_or_never();
         }
     }
 }
 
 impl SinkShared {
-    /// Appends the lines that wait, until there are none or the store fails.
+    /// Appends the waiting lines, until there are none or the store fails.
     async fn write_waiting(self: Arc<Self>) {
         while let Some(batch) = { self.state().next_batch() } {
             let stored = self.store.append(&batch.tenant, &batch.lines).await;
@@ -122,7 +122,7 @@ impl SinkShared {
     }
 }
 
-/// The time of a write after the store has failed.
+/// Selects whether a write after a failure waits for the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Now,
@@ -130,7 +130,8 @@ enum Attempt {
 }
 
 impl SinkState {
-    /// Removes the content of a call even if the operator captures it, because capture is for log lines and telemetry.
+    /// Adds the record of an event. Removes the content of a call even if the operator enables content capture, which
+    /// is only for log lines and telemetry.
     fn add(&mut self, event: &Event) {
         let Some((place, kind)) = EventReader::with_audit().read(event) else { return };
         let (Some(kind), Some(principal)) = (kind.without_content(), principal_of(event)) else { return };
@@ -155,7 +156,7 @@ impl SinkState {
         true
     }
 
-    /// Returns the next lines of one tenant. `None` ends the write.
+    /// Returns the next lines of one tenant; `None` when none wait.
     fn next_batch(&mut self) -> Option<LineBatch> {
         let first = self.waiting.front().map(|(tenant, _)| tenant).or_else(|| self.lost.keys().next());
         let Some(tenant) = first.cloned().filter(|_| self.failed_at.is_none()) else {
@@ -166,7 +167,7 @@ impl SinkState {
         while let Some((_, line)) = self.waiting.pop_front_if(|(of, _)| *of == tenant) {
             lines.push(line);
         }
-        // Lines are lost when no further ones can wait, so the gap is behind those that wait.
+        // Lines are lost when no more can wait, so the record of the loss comes after the waiting lines.
         let lost = self.lost.remove(&tenant);
         lines.extend(lost.map(|lines| AccountingLine::Lost { at_ms: now_ms(), lines }));
         Some(LineBatch { tenant, lines })

@@ -1,4 +1,4 @@
-//! Calls summed up by tool.
+//! Sums up calls by tool.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use haft_core::accounting_store::ToolStats;
 use super::latencies::Latencies;
 use super::partial::PartialToolLine;
 
-/// Sums by tool. They grow with the number of tools and not with the number of calls.
+/// Sums by tool. Their memory grows with the number of tools and not with the number of calls.
 #[derive(Debug, Default)]
 pub(super) struct ToolSums {
     by_tool: HashMap<String, ToolSum>,
@@ -24,7 +24,7 @@ struct ToolSum {
 
 impl ToolSums {
     pub(super) fn add(&mut self, line: &PartialToolLine<'_>) {
-        // `entry` would copy the name at each line.
+        // `entry` would copy the tool name for each line.
         match self.by_tool.get_mut(line.tool) {
             Some(sum) => sum.add(line),
             None => self.by_tool.entry(line.tool.to_owned()).or_default().add(line),
@@ -37,7 +37,7 @@ impl ToolSums {
         }
     }
 
-    /// Returns the tools, the most called one first.
+    /// Returns the tools, the most called first.
     pub(super) fn into_stats(self) -> Vec<ToolStats> {
         let mut stats: Vec<ToolStats> =
             self.by_tool.into_iter().map(|(tool, sum)| sum.into_stats(tool)).collect();
@@ -52,7 +52,7 @@ impl ToolSum {
         self.errors += u64::from(line.is_error);
         self.cache_hits += u64::from(line.cached);
         self.bytes_out = self.bytes_out.saturating_add(line.bytes_out);
-        // A call that never reached its tool says nothing about how fast the tool is.
+        // A call that never reached its tool says nothing about the latency of the tool.
         if line.executed {
             self.latencies.add(line.latency_ms);
         }

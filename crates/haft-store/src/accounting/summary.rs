@@ -1,4 +1,4 @@
-//! All lines of the journal folded into sums, in memory that does not grow with the number of lines.
+//! Sums up all usage records, in memory that does not grow with the number of lines.
 
 use std::fs::File;
 use std::io;
@@ -15,34 +15,35 @@ use super::partial::{PartialContent, PartialLine, SummedLine};
 use super::quick_event;
 use super::stats::ToolSums;
 
-/// The tenant of a person at the command line.
+/// The tenant of the local user at the command line.
 pub(super) const LOCAL_TENANT: &str = "local";
 
-/// Threads beyond these would wait for the memory and not for a core.
+/// The maximum number of threads. More would not be faster, because memory bandwidth is the limit.
 const PARTS_MAX: usize = 4;
 
-/// A smaller part is not worth a thread.
+/// The minimum size of a part in bytes. A smaller part is not worth a thread.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// The lines that a sum counts.
+/// Selects the lines that are summed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LineFilter<'a> {
-    /// Milliseconds since 1970.
+    /// The earliest time, in milliseconds since 1970.
     pub(super) since_ms: u64,
     pub(super) owner: LineOwner<'a>,
 }
 
-/// The tenant whose lines a sum counts.
+/// The tenant whose lines are summed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LineOwner<'a> {
     Anyone,
-    /// An older haft wrote the lines of all tenants to one file.
+    /// The lines of this tenant only. A file may contain lines of other tenants, because older versions wrote the lines
+    /// of all tenants to one file.
     Tenant(&'a str),
 }
 
-/// Sums up files that other processes may rotate meanwhile.
+/// Sums up files that other processes may rotate during the read.
 pub(super) fn sum_files(paths: &LinePaths, filter: LineFilter<'_>) -> io::Result<LineSums> {
-    // The current file is opened first: it becomes the old one when another process rotates, and must not be missed then.
+    // Open the current file first: if another process rotates, it becomes the old file and must still be read.
     let current = open(&paths.current)?;
     let old = open(&paths.old)?.filter(|old| !is_same_file(old, current.as_ref()));
     let mut sums = LineSums::default();
@@ -52,7 +53,7 @@ pub(super) fn sum_files(paths: &LinePaths, filter: LineFilter<'_>) -> io::Result
     Ok(sums)
 }
 
-/// Sums up a file in parts, one per core: two cores read a million lines in half a second.
+/// Sums up a file in parts, one per core. Two cores read a million lines in half a second.
 fn sum_file(file: &File, filter: LineFilter<'_>) -> io::Result<LineSums> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get).min(PARTS_MAX);
     let parts = parts(file, cores, PART_BYTES_MIN)?;
@@ -70,7 +71,7 @@ fn sum_file(file: &File, filter: LineFilter<'_>) -> io::Result<LineSums> {
     })
 }
 
-/// Sums of some of the lines.
+/// The sums of some of the lines.
 #[derive(Debug, Default)]
 pub(super) struct LineSums {
     tools: ToolSums,
@@ -120,7 +121,8 @@ impl LineSums {
 }
 
 impl LineOwner<'_> {
-    /// A principal is `local` or `TENANT/SUBJECT`. Lines without one belong to the local tenant.
+    /// Returns true if a line with this principal is selected. A principal is `local` or `TENANT/SUBJECT`. Lines
+    /// without one belong to the local tenant.
     fn owns(self, principal: Option<&str>) -> bool {
         let Self::Tenant(tenant) = self else { return true };
         match principal.and_then(|principal| principal.strip_prefix(tenant)) {
@@ -153,7 +155,7 @@ pub(super) mod tests {
     use super::super::record::{ModelRecord, ToolRecord};
     use super::*;
 
-    /// A line as an older haft wrote it.
+    /// A line in the form of older versions.
     #[derive(Debug, Clone, Serialize)]
     #[serde(tag = "type", rename_all = "camelCase")]
     pub(in super::super) enum OldLine {
@@ -162,7 +164,7 @@ pub(super) mod tests {
     }
 
     impl OldLine {
-        /// Returns the call or attempt in the current form of the file.
+        /// Returns the call or model request as an event, the current form of lines.
         fn event(&self) -> EventEnvelope {
             let (at, run, parent, turn, kind) = match self.clone() {
                 Self::Tool(record) => {
@@ -237,7 +239,7 @@ pub(super) mod tests {
 
     pub(in super::super) const ALL: LineFilter<'_> = LineFilter { since_ms: 0, owner: LineOwner::Anyone };
 
-    /// Sums up lines as an older haft wrote them. Events in their place must give the same sums.
+    /// Sums up lines in the form of older versions. The same calls as events must give the same sums.
     pub(in super::super) fn summary_of_lines(lines: &[OldLine]) -> AccountingSummary {
         let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
         let new = sum_of(lines.iter().map(|line| serde_json::to_vec(&line.event()).unwrap()));
@@ -277,7 +279,8 @@ pub(super) mod tests {
                 if model.is_multiple_of(2) { "7" } else { "null" }
             )
         };
-        // Two tools below the number of latencies that are kept as they are, one above it in sum, one above it in each part.
+        // Two tools have fewer latencies than are stored exactly, one exceeds that number only in the sum of the parts,
+        // and one in each part.
         let calls = [(0, 10), (1, 400), (2, 600), (3, 2_000)];
         let calls =
             calls.iter().flat_map(|&(name, count)| (0..count).map(move |latency| tool(name, latency)));

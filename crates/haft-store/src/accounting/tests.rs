@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A call whose content is captured, and an attempt at a model.
+/// Returns the events of a call whose content is captured, and of a model request.
 fn events_of(principal: &Principal) -> [Event; 2] {
     let place = RunPosition::default();
     let account = CallAccount {
@@ -73,7 +73,7 @@ fn call() -> Event {
     events().into_iter().next().unwrap()
 }
 
-/// A line about a call at the moment 5.
+/// Returns a line about a call at time 5.
 fn line(tool: &str) -> AccountingLine {
     let text = r#"{"seq":1,"at":5,"run":"","event":{"turn":1,"type":"tool_finished","id":"1","operation":1,"tool":"TOOL",
         "error_kind":null,"latency_ms":2,"executed":true,"cached":false,"bytes_in":3,"bytes_out":4,"principal":"local",
@@ -115,7 +115,7 @@ impl AccountingFixture {
     }
 }
 
-/// Runs a test on every store. The function makes a further writer of the same lines, such as another process.
+/// Runs a test on every store. The function creates another writer of the same lines, such as another process.
 async fn on_all(test: impl AsyncFn(&dyn Fn() -> Box<dyn AccountingStore>)) {
     let fixture = AccountingFixture::new();
     test(&|| Box::new(FileAccounting::of(&fixture.home))).await;
@@ -174,7 +174,7 @@ async fn sink_stores_each_event_under_its_tenant() {
     .await;
 }
 
-/// An older haft wrote the lines of all tenants to one file.
+/// Older versions wrote the lines of all tenants to one file.
 #[tokio::test]
 async fn lines_of_an_older_haft_belong_to_their_principal() {
     let fixture = AccountingFixture::new();
@@ -226,7 +226,8 @@ fn accounting_lines_have_audit_fields_and_no_content() {
     assert_eq!(summary.unreadable_lines, 0);
 }
 
-/// Makes the accounting unwritable, and writable again: full, in the way, or with its directory gone.
+/// Makes the file of usage records unwritable, then writable again: a full disk, an obstacle at the path, a removed
+/// directory.
 #[test]
 fn accounting_goes_on_when_its_directory_becomes_writable_again() {
     let check = |break_it: fn(&AccountingFixture), repair: fn(&AccountingFixture)| {
@@ -244,7 +245,7 @@ fn accounting_goes_on_when_its_directory_becomes_writable_again() {
     };
     check(
         |fixture| {
-            // `/dev/full` fails each write as a full disk does.
+            // `/dev/full` fails each write, as a full disk does.
             fs::rename(fixture.path(), fixture.path().with_extension("saved")).unwrap();
             symlink("/dev/full", fixture.path()).unwrap();
         },
@@ -252,7 +253,7 @@ fn accounting_goes_on_when_its_directory_becomes_writable_again() {
     );
     check(
         |fixture| {
-            // Root may write to a read-only directory, but not to a file that is no directory.
+            // Root may write to a read-only directory, so put a regular file in place of the directory.
             fs::rename(fixture.home.data(), fixture.home.root().join("saved")).unwrap();
             fs::write(fixture.home.data(), "").unwrap();
         },
@@ -303,7 +304,7 @@ fn lines_beyond_those_that_wait_are_lost_and_counted() {
     assert_eq!((calls(&summary), summary.lost_lines, summary.unreadable_lines), (1_000, 3, 0));
 }
 
-/// Answers after the task has yielded, as a store behind a network does.
+/// A store that answers after the task has yielded, as a store behind a network does.
 #[derive(Default)]
 struct SlowAccounting {
     inner: MemoryAccounting,

@@ -1,7 +1,8 @@
-//! Cached outputs as files: `cache/TENANT/DIGEST.json`, one per entry.
+//! Cached outputs in files: `cache/TENANT/DIGEST.json`, one per entry.
 //!
-//! The time of change of a file is the time when its entry expires, so a sweep reads no file. A `put` keeps the limits and
-//! sweeps when no process did so lately, because processes like `haft call` live too short for their own sweeps.
+//! The modification time of a file is the expiry time of its entry, so a sweep reads no file content. `put` enforces
+//! the limits, and sweeps if no process has swept recently: processes like `haft call` end too soon for sweeps of their
+//! own.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -23,27 +24,28 @@ use crate::lock_file::LockFile;
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// The directory of all cached outputs. It only holds a path and limits, so clones and other processes may use it too.
+/// The directory of all cached outputs. The value holds only a path and limits, so clones and other processes may use
+/// the same directory.
 #[derive(Debug, Clone)]
 pub struct FileCache {
     root: PathBuf,
     limits: CacheLimits,
 }
 
-/// The version of the file format. It changes when a stored form changes; files of other versions are not read.
+/// The version of the file format. It changes when the stored form changes; files of other versions are not read.
 const VERSION: u32 = 1;
 
-/// The part of each limit that a full cache frees at once, so that most calls of `put` list no directory.
+/// A full cache frees one eighth of each limit at once, so that most calls of `put` do not list the directory.
 const FREED_PARTS: u64 = 8;
 
-/// The pauses between two looks at the lease of another process. They double.
+/// The shortest and the longest pause between two checks of the lease of another process. The pauses double.
 const LEASE_PAUSE_MIN: Duration = Duration::from_millis(2);
 const LEASE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// A lease file of this age was left by a killed process: no call takes as long.
+/// The age at which a lease file was left by a killed process: no call takes that long.
 const LEASE_KEEP: Duration = Duration::from_hours(60 * 24);
 
-/// The content of a file.
+/// The content of a cache file.
 #[derive(Serialize, Deserialize)]
 struct EntryFile {
     version: u32,
@@ -51,7 +53,7 @@ struct EntryFile {
     output: StoredToolOutput,
 }
 
-/// A file of the cache, as a directory lists it.
+/// A cache file, as a directory listing shows it.
 struct ListedEntry {
     path: PathBuf,
     bytes: u64,
@@ -63,8 +65,8 @@ impl FileCache {
         Self { root: home.data().join("cache"), limits }
     }
 
-    /// Removes expired entries, and those that expire first where the cache exceeds its limits. Does nothing while
-    /// another process uses the cache.
+    /// Removes expired entries. If the cache exceeds its limits, also removes the entries that expire first. Does
+    /// nothing while another process uses the cache.
     pub fn sweep(&self) {
         if !self.root.exists() {
             return;
@@ -73,7 +75,7 @@ impl FileCache {
         let leases = tenants.flat_map(|tenant| sweep::entries(&tenant.path()));
         sweep::remove_unchanged(leases, LEASE_KEEP, SystemTime::now());
         if let Ok(Some(mut lock)) = UsageFile::lock(&self.root) {
-            // A sweep that fails is made again with the next one.
+            // Ignore a failure: the next sweep tries again.
             let _ = lock.write(self.sweep_locked(self.limits));
         }
     }
@@ -86,7 +88,7 @@ impl FileCache {
         };
         let mut text = Vec::new();
         file.take(self.limits.bytes_max).read_to_end(&mut text)?;
-        // A file that cannot be understood is damaged or of another version.
+        // A file that cannot be parsed is damaged or of another version.
         let entry = serde_json::from_slice::<EntryFile>(&text).ok();
         let entry = entry.filter(|entry| entry.version == VERSION && clock_ms() < entry.expires_ms);
         Ok(entry.map(|EntryFile { output, expires_ms, .. }| CacheEntry { output, expires_ms }))
@@ -101,13 +103,13 @@ impl FileCache {
         }
         private_file::create_parent_dir(&path)?;
         let Some(mut lock) = UsageFile::lock(&self.root)? else { return Ok(()) };
-        // Each entry counts before it is written, so that a crash leaves too high a sum and not too low a one.
+        // Count the entry before it is written, so that a crash leaves a sum that is too high and not too low.
         let usage = self.with_room(lock.read(), &path, bytes);
         lock.write(usage.with(bytes))?;
         private_file::replace_unsynced_with_time(&path, &text, expiry(expires_ms))
     }
 
-    /// Returns the usage without the entry at `path`, after room for one more entry was made. Sweeps if the sums are
+    /// Returns the usage without the entry at `path`, after making space for one more entry. Sweeps if the sums are
     /// unknown or old, or if the entry does not fit.
     fn with_room(&self, known: Option<CacheUsage>, path: &Path, bytes: u64) -> CacheUsage {
         let CacheLimits { entries_max, bytes_max } = self.limits;
@@ -127,8 +129,8 @@ impl FileCache {
         })
     }
 
-    /// Removes expired entries and those beyond the limits, and counts the rest. Only for the holder of the lock: it also
-    /// removes files that a process left incomplete.
+    /// Removes expired entries and entries beyond the limits, and counts the rest. Call this method only while holding
+    /// the lock: it also removes files that a process left incomplete.
     fn sweep_locked(&self, limits: CacheLimits) -> CacheUsage {
         let now = SystemTime::now();
         let (mut kept, expired): (Vec<_>, Vec<_>) = self.listed().partition(|entry| now < entry.expires);
@@ -158,7 +160,8 @@ impl FileCache {
         })
     }
 
-    /// Beside the cache: in it, a sweep would take the lock files for expired entries.
+    /// Returns the directory of lock files. It is outside of the cache, because a sweep would remove lock files as
+    /// expired entries.
     fn leases_root(&self) -> PathBuf {
         self.root.with_file_name("cache-leases")
     }
@@ -174,12 +177,12 @@ impl FileCache {
 
 impl ListedEntry {
     fn remove(&self) {
-        // A file that cannot be removed now is tried again at the next sweep.
+        // Ignore a failure: the next sweep tries again.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// `O_NOFOLLOW`: the cache makes no links.
+/// `O_NOFOLLOW`: the cache creates no links.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 fn expiry(expires_ms: u64) -> SystemTime {
@@ -207,7 +210,8 @@ impl CacheStore for FileCache {
                 if let Some(lock) = locked {
                     return Ok(CacheLease::holding(lock));
                 }
-                // Not a thread that waits in the kernel: it could not be stopped when the call is cancelled.
+                // Poll instead of blocking a thread in the kernel, which could not be stopped when the call is
+                // cancelled.
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LEASE_PAUSE_MAX);
             }
@@ -215,7 +219,7 @@ impl CacheStore for FileCache {
     }
 }
 
-/// Works in a separate thread, because an entry may have many megabytes.
+/// Runs the work in a separate thread, because an entry may have many megabytes.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, StoreError> {

@@ -14,7 +14,7 @@ use super::clock_ms;
 pub struct MemoryCache {
     limits: CacheLimits,
     entries: Mutex<HeldEntries>,
-    /// The calls that are made now.
+    /// One lock for each call that is in progress.
     leases: Mutex<HashMap<CacheKey, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -42,7 +42,7 @@ impl MemoryCache {
     }
 
     fn put_now(&self, key: CacheKey, entry: CacheEntry) -> Result<(), serde_json::Error> {
-        // The length of the JSON text, so that a limit means the same for files.
+        // Count the length of the JSON text, so that a limit means the same as for files.
         let bytes = serde_json::to_vec(&entry.output)?.len() as u64;
         let CacheLimits { entries_max, bytes_max } = self.limits;
         let mut entries = self.lock();
@@ -99,7 +99,7 @@ impl CacheStore for MemoryCache {
     fn lease(&self, key: CacheKey) -> BoxFuture<'_, Result<CacheLease, StoreError>> {
         let lock = {
             let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-            // A lock without a holder and without a waiting caller is only in the map.
+            // A lock with only one reference has no holder and no waiting caller.
             leases.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(leases.entry(key).or_default())
         };

@@ -16,7 +16,7 @@ const ROOMY: CacheLimits = CacheLimits { entries_max: 100, bytes_max: 1 << 20 };
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Both stores, which must behave alike, and the directory of the files.
+/// A store in files and a store in memory, which must behave alike, and the directory of the files.
 struct BothStores {
     stores: [(&'static str, Arc<dyn CacheStore>); 2],
     directory: tempfile::TempDir,
@@ -42,12 +42,12 @@ fn entry(output: &ToolOutput, expires_ms: u64) -> CacheEntry {
     CacheEntry { output: StoredToolOutput::of(output).unwrap(), expires_ms }
 }
 
-/// Returns an entry that expires after this many hours and one.
+/// Returns an entry that expires after this many hours plus one.
 fn text(text: &str, hours: u64) -> CacheEntry {
     entry(&ToolOutput::text(text), clock_ms() + HOUR_MS * (hours + 1))
 }
 
-/// Returns the calls out of `calls` that the store still answers, each a letter.
+/// Returns those of `calls` that the store still has. Each call is one letter.
 async fn left(store: &dyn CacheStore, calls: &str) -> String {
     let mut left = String::new();
     for call in calls.chars() {
@@ -233,7 +233,7 @@ async fn put_uses_stored_totals_instead_of_listing() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("x", 0)).await.unwrap();
-    // The sums would be 2 after a count.
+    // Counting the files would give 2.
     fs::write(both.root().join("t/foreign.json"), "x").unwrap();
     store.put(key("t", "b"), text("x", 0)).await.unwrap();
     let usage = fs::read_to_string(both.root().join("usage.json")).unwrap();

@@ -1,6 +1,6 @@
-//! The number and size of all entries, in a file that also serves as the lock of the cache.
+//! The number and total size of all entries, in a file that is also the lock of the cache.
 //!
-//! Without it, each `put` would have to look at every file to keep the limits.
+//! Without this file, each `put` would have to examine every file to enforce the limits.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 /// The name of the file, next to the directories of tenants.
 const NAME: &str = "usage.json";
 
-/// The longest text that is read. The file holds three numbers.
+/// The maximum number of bytes that are read. The file contains three numbers.
 const TEXT_BYTES_MAX: u64 = 4096;
 
-/// A process holds the lock for about a millisecond. One that holds it for longer than this is stopped or sweeps.
+/// The maximum wait for the lock. A process holds it for about a millisecond, unless it is stopped or sweeps.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// The entries of all tenants together. A sweep counts them again.
+/// The sums over the entries of all tenants. A sweep counts them again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CacheUsage {
     pub(super) entries: u64,
@@ -28,7 +28,7 @@ pub(super) struct CacheUsage {
     pub(super) swept_ms: u64,
 }
 
-/// The time between two sweeps of all processes together.
+/// The minimum time between two sweeps, over all processes.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
 impl CacheUsage {
@@ -41,7 +41,7 @@ impl CacheUsage {
         Self { entries, bytes: self.bytes.saturating_sub(bytes), ..self }
     }
 
-    /// Returns true if the last sweep is recent. A time in the future comes from a wrong clock and does not count.
+    /// Returns true if the last sweep is recent. Ignores a time in the future, which comes from a wrong clock.
     pub(super) fn is_recent(&self, now_ms: u64) -> bool {
         let since = now_ms.checked_sub(self.swept_ms).map(Duration::from_millis);
         since.is_some_and(|since| since < SWEEP_INTERVAL)
@@ -53,13 +53,13 @@ impl CacheUsage {
 pub(super) struct UsageFile(File);
 
 impl UsageFile {
-    /// Waits for the lock a short time; `None` if another process keeps it.
+    /// Waits a short time for the lock; returns `None` if another process holds it.
     pub(super) fn lock(root: &Path) -> io::Result<Option<Self>> {
         let file = file_lock::open_lock_file(&root.join(NAME))?;
         Ok(file_lock::lock_within(&file, LOCK_WAIT_MAX)?.then_some(Self(file)))
     }
 
-    /// Returns `None` for a new file, and for one that a crash left incomplete. The caller then counts.
+    /// Returns `None` for a new file, and for a file that a crash left incomplete. The caller then counts the entries.
     pub(super) fn read(&mut self) -> Option<CacheUsage> {
         let mut text = String::new();
         self.0.seek(SeekFrom::Start(0)).ok()?;

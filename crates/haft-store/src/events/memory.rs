@@ -10,7 +10,7 @@ use haft_core::event_store::{EventStore, RunKey};
 use haft_core::output_store::StoreError;
 use haft_core::run::journal::Epoch;
 
-/// The number of logs that are kept. Beyond it, a new one replaces the one that was written least recently.
+/// The maximum number of logs that are kept. Beyond it, a new log replaces the one that was written least recently.
 const LOGS_MAX: usize = 10_000;
 
 /// Event logs in memory. Clones share them.
@@ -20,7 +20,7 @@ pub struct MemoryEvents(Arc<Mutex<LogTable>>);
 #[derive(Default)]
 struct LogTable {
     logs: HashMap<RunKey, MemoryLog>,
-    /// The number of appends so far, which orders logs by their last one.
+    /// The number of appends so far. It orders the logs by their last append.
     appends: u64,
 }
 
@@ -67,7 +67,7 @@ impl MemoryEvents {
 }
 
 impl LogTable {
-    /// Returns the log for a writer, and fences those with an older claim.
+    /// Returns the log for a writer, and fences writers with an older claim.
     fn written_by(&mut self, key: &RunKey, epoch: Epoch) -> Result<&mut MemoryLog, StoreError> {
         self.make_room(key);
         self.appends += 1;

@@ -1,4 +1,4 @@
-//! The lines of an event log in a file, and which of them are part of the log.
+//! Reads the lines of an event log in a file, and decides which of them belong to the log.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use haft_core::event_log::EventEnvelope;
 use haft_core::output_store::StoreError;
 use haft_core::run::journal::Epoch;
 
-/// A position between two lines of a log, and the facts that decide about the next line.
+/// A position between two lines of a log, with the values that decide if the next line belongs to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogPosition {
     pub(super) offset: u64,
@@ -25,12 +25,12 @@ impl Default for LogPosition {
 }
 
 impl LogPosition {
-    /// Fails if a writer with this claim is fenced.
+    /// Returns an error if a writer with this claim is fenced.
     pub(super) fn check(self, epoch: Epoch) -> Result<(), StoreError> {
         if self.epoch > epoch { Err(StoreError::Fenced) } else { Ok(()) }
     }
 
-    /// Moves past a line. Returns true if it is an event of the log, and not one of a fenced writer.
+    /// Moves past a line. Returns true if the line is an event of the log, and false if it comes from a fenced writer.
     fn pass(&mut self, line: &[u8]) -> bool {
         match LogLine::of(line) {
             Some(LogLine::Event { seq, epoch }) if epoch >= self.epoch && self.may_follow(seq, epoch) => {
@@ -45,10 +45,10 @@ impl LogPosition {
         }
     }
 
-    /// Numbers follow each other. An older haft, which had no claims, left out a million of them when it took a run over,
-    /// so that events of the fenced process had lower ones.
+    /// Returns true if an event with this number may come next. Numbers are consecutive. Older versions had no claims;
+    /// when they took over a run, they skipped a million numbers, so that the numbers of the fenced process were lower.
     fn may_follow(self, seq: u64, epoch: Epoch) -> bool {
-        // A log that another process removed begins with any number.
+        // A log that another process has removed may begin with any number.
         if epoch == Epoch::FIRST || self.last == 0 { seq > self.last } else { seq == self.last + 1 }
     }
 }
@@ -59,7 +59,7 @@ enum LogLine {
 }
 
 impl LogLine {
-    /// Looks at the beginning and the end of a line only. Returns `None` for a line that a crash cut short.
+    /// Parses only the beginning and the end of a line. Returns `None` for a line that a crash cut off.
     fn of(line: &[u8]) -> Option<Self> {
         let fields = line.strip_suffix(b"}")?;
         if let Some(epoch) = fields.strip_prefix(br#"{"claim":"#) {
@@ -71,7 +71,7 @@ impl LogLine {
     }
 }
 
-/// Returns the epoch, which is the last field. Without it, the last field is the object `event`.
+/// Returns the epoch, which is the last field. If there is none, the last field is the object `event`.
 fn last_field(fields: &[u8]) -> Option<Epoch> {
     let at = fields.iter().rposition(|byte| !byte.is_ascii_digit())? + 1;
     let (before, digits) = fields.split_at(at);
@@ -82,8 +82,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Returns the lines of events. Those of the first writer have no epoch, as in an older haft. Any other writer begins with
-/// a line break, because a fenced writer may have left an incomplete line since.
+/// Returns the lines of events. Lines of the first writer have no epoch, as in older versions. Lines of any other
+/// writer begin with a line break, because a fenced writer may have left an incomplete line.
 pub(super) fn event_lines(epoch: Epoch, events: &[Arc<EventEnvelope>]) -> io::Result<Vec<u8>> {
     let mut lines = if epoch == Epoch::FIRST { Vec::new() } else { LINE_BREAK.to_vec() };
     for event in events {
@@ -97,11 +97,11 @@ pub(super) fn event_lines(epoch: Epoch, events: &[Arc<EventEnvelope>]) -> io::Re
     Ok(lines)
 }
 
-/// Ends an incomplete line of another writer. Its first character ends no event, so that the line counts for nothing, even
-/// if only its line end was missing: its writer was never told that it is stored.
+/// Ends an incomplete line of another writer. No event ends with its first character, so the line becomes invalid even
+/// if only its line end was missing: its writer never got the confirmation that it is stored.
 pub(super) const LINE_BREAK: &[u8] = b"#\n";
 
-/// Returns a claim.
+/// Returns the line of a claim.
 pub(super) fn claim_lines(epoch: Epoch) -> Vec<u8> {
     let claim = format!("{{\"claim\":{}}}\n", epoch.0);
     [LINE_BREAK, claim.as_bytes()].concat()
@@ -135,7 +135,7 @@ impl LogLines {
         }
     }
 
-    /// Returns the line of the event that was passed last.
+    /// Returns the line of the last event.
     pub(super) fn line(&self) -> &[u8] {
         &self.line
     }

@@ -13,7 +13,7 @@ fn key() -> RunKey {
     RunKey { tenant: "local".into(), run: SessionId(1) }
 }
 
-/// Runs a test on every store. The function makes a further writer of the same logs, such as another process.
+/// Runs a test on every store. The function creates another writer of the same logs, such as another process.
 async fn on_all(test: impl AsyncFn(&dyn Fn() -> Box<dyn EventStore>)) {
     let directory = tempfile::tempdir().unwrap();
     test(&|| Box::new(FileEvents::of(&Home::at(directory.path())))).await;
@@ -67,22 +67,22 @@ async fn writer_is_fenced_after_another_claim() {
     .await;
 }
 
-/// Process 1 has claim 1, is taken over by claim 2, and that process by claim 3.
+/// An action of a writer. Process 1 has claim 1; then a process takes over with claim 2, and another one with claim 3.
 #[derive(Debug, Clone)]
 enum WriterAction {
-    /// A writer, also one that is fenced or stalled, appends this many events.
+    /// A writer, which may be fenced or stalled, appends this many events.
     Append {
         writer: usize,
         events: u64,
     },
     Claim,
-    /// A writer dies when it has written so many bytes of its events.
+    /// A writer dies after it has written this many bytes of its events.
     DieInAppend {
         writer: usize,
         events: u64,
         bytes: usize,
     },
-    /// A process dies when it has written so many bytes of its claim.
+    /// A process dies after it has written this many bytes of its claim.
     DieInClaim {
         bytes: usize,
     },
@@ -106,11 +106,11 @@ struct TestWriter {
     is_alive: bool,
 }
 
-/// The writers of one log, and the events that an append has confirmed: readers may have seen them.
+/// The writers of one log, and the events that an append has confirmed, which readers may have seen.
 struct WriterModel {
     writers: Vec<TestWriter>,
     confirmed: Vec<EventEnvelope>,
-    /// Makes each event distinct.
+    /// The number of events created so far, which makes each event distinct.
     made: u64,
 }
 
@@ -160,7 +160,7 @@ impl WriterModel {
     }
 }
 
-/// Carries out the actions. `file` is the log of a store with files; a process that dies leaves its bytes there.
+/// Performs the actions. `file` is the log of a store in files; a process that dies leaves its bytes in it.
 async fn act(actions: Vec<WriterAction>, writer: &dyn Fn() -> Box<dyn EventStore>, file: Option<PathBuf>) {
     let mut model = WriterModel::new(writer());
     let leave = |bytes: &[u8], count: usize| {
@@ -196,7 +196,7 @@ async fn act(actions: Vec<WriterAction>, writer: &dyn Fn() -> Box<dyn EventStore
     }
 }
 
-/// The log has every confirmed event under its number, and no number is missing or used twice.
+/// Checks that the log has every confirmed event under its number, and that no number is missing or used twice.
 async fn check_log(model: &WriterModel, reader: &dyn EventStore) {
     let log = reader.read(&key(), 1, usize::MAX).await.unwrap();
     let expected: Vec<u64> = (1..=log.len() as u64).collect();
@@ -224,7 +224,7 @@ proptest! {
     }
 }
 
-/// An older haft left out numbers when it took a run over, and wrote no claims.
+/// Older versions skipped numbers when they took over a run, and wrote no claims.
 #[tokio::test]
 async fn log_of_an_older_haft_is_read_without_its_fenced_events() {
     let directory = tempfile::tempdir().unwrap();

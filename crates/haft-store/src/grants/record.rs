@@ -1,4 +1,4 @@
-//! The JSON form of a file of grants.
+//! The JSON form of a grants file.
 
 use std::io;
 
@@ -12,11 +12,11 @@ use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{ResourceAccess, SandboxBinding};
 use serde::{Deserialize, Serialize};
 
-/// The version of the format. A file of a later version is not read, because a field that this version does not know could
-/// narrow a grant.
+/// The version of the format. A file of a later version is not read, because a field that this version does not support
+/// could narrow a grant.
 const VERSION: u32 = 1;
 
-/// The content of a file.
+/// The content of a grants file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct GrantsFile {

@@ -1,4 +1,4 @@
-//! The same tests for both stores, and those of the files.
+//! Tests that run on both stores, and tests of the files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -168,7 +168,7 @@ async fn invalid_grant_file_is_an_error_and_is_not_overwritten() {
     }
 }
 
-/// The variable that turns the next test into a process that only adds grants.
+/// The environment variable that turns the next test into a process that only adds grants.
 const CHILD_HOME: &str = "HAFT_TEST_ADDS_GRANTS_AT";
 
 const GRANTS_PER_CHILD: usize = 25;

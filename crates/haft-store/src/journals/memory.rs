@@ -14,7 +14,8 @@ use crate::accounting::now_ms;
 use crate::sessions::line::{SessionJournalLine, SessionStart};
 use crate::sessions::{SessionError, SessionHistory, SessionJournal};
 
-/// The number of journals that are kept. Beyond it, each new one replaces the oldest one that has no holder.
+/// The maximum number of journals that are kept. Beyond it, each new journal replaces the oldest one that has no
+/// holder.
 const JOURNALS_MAX: usize = 10_000;
 
 /// Journals in memory. Clones share them.
@@ -24,7 +25,7 @@ pub struct MemoryJournals(Arc<Mutex<JournalTable>>);
 #[derive(Default)]
 struct JournalTable {
     journals: BTreeMap<RunKey, MemoryJournal>,
-    /// The number of journals so far, which orders a list.
+    /// The number of journals created so far. It orders lists.
     created: u64,
 }
 

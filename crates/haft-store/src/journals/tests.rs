@@ -40,7 +40,7 @@ fn step(number: u64) -> RunInput {
     RunInput::Requested(number.to_string())
 }
 
-/// The requests that a journal holds, and the number of its claims.
+/// Returns the requests in a journal, and the number of its claims.
 async fn content(store: &dyn JournalStore, key: &RunKey) -> (Vec<u64>, usize) {
     let lines = store.read(key, 0, usize::MAX).await.unwrap();
     let claims = lines.iter().filter(|line| matches!(line, SessionJournalLine::Resumed { .. })).count();
@@ -132,7 +132,7 @@ async fn killed_successor_leaves_a_session_that_can_be_claimed() {
     let store = files(&directory);
     let key = key("local", 1);
     drop(store.create(&key, opened(1, &Principal::local())).await.unwrap());
-    // The kernel freed the lock, and the file stayed.
+    // The kernel released the lock of the killed process, but the file is still there.
     let left = directory.path().join("data/sessions").join(format!("{}.takeover", key.run));
     std::fs::write(&left, "").unwrap();
     drop(store.claim(&key, Takeover::Never).await.unwrap());
@@ -174,13 +174,13 @@ async fn runs_are_visible_only_to_their_tenant_and_subject() {
 /// One step of several processes that share a journal.
 #[derive(Debug, Clone, Copy)]
 enum HolderAction {
-    /// Holder `n` appends; a stalled holder wakes up by it.
+    /// Holder `n` appends. A stalled holder continues with this.
     Append(usize),
-    /// A new process claims the journal, in any case or only from a holder that has ended.
+    /// A new process claims the journal: from any holder, or only from a holder that has ended.
     Claim(Takeover),
     /// Holder `n` is killed.
     Kill(usize),
-    /// A reader reads everything.
+    /// A reader reads the whole journal.
     Read,
 }
 
@@ -195,8 +195,8 @@ fn acts() -> impl Strategy<Value = Vec<HolderAction>> {
     proptest::collection::vec(act, 1..60)
 }
 
-/// Performs the acts and checks after each one that the journal holds exactly the lines of the newest holder at the time
-/// of each append: nothing of a fenced holder, nothing lost, nothing twice.
+/// Performs the actions. After each one, checks that the journal contains exactly the lines of the newest holder at the
+/// time of each append: no line of a fenced holder, no lost line, no line twice.
 async fn play(store: &dyn JournalStore, acts: &[HolderAction]) {
     let key = key("local", 1);
     let mut holders = vec![Some(store.create(&key, opened(1, &Principal::local())).await.unwrap())];
@@ -223,7 +223,8 @@ async fn play(store: &dyn JournalStore, acts: &[HolderAction]) {
                         let past: Vec<u64> =
                             claimed.past.requests.iter().map(|text| text.parse().unwrap()).collect();
                         assert_eq!(past, expected, "the claimant sees every line that counts");
-                        // A holder that took over has no file lock before its first append after the other one ended.
+                        // A holder that took over gets the file lock only with its first append after the other holder
+                        // has ended.
                         assert!(!is_held || takeover == Takeover::Allowed || took_over);
                         took_over = claimed.before == HolderBefore::Fenced;
                         holders.push(Some(claimed.journal));

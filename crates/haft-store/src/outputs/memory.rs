@@ -20,7 +20,7 @@ pub struct MemoryOutputs(Arc<Mutex<OutputTable>>);
 struct OutputTable {
     outputs: BTreeMap<OutputKey, MemoryOutput>,
     bytes: u64,
-    /// The number of outputs so far, which orders them by age.
+    /// The number of outputs stored so far. It orders them by age.
     stored: u64,
 }
 
@@ -46,8 +46,8 @@ impl OutputTable {
         true
     }
 
-    /// Removes outputs that are too old, then the oldest ones until the rest fits. The newest one always stays: the model
-    /// is about to read it.
+    /// Removes outputs that are too old, then the oldest ones until the rest is within the limits. Always keeps the
+    /// newest output, because the model is about to read it.
     fn keep_within(&mut self, limits: &StoreLimits) {
         let expired = |output: &MemoryOutput| output.at.elapsed() > limits.keep;
         self.remove_where(expired);
@@ -90,7 +90,8 @@ struct MemoryRunOutputs {
 }
 
 impl MemoryRunOutputs {
-    /// Returns the key of a handle. A handle of another session gives the same error as one that never existed.
+    /// Returns the key of a handle. The error for a handle of another session is the same as for one that never
+    /// existed.
     fn key(&self, handle: &Handle) -> Result<OutputKey, StoreError> {
         if handle.session() != self.run.run.to_string() {
             return Err(StoreError::NotFound);
@@ -164,7 +165,7 @@ impl OutputStore for MemoryRunOutputs {
     }
 }
 
-/// An output that is being written. Dropping it leaves nothing behind.
+/// An output that is being written. Dropping it discards the output.
 struct MemorySpool {
     table: MemoryOutputs,
     key: OutputKey,
@@ -185,12 +186,12 @@ impl Spool for MemorySpool {
 
     fn finish(self: Box<Self>) -> Result<StoreEntry, StoreError> {
         let Self { table, key, handle, limits, bytes, complete } = *self;
-        // A last line without an end counts too, as readers of the output count it.
+        // Count a last line without a line end too, as readers of the output do.
         let open_line = bytes.last().is_some_and(|last| *last != b'\n');
         let lines = memchr::memchr_iter(b'\n', &bytes).count() as u64 + u64::from(open_line);
         let entry = StoreEntry { handle, bytes: bytes.len() as u64, lines, complete };
         let mut table = table.table();
-        // An output that was reopened replaces its shorter form.
+        // A reopened output replaces its earlier, shorter form.
         table.remove(&key);
         table.add(key, bytes.into());
         table.keep_within(&limits);

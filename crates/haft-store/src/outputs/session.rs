@@ -1,4 +1,4 @@
-//! The outputs of one session, as far as this process knows them.
+//! The outputs of one session that this process has seen.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::PART_SUFFIX;
 
-/// The sessions that stores of this process have open, by directory. A sweep needs them: it runs for one store and
-/// removes outputs of all.
+/// The sessions that stores of this process have open, by directory. A sweep runs for one store but removes outputs of
+/// all sessions, so it must update them.
 static OPEN_SESSIONS: Mutex<Option<HashMap<PathBuf, Weak<SessionOutputs>>>> = Mutex::new(None);
 
-/// The outputs of one session. All stores of a process that have the session open share it.
+/// The outputs of one session. All stores of a process that have the session open share this value.
 #[derive(Debug)]
 pub(super) struct SessionOutputs {
     directory: PathBuf,
@@ -28,7 +28,7 @@ struct KnownOutputs {
 }
 
 impl SessionOutputs {
-    /// Looks for outputs of earlier processes, but only until it finds one: a session may have thousands.
+    /// Opens a session. Looks for outputs of earlier processes only until one is found: a session may have thousands.
     pub(super) fn open(directory: PathBuf) -> Arc<Self> {
         let mut sessions = OPEN_SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         let sessions = sessions.get_or_insert_default();
@@ -41,7 +41,7 @@ impl SessionOutputs {
         session
     }
 
-    /// Returns the session of a directory when a store of this process has it open.
+    /// Returns the session of a directory if a store of this process has it open.
     pub(super) fn find_open(directory: &Path) -> Option<Arc<Self>> {
         let sessions = OPEN_SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.as_ref()?.get(directory)?.upgrade()
@@ -74,7 +74,7 @@ impl SessionOutputs {
         }
     }
 
-    /// Looks again whether outputs of earlier processes are left, after a sweep went over the directory.
+    /// Checks again if there are outputs of earlier processes, after a sweep of the directory.
     pub(super) fn refresh(&self) {
         let mut known = self.known();
         known.earlier = known.earlier && has_output(&self.directory);
@@ -89,7 +89,7 @@ impl Drop for SessionOutputs {
     fn drop(&mut self) {
         let mut sessions = OPEN_SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sessions) = sessions.as_mut()
-            // Another store may have opened the session again since the last reference went.
+            // Another store may have opened the session again after the last reference was dropped.
             && sessions.get(&self.directory).is_some_and(|open| open.strong_count() == 0)
         {
             sessions.remove(&self.directory);

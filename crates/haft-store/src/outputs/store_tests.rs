@@ -1,4 +1,4 @@
-//! Tests that every store of outputs passes.
+//! Tests that every output store passes.
 
 use haft_core::output_store::WHOLE_OUTPUT;
 

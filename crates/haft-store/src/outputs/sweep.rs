@@ -1,8 +1,9 @@
-//! Removes outputs that are too old or too many, a few files at a time, in the background.
+//! Removes outputs that are too old, or that exceed the total size, a few files at a time, in the background.
 //!
-//! A pass goes over all outputs in the order of their names. It removes those that are too old and sums up the rest by age.
-//! The sums tell the next pass which outputs to remove for the total. A pass continues where another process left it: `haft
-//! call` lives for a few milliseconds, and no such process would ever get to the end of a large store.
+//! A pass visits all outputs in the order of their names. It removes outputs that are too old, and sums up the sizes of
+//! the others by age. From the sums, the next pass knows which outputs to remove to stay below the total limit. A pass
+//! continues where another process stopped: `haft call` runs for a few milliseconds, and such a process alone would
+//! never finish a pass over a large store.
 
 mod state;
 mod walk;
@@ -20,13 +21,13 @@ use self::walk::{StoreWalk, WalkPosition};
 use super::PART_SUFFIX;
 use super::session::SessionOutputs;
 
-/// The number of directory entries that one step looks at.
+/// The number of directory entries that one step visits.
 const STEP_ENTRIES: usize = 256;
 
-/// The pause between two steps of one process. It keeps a sweep at a few percent of one core.
+/// The pause between two steps of one process. It limits a sweep to a few percent of one core.
 const STEP_PAUSE: Duration = Duration::from_millis(20);
 
-/// An empty directory stays for this long: the process that made it is about to create a file there.
+/// The time for which an empty directory is kept: the process that created it is about to create a file in it.
 const DIRECTORY_KEPT: Duration = Duration::from_mins(1);
 
 /// Sweeps one store.
@@ -36,12 +37,12 @@ pub(super) struct Sweeper {
     limits: StoreLimits,
 }
 
-/// Decides whether a sweep waits until its time.
+/// Selects whether a sweep waits until it is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// It does nothing when any process swept a moment ago.
+    /// The sweep does nothing if any process has swept recently.
     Routine,
-    /// This process has stored so much that the store may be too large by now.
+    /// The sweep runs at once: this process has stored so many bytes that the store may be too large by now.
     Pressing,
 }
 
@@ -57,7 +58,7 @@ impl Sweeper {
         Self { root: root.to_owned(), limits }
     }
 
-    /// Sweeps unless another process is at it.
+    /// Sweeps, unless another process is sweeping.
     pub(super) fn run(&self, urgency: Urgency) {
         if let Some(_lock) = try_lock(&self.root) {
             self.run_locked(urgency, SystemTime::now, STEP_PAUSE);
@@ -74,8 +75,8 @@ impl Sweeper {
         }
     }
 
-    /// Ends the pass under way. If its sums exceed the total, a second pass removes the excess. `between_steps` runs after
-    /// each step that is not the last one, when its progress is stored.
+    /// Finishes the current pass. If its sums exceed the total limit, a second pass removes the excess. `between_steps`
+    /// runs after each step except the last one, when the progress of the step is stored.
     fn continue_sweep(
         &self,
         state: &mut SweepState,
@@ -90,7 +91,8 @@ impl Sweeper {
                 between_steps()?;
             }
             state.end_pass(self.limits.total_bytes_max, now());
-            // A pass that removed an excess is the last one: files that cannot be removed must not keep this loop going.
+            // A pass that removed an excess is the last one. Otherwise files that cannot be removed would keep this
+            // loop running.
             if removes_excess || !state.removes_excess() {
                 SweepState::remove(&self.root, now());
                 return ControlFlow::Continue(());
@@ -100,7 +102,7 @@ impl Sweeper {
         }
     }
 
-    /// Looks at the next entries. Returns true at the end of the pass.
+    /// Visits the next entries. Returns true at the end of the pass.
     fn step(&self, state: &mut SweepState, walk: &mut StoreWalk, now: SystemTime) -> bool {
         for _ in 0..STEP_ENTRIES {
             let Some(position) = walk.next() else { return true };
@@ -119,11 +121,11 @@ impl Sweeper {
         let Some(file) = OutputFile::at(&path) else { return };
         let session = SessionOutputs::find_open(&directory);
         let is_too_old = now.duration_since(file.changed).is_ok_and(|age| age > self.limits.keep);
-        // A run that is still writing a file would lose it, and a model asks about the newest output next.
+        // Keep files that a run is still writing, and the newest output, about which a model asks next.
         let may_make_room =
             !name.ends_with(PART_SUFFIX) && session.as_ref().is_none_or(|session| !session.is_newest(name));
         if is_too_old || may_make_room && state.claims(&file) {
-            // A file that cannot be removed now is tried again by the next pass.
+            // Ignore a failure: the next pass tries again.
             let _ = fs::remove_file(&path);
             if let Some(session) = session {
                 session.remove(name);
@@ -141,7 +143,7 @@ impl Sweeper {
         let is_unused =
             |found: OutputFile| now.duration_since(found.changed).is_ok_and(|age| age > DIRECTORY_KEPT);
         if OutputFile::at(&directory).is_some_and(is_unused) {
-            // Succeeds only for an empty directory.
+            // This succeeds only for an empty directory.
             let _ = fs::remove_dir(directory);
         }
     }
@@ -154,8 +156,8 @@ impl OutputFile {
     }
 }
 
-/// Locks the store against other sweeps. A file system without such locks gets sweeps at the same time: these may remove
-/// more than they must, and nothing worse.
+/// Locks the store against other sweeps. On a file system without locks, sweeps may run at the same time: they may
+/// remove more than necessary, but do no other harm.
 fn try_lock(root: &Path) -> Option<File> {
     let directory = File::open(root).ok()?;
     file_lock::try_lock(&directory).unwrap_or(true).then_some(directory)
@@ -166,7 +168,7 @@ mod testing {
     use super::*;
 
     impl Sweeper {
-        /// Sweeps in this thread as if it were `now`, after any sweep in the background.
+        /// Sweeps in this thread as if the time were `now`, after any background sweep has ended.
         pub(in super::super) fn run_at(&self, now: SystemTime) -> std::io::Result<()> {
             let lock = File::open(&self.root)?;
             lock.lock()?;
@@ -174,7 +176,8 @@ mod testing {
             Ok(())
         }
 
-        /// Does as much as a process that is killed after its first step. Returns false when there was nothing left.
+        /// Does the work of a process that is killed after its first step. Returns false if there was nothing left to
+        /// do.
         pub(in super::super) fn run_one_step(&self, now: SystemTime) -> std::io::Result<bool> {
             let lock = File::open(&self.root)?;
             lock.lock()?;

@@ -23,13 +23,13 @@ impl FileStore {
     }
 }
 
-/// The directories of all sessions.
+/// Returns the directories of all sessions.
 fn directories(root: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.is_dir()).collect()
 }
 
-/// The bytes of all files in the directories of sessions.
+/// Returns the sizes of all files in the session directories.
 fn file_bytes(root: &Path) -> Vec<u64> {
     let files = directories(root).into_iter().flat_map(|session| fs::read_dir(session).unwrap());
     files.map(|file| file.unwrap().metadata().unwrap().len()).collect()
@@ -41,7 +41,7 @@ fn age(path: &Path, age: Duration) {
     file.set_modified(SystemTime::now() - age).unwrap();
 }
 
-/// Stores outputs of ten bytes, several per session. The first is the oldest, by a minute each.
+/// Stores outputs of ten bytes, several per session. Each output is one minute younger than the one before.
 fn fill(root: &Path, sessions: usize, per_session: usize) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for _ in 0..sessions {
@@ -166,7 +166,7 @@ fn store_is_empty_until_an_output_is_finished() {
     assert!(store.is_empty());
 }
 
-/// Ten runs at once over a store in which there is always too much and always an empty directory to take away.
+/// Runs ten writers at once on a store that is always too large and always has an empty directory to remove.
 #[test]
 fn sweep_keeps_outputs_that_are_being_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ fn sweep_removes_oldest_outputs_only_until_total_fits() {
     let left: Vec<bool> = paths.iter().map(|path| path.exists()).collect();
     let removed = left.iter().filter(|left| !**left).count();
     assert_eq!(removed, 301, "299 outputs of ten bytes fit");
-    // Ages that differ by less than a percent count as equal, so that the border may be off by a few outputs.
+    // Ages that differ by less than a percent are treated as equal, so the limit may be off by a few outputs.
     assert!(left[..290].iter().all(|left| !left) && left[310..].iter().all(|left| *left), "{left:?}");
     assert!(!dir.path().join(".sweep").exists(), "the sweep has ended");
 }
@@ -253,7 +253,7 @@ fn killed_sweep_is_continued_by_the_next_process() {
         assert!(processes < 100, "each process gets further");
         let state = dir.path().join(".sweep");
         let whole = fs::read(&state).unwrap();
-        // A crash of the machine may leave any part of the state; the sweep then begins anew.
+        // A crash of the machine may leave any part of the state file; the sweep then starts from the beginning.
         if processes == 2 {
             for cut in (0..whole.len()).step_by(97).chain([whole.len() - 1]) {
                 fs::write(&state, &whole[..cut]).unwrap();
@@ -360,7 +360,7 @@ fn reopened_output_continues_after_its_recorded_bytes_and_keeps_its_handle() {
         spool.finish().unwrap()
     };
     let first = put(&store, "one\ntwo\n");
-    // A writer that died before it recorded this text.
+    // Simulate a writer that died before it recorded this text.
     append(&first, "lost\n");
     let second = append(&first, "three\n");
     assert_eq!((&second.handle, second.bytes, second.lines, second.complete), (&first.handle, 14, 3, true));

@@ -1,12 +1,12 @@
-//! Claims of journals in files.
+//! Claims journals in files.
 //!
-//! A holder keeps a lock on the file, so that others see a busy session and a process that is killed frees it. The lock
-//! alone cannot stop a holder that hangs and wakes up later. So every claim writes a line with a higher epoch, and every
-//! append looks at the length of the file afterwards: if it is not what this holder wrote, and a newer claim is the
-//! reason, the holder is fenced.
+//! A holder keeps a lock on the file: other processes then see a busy session, and the lock of a killed process is
+//! released. The lock alone cannot stop a holder that hangs and continues later. So every claim writes a line with a
+//! higher epoch, and every append then checks the length of the file: if it differs from what this holder wrote, and a
+//! newer claim is the reason, the holder is fenced.
 //!
-//! This needs no lock around an append. The holder writes and then looks; a claimant writes its claim and then reads.
-//! So either the holder sees the claim, or the claimant sees the line.
+//! An append needs no lock. The holder writes, and then checks; a claimant writes its claim, and then reads. So either
+//! the holder sees the claim, or the claimant sees the line.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -31,7 +31,7 @@ pub(super) struct FileClaim {
     epoch: Epoch,
     bytes_max: u64,
     state: Mutex<ClaimState>,
-    /// The lock of a claim that took the session over.
+    /// The lock of a claim that took over the session.
     _lock: Option<LockFile>,
 }
 
@@ -49,14 +49,14 @@ impl FileClaim {
         Self::new(file, Epoch::FIRST, 0, HolderBefore::Gone, bytes_max)
     }
 
-    /// Claims an existing file. `before` tells if the caller holds the lock.
+    /// Claims an existing file. `before` tells whether the caller holds the lock.
     pub(super) fn of(
         id: SessionId,
         mut file: File,
         before: HolderBefore,
         bytes_max: u64,
     ) -> Result<(SessionHistory, Self), SessionError> {
-        // Only without another holder: it could be writing the line that looks incomplete.
+        // Only if there is no other holder: another holder could be writing the line that looks incomplete.
         if before == HolderBefore::Gone {
             truncate_partial_line(&mut file)?;
         }
@@ -68,7 +68,7 @@ impl FileClaim {
             claim.set_bytes(bytes + written);
             return Ok((past, claim));
         }
-        // Another process wrote since. Its lines before this claim are part of the past.
+        // Another process has written since. Its lines before this claim are part of the history.
         let (past, newest, bytes) = read(id, &claim.file, Some(nonce))?;
         if newest != epoch {
             return Err(SessionError::Busy { id });
@@ -83,12 +83,12 @@ impl FileClaim {
         Self { file: Arc::new(file), epoch, bytes_max, state, _lock: None }
     }
 
-    /// Holds a lock as long as the claim lives.
+    /// Keeps a lock as long as the claim exists.
     pub(super) fn with_lock(self, lock: LockFile) -> Self {
         Self { _lock: Some(lock), ..self }
     }
 
-    /// Writes the claim and returns its length. After a takeover it starts with a line end, because the fenced
+    /// Writes the claim and returns its length. After a takeover, the claim starts with a line end, because the fenced
     /// holder may have left an incomplete line.
     fn write_claim(&self, nonce: u64) -> io::Result<u64> {
         let mut bytes = self.line(&SessionJournalLine::Resumed { at_ms: now_ms(), claim: Some(nonce) })?;
@@ -99,7 +99,7 @@ impl FileClaim {
         Ok(bytes.len() as u64)
     }
 
-    /// Returns the bytes of a line, with the epoch as its last field.
+    /// Returns the bytes of a line. The epoch is its last field.
     fn line(&self, line: &SessionJournalLine) -> io::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(line)?;
         if self.epoch > Epoch::FIRST {
@@ -122,8 +122,8 @@ impl FileClaim {
             state.is_locked = self.file.try_lock().is_ok();
         }
         (&*self.file).write_all(&bytes).map_err(|error| {
-            // The file may end with an incomplete line now. The next claim removes it, which needs the lock. This holder
-            // must not remove it: a newer holder may have written behind it.
+            // The file may end with an incomplete line now. The next claim removes it, which needs the lock. This
+            // holder must not remove it: a newer holder may have written after it.
             let _ = self.file.unlock();
             JournalError::unavailable(error)
         })?;
@@ -140,8 +140,8 @@ impl FileClaim {
         Ok(())
     }
 
-    /// Looks for a newer claim among the lines from this offset on. Lines of an older holder do no harm: readers skip
-    /// them.
+    /// Looks for a newer claim in the lines from this offset on. Lines of an older holder do no harm, because readers
+    /// skip them.
     fn check_fence(&self, begin: u64) -> Result<(), JournalError> {
         let mut tail = Vec::new();
         let mut file = &*self.file;
@@ -174,9 +174,9 @@ impl FileClaim {
     }
 }
 
-/// Reads a session, and returns the newest epoch and the bytes of the lines that were read. With a nonce it reads up to
-/// and including the claim with that nonce, which is not part of the past; if that claim does not count, the epoch is a
-/// newer one.
+/// Reads a session, and returns the newest epoch and the size of the lines that were read. With a nonce, reads up to
+/// the claim with that nonce, which is not part of the history. If that claim is not among the valid lines, returns a
+/// newer epoch.
 fn read(
     id: SessionId,
     mut file: &File,

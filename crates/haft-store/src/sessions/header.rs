@@ -1,4 +1,4 @@
-//! The beginning of a session, without the run that its first line contains.
+//! The first line of a session, without the state of the run that it contains.
 
 use std::io::Read;
 
@@ -14,11 +14,11 @@ pub(super) struct SessionHeader {
     pub(super) session: SessionId,
     pub(super) at_ms: u64,
     pub(super) title: String,
-    /// The session in which the request was first made; absent when it is this one.
+    /// The session that received the original request; `None` if it is this one.
     pub(super) origin: Option<String>,
 }
 
-/// The fields of `SessionStart` that may be large. They follow the fields of a header.
+/// The fields of `SessionStart` that may be large. They come after the fields of the header.
 const LARGE_FIELDS: [&str; 4] = [r#","spec":"#, r#","principal":"#, r#","order":"#, r#","run":"#];
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +34,7 @@ struct HeaderFields {
 }
 
 impl SessionHeader {
-    /// Reads the first line. A line that looks unusual is parsed completely, so that the error is the usual one.
+    /// Reads the first line. Parses an unusual line completely, so that the error is the usual one.
     pub(super) fn of<R: Read>(lines: &mut JournalLines<R>) -> Result<Self, ReadError> {
         let first = lines.next_bytes()?.ok_or(ReadError::Empty)?;
         if let Some(header) = Self::quick(first) {
@@ -49,8 +49,8 @@ impl SessionHeader {
         Ok(Self { session: SessionId(id.as_u128()), at_ms, title, origin })
     }
 
-    /// Cuts the line off before its large fields. Quotes inside of a string are escaped, and the fields before them are no
-    /// objects, so that the first match is a field of the line itself.
+    /// Cuts off the line before its large fields. The first match is a field of the line itself: quotes inside a string
+    /// are escaped, and no earlier field is an object.
     fn quick(line: &[u8]) -> Option<Self> {
         let end =
             LARGE_FIELDS.iter().filter_map(|field| memchr::memmem::find(line, field.as_bytes())).min()?;

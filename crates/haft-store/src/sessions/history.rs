@@ -33,11 +33,11 @@ pub struct SessionHistory {
     pub standing: SessionStatus,
     /// The requests after the first one.
     pub requests: Vec<String>,
-    /// The time of the last line.
+    /// The time of the last line, in milliseconds since 1970.
     pub last_ms: u64,
     /// The cost of all requests.
     pub total: RunBill,
-    /// The cost of the last request so far, which counts toward its budget.
+    /// The cost of the last request so far, which is limited by its budget.
     pub bill: RunBill,
     pub tree: OpTree,
     inputs: Vec<RunInput>,
@@ -48,12 +48,12 @@ pub struct SessionHistory {
     /// The number of replies so far, which is the number of the last turn.
     turns: u32,
     session: SessionId,
-    /// The time spent on the last request before `since_ms`, when the session was last resumed.
+    /// The time that earlier processes spent on the last request, before `since_ms`, when the session was last resumed.
     worked_before: Duration,
     since_ms: u64,
     /// The number of processes that worked on the session before the last one.
     processes: u64,
-    /// The context size of the next model request, as last known.
+    /// The last known context size of the next model request.
     context_tokens: Option<u64>,
     /// The events that the tree is built from.
     events: Vec<Event>,
@@ -66,9 +66,10 @@ pub struct SessionHistory {
 /// The state of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionStatus {
-    /// No recorded end: the run is active, or its process was killed.
+    /// No end is recorded: the run is active, or its process was killed.
     Open,
-    /// The run was cut off: interrupted, out of time, or without a model. It can be resumed at that point.
+    /// The run was interrupted: by the user, by its time limit, or because no model was available. It can be resumed at
+    /// that point.
     Cut {
         reason: String,
     },
@@ -84,7 +85,7 @@ pub struct RestoredRun {
     pub begun: Vec<CallId>,
     /// The turns of earlier requests.
     pub turns_before: u32,
-    /// The context size of the next model request, as last known.
+    /// The last known context size of the next model request.
     pub context_tokens: Option<u64>,
 }
 
@@ -141,7 +142,7 @@ impl SessionHistory {
         self.allowed.iter().map(|(turn, call)| ApprovalId::of_call(place(*turn), call)).collect()
     }
 
-    /// Returns the part that a list shows.
+    /// Returns the fields that a list shows.
     pub fn overview(&self) -> SessionOverview {
         SessionOverview {
             session: self.session,
@@ -153,14 +154,14 @@ impl SessionHistory {
         }
     }
 
-    /// Returns the time that the run worked on the last request. It leaves out the time between processes, and the time
-    /// in which the run waited for an approval or for its client.
+    /// Returns the time that the run worked on the last request. Excludes the time between processes, and the time in
+    /// which the run waited for an approval or for its client.
     pub fn worked(&self) -> Duration {
         self.worked_before + Duration::from_millis(self.last_ms.saturating_sub(self.since_ms))
     }
 
-    /// Marks the calls in progress as ended with an unknown outcome. Call it when no process works on the session any
-    /// more.
+    /// Marks the calls in progress as ended with an unknown outcome. Call this method when no process works on the
+    /// session any more.
     pub fn left(&mut self) {
         for (operation, tool) in std::mem::take(&mut self.at_work) {
             self.tree.apply(&cut_off(operation, tool));
@@ -171,7 +172,8 @@ impl SessionHistory {
         self.opened.run.plan().map_err(|error| ReadError::Broken { problem: error.to_string() })
     }
 
-    /// Restores the run. `request` supplies the parts that are not replayed: the model, the system text and the tools.
+    /// Restores the run. `request` supplies the parts that are not in the journal: the model, the system text and the
+    /// tools.
     pub fn run(self, request: ModelRequest) -> Result<RestoredRun, ReadError> {
         let broken = |problem: String| ReadError::Broken { problem };
         let mut run = self.opened.run.resume(request).map_err(|error| broken(error.to_string()))?;
@@ -181,7 +183,7 @@ impl SessionHistory {
                 turns_before += run.counts().turns;
             }
             run.apply(input).map_err(|error: RunError| broken(error.to_string()))?;
-            // Drop the notes: the earlier process already emitted them.
+            // Drop the notes, because the earlier process already emitted them.
             run.take_notes();
         }
         Ok(RestoredRun { run, begun: self.begun, turns_before, context_tokens: self.context_tokens })
@@ -226,7 +228,8 @@ impl SessionHistory {
             SessionJournalLine::Model(record) => self.take_model(&record),
             SessionJournalLine::Note { at_ms, turn, note: _, compaction } => {
                 self.last_ms = at_ms;
-                // A compaction of another version may have a name that this one does not know; the tree leaves it out.
+                // A compaction of another version may have a kind that this version does not support; the tree leaves
+                // it out.
                 if let Some(Ok(compaction)) = compaction.map(StoredCompaction::into_compaction) {
                     let place = RunPosition { turn, ..RunPosition::first(self.session) };
                     let event = Arc::new(RunEvent::Noted(RunNote::Compacted(compaction)));
@@ -243,8 +246,8 @@ impl SessionHistory {
         Ok(())
     }
 
-    /// Applies an input. An abort or a model failure only marks the session as cut off, so that a resumed run continues
-    /// before it. Inputs after it belong to the shutdown of the run and are ignored.
+    /// Applies an input. An abort or a model failure only marks the session as interrupted, so that a resumed run
+    /// continues before it. Inputs after it belong to the shutdown of the run and are ignored.
     fn take_input(&mut self, input: RunInput) {
         match (&self.standing, &input) {
             (_, RunInput::Requested(text)) => {
@@ -317,13 +320,13 @@ impl SessionHistory {
     }
 }
 
-/// Makes an operation id unique across processes, because each process counts its operations from one.
+/// Makes an operation id unique across processes, because each process numbers its operations from one.
 fn numbered(process: u64, operation: u64) -> OperationId {
     OperationId((process << 48) | operation)
 }
 
 /// Builds the tree. A line is written at the end of a call, and the calls of a sub-agent end before the call that
-/// started it. So this adds all calls first, in the order of their start.
+/// started it. So all calls are added first, in the order of their start.
 fn tree_of(events: &[Event]) -> OpTree {
     let started = |event: &Event| match event {
         Event::ToolStarted { operation, tool, .. } | Event::ToolFinished { operation, tool, .. } => {
@@ -351,7 +354,7 @@ fn place(own: SessionId, session: Option<&str>, turn: u32, parent: Option<Operat
     RunPosition { session: session.map_or(own, |id| SessionId(id.as_u128())), turn, parent, origin: own }
 }
 
-/// Restores the events that a model line was made from.
+/// Restores the events of a model line.
 fn model_events(own: SessionId, process: u64, record: &ModelRecord, usage: TokenUsage) -> [Event; 2] {
     let parent = record.parent_operation.map(|operation| numbered(process, operation));
     let place = place(own, record.session.as_deref(), record.turn.unwrap_or(1), parent);
@@ -374,8 +377,8 @@ fn model_events(own: SessionId, process: u64, record: &ModelRecord, usage: Token
     ]
 }
 
-/// Tests if the run was parked until this input. The journal has no line for the moment when a run parks, so the time
-/// since the line before counts as waiting.
+/// Returns true if the run was parked until this input. The journal has no line for the time when a run parks, so all
+/// the time since the previous line is counted as waiting.
 fn waited_for_a_person_or_client(input: &RunInput) -> bool {
     match input {
         RunInput::Decided { .. } | RunInput::ClientReplied(_) => true,
@@ -416,7 +419,7 @@ fn cut_off(operation: Arc<CallOperation>, tool: ToolReference) -> Event {
     }
 }
 
-/// Restores the event that a line was made from, with the fields that the tree needs.
+/// Restores the event of a line, with the fields that the tree needs.
 fn finished(own: SessionId, process: u64, record: &ToolRecord) -> Event {
     let number = |operation: u64| numbered(process, operation);
     let standing = &record.standing;

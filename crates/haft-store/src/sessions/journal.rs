@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::line::SessionJournalLine;
 use crate::journals::JournalClaim;
 
-/// The sync interval for entries whose work can be repeated.
+/// The sync interval for lines whose work can be repeated.
 const SECURED_EVERY: Duration = Duration::from_secs(1);
 
 /// The journal of one session, with the claim that allows this process to append to it.
@@ -23,7 +23,7 @@ pub struct SessionJournal {
     session: SessionId,
     claim: Box<dyn JournalClaim>,
     written: Mutex<AppendedLines>,
-    /// The lines that are known to be durable. The task that holds the lock is syncing.
+    /// The lines that are known to be durable. The task that holds this lock is syncing.
     secured: tokio::sync::Mutex<SyncedLines>,
 }
 
@@ -45,12 +45,13 @@ impl SyncedLines {
 #[derive(Debug, Default)]
 struct AppendedLines {
     lines: u64,
-    /// The first failure. Every later write fails with it, because a journal with a missing line could not be replayed.
+    /// The first failure. Every later write fails with the same error, because a journal with a missing line cannot be
+    /// replayed.
     failed: Option<JournalError>,
 }
 
 impl SessionJournal {
-    /// Builds the journal from a claim, which a store returns.
+    /// Creates the journal from a claim that a store returned.
     pub fn new(session: SessionId, claim: Box<dyn JournalClaim>) -> Self {
         let (written, secured) = (Mutex::default(), tokio::sync::Mutex::default());
         Self { session, claim, written, secured }
@@ -91,7 +92,7 @@ impl SessionJournal {
 impl EventSink for SessionJournal {
     fn emit(&self, event: Event) {
         if let Some(line) = SessionJournalLine::of_event(self.session, &event) {
-            // Ignore a failure here: the next `append` reports it.
+            // Ignore a failure: the next `append` reports it.
             let _ = self.write(&line);
         }
     }

@@ -1,7 +1,7 @@
-//! The lines of a session's journal. A change to them requires a new [`VERSION`].
+//! The lines of a session journal. A change to them requires a new [`VERSION`].
 //!
-//! A recording of a run holds the same lines. Each of them then has one more field, `journal`, with the id of the session
-//! whose journal it belongs to, because several runs share the file. Readers of a journal ignore that field.
+//! A recording of a run contains the same lines. There, each line has the additional field `journal` with the session
+//! id of its journal, because several runs share the file. Readers of a journal ignore that field.
 
 use haft_core::event::Event;
 use haft_core::position::{CallOperation, SessionId};
@@ -22,24 +22,24 @@ pub const VERSION: u32 = 2;
 /// The oldest version that can be read. Version 1 stores the command line of the run instead of its spec.
 pub const VERSION_OLDEST: u32 = 1;
 
-/// The longest prefix of a request that is the session's title.
+/// The maximum number of characters of the session title, which is the beginning of the request.
 const TITLE_CHARS_MAX: usize = 80;
 
-/// One line. Every line but the first carries the time of writing, in milliseconds since 1970.
+/// One line. Every line except the first has the time of writing, in milliseconds since 1970.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SessionJournalLine {
     /// The first line.
     Session(Box<SessionStart>),
-    /// A process claims the journal and continues the session. With the field `epoch`, which every line of a later
-    /// claim carries as its last one, it fences all earlier holders: see [`JournalLines`](super::JournalLines).
+    /// A process claims the journal and continues the session. Every line of a later claim has `epoch` as its last
+    /// field. The claim with its epoch fences all earlier holders: see [`JournalLines`](super::JournalLines).
     Resumed {
         at_ms: u64,
-        /// A random number that tells two claims of the same epoch apart: the first of them counts.
+        /// A random number that distinguishes two claims with the same epoch: the first of them is valid.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<u64>,
     },
-    /// An input of the run. Both names on disk predate the name of the type.
+    /// An input of the run. The names on disk are older than the name of the type.
     #[serde(rename = "told")]
     Input {
         at_ms: u64,
@@ -57,9 +57,9 @@ pub enum SessionJournalLine {
     },
     /// The record of a finished call.
     Tool(Box<ToolRecord>),
-    /// The record of a model attempt.
+    /// The record of a model request.
     Model(Box<ModelRecord>),
-    /// The name of a decision that the run made, for readers of the session, such as a compaction.
+    /// The name of a decision of the run, such as a compaction, for readers of the session.
     Note {
         at_ms: u64,
         turn: u32,
@@ -73,12 +73,12 @@ pub enum SessionJournalLine {
 }
 
 impl SessionJournalLine {
-    /// Returns the line of an input.
+    /// Returns the line for an input.
     pub fn of_input(input: &RunInput) -> Self {
         Self::Input { at_ms: now_ms(), input: StoredInput::of(input) }
     }
 
-    /// Returns the line of a call that is about to reach its tool.
+    /// Returns the line for a call that is about to reach its tool.
     pub fn of_call(call: &ToolCall, operation: &CallOperation) -> Self {
         Self::Begun {
             at_ms: now_ms(),
@@ -89,7 +89,7 @@ impl SessionJournalLine {
         }
     }
 
-    /// Returns the line of an event in the journal of `session`. The calls and costs of sub-agents belong to it too.
+    /// Returns the line for an event in the journal of `session`, which includes the calls and costs of sub-agents.
     pub fn of_event(session: SessionId, event: &Event) -> Option<Self> {
         match event {
             Event::ToolFinished { operation, tool, failure, latency, account, content: _ } => {
@@ -106,7 +106,7 @@ impl SessionJournalLine {
         }
     }
 
-    /// Returns the line of a run event. Most events need none, because the recorded inputs contain their content.
+    /// Returns the line for a run event. Most events need none, because the recorded inputs contain the same content.
     fn of_run_event(turn: u32, event: &RunEvent) -> Option<Self> {
         match event {
             RunEvent::Noted(note) => {
@@ -144,21 +144,21 @@ pub struct SessionStart {
     pub at_ms: u64,
     /// The first request, shortened.
     pub title: String,
-    /// The agent of the session.
+    /// The name of the agent.
     pub agent: String,
     /// The first model of the run; a resumed run does not choose again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The session that received the original request; `None` when it is this one.
+    /// The session that received the original request; `None` if it is this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// The spec of the run, for the code that started it; absent for sub-agents.
+    /// The spec of the run, which the code that resumes it needs; null for sub-agents.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub spec: Value,
     /// The tenant and subject of the run; version 1 had only the local user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<(String, String)>,
-    /// The command line of the run, in version 1.
+    /// Version 1 only: the command line of the run.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub order: Value,
     /// The run before its first step.
@@ -182,7 +182,7 @@ impl SessionStart {
         }
     }
 
-    /// Tests if the run belongs to this principal.
+    /// Returns true if the run belongs to this principal.
     pub fn belongs_to(&self, principal: &Principal) -> bool {
         match &self.principal {
             Some((tenant, subject)) => tenant == principal.tenant() && subject == principal.subject(),
@@ -190,7 +190,7 @@ impl SessionStart {
         }
     }
 
-    /// Tests if the session has this agent and this request.
+    /// Returns true if the session has this agent and this request.
     pub fn is_for(&self, request: &str, agent: &str) -> bool {
         self.title == title(request) && self.agent == agent
     }

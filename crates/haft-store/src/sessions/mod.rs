@@ -43,10 +43,10 @@ use line::{SessionJournalLine, SessionStart};
 
 const SUFFIX: &str = "jsonl";
 
-/// The fewest digits of an id that select a session.
+/// The minimum number of digits of an id prefix that selects a session.
 pub const PREFIX_CHARS_MIN: usize = 4;
 
-/// The longest wait for the lock of a session.
+/// The maximum wait for the lock of a session.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(25);
 
 /// The directory of all sessions.
@@ -56,22 +56,22 @@ pub struct SessionStore {
     limits: SessionLimits,
 }
 
-/// The reason a session cannot be found, read or claimed.
+/// The reason why a session cannot be found, read or claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// No stored session has an id that starts like this.
+    /// No stored session has an id with this prefix.
     #[error("there is no session `{id}`")]
     NotFound { id: String },
     /// The prefix is shorter than [`PREFIX_CHARS_MIN`].
     #[error("`{id}` is too short for an id; give at least its first {PREFIX_CHARS_MIN} digits")]
     TooShort { id: String },
-    /// Several ids start like this.
+    /// Several ids have this prefix.
     #[error("{found} sessions begin with `{id}`; give more digits of the id")]
     Ambiguous { id: String, found: usize },
-    /// Another process works on it.
+    /// Another process works on the session.
     #[error("another process uses the session {id}; wait for that process, or end it")]
     Busy { id: SessionId },
-    /// A new session has the id of a stored one.
+    /// A new session has the id of a stored session.
     #[error("the session {id} exists already")]
     Exists { id: SessionId },
     #[error("the session {id} cannot be read: {problem}")]
@@ -100,13 +100,13 @@ impl SessionStore {
         Self { root: self.tenants_root().join(directory_of(tenant)), limits: self.limits }
     }
 
-    /// Returns the directory of tenants other than the local user. It is not part of the local one, so that a listing
-    /// of that need not skip it.
+    /// Returns the directory of tenants other than the local user. It is outside of the local directory, so that a
+    /// listing of the latter need not skip it.
     fn tenants_root(&self) -> PathBuf {
         self.root.with_file_name("tenant-sessions")
     }
 
-    /// Begins a session. The cost does not depend on the number of kept sessions.
+    /// Creates a session. The cost does not depend on the number of kept sessions.
     pub fn open(&self, id: SessionId, opened: SessionStart) -> Result<SessionJournal, SessionError> {
         private_file::create_dir_all(&self.root)?;
         let created =
@@ -119,14 +119,14 @@ impl SessionStore {
         let claim = FileClaim::first(file, self.limits.bytes_max);
         let first = claim.append(&SessionJournalLine::Session(Box::new(opened)));
         first.map_err(|error| SessionError::Io { problem: io::Error::other(error) })?;
-        // The file is found again after a crash only when its directory knows it.
+        // After a crash, the file is found only if its directory has been synced too.
         File::open(&self.root)?.sync_all()?;
-        // Last: a listing of the directory would make the creation of the file wait.
+        // Sweep last: listing the directory would delay the creation of the file.
         self.sweep_when_due();
         Ok(SessionJournal::new(id, Box::new(claim)))
     }
 
-    /// Claims a stored session, so that this process continues it.
+    /// Claims a stored session, so that this process can continue it.
     pub fn resume(&self, id: SessionId, takeover: Takeover) -> Result<ClaimedJournal, SessionError> {
         let file = OpenOptions::new().read(true).append(true).open(self.path(id));
         let file = file.map_err(|error| not_found(id, error))?;
@@ -138,13 +138,13 @@ impl SessionStore {
         let (past, claim) = FileClaim::of(id, file, before, self.limits.bytes_max)?;
         let claim = match before {
             HolderBefore::Gone => claim,
-            // After the claim: of two takeovers at once only the one that counts may replace the lock.
+            // Replace the lock only after the claim: of two takeovers at once, only the valid one may replace it.
             HolderBefore::Fenced => claim.with_lock(LockFile::replace(&self.takeover_path(id))?),
         };
         Ok(ClaimedJournal { past, journal: SessionJournal::new(id, Box::new(claim)), before })
     }
 
-    /// Reads the first line of a session: how it began.
+    /// Reads the first line of a session, which describes its start.
     pub fn opened(&self, id: SessionId) -> Result<SessionStart, SessionError> {
         let unreadable = |problem| SessionError::Unreadable { id, problem };
         let file = File::open(self.path(id))?.take(self.limits.bytes_max);
@@ -154,12 +154,12 @@ impl SessionStore {
         }
     }
 
-    /// Reads a session, also one that is being written.
+    /// Reads a session, which may be in use by a process that writes it.
     pub fn past(&self, id: SessionId) -> Result<SessionHistory, SessionError> {
         self.past_of(id, &File::open(self.path(id))?)
     }
 
-    /// Reads as much of a session as a list shows, also of one that is being written.
+    /// Reads the fields of a session that a list shows. Another process may be writing the session.
     pub fn overview(&self, id: SessionId) -> Result<SessionOverview, SessionError> {
         let lines = JournalLines::of(File::open(self.path(id))?.take(self.limits.bytes_max));
         SessionOverview::of(lines).map_err(|problem| SessionError::Unreadable { id, problem })
@@ -186,8 +186,8 @@ impl SessionStore {
         Ok(found.into_iter().map(|(_, id)| id).collect())
     }
 
-    /// Returns the newest sessions that are not sub-agents of another, at most `limit`. Reads headers until it has
-    /// found as many. Includes a session that cannot be read, so that a list reports it.
+    /// Returns the newest root sessions, at most `limit`. Reads headers until it has found that many. Includes a
+    /// session that cannot be read, so that a list reports it.
     pub fn newest_roots(&self, limit: usize) -> Result<Vec<SessionId>, SessionError> {
         let is_root = |id: &SessionId| self.header(*id).map_or(true, |header| header.origin.is_none());
         Ok(self.ids()?.into_iter().filter(is_root).take(limit).collect())
@@ -215,8 +215,8 @@ impl SessionStore {
         Ok(fs::remove_file(path)?)
     }
 
-    /// Returns the newest session that is not a sub-agent of another. It may be one that cannot be read: a caller that
-    /// means the newest must not get another one. Skips a session that was killed before its first line.
+    /// Returns the newest root session. It may be unreadable: a caller that asks for the newest session must not get
+    /// another one. Skips a session whose process was killed before it wrote the first line.
     pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
         let is_first = |id: &SessionId| match self.header(*id) {
             Ok(header) => header.origin.is_none(),
@@ -226,7 +226,7 @@ impl SessionStore {
         Ok(self.ids()?.into_iter().find(is_first))
     }
 
-    /// Returns the sessions of all sub-agents of this one, at any depth.
+    /// Returns the sessions of all sub-agents of this session, at any depth.
     pub fn below(&self, id: SessionId) -> Result<Vec<SessionId>, SessionError> {
         let origin = Some(id.to_string());
         let works_for = |below: &SessionId| self.header(*below).is_ok_and(|header| header.origin == origin);
@@ -237,7 +237,7 @@ impl SessionStore {
         self.path(id).exists()
     }
 
-    /// Tests if a process works on it now.
+    /// Returns true if a process works on the session now.
     pub fn is_busy(&self, id: SessionId) -> bool {
         let locked = |file: File| file.try_lock().is_err();
         File::open(self.path(id)).is_ok_and(locked) || LockFile::is_held(&self.takeover_path(id))
@@ -247,19 +247,19 @@ impl SessionStore {
     fn lock(&self, file: &File, id: SessionId) -> Result<(), SessionError> {
         lock(file, id)?;
         if LockFile::is_held(&self.takeover_path(id)) {
-            // The next claim must see that the lock is free again.
+            // Release the lock, so that the next claim finds it free.
             let _ = file.unlock();
             return Err(SessionError::Busy { id });
         }
         Ok(())
     }
 
-    /// Lists the sessions in the order of the directory, without opening the files.
+    /// Lists the sessions in directory order, without opening the files.
     fn unsorted_ids(&self) -> Result<Vec<SessionId>, SessionError> {
         self.entries(|_, id| Some(id))
     }
 
-    /// Files that are no sessions are skipped.
+    /// Lists the entries of the directory that are session files.
     fn entries<T>(
         &self,
         read: impl Fn(&fs::DirEntry, SessionId) -> Option<T>,
@@ -277,8 +277,8 @@ impl SessionStore {
         self.root.join(format!("{id}.{SUFFIX}"))
     }
 
-    /// Returns the path of the takeover lock. A fenced holder keeps the lock on the journal until it notices the fence.
-    /// Its successor locks this file, so that others see a busy session even if the fenced holder ends first.
+    /// Returns the path of the takeover lock. A fenced holder keeps the lock on the journal until it detects the fence.
+    /// Its successor locks this file, so that other processes see a busy session even if the fenced holder ends first.
     fn takeover_path(&self, id: SessionId) -> PathBuf {
         self.root.join(format!("{id}.takeover"))
     }
@@ -357,15 +357,15 @@ fn id_of(path: &Path) -> Option<SessionId> {
     uuid::Uuid::parse_str(name).ok().filter(|_| is_session).map(|id| SessionId(id.as_u128()))
 }
 
-/// Locks the file until it is closed; the kernel releases the lock of a killed process. [`SessionStore::is_busy`] holds the
-/// lock for a moment, so this waits a short time.
+/// Locks the file until it is closed; the kernel releases the lock of a killed process. [`SessionStore::is_busy`] holds
+/// the lock for a moment, so this function waits a short time.
 fn lock(file: &File, id: SessionId) -> Result<(), SessionError> {
     let is_locked = file_lock::lock_within(file, LOCK_WAIT_MAX).unwrap_or(false);
     if is_locked { Ok(()) } else { Err(SessionError::Busy { id }) }
 }
 
-/// Cuts off a last line that a crash left half written, and returns the size of the complete lines. No action was taken before a line
-/// was complete.
+/// Cuts off a last line that a crash left incomplete, and returns the size of the complete lines. No action was taken
+/// for the incomplete line.
 fn truncate_partial_line(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 64 << 10;
     let bytes = file.seek(SeekFrom::End(0))?;

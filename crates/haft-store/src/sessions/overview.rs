@@ -1,8 +1,8 @@
-//! The few facts about a session that a list shows.
+//! The few fields of a session that a list shows.
 //!
-//! A list reads fifty journals, most of whose bytes are the content of messages. An overview skips these bytes: it parses
-//! only the beginning of such lines. A line that it does not know is parsed as [`SessionHistory`](super::SessionHistory) parses it, with the same
-//! errors; damage inside of a message is found when the session is shown or resumed.
+//! A list reads fifty journals, most of whose bytes are the content of messages. An overview skips these bytes: it
+//! parses only the beginning of such lines. Other lines are parsed as [`SessionHistory`](super::SessionHistory) parses
+//! them, with the same errors. Damage inside a message is detected when the session is shown or resumed.
 
 use std::io::Read;
 
@@ -19,7 +19,7 @@ use super::quick_line::{ModelUse, QuickLine};
 use super::read::{JournalLines, ReadError};
 use crate::accounting::ModelRecord;
 
-/// A session in a list. Each field is the one of [`SessionHistory`](super::SessionHistory).
+/// A session in a list. The fields mean the same as in [`SessionHistory`](super::SessionHistory).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionOverview {
     pub session: SessionId,
@@ -115,7 +115,7 @@ impl SessionOverview {
             | RunInput::Summarized(_)
             | RunInput::SummaryFailed(_) => return,
         };
-        // The first reason is the one that cut the run off.
+        // Keep the first reason, which interrupted the run.
         if !matches!(self.standing, SessionStatus::Cut { .. }) {
             self.standing = SessionStatus::Cut { reason: reason.into() };
         }

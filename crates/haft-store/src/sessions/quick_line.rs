@@ -1,10 +1,10 @@
-//! Reads only the beginning of a line, so that a list of sessions does not parse whole journals.
+//! Parses only the beginning of a line, so that a list of sessions does not parse whole journals.
 
 use haft_core::model_reply::TokenUsage;
 use haft_core::price::Cost;
 use serde::Deserialize;
 
-/// A line of a kind that [`SessionOverview`](super::SessionOverview) needs little of.
+/// A line of which [`SessionOverview`](super::SessionOverview) needs only a few fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum QuickLine {
     Tool {
@@ -18,20 +18,20 @@ pub(super) enum QuickLine {
     Requested {
         at_ms: u64,
     },
-    /// A line that lists of sessions do not use.
+    /// A line that session lists do not use.
     Other {
         at_ms: u64,
     },
 }
 
-/// The tokens and the cost of an attempt at a model.
+/// The tokens and the cost of a model request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ModelUse {
     pub(super) usage: TokenUsage,
     pub(super) cost: Option<Cost>,
 }
 
-/// The inputs of a run, as they begin in a line, that change nothing that a list shows.
+/// The beginnings of input lines that do not affect a list.
 const OTHER_INPUTS: [&str; 9] = [
     r#"{"stepped":"#,
     r#"{"replied":"#,
@@ -45,7 +45,7 @@ const OTHER_INPUTS: [&str; 9] = [
 ];
 
 impl QuickLine {
-    /// Returns nothing for a line that has to be parsed as a whole, which includes each line that looks unusual.
+    /// Parses a line. Returns `None` for a line that must be parsed as a whole, including every unusual line.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let rest = line.strip_suffix(b"}")?.strip_prefix(br#"{"type":""#)?;
         if let Some(rest) = rest.strip_prefix(br#"told","at_ms":"#) {
@@ -96,7 +96,7 @@ struct QuickModelLine {
     cost_nano_usd: Option<u64>,
 }
 
-/// Reads a number, and returns it with the text after it.
+/// Parses a number, and returns it with the text after it.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit())?;
     let (digits, rest) = text.split_at(end);

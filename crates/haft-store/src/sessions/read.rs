@@ -1,4 +1,4 @@
-//! Reads the lines of a session with a size limit, and names the line that cannot be read.
+//! Reads the lines of a session with a size limit. Errors name the line that cannot be read.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,10 +6,10 @@ use haft_core::run::journal::Epoch;
 
 use super::line::{JournalVersion, SessionJournalLine, VERSION, VERSION_OLDEST};
 
-/// The size of a read. Most journals are larger than the default of 8 KB.
+/// The size of a read, in bytes. Most journals are larger than the default of 8 KB.
 const READ_BYTES: usize = 64 << 10;
 
-/// The reason lines cannot be used. Line numbers start at one.
+/// The reason why lines cannot be used. Line numbers start at one.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{0}")]
@@ -32,17 +32,17 @@ pub enum ReadError {
     Broken { problem: String },
 }
 
-/// The lines of one session, without those that do not count.
+/// The valid lines of one session.
 ///
-/// Each claim of the journal has an epoch, and its lines carry it; those of the first claim carry none. A line of an
-/// older claim than the newest one so far does not count: its writer was fenced, and the next holder did not see the
-/// line. An incomplete last line is skipped, because its write never finished, and so is an empty one, which a takeover
-/// writes to end a line that may be incomplete.
+/// Each claim of the journal has an epoch, and its lines contain it; the lines of the first claim have none. A line
+/// with an older epoch than the newest claim before it is invalid: its writer was fenced, and the next holder did not
+/// see the line. An incomplete last line is skipped, because its write never finished. An empty line is skipped too; a
+/// takeover writes one to end a line that may be incomplete.
 #[derive(Debug)]
 pub struct JournalLines<R> {
     text: BufReader<R>,
     number: usize,
-    /// The bytes of the complete lines so far.
+    /// The size of the complete lines so far, in bytes.
     bytes: u64,
     epoch: Epoch,
     /// The last line, without its newline. The buffer is reused for each line.
@@ -57,8 +57,8 @@ pub(super) fn epoch_of(line: &[u8]) -> (Epoch, bool) {
     (Epoch(epoch_field(line).unwrap_or(Epoch::FIRST.0)), line.starts_with(CLAIM))
 }
 
-/// Returns the field `epoch`, which is the last one. Quotes inside a string are escaped, and a nested object would end
-/// with two braces, so nothing else looks like it.
+/// Returns the field `epoch`, which is the last one. No other text can look like it: quotes inside a string are
+/// escaped, and a nested object would end with two braces.
 fn epoch_field(line: &[u8]) -> Option<u64> {
     let rest = line.strip_suffix(b"}")?;
     let digits = rest.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -72,7 +72,7 @@ impl<R: Read> JournalLines<R> {
         Self { text, number: 0, bytes: 0, epoch: Epoch::FIRST, line: Vec::new() }
     }
 
-    /// Returns the newest claim so far.
+    /// Returns the epoch of the newest claim so far.
     pub(super) fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -89,7 +89,7 @@ impl<R: Read> JournalLines<R> {
         self.parse_last().map(Some)
     }
 
-    /// Reads the next line that counts, without parsing it.
+    /// Reads the next valid line, without parsing it.
     pub(super) fn next_bytes(&mut self) -> Result<Option<&[u8]>, ReadError> {
         loop {
             self.line.clear();

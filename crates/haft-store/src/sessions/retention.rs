@@ -9,19 +9,19 @@ use haft_core::position::SessionId;
 use super::{SessionError, SessionStore};
 use crate::sweep;
 
-/// The shortest time between two sweeps of one process.
+/// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The number of sessions that one step looks at.
+/// The number of sessions that one step visits.
 const STEP_SESSIONS: usize = 256;
 
-/// The pause between two steps. It keeps a sweep at a few percent of one core.
+/// The pause between two steps. It limits a sweep to a few percent of one core.
 const STEP_PAUSE: Duration = Duration::from_millis(10);
 
 impl SessionStore {
-    /// Sweeps when its time has come. The first step is done at once, so that also a process that ends soon removes what it
-    /// may not keep. A thread does the others, so that the start of a session does not depend on the number of kept ones. It
-    /// ends with the process at the latest.
+    /// Sweeps if a sweep is due. The first step runs at once, so that even a process that ends soon removes expired
+    /// sessions. A thread runs the other steps, so that the start of a session does not depend on the number of kept
+    /// sessions. The thread ends with the process at the latest.
     pub(super) fn sweep_when_due(&self) {
         if self.limits.keep == Duration::MAX || !sweep::is_due(&self.root, SWEEP_INTERVAL) {
             return;
@@ -42,11 +42,11 @@ impl SessionStore {
                 tenant.sweep(&ids, now, STEP_PAUSE);
             }
         };
-        // Without a thread there is no further step now; a later session tries again.
+        // If no thread can be started, there is no further step now; a later session tries again.
         let _ = thread::Builder::new().name("session-sweep".into()).spawn(sweep);
     }
 
-    /// Returns the sessions of all tenants but the local user.
+    /// Returns the session stores of all tenants except the local user.
     fn tenants(&self) -> Vec<Self> {
         let of_entry = |entry: fs::DirEntry| Self { root: entry.path(), limits: self.limits };
         sweep::entries(&self.tenants_root()).map(of_entry).collect()
@@ -61,12 +61,13 @@ impl SessionStore {
 
     fn sweep_step(&self, ids: &[SessionId], now: SystemTime) {
         for id in ids {
-            // A session that cannot be removed now is tried again by the next sweep.
+            // Ignore a failure: the next sweep tries again.
             let _ = self.remove_if_expired(*id, now);
         }
     }
 
-    /// Begins at a random session: processes that end early would otherwise all look at the same ones and never at the rest.
+    /// Returns the ids, starting at a random session: otherwise processes that end early would all visit the same
+    /// sessions and never the rest.
     pub(super) fn ids_in_random_order(&self) -> Result<Vec<SessionId>, SessionError> {
         let mut ids = self.unsorted_ids()?;
         let random = uuid::Uuid::new_v4().as_u128() % (ids.len().max(1) as u128);
@@ -74,7 +75,8 @@ impl SessionStore {
         Ok(ids)
     }
 
-    /// Looks at the age again under the lock: another process may have resumed the session since.
+    /// Removes a session if it has expired. Checks the age again under the lock, because another process may have
+    /// resumed the session.
     fn remove_if_expired(&self, id: SessionId, now: SystemTime) -> Result<(), SessionError> {
         let path = self.path(id);
         if !self.is_expired(fs::metadata(&path)?.modified()?, now) {

@@ -35,7 +35,7 @@ fn paths_in(directory: &Path) -> LinePaths {
     LinePaths { current: directory.join("lines.jsonl"), old: directory.join("lines.1.jsonl") }
 }
 
-/// A line about a call at the moment 5, with its end.
+/// Returns a line about a call at time 5, with its line end.
 fn line(tool: &str) -> Vec<u8> {
     let text = r#"{"seq":1,"at":5,"run":"","event":{"turn":1,"type":"tool_finished","id":"1","operation":1,"tool":"TOOL",
         "error_kind":null,"latency_ms":2,"executed":true,"cached":false,"bytes_in":3,"bytes_out":4,"principal":"local",
@@ -48,11 +48,11 @@ fn calls(summary: &AccountingSummary) -> u64 {
     summary.tools.iter().map(|tool| tool.calls).sum()
 }
 
-/// Names the directory in which the process below writes.
+/// The environment variable with the directory in which the child process of the test below writes.
 const LIMITED_DIRECTORY: &str = "HAFT_TEST_LIMITED_DIRECTORY";
 
-/// A limit on the size of files cuts the fifth line as a full disk does. The limit is one of a process, so the test starts
-/// itself again.
+/// A file size limit cuts off the fifth line, as a full disk does. The limit applies to the whole process, so the test
+/// starts itself again.
 #[test]
 fn failed_partial_write_leaves_no_incomplete_line() {
     if let Some(directory) = std::env::var_os(LIMITED_DIRECTORY) {
@@ -101,14 +101,15 @@ fn full_journal_is_rotated_during_the_process() {
     assert_eq!(calls(&fixture.summary()), 5, "one old journal is kept");
 }
 
-/// A lock belongs to an open file, so that several open files of one process are to each other as processes are.
+/// A lock belongs to an open file, so several open files of one process behave like several processes.
 #[test]
 fn concurrent_writers_neither_lose_nor_interleave_lines() {
     let fixture = LineFileFixture::new();
     let one = line("tool-1").len() as u64;
     std::thread::scope(|scope| {
         for writer in 0..4 {
-            // Three quarters of all lines fit, so that one of the writers rotates once and the others have to notice.
+            // The limit has space for three quarters of all lines, so that one of the writers rotates once and the
+            // others have to detect it.
             let mut file = fixture.file(one * 600);
             scope.spawn(move || {
                 for _ in 0..200 {

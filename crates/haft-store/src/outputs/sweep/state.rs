@@ -1,4 +1,4 @@
-//! The progress of a sweep, kept in a small file that any process may lose or remove.
+//! The progress of a sweep, in a small file that any process may lose or remove.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
@@ -11,38 +11,39 @@ use super::OutputFile;
 use super::walk::WalkPosition;
 use crate::log_slots::slot_of;
 
-/// The file is there only between the steps of a sweep. It is never needed: without it, or with one that does not parse, a
-/// pass begins anew.
+/// The file exists only between the steps of a sweep. It is not required: if it is missing or cannot be parsed, a pass
+/// starts from the beginning.
 const STATE_FILE: &str = ".sweep";
 const NEW_STATE_FILE: &str = ".sweep.new";
 
-/// The pause between two sweeps, over all processes.
+/// The minimum time between two sweeps, over all processes.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The pause between two steps of different processes. Without it, a hundred short commands in a row would each do one.
+/// The minimum time between two steps of different processes. Without it, each of a hundred short commands in a row
+/// would do one step.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The progress of the pass under way.
+/// The progress of the current pass.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct SweepState {
     /// The last entry that the pass visited.
     position: Option<WalkPosition>,
-    /// The moment from which the pass counts ages, in milliseconds since 1970.
+    /// The time from which the pass computes ages, in milliseconds since 1970.
     reference_ms: u64,
-    /// The bytes of the outputs that the pass left, by the slot of their age.
+    /// The total size in bytes of the outputs that the pass kept, by age slot.
     left: BTreeMap<u32, u64>,
-    /// The outputs that the pass removes for the total, known from the pass before it.
+    /// The outputs that this pass removes to stay below the total limit, computed by the previous pass.
     excess: Option<OutputExcess>,
 }
 
-/// The oldest outputs, as many as exceed the total. Slots are narrow, so the order within a slot does not matter: its
-/// outputs differ in age by less than one percent.
+/// The oldest outputs, up to the size that exceeds the total limit. Slots are narrow, so the order within a slot does
+/// not matter: its outputs differ in age by less than one percent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OutputExcess {
     reference_ms: u64,
-    /// Outputs in older slots go.
+    /// Outputs in older slots are removed.
     slot: u32,
-    /// Outputs in `slot` go until they have made room for this much.
+    /// Outputs in `slot` are removed until this many bytes are free.
     bytes: u64,
 }
 
@@ -53,8 +54,9 @@ impl SweepState {
         stored.unwrap_or_else(|| Self { reference_ms: millis(now), ..Self::default() })
     }
 
-    /// True shortly after another step or sweep. The store keeps the time of that as the access time of its directory: it needs
-    /// no file, and a listing by another program only defers the next sweep. A time ahead comes from a clock that was set back.
+    /// Returns true shortly after another step or sweep. Its time is stored as the access time of the store directory:
+    /// this needs no file, and a listing by another program only delays the next sweep. A time in the future comes from
+    /// a clock that was set back.
     pub(super) fn is_recent(&self, root: &Path, now: SystemTime) -> bool {
         let interval = if self.is_under_way() { STEP_INTERVAL } else { SWEEP_INTERVAL };
         let last = fs::metadata(root).and_then(|meta| meta.accessed());
@@ -77,17 +79,17 @@ impl SweepState {
         self.excess.is_some()
     }
 
-    /// Returns true when the sweep has to remove the file to make room.
+    /// Returns true if the sweep has to remove the file to stay below the total limit.
     pub(super) fn claims(&mut self, file: &OutputFile) -> bool {
         self.excess.as_mut().is_some_and(|excess| excess.claims(file))
     }
 
-    /// Counts a file that stays.
+    /// Counts a file that is kept.
     pub(super) fn keep(&mut self, file: &OutputFile) {
         *self.left.entry(age_slot(file, self.reference_ms)).or_default() += file.bytes;
     }
 
-    /// Turns the sums of this pass into the work of the next one.
+    /// Computes the work of the next pass from the sums of this pass.
     pub(super) fn end_pass(&mut self, total_bytes_max: u64, now: SystemTime) {
         *self = Self {
             reference_ms: millis(now),
@@ -96,22 +98,22 @@ impl SweepState {
         };
     }
 
-    /// Stores a sweep under way. A crash before this repeats the step, which then may remove a few more outputs of the oldest
-    /// slot than it must.
+    /// Stores the progress of a sweep. After a crash before this call, the step is repeated, and may remove a few more
+    /// outputs of the oldest slot than necessary.
     pub(super) fn save(&self, root: &Path, now: SystemTime) {
         self.write(root);
         set_last_sweep(root, now);
     }
 
-    /// Forgets a sweep that has ended. The next one sums up again, because an excess of today says little about the files of
-    /// tomorrow.
+    /// Removes the state of a finished sweep. The next sweep computes the sums again, because they will have changed by
+    /// then.
     pub(super) fn remove(root: &Path, now: SystemTime) {
         let _ = fs::remove_file(root.join(STATE_FILE));
         set_last_sweep(root, now);
     }
 
-    /// Renames a new file over the old one, so that no reader sees half of it. It is not synced: after a power failure the
-    /// next pass begins anew.
+    /// Renames a new file over the old one, so that no reader sees a partial file. The file is not synced: after a
+    /// power failure, the next pass starts from the beginning.
     fn write(&self, root: &Path) {
         let new = root.join(NEW_STATE_FILE);
         let Ok(bytes) = serde_json::to_vec(self) else { return };
@@ -145,7 +147,7 @@ impl OutputExcess {
 }
 
 fn set_last_sweep(root: &Path, now: SystemTime) {
-    // Without it each process sweeps, which costs time and nothing else.
+    // Ignore a failure: each process then sweeps, which only costs time.
     let _ = File::open(root).and_then(|root| root.set_times(FileTimes::new().set_accessed(now)));
 }
 

@@ -1,4 +1,4 @@
-//! Goes over the files of a store in the order of their names, from any position.
+//! Visits the files of a store in the order of their names, starting at any position.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ pub(super) enum WalkPosition {
     End { directory: String },
 }
 
-/// The positions of a store that are still ahead. It holds the names of all sessions and of the files of one.
+/// The positions of a store that are not visited yet. The walk holds the names of all sessions, and the file names of
+/// one session.
 #[derive(Debug)]
 pub(super) struct StoreWalk {
     root: PathBuf,
@@ -23,8 +24,8 @@ pub(super) struct StoreWalk {
 }
 
 impl StoreWalk {
-    /// Starts after a position, or at the beginning. Names are the order because they stay: a directory changes its own
-    /// order when files come and go.
+    /// Starts after a position, or at the beginning. The walk is ordered by name, because names do not change: the
+    /// order of a directory listing changes when files are added and removed.
     pub(super) fn after(root: &Path, position: Option<&WalkPosition>) -> Self {
         let prefix = Handle::directory("");
         let mut directories = names(root);
@@ -62,7 +63,8 @@ impl Iterator for StoreWalk {
     }
 }
 
-/// Lists the names in a directory, sorted. The store creates only names of letters and digits; others are skipped.
+/// Lists the names in a directory, sorted. Skips names with characters other than letters and digits, which the store
+/// never creates.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();

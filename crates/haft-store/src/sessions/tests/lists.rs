@@ -1,4 +1,4 @@
-//! Lists of sessions and the removal of old ones.
+//! Tests of session lists, and of the removal of old sessions.
 
 use haft_core::model_reply::{ModelReply, StopReason};
 use haft_core::run::ApprovalVerdict;
@@ -43,7 +43,7 @@ fn told(at_ms: u64, told: &RunInput) -> SessionJournalLine {
     SessionJournalLine::Input { at_ms, input: haft_core::run::snapshot::StoredInput::of(told) }
 }
 
-/// Lines of every kind, in an order that leads through every state of a session.
+/// Returns lines of every kind, in an order that reaches every state of a session.
 fn all_lines() -> Vec<SessionJournalLine> {
     let reply = ModelReply {
         id: None,
@@ -139,7 +139,7 @@ fn overview_ignores_an_incomplete_last_line() {
 fn newest_roots_skip_sub_agent_sessions() {
     let fixture = SessionsFixture::new();
     for id in 1..=40_u128 {
-        // Every fourth is a root; the first is the oldest.
+        // Every fourth session is a root; the first is the oldest.
         let root = SessionId(id.next_multiple_of(4)).to_string();
         write(&fixture, id, |opened| opened.origin = Some(root).filter(|_| id % 4 != 0));
         age(&fixture, id, Duration::from_secs(100 - u64::try_from(id).unwrap()));
