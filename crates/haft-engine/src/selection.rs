@@ -5,27 +5,28 @@ use std::sync::Arc;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, ToolName};
 
-/// The selection of a request. It only narrows: a request cannot select a tool that the operator disabled.
+/// The tools that a request selects. A filter can only narrow: a request cannot select a tool that the operator
+/// disabled.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolFilter {
     /// All active tools.
     #[default]
     All,
-    /// The tools that match at least one of these.
+    /// The tools that match at least one of these items.
     Only(Arc<[ToolFilterItem]>),
 }
 
 /// One group or tool-name pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolFilterItem {
-    /// Every tool of this group.
+    /// All tools in this group.
     Group(GroupName),
-    /// Every tool whose exposed name matches.
+    /// All tools whose exposed name matches.
     Tool(ToolGlob),
 }
 
 impl ToolFilter {
-    /// Selects the tools that match at least one of the picks; no picks select no tools.
+    /// Creates a filter for the tools that match at least one item. An empty list selects no tools.
     pub fn of(picks: impl IntoIterator<Item = ToolFilterItem>) -> Self {
         Self::Only(picks.into_iter().collect())
     }

@@ -32,7 +32,7 @@ fn piece_bytes(content: &OutputContent) -> usize {
         | OutputContent::Audio { bytes, .. }
         | OutputContent::Binary { bytes, .. } => bytes.len(),
         OutputContent::Resource { text, .. } => text.as_ref().map_or(0, String::len),
-        // A stored output counts with its description, because only the description goes to the model.
+        // For a stored output only its description is counted, because only the description goes to the model.
         OutputContent::Stored(stored) => stored.notice().len(),
     }
 }

@@ -1,4 +1,4 @@
-//! Answers the searches of runs from the catalog.
+//! Answers the tool searches of runs from the catalog.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,15 +19,16 @@ use crate::orchestrator::Orchestrator;
 use crate::search::answer::{FoundTool, answer, selected};
 use crate::search::{SearchedTool, ToolSearchIndex};
 
-/// The longest schema that an error shows as JSON, in bytes. A longer one is shown as compact text of this size.
+/// The maximum size of a schema that an error shows as JSON, in bytes. A larger schema is shown as compact text of this
+/// size.
 const SCHEMA_BYTES_MAX: usize = 1_500;
 
-/// The index over the current snapshot of a catalog. It is built by the first search, and built again, for changed lists
-/// only, by the first search after a change.
+/// The index over the current snapshot of a catalog. The first search builds it. The first search after a change builds
+/// it again, but reads only the changed lists.
 #[derive(Default)]
 pub(crate) struct ToolFinder(Mutex<Option<Arc<IndexedSnapshot>>>);
 
-/// A snapshot with its index. The index refers to tools by their positions in the snapshot.
+/// A snapshot with its index. The index refers to tools by their indexes in the snapshot.
 struct IndexedSnapshot {
     snapshot: Arc<Snapshot>,
     tools: Vec<Arc<CatalogEntry>>,
@@ -37,7 +38,7 @@ struct IndexedSnapshot {
 impl IndexedSnapshot {
     fn new(snapshot: Arc<Snapshot>, before: Option<Arc<Self>>) -> Self {
         let tools: Vec<Arc<CatalogEntry>> = snapshot.tools().cloned().collect();
-        // The old snapshot lives until the new index is built, so the addresses of its definitions stay its own.
+        // The old snapshot lives until the new index is built, so no new definition can have the address of an old one.
         let (kept, index) = match before.map(Arc::try_unwrap) {
             Some(Ok(before)) => (Some(before.snapshot), before.index),
             // A search of another run still uses the old index.
@@ -105,8 +106,8 @@ impl ToolFinder {
     }
 }
 
-/// Returns the instructions of the sources that this answer shows a tool of for the first time. The system text has only
-/// those of sources whose tools the model always sees.
+/// Returns the instructions of the sources from which this result shows a tool for the first time. The system text
+/// contains only the instructions of sources whose tools the model always sees.
 fn instructions(
     indexed: &IndexedSnapshot,
     defined: &[String],
@@ -137,7 +138,7 @@ fn named(indexed: &IndexedSnapshot, name: &str) -> Option<usize> {
     })
 }
 
-/// Returns true if the rules do not deny every call of the tool in this run.
+/// Returns true unless the rules deny every call to the tool in this run.
 fn is_callable(
     tool: &CatalogEntry,
     orchestrator: &Orchestrator,
@@ -172,8 +173,8 @@ fn sources(indexed: &IndexedSnapshot, may_call: impl Fn(usize) -> bool) -> BTree
     sources
 }
 
-/// Adds the schema to the error about wrong arguments of a tool that the model does not see: it may never have seen the
-/// definition.
+/// Adds the schema to the error about wrong arguments for a tool that the model does not see, because the model may
+/// never have seen its definition.
 pub(crate) fn with_definition(
     mut error: ToolError,
     tool: &ResolvedTool<'_>,

@@ -1,4 +1,4 @@
-//! The version of the tool set that the model sees, to detect changes between turns.
+//! The version of the toolset that the model sees, to detect changes between turns.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::catalog::Snapshot;
 use crate::orchestrator::{OfferedTool, Orchestrator};
 use crate::selection::ToolFilter;
 
-/// The inputs that decide which tools a model sees, at one moment. Creating and comparing it costs the same for any
-/// number of tools.
+/// The inputs that determine which tools a model sees, at one point in time. The cost of creating and comparing it does
+/// not depend on the number of tools.
 #[derive(Debug)]
 pub struct ToolsetVersion {
     snapshot: Arc<Snapshot>,
@@ -25,7 +25,7 @@ impl PartialEq for ToolsetVersion {
 }
 
 impl ToolsetVersion {
-    /// Returns true if a tool had this exposed name then.
+    /// Returns true if a tool had this exposed name at that time.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.snapshot.find(name).is_ok_and(|tool| tool.exposed().as_str() == name)
     }

@@ -24,12 +24,12 @@ use haft_models::openai_responses::OPENAI_RESPONSES;
 use haft_models::{EncodeMemo, ReplyDelivery, WireFormat};
 use serde_json::json;
 
-/// The highest cost of a late turn relative to an early one, without the copy of its bytes.
+/// The maximum cost of a late turn relative to an early one, without copying its bytes.
 const RATIO_MAX: f64 = 1.3;
 
 const ROUNDS: usize = 100;
 
-/// Returns one turn: a text and a call of the model, and a tool result of 2 KB.
+/// Returns one turn: a text and a call from the model, and a tool result of 2 KB.
 fn turn(number: usize) -> [Message; 2] {
     let call = ToolCall {
         id: CallId(format!("call_{number}")),
@@ -65,7 +65,8 @@ fn tools() -> Arc<[ModelTool]> {
     (0..50).map(tool).collect()
 }
 
-/// Returns a request before and after its last turn. Both share their messages, so that the memo recognizes them.
+/// Returns a request before and after its last turn. Both share their messages, so that the cache of encoded messages
+/// recognizes them.
 fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest) {
     let after = request(turns, tools);
     let known = after.conversation.messages().len() - 2;
@@ -73,7 +74,7 @@ fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest)
     (ModelRequest { conversation: before, ..after.clone() }, after)
 }
 
-/// The minimum of many measurements, because other load on the machine only adds time.
+/// The minimum of many measurements, because other load on the machine can only add time.
 #[derive(Clone, Copy)]
 struct MinimumTimes {
     turn: Duration,

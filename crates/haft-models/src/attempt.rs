@@ -9,10 +9,11 @@ use haft_core::model_reply::TokenUsage;
 use haft_core::price::{Cost, Price};
 use tokio::time::Instant;
 
-/// The average size of a token in text and code. Estimates use it for providers that report no usage.
+/// The average number of bytes in a token of text and code. It is used to estimate the usage if a provider does not
+/// report it.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// An attempt in progress. Dropping it before `succeeded` or `failed` reports it as cancelled.
+/// An attempt in progress. If it is dropped before `succeeded` or `failed`, it is reported as cancelled.
 #[derive(Debug)]
 pub(crate) struct RunningAttempt {
     cx: ModelContext,
@@ -21,10 +22,11 @@ pub(crate) struct RunningAttempt {
     began: Instant,
     first_event: Option<Duration>,
     usage: Option<TokenUsage>,
-    /// The size of the prompt and of the reply so far, for an estimate if the provider reports no usage.
+    /// The size of the prompt in bytes. With the size of the reply it gives an estimate if the provider reports no
+    /// usage.
     prompt_bytes: u64,
     reply_bytes: u64,
-    /// The cost that the provider itself reported. It takes precedence over the cost computed from the price.
+    /// The cost that the provider itself reported. It has priority over the cost computed from the price.
     cost: Option<Cost>,
     reported: bool,
 }
@@ -46,7 +48,7 @@ impl RunningAttempt {
         }
     }
 
-    /// Sets the size of the prompt. Without it, a missing usage stays missing.
+    /// Sets the size of the prompt. Without it, a missing usage is not estimated.
     pub(crate) fn sent(&mut self, prompt_bytes: usize) {
         self.prompt_bytes = prompt_bytes as u64;
     }
@@ -67,8 +69,8 @@ impl RunningAttempt {
         }
     }
 
-    /// Returns the reported usage, or an estimate for a reply that began without one: a budget must hold for every
-    /// provider.
+    /// Returns the reported usage, or an estimate for a reply that started but reported no usage, because a budget must
+    /// hold for every provider.
     fn counted_usage(&self) -> Option<TokenUsage> {
         let began = self.first_event.is_some() && self.prompt_bytes > 0;
         let estimate = || TokenUsage {
@@ -92,7 +94,7 @@ impl RunningAttempt {
     }
 
     fn report(&mut self, failure: Option<ModelErrorKind>, next: AttemptFollowUp) {
-        // A guard reports once: `Drop` runs after `succeeded` and `failed` too.
+        // Report only once: `Drop` runs after `succeeded` and `failed` too.
         if std::mem::replace(&mut self.reported, true) {
             return;
         }

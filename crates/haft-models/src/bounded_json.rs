@@ -1,17 +1,17 @@
-//! Parses untrusted JSON, with limits on size and depth before any recursion.
+//! Parses untrusted JSON. Checks the limits on size and depth before any recursion.
 
 use haft_core::json_depth;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The largest reply that is read, whole or streamed, in bytes.
+/// The maximum size of a reply, whole or streamed, in bytes.
 pub(crate) const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The deepest nesting of a reply. It is just below the recursion limit of `serde_json`.
+/// The maximum nesting depth of a reply, just below the recursion limit of `serde_json`.
 pub(crate) const REPLY_DEPTH_MAX: usize = 120;
 
-/// The length of the excerpt in an error about a malformed reply, in characters.
+/// The maximum length of the excerpt in an error about a malformed reply, in characters.
 const EXCERPT_CHARS_MAX: usize = 120;
 
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelError> {
@@ -25,7 +25,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelEr
     serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
 }
 
-/// Parses a piece of a reply that passed `read` as a whole, so the limits hold already.
+/// Parses a piece of a reply. `read` has already checked the limits for the whole reply.
 pub(crate) fn read_raw<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
     let json = raw.get();
     serde_json::from_str(json)

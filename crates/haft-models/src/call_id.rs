@@ -2,10 +2,10 @@
 
 use haft_core::digest::Digest;
 
-/// The prefix of generated ids, by which encoders recognize them and leave them out.
+/// The prefix of generated ids. Encoders recognize generated ids by it and leave them out.
 const GENERATED_ID_PREFIX: &str = "call_haft_";
 
-/// Returns the id of call `number` in the reply that follows `turn` messages. It is unique because a conversation
+/// Returns the id for call `number` in the reply that follows `turn` messages. The id is unique, because a conversation
 /// only grows.
 pub(crate) fn generate_call_id(turn: usize, number: usize) -> String {
     format!("{GENERATED_ID_PREFIX}{turn}_{number}")
@@ -20,7 +20,7 @@ pub(crate) fn is_generated_id(id: &str) -> bool {
 pub(crate) struct CallIdRule {
     pub(crate) chars_min: usize,
     pub(crate) chars_max: usize,
-    /// The treatment of `_` and `-`; letters and digits are always accepted.
+    /// Selects if `_` and `-` are accepted. Letters and digits always are.
     pub(crate) punctuation: PunctuationRule,
 }
 
@@ -31,14 +31,13 @@ pub(crate) enum PunctuationRule {
 }
 
 impl CallIdRule {
-    /// Letters, digits, `_` and `-`, at most 64.
+    /// Up to 64 letters, digits, `_` and `-`.
     pub(crate) const USUAL: Self =
         Self { chars_min: 1, chars_max: 64, punctuation: PunctuationRule::Accepted };
-    /// Nine letters or digits, as Mistral requires.
+    /// Exactly nine letters or digits, as Mistral requires.
     pub(crate) const NINE: Self = Self { chars_min: 9, chars_max: 9, punctuation: PunctuationRule::Refused };
 
-    /// Returns the id itself if it is accepted, or one derived from it alone, so that a call and its result still
-    /// match.
+    /// Returns the id if it is accepted, or else an id derived only from it, so that a call and its result still match.
     pub(crate) fn fit(self, id: &str) -> String {
         if self.accepts(id) {
             return id.to_owned();

@@ -1,4 +1,4 @@
-//! A list of calls in a reply, of which only as many are parsed as a reply may have.
+//! Parses a list of calls in a reply, up to the maximum number of calls per reply.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 #[derive(Debug)]
 pub(crate) struct CallList<T> {
     pub(crate) items: Vec<T>,
-    /// The number of further calls, which were skipped without being parsed.
+    /// The number of further calls, which were skipped without parsing them.
     pub(crate) more: usize,
 }
 

@@ -1,7 +1,7 @@
-//! Leaves out the request fields that a model refuses, by its family in the data file, and notes each of them.
+//! Removes the request fields that a model rejects, according to its family in the data file, and notes each removal.
 //!
-//! The tables of formats (`unsaid`) say what a format cannot express; this module says what a model of a format that
-//! could express it answers with an error.
+//! The tables of the formats (`unsaid`) list what a format cannot express. This module handles features that the format
+//! can express but that a specific model rejects with an error.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::media;
 use crate::model_data::{self, EffortName, ModelFamily, ReasoningRule, SamplingRule};
 use crate::unsupported_features::RequestFeature;
 
-/// A request without the fields that its model refuses.
+/// A request without the fields that its model rejects.
 #[derive(Debug)]
 pub struct FittedRequest {
     pub request: ModelRequest,
-    /// The fields that were left out or changed.
+    /// The fields that were removed or changed.
     pub notes: Vec<ReplyNote>,
 }
 
-/// Fits a request to its model. A model of an unknown family gets the request as it is, because its provider knows
-/// better; only Ollama refuses thinking for every model that does not declare it.
+/// Adapts a request to its model. The request to a model of an unknown family stays unchanged, because the provider
+/// itself decides what it accepts. Only Ollama rejects thinking for every model that does not declare it.
 pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
     let mut fitted = FittedRequest { request, notes: Vec::new() };
     match model_data::family_of(&fitted.request.model) {
@@ -49,7 +49,7 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
     fitted
 }
 
-/// Returns whether a request asks for reasoning.
+/// Returns true if a request asks for reasoning.
 fn thinks(effort: Option<ReasoningEffort>) -> bool {
     effort.is_some_and(|effort| effort != ReasoningEffort::Off)
 }
@@ -73,7 +73,7 @@ impl FittedRequest {
         }
         let Some(effort) = self.request.reasoning else { return };
         match family.reasoning {
-            // A model that never reasons needs no word to turn it off.
+            // A model that never reasons needs no field to turn reasoning off.
             ReasoningRule::None if effort == ReasoningEffort::Off => self.request.reasoning = None,
             ReasoningRule::None => self.drop_effort("left out: this model does not reason"),
             ReasoningRule::Levels => self.fit_level(family, effort),
@@ -81,8 +81,8 @@ impl FittedRequest {
         }
     }
 
-    /// Turns reasoning off for a model whose tools chat completions refuse otherwise. A model that reasons by default has
-    /// to be told so even if the caller said nothing.
+    /// Turns reasoning off for models whose Chat Completions API otherwise rejects tools. For a model that reasons by
+    /// default, this must be sent even if the caller did not set an effort.
     fn stop_reasoning_beside_tools(&mut self, family: &ModelFamily) {
         let is_off_by_default = family.sampling == SamplingRule::NoReasoning;
         match self.request.reasoning {
@@ -101,7 +101,7 @@ impl FittedRequest {
         }
     }
 
-    /// Takes the nearest level that the model accepts.
+    /// Selects the nearest effort level that the model accepts.
     fn fit_level(&mut self, family: &ModelFamily, wanted: ReasoningEffort) {
         let accepted = family.efforts.iter().map(|name| name.effort());
         let nearest = accepted.min_by_key(|level| (rank(*level).abs_diff(rank(wanted)), rank(*level)));
@@ -152,7 +152,7 @@ impl FittedRequest {
         }
     }
 
-    /// Leaves it to the model whether it calls a tool.
+    /// Lets the model decide if it calls a tool.
     fn free_tool_choice(&mut self) {
         let (choice, feature) = match &self.request.tool_choice {
             ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { must_call: MustCall::No, .. } => {
@@ -169,7 +169,7 @@ impl FittedRequest {
         self.note(feature, "sent as a free choice: this model refuses to be told that it must call a tool");
     }
 
-    /// Drops top-p if a temperature is set, for models that accept only one of them.
+    /// Removes top-p if a temperature is set, for models that accept only one of the two.
     fn keep_one(&mut self) {
         let sampling = &mut self.request.sampling;
         if sampling.temperature.is_some() && sampling.top_p.take().is_some() {
@@ -177,7 +177,7 @@ impl FittedRequest {
         }
     }
 
-    /// Replaces images by a description, because a model that reads no images answers them with an error.
+    /// Replaces images by a description, because a model that cannot read images rejects them with an error.
     fn describe_images(&mut self) {
         let messages = self.request.conversation.messages();
         if !messages.iter().any(|message| has_image(message)) {
@@ -185,14 +185,14 @@ impl FittedRequest {
         }
         let mut described = Conversation::default();
         for message in messages {
-            // The order of the messages does not change, so none is refused.
+            // The order of the messages does not change, so all of them are accepted.
             let _ = described.push(without_images(message));
         }
         self.request.conversation = Arc::new(described);
         self.note(RequestFeature::ImageBytes, "described in words: this model reads no images");
     }
 
-    /// Caps the output limit, and the context that Ollama would reserve memory for, at the sizes of the model.
+    /// Limits the output tokens, and the context for which Ollama would reserve memory, to the sizes of the model.
     fn fit_sizes(&mut self, format: ModelApiFormat) {
         let sizes = model_data::sizes_of(&self.request.model);
         if let (Some(wanted), Some(most)) = (self.request.output_tokens_max, sizes.output_tokens)
@@ -229,7 +229,7 @@ fn is_image(content: &OutputContent) -> bool {
     matches!(content, OutputContent::Image { .. })
 }
 
-/// Returns the message with a description in the place of each image.
+/// Returns the message with a description in place of each image.
 fn without_images(message: &Message) -> Message {
     let mut message = message.clone();
     for part in &mut message.parts {
@@ -281,11 +281,11 @@ fn level_name(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-/// The first versions of models that load tools by name after a search.
+/// The first model versions that load tools by name after a search.
 const CLAUDE_LOADS_TOOLS: (u32, u32) = (4, 5);
 const GPT_LOADS_TOOLS: (u32, u32) = (5, 4);
 
-/// Returns whether a model loads tools by name after a search. All other models get the definitions as text.
+/// Returns true if a model loads tools by name after a search. All other models get the definitions as text.
 pub fn loads_tools(format: ModelApiFormat, model: &str) -> bool {
     let is_from = |families: &[&str], first: (u32, u32)| {
         families.iter().filter_map(|family| version_after(model, family)).any(|version| version >= first)
@@ -297,8 +297,8 @@ pub fn loads_tools(format: ModelApiFormat, model: &str) -> bool {
     }
 }
 
-/// Returns the version behind the name of a family: `claude-opus-4-5-20251101` is 4.5, and `gpt-5.4-mini` is 5.4. A date is
-/// no minor version.
+/// Returns the version after a family name: `claude-opus-4-5-20251101` is 4.5, and `gpt-5.4-mini` is 5.4. A date is not
+/// a minor version.
 fn version_after(model: &str, family: &str) -> Option<(u32, u32)> {
     let (_, rest) = model.split_once(family)?;
     let mut numbers = rest.split(['-', '.']).map(str::parse::<u32>);
@@ -307,10 +307,10 @@ fn version_after(model: &str, family: &str) -> Option<(u32, u32)> {
     Some((major, minor.unwrap_or(0)))
 }
 
-/// The room for an answer without thinking, in tokens.
+/// The number of tokens for an answer without thinking.
 const ANSWER_TOKENS: u32 = 16_384;
 
-/// Returns the default output limit of a known model: its own maximum, or less if an answer and the wanted thinking
+/// Returns the default output limit of a known model: its own maximum, or less if the answer and the wanted thinking
 /// need less, because every reply reserves its limit in the context. Returns `None` for an unknown model.
 pub fn default_output_tokens(model: &str, effort: Option<ReasoningEffort>) -> Option<u32> {
     let most = model_data::sizes_of(model).output_tokens?;
@@ -326,12 +326,12 @@ pub fn default_output_tokens(model: &str, effort: Option<ReasoningEffort>) -> Op
     Some(most.min(ANSWER_TOKENS + thinking))
 }
 
-/// Returns whether a model takes a thinking budget in tokens and no effort level.
+/// Returns true if a model takes a thinking budget in tokens instead of an effort level.
 pub(crate) fn thinks_by_budget(model: &str) -> bool {
     model_data::family_of(model).is_some_and(|family| family.reasoning == ReasoningRule::Budget)
 }
 
-/// Returns whether a model may reason. Every unknown model may, because new ones do.
+/// Returns true if a model may reason. Unknown models may, because new models do.
 pub(crate) fn may_reason(model: &str) -> bool {
     model_data::family_of(model).is_none_or(|family| family.reasoning != ReasoningRule::None)
 }

@@ -1,9 +1,9 @@
 //! Claude Code as a model: runs the `claude` command in print mode and resumes its session for each turn.
 //!
-//! The command is an agent itself. When a request offers tools, the command may use its own tools and the MCP
-//! servers that it was given; otherwise it runs without tools. It never calls the tools of the request. This module
-//! does not start processes: the embedder implements [`StartCommand`]. Start reading at [`ClaudeCode`];
-//! `command.rs`, `prompt.rs`, `lines.rs`, `reader.rs` and `resume.rs` are pure.
+//! The command is an agent itself. When a request offers tools, the command may use its own tools and the MCP servers
+//! that it was given; otherwise it runs without tools. It never calls the tools in the request. This module does not
+//! start processes: the embedding program implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`,
+//! `prompt.rs`, `lines.rs`, `reader.rs` and `resume.rs` are pure.
 
 mod command;
 mod process;
@@ -25,14 +25,15 @@ pub use haft_core::settings::models::{
 pub use process::{ClaudeCommand, ClaudeExit, RunningCommand, StartCommand};
 pub use provider::ClaudeCode;
 
-/// The models for simple and for difficult steps: the command's own aliases for the newest of each.
+/// The model names for simple and for difficult steps. They are the command's own aliases for the newest model of each
+/// kind.
 pub const MODEL_FAST: &str = "sonnet";
 pub const MODEL_COMPLEX: &str = "opus";
 
-/// The longest that a request may take, with all the work that the command does for it.
+/// The time limit for a request, including all work that the command does for it.
 pub const TIMEOUT: Duration = Duration::from_hours(1);
 
-/// The delay before the first resume; each further delay is twice as long.
+/// The delay before the first resume. Each further delay is twice as long.
 pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 
 /// The settings of the command.
@@ -40,8 +41,8 @@ pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 pub struct ClaudeCodeSettings {
     pub name: Arc<str>,
     pub turns_max: u32,
-    /// The tools that the command may use without permission. `None` leaves them to the command's own settings; an
-    /// empty list disables all tools.
+    /// The tools that the command may use without asking for permission. With `None`, the command's own settings apply;
+    /// an empty list disables all tools.
     pub allowed_tools: Option<Vec<String>>,
     pub servers: Option<ClaudeMcpServers>,
     pub timeout: Duration,
@@ -53,7 +54,7 @@ pub struct ClaudeCodeSettings {
 #[derive(Debug)]
 pub struct ClaudeMcpServers {
     pub names: Vec<String>,
-    /// The `{"mcpServers": …}` file that the command reads. It may contain secrets.
+    /// The content of the `{"mcpServers": …}` file that the command reads. It may contain secrets.
     pub config: SecretString,
 }
 

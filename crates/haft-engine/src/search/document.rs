@@ -1,13 +1,13 @@
-//! The terms of one definition, as an index keeps them.
+//! The terms of one definition in the form that an index stores.
 
 use haft_core::tool::ToolDefinition;
 use serde_json::Value;
 
 use super::vocabulary::{TermId, TermTable};
 
-/// The depth of nested properties in a schema whose names and texts are indexed.
+/// The maximum depth of nested schema properties whose names and texts are indexed.
 const SCHEMA_DEPTH_MAX: usize = 4;
-/// The number of terms of one field that are indexed; a longer text adds noise and memory.
+/// The maximum number of terms that are indexed per field. A longer text would add noise and use memory.
 const FIELD_TERMS_MAX: usize = 200;
 
 /// The parts of a definition that are searched.
@@ -37,7 +37,7 @@ impl SearchField {
         }
     }
 
-    /// Returns how strongly a long field is discounted, from 0 (not at all) to 1.
+    /// Returns how strongly the length of a field reduces its weight, from 0 (not at all) to 1.
     pub(super) fn length_discount(self) -> f32 {
         match self {
             Self::Name | Self::Description => 0.6,
@@ -48,7 +48,7 @@ impl SearchField {
     }
 }
 
-/// A tool to index. Its name is the exposed one: the words before `__` count as the server.
+/// A tool to index. Its name is the exposed name, in which the words before `__` are the server name.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchedTool<'a> {
     /// The exposed name.
@@ -66,8 +66,8 @@ impl<'a> From<&'a ToolDefinition> for SearchedTool<'a> {
 }
 
 impl SearchedTool<'_> {
-    /// Returns the address of the definition. Two tools of lists that are both alive have the same address only if they
-    /// are the same tool.
+    /// Returns the address of the definition. As long as both lists are alive, two tools have the same address only if
+    /// they are the same tool.
     pub(super) fn address(&self) -> (usize, usize) {
         (self.description.as_ptr() as usize, std::ptr::from_ref(self.schema) as usize)
     }
@@ -79,11 +79,11 @@ pub(super) struct SearchDocument {
     /// The exposed name in lower case.
     pub(super) name: Box<str>,
     pub(super) address: (usize, usize),
-    /// Each term once, with the number of its occurrences by field.
+    /// Each distinct term, with its number of occurrences by field.
     pub(super) terms: Box<[TermCount]>,
     /// The number of terms by field.
     pub(super) lengths: [u16; FIELDS],
-    /// Terms made of two neighbouring words of the name: `config_map` gives `configmap`.
+    /// The terms formed from two neighbouring words of the name: `config_map` gives `configmap`.
     pub(super) joined: Box<[TermId]>,
 }
 
@@ -93,12 +93,12 @@ pub(super) struct TermCount {
     pub(super) counts: [u8; FIELDS],
 }
 
-/// Reads definitions into documents. It counts the terms of one document after the other in the same memory.
+/// Converts definitions into documents. It reuses the same buffers for all documents.
 #[derive(Debug)]
 pub(super) struct DocumentReader<'a> {
     vocabulary: &'a mut TermTable,
-    /// The position of each term in `counts`. It holds only if the count at that position is one of the same term, so
-    /// that no document has to clear it for the next.
+    /// The index of each term in `counts`. An entry is valid only if the count at that index belongs to the same term,
+    /// so the list need not be cleared between documents.
     positions: Vec<u32>,
     counts: Vec<TermCount>,
     lengths: [usize; FIELDS],
@@ -127,7 +127,7 @@ impl<'a> DocumentReader<'a> {
         }
     }
 
-    /// Adds the name, and returns the terms made of two neighbouring words of it.
+    /// Adds the name, and returns the terms formed from two neighbouring words of the name.
     fn read_name(&mut self, own: &str) -> Box<[TermId]> {
         self.add(own, SearchField::Name);
         self.name.clear();
@@ -147,7 +147,7 @@ impl<'a> DocumentReader<'a> {
         *length += vocabulary.each_term(text, left, |term| count(positions, counts, term, field));
     }
 
-    /// Adds the names and descriptions of properties, also of nested objects and items.
+    /// Adds the names and descriptions of properties, including those of nested objects and items.
     fn add_parameters(&mut self, schema: &Value, depth: usize) {
         if depth == 0 || self.lengths[SearchField::ParameterNames as usize] >= FIELD_TERMS_MAX {
             return;
@@ -167,10 +167,11 @@ impl<'a> DocumentReader<'a> {
     }
 }
 
-/// The shortest name that may end with a digest.
+/// The minimum length of a name that may end with a digest, in characters.
 const SHORTENED_CHARS_MIN: usize = 40;
 
-/// Returns a name without the digest that replaces the end of a long name. A digest has no words, only letters and digits.
+/// Returns a name without the digest that replaces the end of a long name. A digest consists of letters and digits and
+/// contains no words.
 fn without_digest(own: &str) -> &str {
     let is_digest = |end: &str| {
         end.len() == 8 && end.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))

@@ -1,4 +1,4 @@
-//! The tools that contain each term, in two flat lists: a list per term would need an allocation for each of them.
+//! The tools that contain each term, in two flat lists: one list per term would need an allocation for each term.
 
 use super::vocabulary::TermId;
 
@@ -6,14 +6,14 @@ use super::vocabulary::TermId;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Posting {
     pub(super) tool: u32,
-    /// How often the term occurs, weighted by field and field length.
+    /// The frequency of the term, weighted by field and field length.
     pub(super) frequency: f32,
 }
 
 /// The postings of all terms.
 #[derive(Debug, Default)]
 pub(super) struct PostingLists {
-    /// The end of each term's postings; the end of the term before it is the beginning.
+    /// The end of each term's postings in the flat list. They start at the end of the previous term's postings.
     ends: Vec<u32>,
     postings: Vec<Posting>,
 }

@@ -1,11 +1,11 @@
-//! General words that tools use for the same action.
+//! Common words that tools use for the same action.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::words::words;
 
-/// Each line holds synonyms.
+/// The synonym groups. Each line is one group.
 const GROUPS: [&str; 75] = [
     "list get fetch show retrieve read view lookup describe see check",
     "create add new make insert open",
@@ -84,12 +84,12 @@ const GROUPS: [&str; 75] = [
     "task todo job",
 ];
 
-/// Returns true if the terms are in one group.
+/// Returns true if both terms are in the same group.
 pub(super) fn are_synonyms(one: &str, other: &str) -> bool {
     synonyms(one).any(|word| word == other)
 }
 
-/// Returns the other words of the groups that contain a term. All are stems.
+/// Returns the other words in the groups that contain a term. All words are stems.
 pub(super) fn synonyms(term: &str) -> impl Iterator<Item = &'static str> {
     static TABLE: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(table);
     TABLE.get(term).into_iter().flatten().map(String::as_str)

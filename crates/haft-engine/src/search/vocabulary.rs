@@ -1,6 +1,6 @@
-//! The numbered terms of an index, and the words that led to them.
+//! The numbered terms of an index, and the words from which they were derived.
 //!
-//! Stemming takes most of the time of building an index, and tools repeat their words: each word is stemmed once.
+//! Stemming takes most of the time to build an index, and tools share many words, so each word is stemmed only once.
 
 use std::collections::HashMap;
 
@@ -11,24 +11,24 @@ use super::words::{is_stop_word, split, stem};
 /// The number of a term.
 pub(super) type TermId = u32;
 
-/// The bytes of a text that are read for each term that counts, stop words and separators included.
+/// The number of bytes of a text that are read for each allowed term. It includes stop words and separators.
 const TERM_BYTES: usize = 24;
 
-/// The terms of an index. It only grows, so numbers stay valid when the list of tools changes. An index looks up each word
-/// of each definition, and this hash function takes a third of the time of the standard one. Its seed differs between
-/// processes, so that a server cannot easily choose words that collide.
+/// The terms of an index. The table only grows, so numbers stay valid when the tool list changes. An index looks up
+/// every word of every definition, and this hash function takes a third of the time of the standard one. Its seed
+/// differs between processes, so that a server cannot easily choose words that collide.
 #[derive(Debug, Default, Clone)]
 pub(super) struct TermTable {
     terms: Vec<Box<str>>,
     ids: HashMap<Box<str>, TermId, RandomState>,
-    /// The term of each word that was seen; `None` for a stop word.
+    /// The term for each word seen so far; `None` for a stop word.
     words: HashMap<Box<str>, Option<TermId>, RandomState>,
-    /// Memory for joined terms.
+    /// A reused buffer for joined terms.
     joined: String,
 }
 
 impl TermTable {
-    /// Passes the terms of a text on, at most `terms_max`, and returns their number.
+    /// Calls `each` for at most `terms_max` terms of a text, and returns the number of terms.
     pub(super) fn each_term(&mut self, text: &str, terms_max: usize, mut each: impl FnMut(TermId)) -> usize {
         let mut left = terms_max;
         let read = &text[..text.floor_char_boundary(terms_max.saturating_mul(TERM_BYTES))];
@@ -43,7 +43,7 @@ impl TermTable {
         terms_max - left
     }
 
-    /// Returns the number of a term, which must already be a stem.
+    /// Returns the number of a term and adds the term if it is new. The term must already be a stem.
     pub(super) fn intern(&mut self, term: &str) -> TermId {
         if let Some(id) = self.ids.get(term) {
             return *id;
@@ -54,7 +54,7 @@ impl TermTable {
         id
     }
 
-    /// Returns the number of the term that two terms give together.
+    /// Returns the number of the term that results from joining two terms.
     pub(super) fn intern_joined(&mut self, first: TermId, second: TermId) -> TermId {
         let mut joined = std::mem::take(&mut self.joined);
         joined.clear();

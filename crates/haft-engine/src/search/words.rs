@@ -8,14 +8,15 @@ use rust_stemmers::{Algorithm, Stemmer};
 
 use super::synonyms::synonyms;
 
-/// Words that occur in most descriptions and tell tools apart in none.
+/// Words that occur in most descriptions and do not help to tell tools apart.
 const STOP_WORDS: &str = "a about all also an and any are as at be been but by can could do does each for from has have how i if \
     in into is it its just may me more most my no not of on one only or other our out over please should so some \
     such than that the their them then there these they this to up us use used using via want was we were what when where which \
     while who will with would you your";
 
-/// Returns the terms of a text: identifiers split at underscores, capitals and digits, in lower case, without stop words,
-/// reduced to their English stem. Chinese, Japanese and Korean texts give single characters and pairs.
+/// Returns the terms of a text: identifiers are split at underscores, capitals and digits, and words are in lower case,
+/// without stop words, reduced to their English stem. Chinese, Japanese and Korean texts give single characters and
+/// pairs.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     split(text, |word| {
@@ -26,11 +27,12 @@ pub(super) fn words(text: &str) -> Vec<String> {
     found
 }
 
-/// Words of a request that name neither an action nor a thing. They stay in the index: `need` may be a part of a name.
+/// Words in a request that name neither an action nor an object. They stay in the index, because a word such as `need`
+/// may be part of a name.
 const REQUEST_WORDS: &str =
     "ability able am anyone certain given need possibility possible somebody someone something specific way";
 
-/// Abbreviations that do not begin like the words they stand for.
+/// Abbreviations that do not start like the words that they stand for.
 const ABBREVIATIONS: [(&str, [&str; 2]); 4] = [
     ("pr", ["pull", "request"]),
     ("prs", ["pull", "request"]),
@@ -41,15 +43,15 @@ const ABBREVIATIONS: [(&str, [&str; 2]); 4] = [
 /// Words that form one word with the verb before them: `pay out` is a `payout`, and `log in` a `login`.
 const PARTICLES: [&str; 8] = ["back", "down", "in", "off", "on", "out", "over", "up"];
 
-/// A term of a query.
+/// A term in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueryTerm {
     pub(super) term: String,
-    /// The stem of the word and the particle after it, as one word.
+    /// The stem of the word joined with the particle after it.
     pub(super) phrase: Option<String>,
 }
 
-/// Returns the terms of a query, in their order.
+/// Returns the terms of a query, in order.
 pub(super) fn query_terms(query: &str) -> Vec<QueryTerm> {
     let mut all: Vec<String> = Vec::new();
     split(query, |word| match ABBREVIATIONS.iter().find(|(short, _)| *short == word) {
@@ -60,8 +62,8 @@ pub(super) fn query_terms(query: &str) -> Vec<QueryTerm> {
     terms.map(|(at, word)| query_term(word, all.get(at + 1).map(String::as_str))).collect()
 }
 
-/// Returns the term of a word. A verb and its particle are the term if they have synonyms, because the verb alone then
-/// means something else: `look up` is a search, and `look` is not.
+/// Returns the term for a word. A verb and its particle together are the term if they have synonyms, because the verb
+/// alone has a different meaning: `look up` means a search, but `look` does not.
 fn query_term(word: &str, next: Option<&str>) -> QueryTerm {
     let particle = next.filter(|next| PARTICLES.contains(next));
     let phrase = particle.map(|particle| stem(&format!("{word}{particle}")).into_owned());
@@ -80,7 +82,7 @@ pub(super) fn stem(word: &str) -> Cow<'_, str> {
     thread_local! {
         static STEMMER: Stemmer = Stemmer::create(Algorithm::English);
     }
-    // A number has no stem, and catalogs are full of them.
+    // A number has no stem, and tool definitions contain many numbers.
     let has_stem = word.bytes().all(|byte| byte.is_ascii_lowercase());
     if has_stem { STEMMER.with(|stemmer| stemmer.stem(word)) } else { Cow::Borrowed(word) }
 }
@@ -116,13 +118,14 @@ impl CharClass {
     }
 }
 
-/// Passes each word of a text on, in lower case. It does not allocate per word, because an index splits megabytes.
+/// Calls `each` for every word of a text, in lower case. Does not allocate per word, because an index splits megabytes
+/// of text.
 pub(super) fn split(text: &str, each: impl FnMut(&str)) {
     if text.is_ascii() { split_ascii(text, each) } else { split_unicode(text, each) }
 }
 
-/// Splits as `split_unicode` does. Nearly all definitions are ASCII, and this takes a fifth of the time: it copies a word
-/// only to change its case.
+/// Splits an ASCII text like `split_unicode`. Nearly all definitions are ASCII, and this takes a fifth of the time: it
+/// copies a word only to change its case.
 fn split_ascii(text: &str, mut each: impl FnMut(&str)) {
     let mut lower = String::new();
     let mut at = 0;
@@ -141,7 +144,7 @@ fn split_ascii(text: &str, mut each: impl FnMut(&str)) {
     }
 }
 
-/// Returns the end of the word that begins at this byte; the same position if a separator is there.
+/// Returns the end of the word that starts at this byte, or the same position if there is a separator.
 fn ascii_word_end(text: &[u8], begin: usize) -> usize {
     const CLASSES: [CharClass; 128] = ascii_classes();
     let class_at =
@@ -215,7 +218,7 @@ fn end_word(word: &mut String, each: &mut impl FnMut(&str)) {
     }
 }
 
-/// Decides whether a new word begins: `getURL2` is `get url 2`, and `HTTPServer` is `http server`.
+/// Returns true if a new word starts: `getURL2` is `get url 2`, and `HTTPServer` is `http server`.
 fn begins_word(before: CharClass, class: CharClass, after: CharClass) -> bool {
     match (before, class) {
         (CharClass::Upper, CharClass::Upper) => after == CharClass::Lower,

@@ -1,4 +1,4 @@
-//! Admit: decides by name alone if the tool may be called.
+//! Admit: decides by the name alone if the tool may be called.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::catalog::ResolvedTool;
 use crate::policy::{GovernedTool, ToolActivity};
 use crate::selection::ToolFilter;
 
-/// Denies a tool only if every call of it is denied. It runs before validation, so a caller without permission learns
+/// Denies a tool only if every call to it is denied. Runs before validation, so a caller without permission learns
 /// nothing about the tool's schema.
 pub(crate) fn admit(
     record: &mut CallRecord,

@@ -1,4 +1,4 @@
-//! Approve: asks a user where the rules require it.
+//! Approve: asks a user for approval if the rules require it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -74,10 +74,10 @@ pub(crate) async fn approve(
     }
 }
 
-/// Returns the stored grants that together cover a call; none if the user must be asked.
+/// Returns the stored grants that together cover a call. The list is empty if the user must be asked.
 pub(crate) async fn covering_grants(call: &AskedCall<'_>, run: &RunContext) -> Vec<Grant> {
     let GrantBinding { owner, target, .. } = call.binding;
-    // Without a readable store there are no grants: the user is asked again, and the store reports its problem.
+    // If the store cannot be read, there are no grants: the user is asked again, and the store reports its problem.
     let stored = run.grants.load(owner, &target.workspace).await.unwrap_or_default();
     covering(&stored, call, now_ms()).unwrap_or_default().into_iter().cloned().collect()
 }
@@ -134,8 +134,8 @@ fn request(
     }
 }
 
-/// Stores the grants before the call runs, so that a crash during the call does not forget them. The call was approved
-/// in any case, so it also runs if they cannot be stored.
+/// Stores the grants before the call runs, so that a crash during the call does not lose them. If they cannot be
+/// stored, the call still runs, because the user has approved it.
 async fn remember(record: &mut CallRecord, grants: impl Iterator<Item = Grant>, run: &RunContext) {
     for grant in grants {
         if let Err(error) = run.grants.add(&grant).await {
@@ -144,7 +144,8 @@ async fn remember(record: &mut CallRecord, grants: impl Iterator<Item = Grant>, 
     }
 }
 
-/// Returns the time. A clock before 1970 counts as the largest time, so that every grant with an end has expired.
+/// Returns the current time. If the clock is before 1970, returns the maximum, so that every grant with an expiry time
+/// has expired.
 fn now_ms() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     elapsed.and_then(|elapsed| u64::try_from(elapsed.as_millis()).ok()).unwrap_or(u64::MAX)

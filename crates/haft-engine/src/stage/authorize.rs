@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 
-/// Returns the ruling for the approve stage, or an error if the rules deny the call. The receipt names the deciding
+/// Returns the ruling for the approve stage, or an error if the rules deny the call. The receipt contains the deciding
 /// rule.
 pub(crate) fn authorize(
     record: &mut CallRecord,
@@ -36,7 +36,7 @@ pub(crate) fn authorize(
     }
 }
 
-/// Returns the ruling of the rules and of the tool's own policy, whichever is stricter.
+/// Returns the stricter of two rulings: from the rules, and from the tool's own policy.
 pub(crate) fn ruling(
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,

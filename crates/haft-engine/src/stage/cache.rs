@@ -1,4 +1,5 @@
-//! Cache: answers a call from an equal earlier call, of this process or another one, or from an equal call in flight.
+//! Cache: answers a call with the output of an equal earlier call, made by this or another process, or of an equal call
+//! in flight.
 
 use std::time::Duration;
 
@@ -28,13 +29,13 @@ pub(crate) struct CacheWriter(Option<CacheableCall>);
 struct CacheableCall {
     lead: FlightLeader,
     ttl: Duration,
-    /// The place of the output in the store, and the right to make the call; `None` if the output stays in memory.
+    /// The store slot for the output and the lease for the call; `None` if the output is cached only in memory.
     slot: Option<(StoreSlot, CacheLease)>,
 }
 
 impl CacheWriter {
-    /// Stores only a success, and only before the deadline: an output at the deadline may be partial. Equal calls that
-    /// wait get the output first, then the store.
+    /// Stores only a successful output, and only before the deadline, because an output at the deadline may be partial.
+    /// Equal waiting calls get the output first, then it is written to the store.
     pub(crate) async fn keep(self, outcome: &Result<ToolOutput, ToolError>, deadline: &Deadline<'_>) {
         let (Some(call), Ok(output)) = (self.0, outcome) else { return };
         if deadline.is_past() {
@@ -42,18 +43,18 @@ impl CacheWriter {
         }
         call.lead.keep(output, call.ttl);
         if let Some((slot, lease)) = call.slot {
-            // Boxed, or the future of every call would have room for it.
+            // The future is boxed, because otherwise it would enlarge the future of every call.
             Box::pin(slot.write(output, deadline.left())).await;
-            // Other processes that wait for the call find its output now.
+            // Other processes that wait for the call can now find its output.
             drop(lease);
         }
     }
 }
 
-/// Returns the time to live of the output; `None` if this call does not use the cache.
+/// Returns the time to live of the output, or `None` if this call does not use the cache.
 ///
-/// A tool with known effects never uses the cache, regardless of its policy: a hit would silently skip the effect. An
-/// operator who knows better overrides the tool's effects.
+/// A tool that is known to change something never uses the cache, regardless of its policy: a hit would silently skip
+/// the effect. If the declared effects are wrong, the operator can override them.
 pub(crate) fn ttl(policy: Option<Duration>, effects: Effects, wish: CacheUse) -> Option<Duration> {
     match (wish, effects) {
         (CacheUse::Use, Effects::ReadOnly | Effects::Unknown) => policy,
@@ -61,7 +62,8 @@ pub(crate) fn ttl(policy: Option<Duration>, effects: Effects, wish: CacheUse) ->
     }
 }
 
-/// Asks the memory, then the store. `source` is the digest of the tool's source; a tool without one uses the memory alone.
+/// Looks up the memory cache, then the store. `source` is the digest of the tool's source; without it, only the memory
+/// cache is used.
 pub(crate) async fn cache(
     record: &mut CallRecord,
     cache: &Cache,

@@ -1,4 +1,4 @@
-//! Call: runs the provider. A panic of the provider fails only this call.
+//! Call: runs the provider. If the provider panics, only this call fails.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -19,7 +19,7 @@ pub(crate) async fn call(
     let entry = tool.entry();
     // The `async` block also catches a panic while the provider creates its future.
     let work = async { entry.provider().call(&entry.identity().tool, arguments, context).await };
-    // A panic may leave the provider's own state inconsistent; of the shared state, only the notes are read afterwards.
+    // A panic may leave the provider's own state inconsistent. Of the shared state, only the notes are read after it.
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(panic) => Err(panicked(tool, panic.as_ref())),

@@ -1,4 +1,4 @@
-//! Caller approval: asks about calls that the caller of the run wants to approve.
+//! Caller approval: requires approval for calls that the caller of the run wants to approve.
 
 use haft_core::event::PolicyDecision;
 use haft_core::rules::{PermissionDecision, Ruling};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 
-/// A ruling, and the side that asks if it asks.
+/// A ruling. If it requires approval, also the party that requires it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedRuling {
     pub(crate) ruling: Ruling,
@@ -24,7 +24,7 @@ enum AskedBy {
 }
 
 impl AskedRuling {
-    /// Tests if an approver with this authority may decide about the call.
+    /// Returns true if an approver with this authority may decide about the call.
     pub(crate) fn may_be_decided(&self, authority: ApproverAuthority) -> bool {
         match (authority, self.asked_by) {
             (ApproverAuthority::AllCalls, _) | (ApproverAuthority::CallersOwn, AskedBy::Caller) => true,
@@ -33,8 +33,8 @@ impl AskedRuling {
     }
 }
 
-/// Turns an allowed call into one that asks, where the caller wants to approve it. Every other ruling stays, because a
-/// caller cannot loosen the operator's rules.
+/// Makes an allowed call require approval if the caller wants to approve it. Does not change other rulings, because a
+/// caller cannot weaken the operator's rules.
 pub(crate) fn caller_approval(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
@@ -49,7 +49,7 @@ pub(crate) fn caller_approval(
     let decision = PermissionDecision::Ask;
     record.note("ruling", json!({ "decision": decision.name(), "rule": null, "why": CALLER_REQUIRES }));
     record.judge(PolicyDecision { decision, rule: None, consent: None });
-    // No rule asks, so that no approval by rule covers the call.
+    // The list of asking rules is empty, so that approving a rule does not cover the call.
     let ruling = Ruling { decision, rule: None, why: CALLER_REQUIRES.into(), asking: Vec::new() };
     AskedRuling { ruling, asked_by: AskedBy::Caller }
 }

@@ -1,4 +1,4 @@
-//! Check output: compares structured output with the tool's output schema.
+//! Check output: validates structured output against the tool's output schema.
 
 use haft_core::output::ToolOutput;
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -11,7 +11,7 @@ use crate::policy::UncheckedSchemas;
 use crate::size::json_bytes;
 use crate::stage::SchemaCheckSettings;
 
-/// Checks successful outputs of tools with an output schema; everything else passes.
+/// Checks successful outputs of tools with an output schema. All other results pass unchanged.
 pub(crate) fn check_output(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

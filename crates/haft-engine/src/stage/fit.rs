@@ -18,13 +18,14 @@ pub use token_budget::ANSWER_TOKENS_MIN;
 pub(crate) use token_budget::{reserve, settle};
 use truncate::cut_content;
 
-/// The largest failed result that is passed on as its server sent it, in bytes. It may hold images beside its message.
+/// The maximum size of a failed result that is passed on unchanged, in bytes. The result may contain images in addition
+/// to its message.
 const RAW_ERROR_BYTES_MAX: usize = 1 << 20;
 
-/// The resources for fitting, apart from the tool's policy.
+/// The resources for fitting, except the tool's policy.
 #[derive(Clone, Copy)]
 pub(crate) struct FitResources<'a> {
-    /// Takes outputs that are too large; without a store they are truncated.
+    /// The store for outputs that are too large. Without it, they are truncated.
     pub(crate) store: Option<&'a dyn OutputStore>,
     pub(crate) counter: &'a dyn TokenCounter,
 }
@@ -51,8 +52,7 @@ pub(crate) fn fit(
     })
 }
 
-/// Applies `fit` to an output and to an error message alike, because the message of a failed command contains its
-/// output.
+/// Applies `fit` to an output or an error message, because the message of a failed command contains its output.
 fn map_output_or_error(
     outcome: Result<ToolOutput, ToolError>,
     fit: impl FnOnce(ToolOutput) -> ToolOutput,
@@ -61,7 +61,7 @@ fn map_output_or_error(
         Ok(output) => Ok(fit(output)),
         Err(mut error) => {
             let fitted = fit(ToolOutput::text(error.message.clone())).as_text();
-            // The server's own text would bring back what was cut here.
+            // The server's own text must be dropped, because it still contains the part that was cut.
             let is_whole =
                 |raw: &RawResult| fitted == error.message && raw.0.get().len() <= RAW_ERROR_BYTES_MAX;
             error.raw = error.raw.filter(is_whole);
@@ -101,8 +101,8 @@ fn cut(record: &mut CallRecord, output: ToolOutput, chars_max: usize) -> ToolOut
     ToolOutput { content: cut_content(output.content, chars_max), structured, raw: None }
 }
 
-/// Drops structured output that is too large as a whole, because half a value is invalid, and records that in the
-/// receipt. The limit counts bytes, which are at least as many as the characters.
+/// Drops structured output that is too large as a whole, because a part of a value would be invalid, and records this
+/// in the receipt. The limit is applied to bytes, of which there are at least as many as characters.
 fn fit_structured(record: &mut CallRecord, value: Value, bytes_max: usize) -> Option<Value> {
     let bytes = json_bytes(&value);
     if bytes <= bytes_max {

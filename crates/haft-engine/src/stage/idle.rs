@@ -1,4 +1,4 @@
-//! Idle: stops a call that reports no progress, before its deadline.
+//! Idle: stops a call that reports no progress for too long, before its deadline.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::timeout::TIMEOUT_MAX;
 
-/// Watches the progress of one call if its policy sets an idle timeout. Progress restarts the timeout; the deadline
-/// stays.
+/// Watches the progress of one call if its policy sets an idle timeout. Progress restarts the idle timeout but does not
+/// move the deadline.
 pub(crate) enum IdleWatch<'a> {
     Unwatched { events: Arc<dyn EventSink> },
     Watched { tool: &'a ToolName, timeout: Duration, pulse: Arc<ActivitySink> },
@@ -60,7 +60,7 @@ fn timed_out(tool: &ToolName, timeout: Duration) -> ToolError {
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 
-/// Forwards events and remembers the time of the last one.
+/// Forwards events, and remembers the time of the last one.
 pub(crate) struct ActivitySink {
     events: Arc<dyn EventSink>,
     last: Mutex<Instant>,

@@ -1,4 +1,4 @@
-//! Queue: waits for a free slot of the tool's queue.
+//! Queue: waits for a free slot in the tool's queue.
 
 use haft_core::principal::Principal;
 use haft_core::priority::Priority;
@@ -13,8 +13,8 @@ use crate::options::Concurrency;
 use crate::queue::{Queue, QueueFull, Queues, Slot, UndefinedQueue};
 use crate::stage::Deadline;
 
-/// Returns the queue of a call. A sub-agent has none: its inner calls need slots, and a sub-agent that held one while
-/// they wait could deadlock.
+/// Returns the queue of a call. A sub-agent's call has no queue: its inner calls need slots, and if it held a slot
+/// while they wait, there could be a deadlock.
 pub(crate) fn queue_of<'q>(
     tool: &ResolvedTool<'_>,
     policy: &ToolPolicy,
@@ -30,7 +30,7 @@ pub(crate) fn queue_of<'q>(
     }
 }
 
-/// Waits for a slot. The wait counts against the deadline, which started before it.
+/// Waits for a slot. The deadline has already started, so the wait is limited by it.
 pub(crate) async fn queue(
     record: &mut CallRecord,
     queue: Option<&Queue>,
@@ -57,8 +57,8 @@ impl From<QueueFull> for ToolError {
     }
 }
 
-/// `try_new` finds an undefined queue at start. With `new` each call of the tool fails here instead of running
-/// unlimited.
+/// `try_new` reports an undefined queue at the start. With `new`, each call to the tool fails with this error instead
+/// of running without a limit.
 impl From<UndefinedQueue> for ToolError {
     fn from(undefined: UndefinedQueue) -> Self {
         ToolError::new(ToolErrorKind::Internal, undefined.to_string())

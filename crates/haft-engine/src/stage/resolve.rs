@@ -1,4 +1,4 @@
-//! Resolve: finds the tool of a name, or returns an error with similar names.
+//! Resolve: finds the tool with a name, or returns an error with similar names.
 
 use haft_core::name::ToolName;
 use haft_core::naming::NameMatch;
@@ -10,10 +10,10 @@ use crate::call_record::CallRecord;
 use crate::catalog::{CatalogEntry, ResolvedTool, Snapshot};
 use crate::policy::ToolPolicies;
 
-/// The longest prefix of an unknown name that the error repeats, in characters.
+/// The maximum length of an unknown name in the error, in characters.
 const WRITTEN_NAME_CHARS_MAX: usize = 200;
 
-/// Resolves the name. `fits` returns true if a call without a namespace may mean the tool.
+/// Resolves the name. `fits` returns true if a call without a namespace may refer to the tool.
 pub(crate) fn resolve<'c>(
     record: &mut CallRecord,
     catalog: &'c Snapshot,

@@ -15,15 +15,14 @@ use crate::catalog::ResolvedTool;
 use crate::options::{CallOptions, Concurrency};
 use crate::queue::Queue;
 
-/// The upper limit of a timeout, so that adding it to the clock cannot overflow.
+/// The maximum timeout, so that adding it to the clock cannot overflow.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_hours(30 * 24);
 
-/// The grace period for a provider to stop its work and return partial output at the deadline. Without it, partial
-/// output would be a race between two timers of the same instant, and a provider that must first stop a process would
-/// always lose it.
+/// The grace period in which a provider can stop its work and return partial output at the deadline. Without it, two
+/// timers would race at the same instant, and a provider that must first stop a process would always lose.
 const LAST_WORD: Duration = Duration::from_millis(250);
 
-/// The owner of a limit, so that the reader of an error knows which setting to change.
+/// The owner of a limit. The error names it, so that the reader can see which setting to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimitOwner<'q> {
     Tool,
@@ -43,15 +42,15 @@ impl fmt::Display for LimitOwner<'_> {
     }
 }
 
-/// Returns the smallest limit; of equal ones, the one closest to the tool.
+/// Returns the smallest limit. Among equal limits, returns the one closest to the tool.
 fn smallest<'q>(limits: impl IntoIterator<Item = (Duration, LimitOwner<'q>)>) -> (Duration, LimitOwner<'q>) {
     limits.into_iter().min_by_key(|(timeout, _)| *timeout).unwrap_or((TIMEOUT_MAX, LimitOwner::Global))
 }
 
-/// The time when a call is stopped. The provider receives the same instant.
+/// The time at which a call is stopped. The provider receives the same instant.
 ///
-/// The deadline starts when the call is allowed, and all waiting counts against it: for an equal call, for a slot, for
-/// the provider. A caller therefore knows the longest time for a result, even with a full queue.
+/// The time limit starts when the call is allowed, and includes all waiting: for an equal call, for a slot, for the
+/// provider. A caller therefore gets a result within this time, even if the queue is full.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline<'a> {
     tool: &'a ToolName,
@@ -85,7 +84,7 @@ impl<'a> Deadline<'a> {
         Self { tool: tool.entry().exposed(), at: Instant::now() + timeout, timeout, owner }
     }
 
-    /// Returns the limit for the provider.
+    /// Returns the time limit for the provider.
     pub(crate) fn limit(&self) -> TimeLimit {
         TimeLimit { timeout: self.timeout, deadline: self.at.into_std() }
     }
@@ -98,7 +97,7 @@ impl<'a> Deadline<'a> {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// Stops waiting at the deadline. `doing` names the wait in the error message.
+    /// Waits until the deadline at most. `doing` describes the wait in the error message.
     pub(crate) async fn wait<T>(
         &self,
         wait: impl Future<Output = T>,
@@ -107,7 +106,8 @@ impl<'a> Deadline<'a> {
         timeout_at(self.at, wait).await.map_err(|_| self.timed_out(&format!(" while still {doing}")))
     }
 
-    /// Stops the call shortly after the deadline: a provider that watches the deadline then returns its partial output.
+    /// Stops the call shortly after the deadline, so that a provider that watches the deadline can return its partial
+    /// output.
     pub(crate) async fn bound(
         &self,
         call: impl Future<Output = Result<ToolOutput, ToolError>>,

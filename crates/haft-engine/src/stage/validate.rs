@@ -14,7 +14,7 @@ use crate::policy::UncheckedSchemas;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SchemaCheckSettings {
     pub(crate) unchecked: UncheckedSchemas,
-    /// The draft of schemas that name none.
+    /// The JSON Schema draft to assume for schemas that do not name their draft.
     pub(crate) draft: SchemaDraft,
 }
 
@@ -42,7 +42,8 @@ pub(crate) fn validate(
     Ok(arguments)
 }
 
-/// Also checks the output schema, so that a tool whose output cannot be checked is refused before it has effects.
+/// Refuses a tool whose input or output schema does not compile. The output schema is included, so that a tool whose
+/// output cannot be checked is refused before it has effects.
 fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: SchemaDraft) -> Result<(), ToolError> {
     let output = tool.entry().output_schema(draft);
     let reason = std::iter::once(input).chain(output).find_map(|schema| match schema {
@@ -62,8 +63,8 @@ fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: SchemaDraft)
 }
 
 /// Rejects arguments that end in the middle of a value, unless the tool is read-only. A model that reaches its token
-/// limit stops in the middle of a call: reading with half a path does no harm, writing half a file or running half a
-/// command does.
+/// limit stops in the middle of a call: reading with half a path does no harm, but writing half a file or running half
+/// a command does.
 fn reject_truncated_arguments(effects: Effects, arguments: &ParsedArguments) -> Result<(), ToolError> {
     match effects {
         Effects::ReadOnly => Ok(()),

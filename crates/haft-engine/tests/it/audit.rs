@@ -45,7 +45,7 @@ fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) ->
     (TestRig::new(Orchestrator::try_new(catalog, config).unwrap(), context), kept)
 }
 
-/// Returns the built-ins under these rules, for a run whose approver gives this answer.
+/// Returns the built-in tools under these rules, for a run whose approver gives this answer.
 fn judged(rules: PermissionRules, answer: Option<ApprovalAnswer>) -> (TestRig, EventRecorder) {
     let config = OrchestratorConfig { rules, ..OrchestratorConfig::default() };
     let (orchestrator, kept) = watched(FakeProvider::builtins(SharedLog::default()), config);
@@ -178,7 +178,7 @@ async fn arguments_and_results_are_captured_only_when_configured() {
     assert_eq!(content(ContentCapture::Content).await, Some(words));
 }
 
-/// A provider that fails in the way its arguments name, and puts the secret into every text it returns.
+/// A provider that fails in the way that its arguments name, and puts the secret into every text that it returns.
 struct LeakyProvider {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,

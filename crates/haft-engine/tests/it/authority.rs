@@ -111,8 +111,8 @@ async fn malformed_call_fails_without_an_approval_prompt() {
     assert!(asked.lines().is_empty());
 }
 
-/// Returns two runs on one orchestrator that asks about `echo`: Anna always gives this answer, Bert always refuses.
-/// Both work in one workspace and share a store, so only the principal differs.
+/// Returns two runs on one orchestrator that requires approval for `echo`. Anna always gives this answer, Bert always
+/// refuses. Both use the same workspace and store, so only the principal differs.
 fn two_principals(answer: ApprovalAnswer, asked: &SharedLog) -> (TestRig, TestRig) {
     let anna = governed(vec![rule("echo", None, PermissionDecision::Ask)], None, &SharedLog::default());
     let grants: Arc<dyn GrantStore> = Arc::new(MemoryGrants::default());
@@ -242,7 +242,7 @@ async fn a_remembered_prefix_allows_no_other_command_of_the_same_rule() {
     }
 }
 
-/// A store that loses everything.
+/// A grant store in which every operation fails.
 struct BrokenStore;
 
 impl BrokenStore {

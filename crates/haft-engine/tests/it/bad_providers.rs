@@ -106,8 +106,8 @@ fn orchestrator_with_faulty_provider(fault: ProviderFault) -> Orchestrator {
     )
 }
 
-/// Returns the warnings of building and warming up a catalog with one faulty provider. The healthy provider must still
-/// work.
+/// Returns the warnings from building and warming up a catalog with one faulty provider. The healthy provider must
+/// still work.
 async fn provider_warnings(fault: ProviderFault) -> Vec<String> {
     let orchestrator = orchestrator_with_faulty_provider(fault);
     let mut warnings = orchestrator.catalog().warnings();
@@ -182,7 +182,7 @@ fn tools_per_provider_limit_is_configurable() {
     assert_eq!(catalog.resolve("bad__t6").unwrap().identity().tool.as_str(), "t6");
 }
 
-/// Runs in its own process, so that the memory of other tests does not count.
+/// Runs in its own process, so that the memory of other tests is not measured.
 #[test]
 fn a_gigantic_output_is_cut_without_being_copied() {
     const BYTES: usize = 256 * 1024 * 1024;
@@ -209,7 +209,7 @@ fn a_gigantic_output_is_cut_without_being_copied() {
     assert!(grown < BYTES + BYTES / 4, "{grown} bytes for an output of {BYTES}");
 }
 
-/// Returns the peak memory of this process.
+/// Returns the peak memory of this process, in bytes.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

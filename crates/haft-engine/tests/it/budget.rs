@@ -29,7 +29,7 @@ fn passing(store: Option<FakeOutputStore>) -> (TestRig, SharedLog) {
     orchestrator_for(context, config(|policy| policy.output = OutputPolicy::Pass))
 }
 
-/// Returns a call whose answer has slightly more than this many tokens, by the engine's estimate.
+/// Returns a call whose result has slightly more than this many tokens, by the engine's estimate.
 fn echo(tokens: usize) -> haft_core::tool::ToolCall {
     call("echo", &format!("{{\"text\": \"{}\"}}", "word".repeat(tokens)))
 }

@@ -31,7 +31,7 @@ fn is_hit(result: &ToolResult) -> bool {
     noted
 }
 
-/// Checks the number of the provider's call that produced the answer.
+/// Makes a call, and checks which provider call produced the answer and if it came from the cache.
 async fn check(orchestrator: &TestRig, tool: &str, arguments: &str, expected: &str, hit: bool) {
     let result = orchestrator.execute(call(tool, arguments)).await;
     assert_eq!(result.text(), expected, "{tool} {arguments}");

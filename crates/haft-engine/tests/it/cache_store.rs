@@ -16,11 +16,11 @@ use tokio::time::{Instant, advance};
 
 use crate::fake::{FakeProvider, SharedLog, TestRig, call, config};
 
-/// A store whose entries a test reads and changes.
+/// A store whose entries a test can read and change.
 #[derive(Default)]
 struct FakeStore {
     entries: Mutex<HashMap<CacheKey, CacheEntry>>,
-    /// The number of `get` and `put`.
+    /// The number of `get` and `put` calls.
     asked: AtomicUsize,
     fault: Mutex<StoreFault>,
     leases: Mutex<HashMap<CacheKey, Arc<tokio::sync::Mutex<()>>>>,
@@ -69,7 +69,7 @@ impl CacheStore for FakeStore {
     }
 }
 
-/// Returns an orchestrator as another process would have: with its own memory and provider.
+/// Returns an orchestrator like that of another process, with its own memory and provider.
 fn process_with(store: &Arc<FakeStore>, source: Option<&str>, ttl: Duration) -> TestRig {
     let store = Arc::clone(store) as Arc<dyn CacheStore>;
     let cache = Cache::default().with_store(store);
@@ -85,7 +85,7 @@ fn process(store: &Arc<FakeStore>) -> TestRig {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Makes a call and checks if it reached the provider.
+/// Makes a call, and checks if it reached the provider.
 async fn check(process: &TestRig, tool: &str, arguments: &str, hit: bool) {
     let result = process.execute(call(tool, arguments)).await;
     assert!(result.outcome.is_ok(), "{tool}: {:?}", result.outcome);

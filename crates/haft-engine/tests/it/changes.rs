@@ -72,7 +72,8 @@ async fn tools_keep_their_exposed_names_after_list_changes() {
     assert_eq!(said(&orchestrator.execute(call("x", "{}")).await), "l/x");
 }
 
-/// Returns the name of each tool after servers became ready in this order. Those in `cached` have their list at once.
+/// Returns the name of each tool after the servers became ready in this order. The servers in `cached` have their list
+/// at once.
 async fn names_after(scheme: NamingScheme, order: &[usize], cached: &[usize]) -> Vec<(String, String)> {
     const LISTS: [(&str, &[&str]); 4] =
         [("a", &["count", "b_x"]), ("a_b", &["x", "count"]), ("rest", &["count"]), ("z", &["only", "read"])];
@@ -86,7 +87,7 @@ async fn names_after(scheme: NamingScheme, order: &[usize], cached: &[usize]) ->
     let orchestrator = orchestrator(&servers, scheme);
     for &at in order {
         servers[at].list(LISTS[at].1);
-        // A snapshot in between, as the warm-up of other servers makes one.
+        // Take a snapshot in between, as the warm-up of other servers would.
         orchestrator.catalog().snapshot();
     }
     orchestrator.catalog().warm_up().await;

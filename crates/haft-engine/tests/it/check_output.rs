@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::fake::{call, definition, said};
 
-/// A provider of `give`, with an output schema and a fixed output.
+/// A provider of the tool `give`, with an output schema and a fixed output.
 struct FixedOutputProvider {
     namespace: Namespace,
     promised: Option<Value>,

@@ -188,7 +188,7 @@ async fn budget_held_by_other_runs_forces_the_last_turn() {
     }
 }
 
-/// A model that takes a second per reply; each reply costs 110 tokens.
+/// A model that takes a second per reply. Each reply costs 110 tokens.
 struct SlowModel(ScriptedModel);
 
 impl ModelProvider for SlowModel {
@@ -206,7 +206,7 @@ impl ModelProvider for SlowModel {
     }
 }
 
-/// Runs that share a budget, each with two requests that may cost 10,000 tokens and do cost 110.
+/// Several runs share a budget. Each sends two requests that may cost 10,000 tokens but really cost 110.
 #[tokio::test(start_paused = true)]
 async fn concurrent_runs_wait_for_reserved_budget_before_their_last_turn() {
     const WORST_CASE: u64 = 10_000;
@@ -254,7 +254,7 @@ async fn concurrent_runs_wait_for_reserved_budget_before_their_last_turn() {
     check(1, 1_000, 1, 220).await;
     check(4, 1_000, 4, 880).await;
     check(4, 50_000, 4, 880).await;
-    // The budget does not cover all runs: the limit allows one request that started within it, and a final turn for
+    // The budget does not cover all runs: it allows one request that started within the limit, and a final turn for
     // each run.
     check(4, 500, 2, 500 + 110 + 4 * 110).await;
     check(1, 100, 0, 220).await;

@@ -1,4 +1,4 @@
-//! A provider whose tools echo, fail, hang, panic and so on, an orchestrator over it with the context of one run, and a
+//! A provider whose tools echo, fail, hang, panic and so on, an orchestrator for it with the context of one run, and a
 //! sink that records events.
 
 use std::ops::Deref;
@@ -23,7 +23,7 @@ use haft_engine::{
 };
 use serde_json::{Value, json};
 
-/// Lines in the order of writing. Clones share them.
+/// Lines in the order in which they were written. Clones share the lines.
 #[derive(Clone, Default)]
 pub(crate) struct SharedLog(Arc<Mutex<Vec<String>>>);
 
@@ -69,12 +69,12 @@ pub(crate) struct FakeProvider {
     tools: Arc<[ToolDefinition]>,
     calls: AtomicUsize,
     log: SharedLog,
-    /// The digest of the provider's settings; without one, its outputs stay in memory.
+    /// The digest of the provider's settings. Without it, the provider's outputs are cached only in memory.
     source: Option<Digest>,
 }
 
 impl FakeProvider {
-    /// Returns a provider with all behaviours, as built-ins.
+    /// Returns a provider of built-in tools with all behaviours.
     pub(crate) fn builtins(log: SharedLog) -> Self {
         let tools = [
             ("echo", Effects::ReadOnly, schema(&["text"])),
@@ -225,7 +225,7 @@ fn pictures() -> Vec<OutputContent> {
     vec![OutputContent::Text("pictures".into()), image(1), image(6 << 20), binary]
 }
 
-/// A server whose tool list can change at any time. Its tools echo.
+/// A server whose tool list can change at any time. Its tools echo their input.
 pub(crate) struct ChangingProvider {
     namespace: Namespace,
     tools: Mutex<Arc<[ToolDefinition]>>,
@@ -270,7 +270,7 @@ impl ToolProvider for ChangingProvider {
         Some(&self.changes)
     }
 
-    /// A server with the tool `shy` changes its list while a search looks at it.
+    /// Changes the list during a search, if the server has the tool `shy`.
     fn is_shown(&self, _: &RunContext) -> bool {
         if self.tools().iter().any(|tool| tool.name.as_str() == "shy") {
             self.list(&["shifted"]);
@@ -282,7 +282,7 @@ impl ToolProvider for ChangingProvider {
         (self.namespace.as_str() == "garden").then(|| "Water in the evening. Never at noon.".into())
     }
 
-    /// `shift` changes the list during its call.
+    /// Calls a tool. `shift` changes the list during its call.
     fn call<'a>(
         &'a self,
         tool: &'a ToolName,
@@ -322,8 +322,8 @@ pub(crate) fn definition(name: &str, effects: Effects, input_schema: Value) -> T
     ToolDefinition::new(name, String::new(), input_schema).with_effects(effects).with_facts(facts)
 }
 
-/// An orchestrator with the run of its calls. It has the orchestrator's methods for executing calls, and each fills in
-/// the context of the run.
+/// An orchestrator with the run for which it makes calls. It has the same methods for executing calls, and each of them
+/// adds the context of the run.
 #[derive(Clone)]
 pub(crate) struct TestRig {
     orchestrator: Arc<Orchestrator>,
@@ -378,7 +378,7 @@ impl Deref for TestRig {
     }
 }
 
-/// Returns an orchestrator over the built-ins, with one log for its events and the actions of the tools.
+/// Returns an orchestrator with the built-in tools, and one log for its events and the actions of the tools.
 pub(crate) fn orchestrator() -> (TestRig, SharedLog) {
     orchestrator_with(ToolPolicies::default())
 }
@@ -391,7 +391,7 @@ pub(crate) fn orchestrator_from(config: OrchestratorConfig) -> (TestRig, SharedL
     orchestrator_for(RunContext::default(), config)
 }
 
-/// Returns an orchestrator for this run, with the run's events in the log.
+/// Returns an orchestrator for this run, and the log of the run's events.
 pub(crate) fn orchestrator_for(context: RunContext, config: OrchestratorConfig) -> (TestRig, SharedLog) {
     let log = SharedLog::default();
     let catalog = Catalog::new(vec![Arc::new(FakeProvider::builtins(log.clone()))], NamingScheme::Double);
@@ -410,7 +410,7 @@ pub(crate) fn call(name: &str, arguments: &str) -> ToolCall {
     ToolCall { id: CallId("c1".into()), name: name.into(), arguments: RawArguments::from_text(arguments) }
 }
 
-/// Returns `kind: message` of an error, or the text of an output.
+/// Returns `kind: message` for an error, or the text of an output.
 pub(crate) fn said(result: &ToolResult) -> String {
     match &result.outcome {
         Ok(output) => output.as_text(),

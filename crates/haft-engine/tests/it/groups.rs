@@ -77,7 +77,7 @@ async fn inactive_or_unselected_tool_is_denied() {
     check("web__off", &[], "denied: tool `web__off` is not active: the operator says so").await;
     check("web__off", &["web"], "denied: tool `web__off` is not active: the operator says so").await;
     check("web__gone", &[], "denied: tool `web__gone` is not active: the operator keeps it out").await;
-    // A name without namespace never resolves to an inactive tool.
+    // A name without a namespace never resolves to an inactive tool.
     check("off", &[], "unknown_tool: Unknown tool: off; did you mean `web__off`?").await;
     check("log", &[], "git/log").await;
 }

@@ -1,4 +1,4 @@
-//! The behaviour that callers of the engine rely on, one file per capability.
+//! Tests of the behaviour that callers of the engine rely on, one file per capability.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
 
@@ -7,7 +7,7 @@ mod fake;
 
 /// Arguments that are not JSON, incomplete, or against the schema.
 mod arguments;
-/// The audit record of a call, and the absence of content in it.
+/// The audit record of a call, which contains no content.
 mod audit;
 /// Permission rules, user approvals, and the runs that an approval covers.
 mod authority;
@@ -55,5 +55,5 @@ mod stored;
 mod timeout;
 /// Searches for hidden tools.
 mod tool_search;
-/// Calls after a run has read text of strangers.
+/// Calls after a run has read untrusted text.
 mod untrusted;

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::fake::{FakeProvider, SharedLog, call, orchestrator, said, schema};
 
-/// The built-ins are last, to show that provider order does not affect their names.
+/// Returns an orchestrator with servers. The built-in tools are last, to show that the provider order does not affect
+/// their names.
 fn with_servers(scheme: NamingScheme) -> Orchestrator {
     let log = SharedLog::default();
     let server = |name: &str| -> Arc<dyn ToolProvider> {
@@ -45,7 +46,8 @@ async fn receipt_notes_an_inexact_tool_name() {
     assert_eq!(log.lines(), ["c1 echo started", "c1 echo finished ok"]);
 }
 
-/// Two servers with tools of the same name but different arguments, and one with a unique tool name.
+/// Returns an orchestrator with two servers whose tools have the same name but different arguments, and one with a
+/// unique tool name.
 fn without_namespaces() -> Orchestrator {
     let server = |name: &str, tools: &[(&str, Effects, serde_json::Value)]| -> Arc<dyn ToolProvider> {
         Arc::new(FakeProvider::new(ProviderKind::Mcp, name, tools, SharedLog::default()))

@@ -29,7 +29,7 @@ fn queue(concurrent: usize, waiting_max: usize) -> QueueConfig {
     QueueConfig { concurrent: NonZeroUsize::new(concurrent).unwrap(), waiting_max, timeout_default: None }
 }
 
-/// Sends all tools through one queue, `slow`.
+/// Returns a configuration in which all tools use one queue, `slow`.
 fn through(queue: QueueConfig) -> OrchestratorConfig {
     OrchestratorConfig {
         queues: Queues::new([(name("slow"), queue)]),
@@ -109,7 +109,7 @@ async fn high_priority_runs_first_and_low_priority_last() {
     join_all(calls).await;
     let order = entered(&log);
     assert_eq!(order[..3], ["first", "high", "n0"]);
-    // All calls arrived together, so ageing changes nothing and the low priority comes last.
+    // All calls arrived together, so ageing has no effect, and the call with low priority comes last.
     assert_eq!(order.last().unwrap(), "low");
 }
 
@@ -179,7 +179,7 @@ async fn slot_of_a_dropped_call_passes_to_the_next_waiter() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 2)));
     let mut calls: Vec<_> = ["a", "b", "c"].map(|text| orchestrator.execute(slow(text)).boxed()).into();
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
-    // `a` passes its slot to `b`, which is dropped before it can notice.
+    // `a` passes its slot to `b`, which is dropped before it is polled.
     drop(calls.drain(..2));
     assert_eq!(fill(&orchestrator), (1, 0));
     assert_eq!(said(&calls.remove(0).await), "c");
@@ -225,7 +225,7 @@ async fn undefined_queue_is_an_error_before_the_first_call() {
     assert!(!result.receipt.executed);
 }
 
-/// A sub-agent: its only tool calls another tool and returns that tool's output.
+/// A sub-agent whose only tool calls another tool and returns that tool's output.
 struct SubAgentProvider {
     kind: ProviderKind,
     namespace: Namespace,
@@ -259,7 +259,7 @@ impl ToolProvider for SubAgentProvider {
     }
 }
 
-/// Uses one slot for the outer calls and the inner calls.
+/// Returns an orchestrator with one slot for both the outer and the inner calls.
 fn nested(kind: ProviderKind) -> (Orchestrator, SharedLog) {
     let mut config = through(queue(1, 10));
     config.policies.default.timeout = Duration::from_secs(20);

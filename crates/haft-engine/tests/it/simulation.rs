@@ -1,5 +1,6 @@
-//! Each seed generates one scenario: the calls and their times, the behaviour of providers, the cancellations. The
-//! clock is virtual and the runtime has one thread, so a seed always gives the same scenario.
+//! Simulations from random seeds. Each seed generates one scenario: the calls and their times, the behaviour of
+//! providers, and the cancellations. The clock is virtual and the runtime has one thread, so a seed always gives the
+//! same scenario.
 
 mod story;
 mod world;
@@ -12,7 +13,7 @@ use world::SimulationRecorder;
 
 const SEEDS: u64 = 2_000;
 
-/// Seeds are independent, so they run in parallel.
+/// The number of threads. Seeds are independent, so they can run in parallel.
 const THREADS: u64 = 2;
 
 #[test]
@@ -78,7 +79,7 @@ impl SimulationRecorder {
                 broken.push(format!("{call:?} ended {} times", call.ends));
             }
             let longest = story.timeout + Duration::from_millis(250);
-            // A call cancelled before its turn has a latency that includes the time before the turn, so the limit does
+            // For a call cancelled before its turn, the latency includes the time before the turn, so the limit does
             // not apply.
             if call.latency > longest && call.end != "cancelled" {
                 broken.push(format!("{call:?} took longer than {longest:?}"));

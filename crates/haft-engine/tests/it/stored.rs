@@ -19,7 +19,7 @@ use crate::fake::{
 
 const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
-/// A store in memory that can fail like a full disk.
+/// An in-memory store that can fail like a full disk.
 #[derive(Clone, Default)]
 pub(crate) struct FakeOutputStore {
     pub(crate) kept: Arc<Mutex<Vec<u8>>>,
@@ -40,7 +40,7 @@ impl OutputStore for FakeOutputStore {
         self.begin()
     }
 
-    /// Ignores the handle, so a handle from another store reads the output of this one.
+    /// Reads the output without checking the handle, so a handle from another store reads the output of this one.
     fn read_range<'a>(&'a self, _: &'a Handle, _: Range<u64>) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
         let kept = self.kept.lock().unwrap().clone();
         Box::pin(async move { if kept.is_empty() { Err(StoreError::NotFound) } else { Ok(kept) } })
@@ -145,7 +145,8 @@ async fn text_beside_images_is_stored_and_images_keep_their_handles() {
     assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 3);
 }
 
-/// A provider of `recall`, which reads an output of the calling run. Only runs with a stored output show it.
+/// A provider of the tool `recall`, which reads a stored output of the calling run. It is shown only to runs with a
+/// stored output.
 struct RecallProvider {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -193,8 +194,8 @@ impl ToolProvider for RecallProvider {
     }
 }
 
-/// Returns one orchestrator for two runs with a store each. It stores long outputs of `echo` and reads them with
-/// `recall`.
+/// Returns one orchestrator for two runs that each have their own store. It stores long outputs of `echo` and reads
+/// them with `recall`.
 fn two_runs() -> (TestRig, TestRig) {
     let providers: Vec<Arc<dyn ToolProvider>> =
         vec![Arc::new(FakeProvider::builtins(SharedLog::default())), Arc::new(RecallProvider::new())];

@@ -43,7 +43,8 @@ async fn the_longest_timeout_is_thirty_days() {
     check(Some(Duration::MAX), "Tool `hang` timed out after 2592000s without progress (idle timeout)").await;
 }
 
-/// Checks the timeout of `hang` with a limit of `of_tool` seconds by policy and `of_call` by the call's options.
+/// Checks the timeout of `hang` with a limit of `of_tool` seconds in the policy and `of_call` seconds in the call's
+/// options.
 async fn check_call_timeout(of_tool: u64, of_call: Option<u64>, seconds: u64, expected: &str) {
     let (orchestrator, _) = orchestrator_from(config(|policy| policy.timeout = Duration::from_secs(of_tool)));
     let options = CallOptions { timeout: of_call.map(Duration::from_secs), ..CallOptions::default() };
@@ -114,7 +115,7 @@ async fn provider_can_return_partial_output_at_the_deadline() {
     assert_eq!(log.lines(), ["c1 partial started", "c1 progress half", "c1 partial finished ok"]);
 }
 
-/// On a real clock, timers of the same instant fire in no fixed order.
+/// Uses a real clock, because there timers of the same instant fire in no fixed order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partial_output_is_always_returned_on_a_real_clock() {
     let mut policies = ToolPolicies::default();

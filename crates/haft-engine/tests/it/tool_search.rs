@@ -43,7 +43,7 @@ async fn catalog_that_changes_during_a_search_is_searched_as_it_was() {
     assert_eq!(found.defined, ["s__shifted"]);
 }
 
-/// The number of searches, and of changes beside them.
+/// The number of searches, and of list changes at the same time.
 const ROUNDS: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

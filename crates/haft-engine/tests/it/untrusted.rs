@@ -1,4 +1,4 @@
-//! Calls after a run has read text of strangers.
+//! Calls after a run has read untrusted text.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Approver for Consenting {
     }
 }
 
-/// Returns an orchestrator with the built-ins and an MCP server `web`, whose tool claims that it only reads.
+/// Returns an orchestrator with the built-in tools and an MCP server `web` whose tool claims that it only reads.
 fn rig(after_untrusted: PermissionDecision, approver: Option<Arc<dyn Approver>>) -> TestRig {
     let log = SharedLog::default();
     let web = [("fetch", Effects::ReadOnly, schema(&["text"]))];

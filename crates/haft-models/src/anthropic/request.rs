@@ -22,12 +22,12 @@ use haft_core::settings::models::ReplyDelivery;
 
 const FORMAT: ModelApiFormat = ModelApiFormat::Anthropic;
 
-/// The `max_tokens` that is sent when the caller sets none: this API requires the field.
+/// The default `max_tokens`. This API requires the field.
 const OUTPUT_TOKENS_DEFAULT: u32 = 8192;
 
 const CACHE_MARKER: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
-/// The most user turns that carry a cache marker. The API accepts four markers per request; the tools and the
+/// The maximum number of user turns with a cache marker. The API accepts four markers per request; the tools and the
 /// system prompt use two.
 const MARKED_TURNS_MAX: usize = 2;
 
@@ -79,7 +79,7 @@ fn unmarked(tail: &EncodedTail) -> Vec<&[u8]> {
     vec![b"[", &tail.bytes, tail.closing(b"]}"), b"]"]
 }
 
-/// Returns the message list with cache markers spliced into the memoized bytes at the ends of the last turns.
+/// Returns the encoded messages, with cache markers inserted at the ends of the last turns.
 fn marked(tail: &EncodedTail) -> Vec<&[u8]> {
     let mut pieces: Vec<&[u8]> = vec![b"["];
     let mut from = 0;
@@ -94,7 +94,7 @@ fn marked(tail: &EncodedTail) -> Vec<&[u8]> {
 /// Encodes messages as content blocks.
 struct AnthropicEncoder<'a> {
     caching: PromptCaching,
-    /// The tools that a reply to a search may load by name.
+    /// The tools that a search result may load by name.
     deferred: &'a [ModelTool],
 }
 
@@ -108,9 +108,9 @@ impl AnthropicEncoder<'_> {
 }
 
 impl Encoder for AnthropicEncoder<'_> {
-    /// Returns the name under which the memo keeps encoded bytes. Requests without caching have a different one,
-    /// because their tools and system text have no markers; so have requests with deferred tools, because these change
-    /// the replies to searches.
+    /// Returns the name under which the memo stores encoded bytes. Requests without caching have a different name,
+    /// because their tools and system text have no markers. Requests with deferred tools have a different name too,
+    /// because these tools change the search results.
     fn name(&self) -> &'static str {
         match (self.caching, self.deferred.is_empty()) {
             (PromptCaching::Full, true) => FORMAT.name(),
@@ -127,7 +127,7 @@ impl Encoder for AnthropicEncoder<'_> {
             Role::User => message.parts.iter().for_each(|part| write_input(&mut blocks, &part.body)),
             Role::Tool => {
                 message.parts.iter().for_each(|part| write_reply(&mut blocks, part, self.deferred));
-                // The API accepts no text next to references, and results come before all text.
+                // The API does not accept text next to references, and results must come before all text.
                 for found in message.parts.iter().filter_map(|part| loaded(part, self.deferred)) {
                     write_text(&mut blocks, &found.rest, &[]);
                 }
@@ -138,8 +138,8 @@ impl Encoder for AnthropicEncoder<'_> {
                 return;
             }
         }
-        // The API wants the results of a turn's tool calls in one user message, before any user text that follows
-        // them. Keeping the order of the conversation does that.
+        // The API requires the results of a turn's tool calls in one user message, before any user text that follows.
+        // The conversation already has this order.
         let goes_on = tail.open == Some("user");
         tail.push_blocks("user", &blocks, (br#"{"role":"user","content":["#, b"]}"));
         if !blocks.is_empty() {
@@ -189,8 +189,8 @@ fn write_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
     entry.put("input_schema", &schema::downgrade(&tool.input_schema, SchemaDialect::Anthropic).schema);
 }
 
-/// Returns the answer of a search whose tools the provider can load by name. Every referenced tool must be in the request,
-/// else the provider refuses it.
+/// Returns the search result if the provider can load its tools by name. Every referenced tool must be in the request,
+/// or the provider rejects the request.
 fn loaded<'a>(part: &'a MessagePart, deferred: &[ModelTool]) -> Option<&'a FoundTools> {
     let PartBody::Reply(reply) = &part.body else { return None };
     let [OutputContent::FoundTools(found)] = reply.content.as_slice() else { return None };
@@ -198,8 +198,8 @@ fn loaded<'a>(part: &'a MessagePart, deferred: &[ModelTool]) -> Option<&'a Found
     (!found.defined.is_empty() && found.defined.iter().all(is_deferred)).then_some(&**found)
 }
 
-/// Records the position of a cache marker: just inside the closing brace of the last block. A message that grows
-/// keeps only the marker at its new end.
+/// Records the position of a cache marker: just inside the closing brace of the last block. A message that grows keeps
+/// only the marker at its new end.
 fn mark_end(tail: &mut EncodedTail, goes_on: Option<()>) {
     if goes_on.is_some() {
         tail.marks.pop();
@@ -220,7 +220,7 @@ fn raw_block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write(blocks);
 }
 
-/// Returns whether a text block would be blank. The API rejects those, even ones that its own models wrote.
+/// Returns true if a text block would be blank. The API rejects blank blocks, even those that its own models wrote.
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
@@ -395,8 +395,8 @@ fn write_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     });
 }
 
-/// Writes `thinking`. The API rejects thinking together with a forced tool call; the forced call wins because the
-/// caller asked for it.
+/// Writes `thinking`. The API rejects thinking together with a forced tool call. The forced call has priority, because
+/// the caller asked for it.
 fn write_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     let forced = match &request.tool_choice {
         ToolChoice::Required
@@ -409,8 +409,8 @@ fn write_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
         Some(ReasoningEffort::Off) => body.object("thinking", |thinking| thinking.put("type", "disabled")),
         Some(_) if forced => {}
         Some(effort) if thinks_by_budget(&request.model) => {
-            // No thinking if `output_tokens_max` leaves no room for the smallest budget; such an answer is short
-            // anyway.
+            // If `output_tokens_max` is too small for the minimum budget, no thinking is requested; such an answer is
+            // short anyway.
             if let Some(tokens) = thinking_budget(effort, request.output_tokens_max) {
                 body.object("thinking", |thinking| {
                     thinking.put("type", "enabled");
@@ -422,8 +422,8 @@ fn write_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     }
 }
 
-/// Returns the caller's limit, or a default with room for the answer and for the thinking budget, which the API
-/// counts against the same limit.
+/// Returns the caller's limit, or a default that is large enough for the answer and the thinking budget, which the API
+/// counts toward the same limit.
 fn output_tokens(request: &ModelRequest) -> u32 {
     let thinking = match request.reasoning {
         Some(effort) if thinks_by_budget(&request.model) => budget_wanted(effort),
@@ -432,10 +432,10 @@ fn output_tokens(request: &ModelRequest) -> u32 {
     request.output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT + thinking)
 }
 
-/// The smallest thinking budget that the API accepts.
+/// The minimum thinking budget that the API accepts, in tokens.
 const BUDGET_TOKENS_MIN: u32 = 1024;
 
-/// Returns the thinking budget: at most half of the output limit, so that the answer has room too.
+/// Returns the thinking budget: at most half of the output limit, so that there is space for the answer too.
 fn thinking_budget(effort: ReasoningEffort, tokens_max: Option<u32>) -> Option<u32> {
     let wanted = budget_wanted(effort);
     let Some(tokens_max) = tokens_max else { return Some(wanted) };

@@ -1,4 +1,4 @@
-//! Decodes a message of the Messages API into a reply.
+//! Decodes a message from the Messages API into a reply.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub(super) struct AnthropicMessage<'a> {
     error: Option<Value>,
 }
 
-/// Any content block; its type decides which fields are present.
+/// Any content block. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicBlock<'a> {
     #[serde(borrow, rename = "type")]
@@ -96,7 +96,7 @@ fn write_block(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError>
     Ok(())
 }
 
-/// Opens the part that a block begins. A block of an unknown kind is kept whole, as the text in `json`.
+/// Starts the part for a block. A block of an unknown kind is kept as a whole, as the text in `json`.
 pub(super) fn open(draft: &mut ReplyDraft, block: &AnthropicBlock<'_>, json: &str) -> usize {
     match block.kind.as_deref() {
         Some("text") => draft.open(PartStart::Text, None),
@@ -134,8 +134,8 @@ pub(super) fn stop_reason(reason: &str) -> StopReason {
 }
 
 impl AnthropicUsage {
-    /// Converts the counts. The API reports cache reads and writes apart from `input_tokens`; `TokenUsage` counts them
-    /// as part of the input.
+    /// Converts the token counts. The API reports cache reads and writes separately from `input_tokens`; `TokenUsage`
+    /// includes them in the input.
     pub(super) fn read(&self) -> TokenUsage {
         let cache_read = self.cache_read_input_tokens.unwrap_or(0);
         let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
@@ -148,7 +148,7 @@ impl AnthropicUsage {
         }
     }
 
-    /// Replaces each count with the later one where the later event reports it.
+    /// Replaces each count that the later event reports.
     pub(super) fn update(&mut self, later: &AnthropicUsage) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);

@@ -1,4 +1,4 @@
-//! Decodes a streamed message, whose blocks are started, filled and stopped by separate events.
+//! Decodes a streamed message. Separate events start, fill and stop its blocks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
 
-/// Folds stream events into a draft.
+/// Decodes the events of a Messages API stream into a reply draft.
 pub(super) struct AnthropicStreamReader {
     draft: ReplyDraft,
     open: HashMap<u64, OpenBlock>,
@@ -27,19 +27,19 @@ pub(super) struct AnthropicStreamReader {
 struct OpenBlock {
     part: usize,
     signature: String,
-    /// The input of the call in its start event. It counts only if no input delta follows.
+    /// The call input in the start event. It is used only if no input delta follows.
     input: Option<String>,
     unknown: Option<UnknownBlock>,
 }
 
 impl OpenBlock {
-    /// Returns the state of a call that is left out.
+    /// Returns the state for a call that is left out.
     fn skipped() -> Self {
         Self { part: LEFT_OUT, signature: String::new(), input: None, unknown: None }
     }
 }
 
-/// A block of an unknown kind that is kept whole, with its input in pieces.
+/// A block of an unknown kind that is kept as a whole, with the pieces of its input.
 struct UnknownBlock {
     id: Option<String>,
     json: String,
@@ -62,7 +62,7 @@ struct AnthropicEvent<'a> {
     error: Option<Value>,
 }
 
-/// An addition to a block or to the message itself.
+/// An addition to a block, or to the message itself.
 #[derive(Debug, Deserialize)]
 struct AnthropicDelta<'a> {
     #[serde(borrow)]
@@ -94,7 +94,7 @@ impl AnthropicStreamReader {
             "message_delta" => self.message_delta(&event),
             "message_stop" => self.end(),
             "error" => return Err(failure::inside(&event.error.unwrap_or_default())),
-            // A ping, or an event type added after this code was written.
+            // This is a ping, or an event type that was added after this code was written.
             _ => {}
         }
         Ok(())
@@ -185,7 +185,7 @@ impl AnthropicStreamReader {
 }
 
 impl UnknownBlock {
-    /// Returns the block of the start event with the streamed input put in.
+    /// Returns the block from the start event, with the streamed input inserted.
     fn whole(&self) -> String {
         let Ok(input) = serde_json::from_str::<Value>(&self.input) else { return self.json.clone() };
         let mut block: Value = serde_json::from_str(&self.json).unwrap_or_default();

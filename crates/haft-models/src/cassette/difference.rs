@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// The most differences that are listed.
+/// The maximum number of differences that are listed.
 const DIFFERENCES_MAX: usize = 3;
 
-/// The length of the excerpt shown around the first character that differs.
+/// The length of the excerpt around the first character that differs, in characters.
 const EXCERPT_CHARS_MAX: usize = 60;
 
-/// Returns a similarity score; higher is more alike. Messages weigh more than settings, and equal messages at the
-/// beginning weigh most, because a conversation that begins in the same way is probably the same one.
+/// Returns a similarity score; higher is more similar. Messages weigh more than settings, and equal messages at the
+/// beginning weigh most, because conversations with the same beginning are probably the same.
 pub(super) fn similarity(recorded: &Value, actual: &Value) -> usize {
     let messages = |value: &Value| value["messages"].as_array().cloned().unwrap_or_default();
     let (recorded_messages, actual_messages) = (messages(recorded), messages(actual));

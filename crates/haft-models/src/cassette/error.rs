@@ -1,4 +1,4 @@
-//! Errors of writing and reading recordings.
+//! The errors of writing and reading recordings.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{VERSION, VERSION_OLDEST};
 
-/// An error about a recording file, written for the operator who named it.
+/// An error about a recording file, for the operator who named the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct RecordingError {
@@ -14,7 +14,7 @@ pub struct RecordingError {
     pub problem: RecordingProblem,
 }
 
-/// The reason of a `RecordingError`, as a sentence about the file.
+/// The reason for a `RecordingError`, as a sentence about the file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingProblem {
     #[error("the file exists already, and a recording is never overwritten")]

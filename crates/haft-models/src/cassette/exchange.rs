@@ -11,12 +11,12 @@ use super::recording::RecordingLine;
 use super::reply_event::{ReplayEvent, StoredMoment};
 use super::{Recording, RecordingError};
 
-/// An exchange as it is serialized.
+/// An exchange in the form that is serialized.
 #[derive(Debug, Serialize)]
 pub(super) struct ExchangeLine<'a> {
     pub(super) exchange: u64,
     pub(super) provider: &'a str,
-    /// The id that the caller gave the request.
+    /// The id that the caller gave to the request.
     pub(super) asked: &'a str,
     pub(super) turn: usize,
     pub(super) called: &'a [String],
@@ -28,15 +28,16 @@ pub(super) struct ExchangeLine<'a> {
     pub(super) reply: &'a [StoredMoment],
 }
 
-/// A reference to an earlier exchange that this request extends: the request repeats that many of its messages, and
-/// its system prompt and tools unless it states its own.
+/// A reference to an earlier exchange that this request extends. The request repeats this many of its messages, and
+/// also its system prompt and tools unless it has its own.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct EarlierExchange {
     pub(super) exchange: u64,
     pub(super) messages: usize,
 }
 
-/// An exchange as it is deserialized. The matching fields are parsed at once, request and reply only when needed.
+/// An exchange in the form that is deserialized. The fields for matching are parsed at once; request and reply are
+/// parsed only when needed.
 #[derive(Debug)]
 pub(super) struct RecordedExchange {
     pub(super) line: usize,

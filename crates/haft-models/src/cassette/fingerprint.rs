@@ -1,5 +1,4 @@
-//! Fingerprints of requests, computed incrementally: a conversation grows at its end, so only new messages are
-//! hashed.
+//! Computes fingerprints of requests incrementally: a conversation grows at its end, so only new messages are hashed.
 
 use std::sync::Arc;
 
@@ -14,17 +13,17 @@ use crate::conversation_cache::ConversationState;
 /// The fingerprints of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestFingerprints {
-    /// Digest of the normalized request.
+    /// The digest of the normalized request.
     pub(super) digest: Digest,
-    /// Digest of the full request; tells requests apart that are equal only after normalization.
+    /// The digest of the full request. It distinguishes requests that are equal only after normalization.
     pub(super) exact: Digest,
-    /// The turn number, from 1: one more than the assistant messages in the request.
+    /// The turn, counted from 1: one more than the number of assistant messages in the request.
     pub(super) turn: usize,
     /// The names of the tools that the last assistant message called.
     pub(super) called: Vec<String>,
 }
 
-/// Cached fingerprint state of one conversation.
+/// The cached fingerprint state of one conversation.
 #[derive(Debug)]
 pub(super) struct FingerprintCache {
     seen: Vec<Arc<Message>>,
@@ -33,7 +32,7 @@ pub(super) struct FingerprintCache {
     replies: usize,
     called: Vec<String>,
     tools: Option<(Arc<[ModelTool]>, Digest)>,
-    /// The exchange that was written last, with its number.
+    /// The exchange that was written last, and its number.
     pub(super) written: Option<(u64, ModelRequest)>,
 }
 
@@ -107,7 +106,7 @@ impl ConversationState for FingerprintCache {
         (known > 0 && self.fits(conversation.messages())).then_some(known)
     }
 
-    /// Counts only the pointers; the conversation owns the messages.
+    /// Returns the size in bytes. Includes only the pointers to messages, because the conversation owns the messages.
     fn bytes(&self) -> usize {
         self.seen.len() * size_of::<Arc<Message>>()
     }
@@ -117,7 +116,7 @@ fn chained(before: Digest, more: &str) -> Digest {
     Digest::of_text(&format!("{before}{more}"))
 }
 
-/// Serializes a stored type. These are plain data, so serializing cannot fail.
+/// Serializes a stored type. Stored types are plain data, so serializing cannot fail.
 fn json(stored: &impl serde::Serialize) -> String {
     serde_json::to_string(stored).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::scrub::scrub;
 
-/// Returns the whole normalized request, for comparing it in error messages.
+/// Returns the whole normalized request, to compare it in error messages.
 pub(super) fn request(request: &ModelRequest) -> Value {
     let messages = request.conversation.messages().iter().filter_map(|one| message(one));
     let Value::Object(mut whole) = settings(request) else { return Value::Null };
@@ -20,7 +20,7 @@ pub(super) fn request(request: &ModelRequest) -> Value {
     Value::Object(whole)
 }
 
-/// Returns `None` for system messages, which do not count for matching.
+/// Normalizes a message. Returns `None` for system messages, which are ignored in matching.
 pub(super) fn message(message: &Message) -> Option<Value> {
     let role = match message.role {
         Role::System => return None,
@@ -77,7 +77,7 @@ pub(super) fn tools(tools: &[ModelTool]) -> Value {
     Value::Object(tools.iter().map(one).collect())
 }
 
-/// Scrubs all strings of a schema: descriptions and defaults may contain local paths too.
+/// Replaces dates and paths in all strings of a schema, because descriptions and defaults may contain them too.
 fn scrubbed(value: &Value) -> Value {
     match value {
         Value::String(text) => scrub(text).into(),

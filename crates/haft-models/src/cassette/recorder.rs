@@ -18,7 +18,7 @@ use super::reply_event::{StoredAccount, StoredAttempt, StoredMoment, StoredReply
 use super::{TYPE_EXCHANGE, Tape};
 use crate::conversation_cache::ConversationCache;
 
-/// Writes an exchange when its reply ends, also when the caller cancels it. It wraps all other providers, so that a
+/// Writes an exchange when its reply ends, even if the caller cancels it. It wraps all other providers, so that a
 /// recording does not depend on the wire format, on how tools are passed to the model, or on which fallback model
 /// answered.
 pub struct Recorder<P> {
@@ -82,7 +82,7 @@ impl<P: ModelProvider> ModelProvider for Recorder<P> {
     }
 }
 
-/// The state of a reply that was started: ended or not.
+/// Tells if a reply has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplyHasEnded {
     No,
@@ -90,21 +90,21 @@ enum ReplyHasEnded {
 }
 
 /// A reply in progress. `replies` must be the first field: fields drop in order, and dropping the reply reports the
-/// cancelled attempt, which `entry` must still record before it is written.
+/// cancelled attempt, which `entry` must record before it is written.
 struct ReplyInProgress<'a, P: ModelProvider> {
     replies: ReplyStream<'a>,
     entry: ExchangeInProgress<'a, P>,
 }
 
-/// An exchange in progress; its `Drop` writes it.
+/// An exchange in progress. It is written on drop.
 struct ExchangeInProgress<'a, P: ModelProvider> {
     recorder: &'a Recorder<P>,
     asked: Arc<str>,
     request: Option<ModelRequest>,
     notes: Arc<ReplyTimeline>,
     fold: ReplyFold,
-    /// `None` until the caller polls the reply for the first time. An unpolled reply is not recorded, because no
-    /// request was sent.
+    /// Tells if the reply has ended; `None` until the caller polls the reply for the first time. An unpolled reply is
+    /// not recorded, because no request was sent.
     over: Option<ReplyHasEnded>,
 }
 
@@ -123,8 +123,8 @@ impl<P: ModelProvider> ExchangeInProgress<'_, P> {
         }
     }
 
-    /// Returns the moments to write. A secret split over several deltas would escape redaction, so a reply that
-    /// contains one is written with its text in one piece.
+    /// Returns the moments to write. A secret that is split over several deltas would escape redaction, so a reply that
+    /// contains a secret is written with its text in one piece.
     fn reply(&mut self) -> Vec<StoredMoment> {
         let moments = self.notes.take();
         let whole = std::mem::take(&mut self.fold).finish().into_events();

@@ -1,4 +1,4 @@
-//! Reads a recording: lines of every type, each kept as text until it is parsed.
+//! Reads a recording. Lines of all types are kept as text until they are parsed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use super::{
     LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, TYPE_EXCHANGE, TYPE_HEAD, VERSION, VERSION_OLDEST,
 };
 
-/// The types of lines that had another name in version 2.
+/// The line types that had a different name in version 2.
 const RENAMED: [(&str, &str); 7] = [
     ("model", TYPE_EXCHANGE),
     ("typed", "sources"),
@@ -31,19 +31,19 @@ pub struct Recording {
     cut_off: bool,
 }
 
-/// One line.
+/// One line in a recording.
 #[derive(Debug)]
 pub struct RecordingLine {
-    /// The line number, from 1.
+    /// The line number, counted from 1.
     pub number: usize,
     /// The type of the line.
     pub kind: String,
-    /// The session whose journal has this line; `None` for lines that only a recording has.
+    /// The session to whose journal this line belongs; `None` for lines that are only in a recording.
     pub journal: Option<String>,
     text: String,
 }
 
-/// The fields of a line that decide which reader it is for.
+/// The fields that determine which reader a line is for.
 #[derive(Deserialize)]
 struct RecordingEnvelope {
     #[serde(rename = "type")]
@@ -51,7 +51,7 @@ struct RecordingEnvelope {
     journal: Option<String>,
 }
 
-/// The same in version 2.
+/// The same fields in version 2.
 #[derive(Deserialize)]
 struct RecordingEnvelopeV2 {
     kind: String,
@@ -75,11 +75,11 @@ impl Recording {
             return Err(wrong(RecordingProblem::TooLarge { bytes_max: RECORDING_BYTES_MAX }));
         }
         let file = File::open(path).map_err(|error| wrong(RecordingProblem::Io(error)))?;
-        // Limited again, because the file may grow after the size check.
+        // The size is limited again, because the file may grow after the size check.
         Self::read_from(path, BufReader::new(file.take(RECORDING_BYTES_MAX)))
     }
 
-    /// Like [`read`](Self::read), from any reader; the path is used in messages only.
+    /// Works like [`read`](Self::read), but with any reader. The path is used only in messages.
     pub fn read_from(path: &Path, mut from: impl BufRead) -> Result<Self, RecordingError> {
         let version = version(path, &mut from)?;
         let mut recording = Self { path: path.to_owned(), lines: Vec::new(), cut_off: false };
@@ -87,8 +87,8 @@ impl Recording {
             let Some(bytes) = next_line(path, number, &mut from)? else { break };
             match line(version, number, &bytes) {
                 Ok(line) => recording.lines.push(line),
-                // A last line without a newline was cut off when the writing process was killed. All lines before
-                // it are whole.
+                // A last line without a newline was cut off when the writing process was killed. All lines before it
+                // are complete.
                 Err(_) if bytes.last() != Some(&b'\n') => recording.cut_off = true,
                 Err(problem) => return Err(RecordingError::line(path, number, problem)),
             }
@@ -100,7 +100,7 @@ impl Recording {
         &self.path
     }
 
-    /// Returns whether the last line was incomplete and was skipped.
+    /// Returns true if the last line was incomplete and was skipped.
     pub fn cut_off(&self) -> bool {
         self.cut_off
     }
@@ -113,7 +113,7 @@ impl Recording {
         self.lines.iter().filter(move |line| line.kind == kind)
     }
 
-    /// Returns the lines of one session's journal, as a file of that session holds them.
+    /// Returns the journal lines of one session, in the form of its session file.
     pub fn journal(&self, session: &str) -> String {
         let lines = self.lines.iter().filter(|line| line.journal.as_deref() == Some(session));
         lines.flat_map(|line| [line.text.trim_end(), "\n"]).collect()
@@ -125,10 +125,10 @@ impl Recording {
     }
 }
 
-/// Reads the first line.
+/// Reads the version from the first line.
 fn version(path: &Path, from: &mut impl BufRead) -> Result<u32, RecordingError> {
     let not_one = || RecordingError::new(path, RecordingProblem::NotARecording);
-    // A file that is no recording may be one endless line, so only its first 1024 bytes are read.
+    // A file that is not a recording may be one endless line, so only its first 1024 bytes are read.
     let bytes = next_line(path, 1, &mut from.take(1 << 10))?.ok_or_else(not_one)?;
     let RecordingHead { kind, version } = serde_json::from_slice(&bytes).map_err(|_| not_one())?;
     if kind != TYPE_HEAD {

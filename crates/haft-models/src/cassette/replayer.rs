@@ -19,15 +19,16 @@ use crate::conversation_cache::ConversationCache;
 /// The rule that matches a recorded exchange to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchRule {
-    /// The requests are equal apart from system prompt, dates and local paths.
+    /// The requests are equal except for system prompt, dates and local paths.
     Digest,
-    /// The requests are at the same turn, after calls to the same tools. For live tools, whose outputs differ from
-    /// the recorded ones.
+    /// The requests are at the same turn, after calls to the same tools. This rule is for live tools, whose outputs
+    /// differ from the recorded ones.
     Turn,
 }
 
-/// Replays each recorded reply once and without delay, in recorded order where several match. Attempts are reported
-/// again with their recorded latency and cost, so cost accounting must not count them a second time.
+/// Replays each recorded reply once and without delay. If several match, they are replayed in recorded order. Attempts
+/// are reported again with their recorded latency and cost, so they must not be added to the usage records a second
+/// time.
 pub struct Replayer {
     matching: MatchRule,
     exchanges: Vec<RecordedExchange>,
@@ -58,12 +59,12 @@ impl Replayer {
         self.exchanges.first()?.request(|_| None).ok()
     }
 
-    /// Returns the first request under this id, or `None` if it continues another exchange.
+    /// Returns the first request with this id, or `None` if it continues another exchange.
     pub fn request_with_id(&self, id: &str) -> Option<ModelRequest> {
         self.exchanges.iter().find(|exchange| exchange.asked == id)?.request(|_| None).ok()
     }
 
-    /// Returns the number of exchanges that were not replayed yet.
+    /// Returns the number of exchanges that have not been replayed yet.
     pub fn left(&self) -> usize {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         played.iter().filter(|played| !**played).count()
@@ -77,7 +78,7 @@ impl Replayer {
         exchange.reply().map_err(|problem| ModelError::new(ModelErrorKind::Malformed, problem))
     }
 
-    /// Returns the best match that was not replayed yet and marks it as replayed. Among equal matches it prefers
+    /// Returns the best match that has not been replayed yet, and marks it as replayed. Among equal matches, prefers
     /// the one with the same caller id.
     fn find(&self, id: &str, prints: &RequestFingerprints) -> Option<&RecordedExchange> {
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +108,7 @@ impl Replayer {
         ModelError::new(ModelErrorKind::NotRecorded, message)
     }
 
-    /// Describes the recorded request that is most similar, and the differences.
+    /// Describes the most similar recorded request, and how it differs.
     fn nearest(&self, request: &ModelRequest, prints: &RequestFingerprints) -> String {
         let same = self.exchanges.iter().filter(|exchange| exchange.prints.digest == prints.digest).count();
         if same > 0 {
@@ -120,7 +121,7 @@ impl Replayer {
             let request = normalize::request(requests.get(&exchange.number)?);
             Some((difference::similarity(&request, &actual), exchange, request))
         });
-        // On a tie the first one wins.
+        // If several are equally similar, the first one is used.
         let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
         let Some((_, exchange, recorded)) = nearest else {
             return "no recorded request matches, and no request of the recording can be read".into();

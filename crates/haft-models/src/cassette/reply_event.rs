@@ -1,4 +1,4 @@
-//! Timestamped events of a recorded reply: attempts and their accounts, stream events, and the final error if there
+//! Timestamped events of a recorded reply: the attempts and their figures, stream events, and the final error if there
 //! was one.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use haft_core::price::Cost;
 use haft_core::stored::{StoredError, StoredEvent, StoredModelError, StoredUsage, find};
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since the request, and the event at that time.
+/// The time since the request in milliseconds, and the event at that time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredMoment(pub(super) u64, pub(super) StoredReplyEvent);
 
@@ -23,11 +23,11 @@ pub(super) enum StoredReplyEvent {
     /// An attempt ended.
     Account(StoredAttempt, StoredAccount),
     Event(StoredEvent),
-    /// The error that ended the reply; always the last entry.
+    /// The error that ended the reply. It is always the last entry.
     Error(StoredModelError),
 }
 
-/// The same in domain types, ready to be replayed.
+/// The same event in domain types, ready for replay.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ReplayEvent {
     Attempt(ModelAttempt),
@@ -36,7 +36,7 @@ pub(super) enum ReplayEvent {
     Error(ModelError),
 }
 
-/// An attempt at one model, as it is stored.
+/// The stored form of an attempt to call one model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredAttempt {
     provider: String,
@@ -44,7 +44,7 @@ pub struct StoredAttempt {
     number: u32,
 }
 
-/// The account of an attempt, as it is stored.
+/// The stored form of an attempt's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]

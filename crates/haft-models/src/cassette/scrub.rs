@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Numeric dates with or without a time, times, Unix timestamps in seconds and milliseconds, and dates with names
-/// of days and months, in the orders that people and programs write them.
+/// A pattern for numeric dates with or without a time, times, Unix timestamps in seconds and milliseconds, and dates
+/// with names of days and months, in the orders that people and programs write them.
 const DATES: &str = r"(?x)
     \b\d{4}-\d{2}-\d{2}(?:[T\ ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?(?:\ ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))?(?:\[[A-Za-z_/+-]+\])?
   | \b\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\ ?(?:UTC|GMT|Z))?\b
@@ -23,14 +23,14 @@ const DATES: &str = r"(?x)
   | \b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b
 ";
 
-/// A path from the root, a home directory or a drive letter, at the start of a word.
+/// A pattern for paths that start at the root, a home directory or a drive letter, at the start of a word.
 const PATHS: &str = r#"(?x)
     (?P<before>^|[\s"'`(=:,;\[{<>|&])
     (?:file://)?(?:~|[A-Za-z]:)?
     (?:[\\/][A-Za-z0-9_.@+%\u{80}-\u{10ffff}-][^\s"'`()\[\]{}<>|&,;:*?]*)+
 "#;
 
-/// Replaces dates with `<date>` and paths with `<path>`.
+/// Replaces dates by `<date>` and paths by `<path>`.
 pub(super) fn scrub(text: &str) -> Cow<'_, str> {
     static PATH: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(PATHS).ok());
     static DATE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DATES).ok());

@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::error::RecordingProblem;
 use super::{LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, TYPE_HEAD, VERSION};
 
-/// Appends lines of any type and redacts the secrets that it was created with. Every line is written at once, so it
-/// survives a crash of the process. After the first failed write the tape keeps the error as
+/// Appends lines of any type to a recording, and redacts the secrets with which the tape was created. Every line is
+/// written at once, so it survives a crash of the process. After the first failed write, the tape keeps the error in
 /// [`problem`](Self::problem) and writes nothing more.
 pub struct Tape {
     path: PathBuf,
@@ -44,7 +44,7 @@ struct TapeHead {
 }
 
 impl Tape {
-    /// Creates the file with mode 0600. An existing file is an error and is left unchanged.
+    /// Creates the file with mode 0600. Fails if the file exists, and leaves it unchanged.
     pub fn create(
         path: &Path,
         secrets: impl IntoIterator<Item = SecretString>,
@@ -76,7 +76,7 @@ impl Tape {
         self.append(&TapeLine { kind, entry });
     }
 
-    /// Appends a line: an object that has a `type` field.
+    /// Appends a line. `line` must be an object with a `type` field.
     pub fn append(&self, line: &impl Serialize) {
         let line = serde_json::to_string(line);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,12 +86,12 @@ impl Tape {
         }
     }
 
-    /// Returns why the recording is incomplete, if it is.
+    /// Returns the reason why the recording is incomplete, if it is.
     pub fn problem(&self) -> Option<String> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).problem.clone()
     }
 
-    /// Returns a number that no other line of this file has.
+    /// Returns a number that no other line in this file has.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
@@ -109,7 +109,7 @@ impl TapeFile {
                 "the recording is full: a line may have {LINE_BYTES_MAX} bytes, and the file {RECORDING_BYTES_MAX}"
             )));
         }
-        // One write call per line, so that a line is cut only when the disk is full or the machine stops.
+        // Each line is one write call, so that a line is cut off only if the disk is full or the machine stops.
         self.file.write_all(format!("{line}\n").as_bytes())?;
         self.bytes = bytes;
         Ok(())
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), head);
     }
 
-    /// `/dev/full` fails every write, as a full disk does.
+    /// Every write to `/dev/full` fails, as on a full disk.
     #[test]
     fn full_disk_is_reported_as_a_problem() {
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -114,7 +114,7 @@ fn version_2_line_kinds_are_mapped_to_current_types() {
         recording.lines().iter().map(|line| line.kind.clone()).collect()
     };
     assert_eq!(types(&read(lines).unwrap()), ["told", "end"]);
-    // In later versions the same words are no types.
+    // In later versions, these words are not valid types.
     assert!(read(&format!("{HEAD}{{\"kind\":\"step\"}}\n")).is_err());
 }
 

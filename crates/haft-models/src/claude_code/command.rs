@@ -1,4 +1,4 @@
-//! Builds the command line.
+//! Builds the command line of the `claude` command.
 
 use haft_core::model_request::{ModelRequest, OutputShape, ReasoningEffort};
 
@@ -7,8 +7,8 @@ use super::process::ClaudeCommand;
 use super::reader::TextMeaning;
 use super::session::ClaudeInput;
 
-/// The longest system prompt that is passed as an argument, in bytes. Linux limits a single argument to 128 KiB; a
-/// longer system prompt goes into the user prompt.
+/// The maximum size of a system prompt that is passed as an argument, in bytes. Linux limits a single argument to 128
+/// KiB; a longer system prompt is put into the user prompt.
 pub(super) const WORD_BYTES_MAX: usize = 100 << 10;
 
 /// Returns the command to start for one turn.
@@ -63,8 +63,8 @@ fn is_without_tools(settings: &ClaudeCodeSettings, request: &ModelRequest) -> bo
     request.tools.is_empty() || settings.allowed_tools.as_ref().is_some_and(Vec::is_empty)
 }
 
-/// Returns how the command's text messages are to be read. Without tools there is a single message and it is the
-/// answer, except with an output schema: the command then returns the answer in a separate field.
+/// Returns how to interpret the command's text messages. Without tools there is a single message, which is the answer.
+/// With an output schema, the command returns the answer in a separate field instead.
 pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> TextMeaning {
     match request.output {
         OutputShape::Text | OutputShape::Json if is_without_tools(settings, request) => TextMeaning::Answer,
@@ -72,7 +72,7 @@ pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> Te
     }
 }
 
-/// Returns the command's effort level. It has none that turns thinking off.
+/// Returns the command's effort level. The command has no level that turns thinking off.
 fn effort(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
         ReasoningEffort::Off => None,

@@ -1,4 +1,4 @@
-//! The interface to the embedder's process launcher.
+//! The interface to the process launcher of the embedding program.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use secrecy::SecretString;
 
 /// Starts the command under the operator's policy.
 pub trait StartCommand: Send + Sync {
-    /// Starts the command. The error is a sentence for the operator.
+    /// Starts the command. The error text is a sentence for the operator.
     fn start(&self, order: ClaudeCommand) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>>;
 }
 
@@ -17,21 +17,20 @@ pub struct ClaudeCommand {
     /// The arguments, without the program name.
     pub words: Vec<String>,
     pub stdin: Vec<u8>,
-    /// Content for a file that only the command can read. The launcher appends the path of that file to `words`.
+    /// The content of a file that only the command can read. The launcher appends the path of this file to `words`.
     pub private_file: Option<SecretString>,
 }
 
 /// A running command. Dropping it kills it and all its child processes.
 pub trait RunningCommand: Send {
-    /// Reads more of standard output; returns no bytes at its end.
+    /// Reads more bytes from standard output. Returns no bytes at the end.
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>>;
 
-    /// Waits for the command to exit. An error means that it never ran, with the reason as a sentence for the
-    /// operator.
+    /// Waits for the command to exit. An error means that it never ran; the error text is a sentence for the operator.
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>>;
 }
 
-/// The result of a command: its exit and its last error output.
+/// The exit status of a command, and its last error output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaudeExit {
     /// The exit code or signal, in words.

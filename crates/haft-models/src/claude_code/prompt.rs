@@ -1,4 +1,4 @@
-//! Renders messages as one text: the command takes a prompt, not a conversation.
+//! Renders messages as one text, because the command takes a prompt, not a conversation.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::{ModelRequest, OutputShape, ReasoningEffort, SamplingParameters, ToolChoice};
 use haft_core::output::OutputContent;
 
-/// Returns the text of a single user message unchanged, and several messages with a role name before each.
+/// Returns the text of a single user message unchanged. Several messages are joined, with a role name before each.
 pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
     let messages: Vec<&Message> = messages.collect();
     if let [Message { role: Role::User, parts }] = messages.as_slice() {

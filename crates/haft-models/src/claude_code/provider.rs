@@ -69,7 +69,7 @@ struct ClaudeRequest<'a> {
     /// Notes to emit right after the `Started` event.
     notes: Vec<ModelEvent>,
     ready: VecDeque<ModelEvent>,
-    /// The number of times the session was resumed.
+    /// The number of times that the session was resumed.
     resumed: u32,
     phase: ClaudePhase,
     deadline: Instant,
@@ -81,7 +81,7 @@ enum ClaudePhase {
     Over,
 }
 
-/// The longest line, in bytes. The output of a tool comes in one line.
+/// The maximum length of a line, in bytes. The output of a tool is in one line.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// A run of the command whose output is being read.
@@ -135,7 +135,7 @@ impl ClaudeRequest<'_> {
         let ClaudeRun { command, lines, running } = &mut **reading;
         let bytes = command.read().await;
         let (lines, over) = match bytes.as_deref() {
-            // A read error ends the output too; the result line and the exit status decide about success.
+            // A read error also ends the output. The result line and the exit status determine success.
             Ok([]) | Err(_) => (lines.finish().map_err(too_long)?.into_iter().collect(), true),
             Ok(bytes) => (lines.push(bytes).map_err(too_long)?, false),
         };
@@ -153,7 +153,7 @@ impl ClaudeRequest<'_> {
         if over { self.end().await } else { Ok(()) }
     }
 
-    /// Handles the end of the output: reports the answer, or decides whether to retry.
+    /// Handles the end of the output: reports the answer, or decides if the command is resumed.
     async fn end(&mut self) -> Result<(), ModelError> {
         let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
             return Ok(());
@@ -183,7 +183,7 @@ impl ClaudeRequest<'_> {
 
     /// Resumes the same session after a delay, or gives up.
     async fn failed(&mut self, mut running: RunningAttempt, failed: ClaudeFailure) -> Result<(), ModelError> {
-        // No retry after a part of the answer was passed on: the caller cannot take it back.
+        // Do not retry after a part of the answer was passed on, because the caller cannot take it back.
         let session = self.reader.session.clone().filter(|_| !self.reader.has_answered());
         match (decide(&self.provider.settings, &failed, session.as_deref(), self.resumed), session) {
             (ResumeDecision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {

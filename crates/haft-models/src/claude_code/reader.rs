@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::failure;
 use crate::wire::ErrorHead;
 
-/// The meaning of the command's text messages.
+/// The meaning of the text messages from the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextMeaning {
-    /// No message can follow, so text is the answer and is passed on as it streams.
+    /// No other message can follow, so the text is the answer and is passed on as it streams.
     Answer,
-    /// Each text may be a step on the way to the answer, which shows only when another message follows.
+    /// Each text may be an intermediate step or the answer. It is an intermediate step if another message follows.
     Steps,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct ClaudeOutputReader {
     spent: ClaudeSpend,
 }
 
-/// Usage and cost; in `ClaudeOutputReader` the totals of all runs.
+/// The token usage and cost. In `ClaudeOutputReader`, they are the totals of all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ClaudeSpend {
     pub(super) usage: Option<TokenUsage>,
@@ -47,7 +47,7 @@ pub(super) struct ClaudeSpend {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ClaudeOutcome {
     pub(super) answer: Result<String, ClaudeFailure>,
-    /// Of this run alone.
+    /// The usage and cost of this run alone.
     pub(super) spent: ClaudeSpend,
 }
 

@@ -15,26 +15,26 @@ use super::truncate::PIECES_MAX;
 use crate::call_record::CallRecord;
 use crate::size::json_bytes;
 
-/// The most bytes of all images and audio of an output. Common model providers reject more.
+/// The maximum size of all images and audio in an output, in bytes. Common model providers reject more.
 pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;
 
-/// The most parts of one output that get a handle of their own; the rest is only described.
+/// The maximum number of parts of one output that get their own handle. Further parts are only described.
 const MEDIA_HANDLES_MAX: usize = 20;
 
-/// The remaining room for the images and audio of an output.
+/// The remaining space for the images and audio in an output.
 struct MediaRoom {
     bytes: usize,
     handles: usize,
 }
 
-/// Moves parts of an output to the store and records that in the receipt.
+/// Moves parts of an output to the store, and records this in the receipt.
 pub(super) struct OutputOffload<'a> {
     pub(super) record: &'a mut CallRecord,
     pub(super) means: FitResources<'a>,
 }
 
 impl OutputOffload<'_> {
-    /// Stores the text of an output. Returns `None` if storing fails or the whole text is already stored.
+    /// Stores the text of an output. Returns `None` if storing fails or if the whole text is already stored.
     pub(super) fn text(&mut self, output: &ToolOutput, reason: StoreReason) -> Option<StoredOutput> {
         if self.is_stored(&output.content) {
             return None;
@@ -42,15 +42,15 @@ impl OutputOffload<'_> {
         let text = text_of(&output.content);
         let stored = self.put(text.as_bytes())?;
         let glimpse = OutputPreview::Text {
-            // The same estimate as in `stats` of the stored output, so that both numbers agree.
+            // This is the same estimate as in `stats` of the stored output, so that both numbers agree.
             tokens: Tokens::by_length(stored.bytes),
             preview: preview(&text, PREVIEW_CHARS_MAX),
         };
         Some(self.noted(StoredOutput { stored, reason, glimpse }))
     }
 
-    /// Returns true if the tool capped its own output and has already stored the whole. For a failed call only the
-    /// receipt shows that, because its message is a single text.
+    /// Returns true if the tool limited its own output and has already stored all of it. For a failed call only the
+    /// receipt shows this, because its message is a single text.
     fn is_stored(&self, content: &[OutputContent]) -> bool {
         let noted = self.record.receipt.notes.get("stored").is_some_and(|note| note["tokens"].is_u64());
         noted
@@ -59,7 +59,7 @@ impl OutputOffload<'_> {
                 .any(|content| matches!(content, OutputContent::Stored(stored) if stored.is_text()))
     }
 
-    /// Stores binary data that no model reads, and images and audio that do not fit.
+    /// Stores binary data that no model can read, and images and audio that do not fit.
     pub(super) fn media(
         &mut self,
         content: Vec<OutputContent>,
@@ -102,8 +102,8 @@ impl OutputOffload<'_> {
         }
     }
 
-    /// Writes to the store. A failing store loses only the part that is not shown, never the call; the receipt records
-    /// the error.
+    /// Writes to the store. If the store fails, only the part that is not shown is lost; the call does not fail. The
+    /// receipt records the error.
     fn put(&mut self, bytes: &[u8]) -> Option<StoreEntry> {
         match put(self.means.store?, bytes) {
             Ok(stored) => Some(stored),
@@ -142,15 +142,15 @@ fn omission_reason(reason: StoreReason) -> String {
     }
 }
 
-/// Returns an output in which the stored text is replaced by its handle; other content stays.
+/// Returns an output in which a handle replaces the stored text. Other content stays.
 pub(super) fn replace_text_with_handle(stored: StoredOutput, content: Vec<OutputContent>) -> ToolOutput {
     let rest = content.into_iter().filter(|content| !is_text(content));
     let content = std::iter::once(OutputContent::Stored(Box::new(stored))).chain(rest).collect();
     ToolOutput { content, ..ToolOutput::default() }
 }
 
-/// Returns true if an output stays as it is under a limit of bytes or characters, of which there are at most as many. Only
-/// then the JSON of its server still describes it.
+/// Returns true if an output stays unchanged under a limit in bytes or characters. Only then does the server's JSON
+/// still describe the output.
 pub(super) fn fits_unchanged(output: &ToolOutput, max: usize) -> bool {
     let in_store =
         |content: &OutputContent| matches!(content, OutputContent::Binary { .. } | OutputContent::Stored(_));
@@ -180,11 +180,11 @@ pub(super) fn text_bytes(content: &[OutputContent]) -> usize {
     content.iter().map(bytes).sum()
 }
 
-/// Returns the text of an output, which can be stored or truncated.
+/// Returns the text of an output that can be stored or truncated.
 pub(super) fn text_of(content: &[OutputContent]) -> Cow<'_, str> {
     let texts: Vec<_> = content.iter().filter(|content| is_text(content)).collect();
     match texts.as_slice() {
-        // Borrow the text in the usual case of a single one, which may be large.
+        // Most outputs are a single text, which may be large, so it is borrowed.
         [OutputContent::Text(text)] => text.into(),
         texts => texts.iter().map(|content| content.as_text()).collect::<Vec<_>>().join("\n").into(),
     }

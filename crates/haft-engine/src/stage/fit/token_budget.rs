@@ -14,18 +14,18 @@ use super::truncate::cut_content;
 use super::{FitResources, map_output_or_error};
 use crate::call_record::CallRecord;
 
-/// The most tokens of the shortest answer: a refusal, or the handle of a stored output with instructions for querying
-/// it.
+/// The maximum number of tokens in the shortest result: a refusal, or the handle of a stored output with instructions
+/// for querying it.
 pub const ANSWER_TOKENS_MIN: u64 = 512;
 
 /// The estimated tokens of an image or audio. Models differ; this is the cost of a large image.
 const MEDIA_TOKENS: u64 = 1_600;
 
-/// The preview lengths of a stored output, in characters. The first that fits is used.
+/// The preview lengths of a stored output, in characters. The first one that fits is used.
 const PREVIEWS_CHARS: [usize; 3] = [1_000, 200, 0];
 
-/// Reserves tokens for the shortest answer. Without them the tool does not run, because the model could not receive its
-/// result.
+/// Reserves tokens for the shortest result. Without this reservation the tool does not run, because the model could not
+/// receive the result.
 pub(crate) fn reserve(budget: Option<&Arc<ContextWindow>>) -> Result<Option<Reservation>, ToolError> {
     let reserved = budget.map(|budget| budget.reserve(ANSWER_TOKENS_MIN)).transpose();
     reserved.map_err(|TokenShortage { left_tokens, .. }| {
@@ -37,7 +37,7 @@ pub(crate) fn reserve(budget: Option<&Arc<ContextWindow>>) -> Result<Option<Rese
     })
 }
 
-/// Counts the result against the budget. A result that does not fit is stored, or truncated until it fits.
+/// Charges the result to the budget. A result that does not fit is stored, or truncated until it fits.
 pub(crate) fn settle(
     record: &mut CallRecord,
     outcome: Result<ToolOutput, ToolError>,
@@ -85,7 +85,7 @@ fn smaller(
     shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
 }
 
-/// Returns the output with the longest preview that fits; `None` if it has no preview, or does not fit even without
+/// Returns the output with the longest preview that fits, or `None` if it has no preview or does not fit even without
 /// one.
 fn shortest_preview(
     output: &ToolOutput,
@@ -111,8 +111,8 @@ fn shortest_preview(
     })
 }
 
-/// An upper bound for the characters of a token. Starting the search there avoids counting the tokens of megabytes
-/// again and again.
+/// An upper bound for the number of characters in a token. Starting the search at this length avoids counting the
+/// tokens of megabytes repeatedly.
 const CHARS_PER_TOKEN_MAX: usize = 8;
 
 /// Halves the text until it fits. The final notice always fits into the initial reservation.

@@ -1,23 +1,23 @@
-//! Truncates the text of an output to a number of characters over all its content parts.
+//! Truncates the text of an output to a number of characters, counted over all its content parts.
 
 use haft_core::output::OutputContent;
 use haft_core::shorten::shorten;
 use haft_core::text::truncation_notice;
 
-/// The most content parts of an output; the rest is dropped.
+/// The maximum number of content parts in an output. Further parts are dropped.
 pub(super) const PIECES_MAX: usize = 1_000;
 
-/// Truncates text to `chars_max` characters over all parts. A single text keeps its beginning and its end. Of several
-/// texts, the one that exceeds the limit is cut there and gets the notice; later texts are dropped, so that the result
-/// is a prefix without gaps.
+/// Truncates text to `chars_max` characters, counted over all parts. A single text keeps its beginning and its end.
+/// Among several texts, the one that exceeds the limit is cut at the limit and gets the notice; later texts are
+/// dropped, so that the result is a prefix without gaps.
 pub(super) fn cut_content(content: Vec<OutputContent>, chars_max: usize) -> Vec<OutputContent> {
     let chars_total = content.iter().map(chars).sum();
     let mut cutter = TextTruncator { room: Some(chars_max), chars_total, chars_max };
     content.into_iter().filter_map(|content| cutter.cut(content)).take(PIECES_MAX).collect()
 }
 
-/// Cuts the pieces of an output one after the other. `room` is the number of characters that are left; `None` after the
-/// notice about the cut.
+/// Truncates the pieces of an output one after the other. `room` is the number of characters that are left; it is
+/// `None` after the notice about the cut.
 struct TextTruncator {
     room: Option<usize>,
     chars_total: usize,
@@ -33,7 +33,8 @@ impl TextTruncator {
                 let text = text.and_then(|text| self.cut_text(text));
                 Some(OutputContent::Resource { uri, media_type, text })
             }
-            // A shortened answer loses its names too: they are for definitions that the model does not get.
+            // A shortened search result loses its names too, because they refer to definitions that the model does not
+            // get.
             OutputContent::FoundTools(found) => {
                 let text = self.cut_text(found.text.clone())?;
                 let whole = text == found.text;

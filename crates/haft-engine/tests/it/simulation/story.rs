@@ -32,7 +32,7 @@ pub(super) const TOOLS: [(&str, Option<&str>); 5] = [
     ("kept", Some("wide")),
 ];
 
-/// Positions in `TOOLS`, weighted towards tools with a queue, for single calls.
+/// Indexes into `TOOLS` for single calls, with more weight on tools with a queue.
 const CROWDED: [usize; 7] = [0, 2, 2, 2, 3, 3, 4];
 
 pub(super) const QUEUES: [(&str, usize, usize); 2] = [("narrow", 1, 4), ("wide", 2, 4)];
@@ -40,12 +40,12 @@ pub(super) const QUEUES: [(&str, usize, usize); 2] = [("narrow", 1, 4), ("wide",
 /// The calls of a scenario, in order.
 pub(super) struct SimulatedScenario {
     pub(super) timeout: Duration,
-    /// The context budget of the run that some of the calls belong to.
+    /// The context budget of the run to which some of the calls belong.
     usable_tokens: u64,
     pub(super) acts: Vec<ScenarioStep>,
 }
 
-/// One call, or several of one turn.
+/// One call, or several calls of one turn.
 pub(super) struct ScenarioStep {
     pub(super) pause: Duration,
     pub(super) calls: Vec<ScenarioCall>,
@@ -54,11 +54,11 @@ pub(super) struct ScenarioStep {
     pub(super) cancelled_after: Option<Duration>,
 }
 
-/// Decides if a call counts against the run's budget.
+/// Selects if a call uses the run's context budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetUse {
     Yes,
-    /// Counts, after the conversation was reset to zero tokens.
+    /// The call uses the budget, after the conversation was reset to zero tokens.
     Anew,
     No,
 }
@@ -69,7 +69,7 @@ pub(super) struct ScenarioCall {
     pub(super) tool: &'static str,
     pub(super) behaviour: &'static str,
     pub(super) millis: u64,
-    /// Distinguishes the calls of `kept`.
+    /// Distinguishes calls to `kept`.
     pub(super) key: u64,
 }
 
@@ -97,7 +97,7 @@ impl SimulatedScenario {
             tasks.push(task);
         }
         for task in tasks {
-            // A cancelled task returns an error; the world has recorded its outcome.
+            // A cancelled task returns an error; the recorder has its outcome.
             let _ = task.await;
         }
         world.close(orchestrator.config());
@@ -180,7 +180,7 @@ impl ScenarioCall {
 
     fn call(&self) -> ToolCall {
         let Self { number, tool, behaviour, millis, key } = self;
-        // Calls of `kept` with the same key are equal; all other calls differ.
+        // Calls to `kept` with the same key are equal; all other calls differ.
         let arguments = match *tool {
             "kept" => json!({"key": key, "behaviour": "work", "millis": 400}),
             _ => json!({"number": number, "behaviour": behaviour, "millis": millis}),
@@ -201,7 +201,7 @@ fn cancel(task: &JoinHandle<()>, after: Duration) -> JoinHandle<()> {
     })
 }
 
-/// Splitmix64: sufficient for test data, and deterministic on every platform.
+/// The Splitmix64 generator, which is sufficient for test data and deterministic on every platform.
 struct ScenarioRng(u64);
 
 impl ScenarioRng {

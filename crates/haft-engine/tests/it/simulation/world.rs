@@ -29,14 +29,14 @@ struct SimulationState {
     calls: Vec<CallObservation>,
     /// The number of admitted calls, by queue.
     started: HashMap<&'static str, u64>,
-    /// The calls that the provider runs now, by queue, and by key for those of `kept`.
+    /// The number of calls that the provider is running now, by queue, and by key for calls to `kept`.
     running: HashMap<String, usize>,
-    /// The outputs of the provider, by text, with key and time.
+    /// The outputs of the provider, by text, with their key and time.
     given: HashMap<String, (u64, Instant)>,
     broken: Vec<String>,
 }
 
-/// The observations of one call.
+/// The observations about one call.
 #[derive(Debug, Clone)]
 pub(super) struct CallObservation {
     pub(super) tool: &'static str,
@@ -54,7 +54,7 @@ pub(super) struct CallObservation {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueArrival {
     place: usize,
-    /// The number of calls that its queue had admitted at that time.
+    /// The number of calls that its queue had admitted when the call arrived.
     admissions: u64,
 }
 
@@ -113,7 +113,7 @@ impl SimulationRecorder {
         }
     }
 
-    /// Checks that no slot, flight, reservation or call is left at the end.
+    /// Checks that no slot, flight, reservation or running call is left at the end.
     pub(super) fn close(&self, config: &OrchestratorConfig) {
         let mut book = self.book();
         for queue in config.queues.snapshot() {
@@ -144,9 +144,9 @@ impl SimulationRecorder {
         self.book().broken.clone()
     }
 
-    /// Returns the calls that overtook another one unfairly. A call may overtake only with a higher priority, and only
-    /// if it arrived before the other had aged. `kept` is excluded, because the cache decides when its calls reach the
-    /// queue.
+    /// Returns the calls that overtook another call unfairly. A call may overtake only with a higher priority, and only
+    /// if it arrived before the other call had aged. `kept` is excluded, because the cache determines when its calls
+    /// reach the queue.
     pub(super) fn passed_unfairly(&self) -> Vec<String> {
         let book = self.book();
         let queued: Vec<_> =
@@ -188,7 +188,7 @@ impl CallObservation {
         if mine.place <= theirs.place || my_start >= their_start {
             return true;
         }
-        // A call that is admitted but not yet polled is missing from this count.
+        // This count does not include a call that is admitted but not yet polled.
         let let_in_unseen =
             u64::try_from(QUEUES.map(|(_, concurrent, _)| concurrent).into_iter().max().unwrap()).unwrap();
         let head_start =
@@ -209,7 +209,7 @@ fn number(id: &CallId) -> usize {
     id.0.parse().unwrap()
 }
 
-/// Returns an error if the reserved and used tokens exceed the budget.
+/// Returns an error text if the reserved and used tokens exceed the budget.
 fn overdrawn(budget: &ContextWindow) -> Option<String> {
     let ContextUsage { current_tokens, pending_tokens, schema_tokens } = budget.usage();
     let taken = current_tokens.checked_add(pending_tokens)?.checked_add(schema_tokens)?;
@@ -244,7 +244,7 @@ impl EventSink for SimulationRecorder {
     }
 }
 
-/// Counts a running call of the provider until it is dropped.
+/// Counts a call as running until it is dropped.
 struct RunningCallGuard {
     world: Arc<SimulationRecorder>,
     what: String,
@@ -256,7 +256,7 @@ impl Drop for RunningCallGuard {
     }
 }
 
-/// A provider that follows its arguments and checks the concurrency limits.
+/// A provider that behaves as its arguments say, and checks the concurrency limits.
 pub(super) struct SimulatedProvider {
     world: Arc<SimulationRecorder>,
     namespace: Namespace,
@@ -295,7 +295,7 @@ impl SimulatedProvider {
             // `resume_unwind` skips the panic hook, which would print thousands of backtraces.
             "panic" => std::panic::resume_unwind(Box::new("panicked")),
             "hang" => std::future::pending().await,
-            // Often more than the budget.
+            // The output is often larger than the budget.
             "talk" => Ok(ToolOutput::text("much ".repeat(2_000))),
             _ => {
                 let text = format!("given to {}", cx.id.0);
