@@ -1,14 +1,14 @@
-//! A cache of state per conversation, for conversations that continue.
+//! A cache for state that belongs to a conversation and is reused when the conversation continues.
 
 use std::sync::{Mutex, PoisonError};
 
 use haft_core::conversation::Conversation;
 
-/// The most conversations in the cache; the least recently used is evicted first. All runs that use a provider
-/// share the cache, and with more runs than entries every turn would start from the beginning.
+/// The maximum number of conversations in the cache; the least recently used one is evicted first. All runs that use a
+/// provider share the cache, and with more runs than entries every turn would start from the beginning.
 const CONVERSATIONS_MAX: usize = 256;
 
-/// The most bytes in all entries together.
+/// The maximum size of all entries together, in bytes.
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// State that belongs to one conversation and grows with it.
@@ -16,7 +16,7 @@ pub(crate) trait ConversationState: Default {
     /// Returns the number of messages that this state covers, or `None` if it belongs to another conversation.
     fn knows(&self, conversation: &Conversation) -> Option<usize>;
 
-    /// Returns the size of the state.
+    /// Returns the size of the state, in bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -25,7 +25,7 @@ pub(crate) trait ConversationState: Default {
 pub(crate) struct ConversationCache<T>(Mutex<Vec<T>>);
 
 impl<T: ConversationState> ConversationCache<T> {
-    /// Removes and returns the entry that covers most of a conversation, or a new one. The entry is taken out so
+    /// Removes and returns the entry that covers most of a conversation, or returns a new one. The entry is removed so
     /// that no lock is held while it is used.
     pub(crate) fn take(&self, conversation: &Conversation) -> T {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Matches conversations by their length alone.
+    /// A state that matches conversations by their length alone.
     #[derive(Debug, Default, PartialEq)]
     struct LengthState(usize);
 

@@ -1,4 +1,4 @@
-//! A reply under construction: numbers the parts, generates missing call ids, and emits events.
+//! A reply under construction. Numbers the parts, generates missing call ids, and emits events.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,13 +13,13 @@ use serde_json::value::RawValue;
 use crate::call_id;
 use crate::wire::DecodeContext;
 
-/// The index of a call that is left out, see [`ReplyDraft::has_room_for_calls`]. Nothing is added to it.
+/// The index of a call that is left out; see [`ReplyDraft::has_room_for_calls`]. Content for this index is dropped.
 pub(crate) const LEFT_OUT: usize = usize::MAX;
 
-/// The most notes about one reply. Every event of a broken stream could add one.
+/// The maximum number of notes about one reply. In a broken stream, every event could add a note.
 const NOTES_MAX: usize = CALLS_PER_REPLY_MAX + 100;
 
-/// A kind of text that continues until another part begins.
+/// A kind of text that continues until another part starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextChannel {
     Text,
@@ -27,14 +27,14 @@ pub(crate) enum TextChannel {
     Refusal,
 }
 
-/// The type of an item.
+/// The type field of an item.
 #[derive(Deserialize)]
 struct TypedItem<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
 }
 
-/// The state of a decoder's reply, with the events that were not taken yet.
+/// The reply that a decoder builds, and the events that have not been taken yet.
 #[derive(Debug)]
 pub(crate) struct ReplyDraft {
     format: ModelApiFormat,
@@ -73,7 +73,7 @@ impl ReplyDraft {
         &self.decode_context
     }
 
-    /// Emits `Started` once. Chat servers repeat id and model in every chunk; only the first chunk counts.
+    /// Emits `Started` once. Chat servers repeat id and model in every chunk; only those in the first chunk are used.
     pub(crate) fn start(&mut self, id: Option<&str>, model: Option<&str>) {
         if !std::mem::replace(&mut self.started, true) {
             let named = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
@@ -93,13 +93,14 @@ impl ReplyDraft {
         index
     }
 
-    /// Returns false if the reply has as many calls as it may have. A decoder then skips further calls before it parses
-    /// or remembers their arguments.
+    /// Returns false if the reply has the maximum number of calls. Then a decoder must skip further calls before it
+    /// parses or stores their arguments.
     pub(crate) fn has_room_for_calls(&self) -> bool {
         self.calls < CALLS_PER_REPLY_MAX
     }
 
-    /// Skips an item if it is a call and there is no room for calls. Only the type of the item is parsed then.
+    /// Skips an item if it is a call and the reply has the maximum number of calls. In this case only the type of the
+    /// item is parsed.
     pub(crate) fn skips_call(&mut self, raw: &RawValue, is_call: impl Fn(&str) -> bool) -> bool {
         if self.has_room_for_calls() {
             return false;
@@ -115,8 +116,8 @@ impl ReplyDraft {
         self.calls = self.calls.saturating_add(count);
     }
 
-    /// Opens a call. A call without an id, or with the id of an earlier call, gets a generated one. Returns [`LEFT_OUT`]
-    /// if there is no room for it.
+    /// Starts a call. A call without an id, or with the id of an earlier call, gets a generated id. Returns
+    /// [`LEFT_OUT`] if the reply has the maximum number of calls.
     pub(crate) fn open_call(&mut self, id: Option<&str>, name: &str, mark: Option<WireIdentity>) -> usize {
         if !self.has_room_for_calls() {
             self.skip_calls(1);
@@ -128,7 +129,7 @@ impl ReplyDraft {
         self.calls += 1;
         self.call_ids.insert(id.clone());
         let index = self.open(PartStart::Call { id: CallId(id.clone()), name: name.to_owned() }, mark);
-        // Gemini and Ollama calls usually have no ids, so a generated one is not worth a note.
+        // Calls from Gemini and Ollama usually have no ids, so a generated id is not worth a note.
         if !is_given && !matches!(self.format, ModelApiFormat::Gemini | ModelApiFormat::Ollama) {
             self.note(ReplyNote::CallIdGiven { id });
         }
@@ -147,7 +148,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Annotates the last text part; opens one if there is none.
+    /// Adds an annotation to the last text part, and starts a text part if there is none.
     pub(crate) fn annotate_text(&mut self, annotation: Annotation) {
         let index = self.last_text.unwrap_or_else(|| self.open(PartStart::Text, None));
         self.annotate(index, annotation);
@@ -164,7 +165,7 @@ impl ReplyDraft {
         self.flow_with_state(flow, text, None);
     }
 
-    /// Like `flow`, for text that the same format wants back in the next request.
+    /// Works like `flow`, for text with state that the same format expects back in the next request.
     pub(crate) fn flow_with_state(&mut self, flow: TextChannel, text: &str, state: Option<&str>) {
         if !text.is_empty() {
             let index = self.flow_part(flow, state);
@@ -172,7 +173,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Returns the part that such text is appended to, and opens it if another part came in between.
+    /// Returns the part to which such text is appended. Starts a new part if another one came in between.
     pub(crate) fn flow_part(&mut self, flow: TextChannel, state: Option<&str>) -> usize {
         match self.flowing {
             Some((current, index)) if current == flow => index,
@@ -193,7 +194,7 @@ impl ReplyDraft {
         self.stop_flow_with(None);
     }
 
-    /// Ends the current flow with a mark that arrived at its end.
+    /// Ends the current text with a mark that arrived at its end.
     pub(crate) fn stop_flow_with(&mut self, mark: Option<WireIdentity>) {
         if let Some((_, index)) = self.flowing.take() {
             self.close(index, mark);
@@ -222,7 +223,7 @@ impl ReplyDraft {
         self.stop.is_some()
     }
 
-    /// Returns whether no part was opened yet.
+    /// Returns true if no part was started yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts == 0
     }
@@ -231,7 +232,8 @@ impl ReplyDraft {
         self.ended
     }
 
-    /// Ends the reply. Some servers report "stop" for tool calls, and some report no stop reason at all.
+    /// Ends the reply and determines its stop reason. Some servers report "stop" for tool calls, and some report no
+    /// stop reason.
     pub(crate) fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;

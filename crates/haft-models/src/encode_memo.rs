@@ -11,8 +11,8 @@ use crate::tool_blocks::{ToolBlock, ToolBlocks, ToolLists};
 use crate::unsupported_features::{FeatureSet, RequestFeature, UnsupportedFeature};
 use crate::wire::DecodeContext;
 
-/// The cache of one conversation in one format. A memo that does not match the request is reset, so using the wrong
-/// one costs time but is never incorrect.
+/// The encoded messages of one conversation in one format. A memo that does not match the request is reset, so using
+/// the wrong memo costs time but never gives a wrong result.
 #[derive(Debug, Default)]
 pub struct EncodeMemo {
     /// The name of the encoder that wrote the bytes.
@@ -27,7 +27,7 @@ pub struct EncodeMemo {
     blocks: ToolBlocks,
 }
 
-/// Counters of encoded items, kept across resets.
+/// The numbers of encoded items. They are kept when a memo is reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeCounters {
     pub messages: usize,
@@ -35,22 +35,22 @@ pub struct EncodeCounters {
     pub tool_lists: usize,
 }
 
-/// The messages that were encoded so far.
+/// The messages that have been encoded so far.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedMessages {
     pub(crate) tail: EncodedTail,
     pub(crate) features: FeatureSet,
-    /// The size of all text, as a basis for estimating tokens.
+    /// The size of all text in bytes, used to estimate tokens.
     pub(crate) text_bytes: usize,
 }
 
-/// Encoded messages, of which the last may still be open.
+/// Encoded messages. The last one may still be open.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedTail {
     pub(crate) bytes: Vec<u8>,
-    /// The role of the open message; the next message of that role is appended to it.
+    /// The role of the open message. The next message with the same role is appended to it.
     pub(crate) open: Option<&'static str>,
-    /// The positions in the last user and tool turns that may take a cache marker, in order.
+    /// The positions in the last user and tool turns at which a cache marker may be inserted, in order.
     pub(crate) marks: Vec<usize>,
 }
 
@@ -68,8 +68,8 @@ impl EncodedTail {
         self.bytes.extend_from_slice(encoded);
     }
 
-    /// Appends comma-separated blocks to the open message of `role`, or opens one. `brackets` are the text before
-    /// the first block of a message and the text that closes it.
+    /// Appends comma-separated blocks to the open message of `role`, or starts such a message. `brackets` are the text
+    /// before the first block of a message and the text that closes the message.
     pub(crate) fn push_blocks(&mut self, role: &'static str, blocks: &[u8], brackets: (&[u8], &[u8])) {
         if blocks.is_empty() {
             return;
@@ -90,14 +90,15 @@ impl EncodedTail {
 
 /// The encoder of one format. [`EncodeMemo::encode_cached`] encodes each piece once.
 pub(crate) trait Encoder {
-    /// Returns a name that differs for everything the encoded bytes depend on.
+    /// Returns a name for everything on which the encoded bytes depend. Encoders whose bytes differ must have different
+    /// names.
     fn name(&self) -> &'static str;
 
     fn message(&self, tail: &mut EncodedTail, message: &Message);
 
     fn system(&self, system: &str) -> Vec<u8>;
 
-    /// Encodes the tools of a request. Formats that cannot load tools by name ignore `deferred`.
+    /// Encodes the tools in a request. Formats that cannot load tools by name ignore `deferred`.
     fn tools(&self, tools: &[ModelTool], deferred: &[ModelTool]) -> Vec<u8>;
 }
 
@@ -115,7 +116,7 @@ impl EncodeMemo {
         self.blocks = blocks.clone();
     }
 
-    /// Returns the counters, by which tests check that nothing is encoded twice.
+    /// Returns the counters. Tests use them to check that nothing is encoded twice.
     pub fn encoded(&self) -> EncodeCounters {
         self.encoded
     }
@@ -162,7 +163,7 @@ impl EncodeMemo {
         EncodedPrompt { messages: &self.messages, system: &system.1, tools: tools.bytes() }
     }
 
-    /// Returns whether the cached messages are the beginning of this conversation. Comparing pointers is enough,
+    /// Returns true if the cached messages are the beginning of this conversation. Comparing pointers is enough,
     /// because messages are immutable and the memo keeps them alive, so no address is reused.
     fn fits(&self, messages: &[Arc<Message>]) -> bool {
         self.seen.len() <= messages.len()
@@ -190,7 +191,7 @@ impl EncodedPrompt<'_> {
         DecodeContext { turn: request.conversation.messages().len(), text_bytes, context_tokens: None }
     }
 
-    /// Returns the features of the request that are in `list`.
+    /// Returns the features used in the request that are in `list`.
     pub(crate) fn unsupported(
         &self,
         request: &ModelRequest,

@@ -1,4 +1,4 @@
-//! Maps provider errors to error kinds, by status and text, with one table for all formats.
+//! Maps provider errors to error kinds by status and text, with one table for all formats.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::bounded_json;
 use crate::redact::redact;
 use crate::wire::ErrorHead;
 
-/// The longest error message that is kept, in characters.
+/// The maximum length of an error message, in characters.
 const MESSAGE_CHARS_MAX: usize = 500;
 
-/// Lower-case substrings of a code or message, with the kind they indicate. The first match wins, regardless of the
-/// status.
+/// Lower-case substrings of a code or message, and the kind that each indicates. The first match is used, regardless of
+/// the status.
 const WORDS: &[(&str, ModelErrorKind)] = &[
     // Gemini uses one message for every limit. The quota ids distinguish daily limits, which mean a long wait, from
     // limits per minute.
@@ -41,7 +41,7 @@ const WORDS: &[(&str, ModelErrorKind)] = &[
     ("tool calling is not supported", ModelErrorKind::ToolsUnsupported),
     ("'tools' is not supported", ModelErrorKind::ToolsUnsupported),
     ("function calling is not enabled", ModelErrorKind::ToolsUnsupported),
-    // vLLM and llama.cpp servers that were started without a tool-call parser.
+    // These servers are vLLM and llama.cpp, started without a tool-call parser.
     ("--enable-auto-tool-choice", ModelErrorKind::ToolsUnsupported),
     ("tools param requires --jinja", ModelErrorKind::ToolsUnsupported),
     ("unsupported param: tools", ModelErrorKind::ToolsUnsupported),
@@ -59,8 +59,8 @@ const WORDS: &[(&str, ModelErrorKind)] = &[
     ("request_too_large", ModelErrorKind::RequestTooLarge),
 ];
 
-/// Substrings that name a whole family of errors. Several providers put one of them on every error, so the more
-/// specific status wins. An error inside a 200 response may have nothing else to go by.
+/// Substrings that indicate a whole family of errors. Several providers put one of them into every error, so a more
+/// specific status has priority. An error inside a 200 response may have no other indication.
 const FAMILIES: &[(&str, ModelErrorKind)] = &[
     ("rate_limit", ModelErrorKind::RateLimited),
     ("too_many_requests", ModelErrorKind::RateLimited),
@@ -87,8 +87,7 @@ pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
     error
 }
 
-/// Decodes an error inside a response whose status was a success. `body` is the error itself or an object that
-/// wraps it.
+/// Decodes an error inside a response with a success status. `body` is the error itself, or an object that wraps it.
 pub(crate) fn inside(body: &Value) -> ModelError {
     let fields = ErrorBodyFields::of(body);
     let words = fields.words();
@@ -118,9 +117,9 @@ fn find(table: &[(&str, ModelErrorKind)], words: &str) -> Option<ModelErrorKind>
 /// The relevant fields of an error body, from all the places where providers put them.
 struct ErrorBodyFields {
     message: String,
-    /// Codes, types, statuses and reasons, joined.
+    /// The codes, types, statuses and reasons, joined.
     codes: String,
-    /// The HTTP status that the body names. In a 200 response this is the real one.
+    /// The HTTP status in the body. In a 200 response this is the real status.
     status: Option<u16>,
     delay: Option<Duration>,
 }
@@ -162,8 +161,7 @@ impl ErrorBodyFields {
     }
 }
 
-/// Returns the message as text. Servers that validate field by field send a list of complaints instead of a
-/// sentence.
+/// Returns the message as text. Servers that validate field by field send a list of errors instead of a sentence.
 fn text_of(message: &Value) -> Option<String> {
     match message {
         Value::String(text) => Some(text.clone()),
@@ -172,7 +170,7 @@ fn text_of(message: &Value) -> Option<String> {
     }
 }
 
-/// Parses `20`, `20s`, `1.5s` or `350ms`.
+/// Parses a duration such as `20`, `20s`, `1.5s` or `350ms`.
 pub(crate) fn seconds(text: &str) -> Option<Duration> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),
@@ -182,7 +180,7 @@ pub(crate) fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Finds the delay in a message such as "try again in 1.2s"; some providers state it nowhere else.
+/// Finds the delay in a message such as "try again in 1.2s", because some providers state it only there.
 fn delay_in(message: &str) -> Option<Duration> {
     let (_, rest) = message.split_once("try again in ").or_else(|| message.split_once("retry in "))?;
     seconds(rest.split_whitespace().next()?.trim_end_matches(['.', ',']))

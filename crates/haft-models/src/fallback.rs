@@ -1,4 +1,4 @@
-//! Fallback models, used when the first one fails.
+//! Fallback models, which are used when the first model fails.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,7 @@ use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 
-/// A provider with fallbacks, each with its own model. They are tried in order until one begins a reply.
+/// A provider with fallbacks, each with its own model. They are tried in order until one of them starts a reply.
 pub struct FallbackProvider {
     first: Box<dyn ModelProvider>,
     then: Vec<(Box<dyn ModelProvider>, String)>,
@@ -20,7 +20,7 @@ impl FallbackProvider {
         Self { first, then }
     }
 
-    /// Returns the first reply that begins, or the last error. Both report the models that failed before.
+    /// Returns the first reply that starts, or the last error. Both report the models that failed before.
     async fn begin(&self, request: ModelRequest, cx: ModelContext) -> StartedReply<'_> {
         let mut asked = format!("{}/{}", self.first.name(), request.model);
         let mut begun = StartedReply::of(self.first.ask(request.clone(), &cx)).await;
@@ -62,7 +62,7 @@ impl<'a> StartedReply<'a> {
         Self { first, notes: Vec::new(), rest: replies }
     }
 
-    /// Adds the models that failed before, with their errors.
+    /// Adds the models that failed before this one, with their errors.
     fn after(mut self, failures: Vec<(String, String)>) -> Self {
         if let Err(error) = &mut self.first {
             for (failed, problem) in &failures {
@@ -77,13 +77,13 @@ impl<'a> StartedReply<'a> {
     pub(crate) fn into_stream(self) -> ReplyStream<'a> {
         let Self { first, notes, rest } = self;
         let notes = if first.is_ok() { notes } else { Vec::new() };
-        // The notes come after the first event, so that the reply still begins with `Started`.
+        // The notes come after the first event, so that the reply still starts with `Started`.
         stream::iter([first]).chain(stream::iter(notes.into_iter().map(Ok))).chain(rest).boxed()
     }
 }
 
-/// Returns whether another model may succeed where this one failed. An invalid request fails everywhere, and the
-/// caller no longer waits for a cancelled one.
+/// Returns true if another model may succeed after this error. An invalid request fails everywhere, and after a
+/// cancellation the caller no longer waits.
 fn helps(kind: ModelErrorKind) -> bool {
     match kind {
         ModelErrorKind::Unauthorized

@@ -1,11 +1,11 @@
-//! Splits response bodies into frames: the data of server-sent events, or lines.
+//! Splits response bodies into frames. A frame is the data of a server-sent event, or a line.
 
 use haft_core::framing::{FrameTooLarge, LineSplitter, SseDecoder, StreamLimits};
 use haft_core::model_error::ModelError;
 
 use crate::bounded_json::{self, REPLY_BYTES_MAX};
 
-/// The largest single frame, in bytes. A generated image comes in one event.
+/// The maximum size of a single frame, in bytes. A generated image arrives in one event.
 pub const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 const LIMITS: StreamLimits =
@@ -28,7 +28,7 @@ impl Framing {
         Self::Lines(LineSplitter::new(LIMITS))
     }
 
-    /// Takes bytes, and returns the frames that they complete. A frame may be blank.
+    /// Adds bytes and returns the frames that they complete. A frame may be blank.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
         match self {
             Self::Sse(events) => {
@@ -39,7 +39,7 @@ impl Framing {
         .map_err(too_large)
     }
 
-    /// Ends the stream, and returns the frame that had no end.
+    /// Ends the stream, and returns the last frame if its end is missing.
     pub fn finish(&mut self) -> Result<Option<String>, ModelError> {
         match self {
             Self::Sse(events) => events.finish().map(|event| event.map(|event| event.data)),

@@ -1,4 +1,4 @@
-//! Google's Gemini API, by `generateContent`.
+//! Google's Gemini API, through `generateContent`.
 
 mod request;
 mod response;
@@ -11,7 +11,7 @@ use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
-/// `generateContent` and `streamGenerateContent`.
+/// The codec for `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Codec = Codec {
     format: ModelApiFormat::Gemini,
     unsupported: UNSUPPORTED,

@@ -1,6 +1,6 @@
 //! The HTTP client that all HTTP providers share.
 //!
-//! [`HttpProvider`] does the IO; [`retry`] and the codecs make the decisions, without waiting for anything.
+//! [`HttpProvider`] does the IO. [`retry`] and the codecs make the decisions, without any IO.
 
 mod client;
 mod client_pool;

@@ -1,4 +1,4 @@
-//! Writes JSON in call order, with already encoded JSON spliced in byte for byte.
+//! Writes JSON fields in call order. JSON that is already encoded is inserted byte for byte.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(crate) fn array(out: &mut Vec<u8>, write: impl FnOnce(&mut ArrayWriter<'_>))
     out.push(b']');
 }
 
-/// Writes a serializable value. This cannot fail: keys are strings and the target is memory.
+/// Writes a serializable value. This cannot fail, because keys are strings and the target is memory.
 pub(crate) fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     let before = out.len();
     if serde_json::to_writer(&mut *out, value).is_err() {
@@ -58,12 +58,12 @@ impl ObjectWriter<'_> {
         }
     }
 
-    /// Writes a field with encoded JSON. `json` must be valid JSON.
+    /// Writes a field whose value is encoded JSON. `json` must be valid JSON.
     pub(crate) fn raw(&mut self, key: &str, json: &[u8]) {
         self.raw_pieces(key, &[json]);
     }
 
-    /// Writes a field with encoded JSON in pieces, which together must be valid JSON.
+    /// Writes a field whose value is encoded JSON in pieces. Together the pieces must be valid JSON.
     pub(crate) fn raw_pieces(&mut self, key: &str, pieces: &[&[u8]]) {
         let out = self.key(key);
         for piece in pieces {

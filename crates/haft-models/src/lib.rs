@@ -1,9 +1,9 @@
 //! Model providers: five wire formats as pure functions, and the HTTP client that they share.
 //!
-//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`. In
-//! [`unsupported_features`] a format declares the features that it does not support, [`encode_memo`] caches encoded
+//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`.
+//! [`unsupported_features`] lists the features that each format does not support, [`encode_memo`] caches encoded
 //! messages, [`schema`] adapts tool schemas, and [`prompted_tools`] emulates tool calls for models that have none. This
-//! crate knows no tool provider and no engine, and its formats use no clock, no network and no randomness.
+//! crate depends on no tool provider and no engine, and its formats use no clock, no network and no randomness.
 
 pub mod anthropic;
 mod attempt;

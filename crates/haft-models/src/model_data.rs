@@ -1,6 +1,6 @@
 //! The data file about models: prices, context windows, and the request fields that a family of models accepts.
 //!
-//! `data/models.json` is the only place with such facts. Each part names its date and its sources.
+//! Such facts are only in `data/models.json`. Each part of the file gives its date and its sources.
 
 use std::sync::LazyLock;
 
@@ -12,11 +12,11 @@ const FILE: &str = include_str!("../data/models.json");
 
 static DATA: LazyLock<ModelData> = LazyLock::new(|| serde_json::from_str(FILE).unwrap_or_default());
 
-/// The whole file.
+/// The content of the whole file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ModelData {
-    /// The date of every row that has none.
+    /// The date of every row that has no date of its own.
     pub(crate) date: String,
     pub(crate) models: Vec<ModelRow>,
     pub(crate) families: Vec<ModelFamily>,
@@ -26,7 +26,7 @@ pub(crate) struct ModelData {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ModelRow {
-    /// The price list that the row belongs to.
+    /// The price list to which the row belongs.
     pub(crate) list: String,
     pub(crate) model: String,
     pub(crate) input: f64,
@@ -34,37 +34,37 @@ pub(crate) struct ModelRow {
     pub(crate) cache_read: f64,
     pub(crate) cache_write: f64,
     pub(crate) context_tokens: u32,
-    /// The most tokens of one reply; `None` if the provider names no limit.
+    /// The maximum number of tokens in one reply; `None` if the provider has no limit.
     pub(crate) output_tokens: Option<u32>,
 }
 
-/// Models whose names begin alike and which accept the same request fields. The first matching row counts.
+/// Models whose names start alike and that accept the same request fields. The first matching row is used.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelFamily {
     pub prefix: String,
-    /// A part of the names, for variants of a model that differ in the tag only.
+    /// A part of the model name, for variants of a model that differ only in the tag.
     pub contains: Option<String>,
-    /// A model of the family, for tests.
+    /// An example of a model in the family, for tests.
     pub example: String,
-    /// The wire formats in which providers offer it, for tests.
+    /// The wire formats in which providers offer the family, for tests.
     pub formats: Vec<String>,
     pub sampling: SamplingRule,
     pub reasoning: ReasoningRule,
     /// The accepted effort levels; empty if every level is accepted.
     #[serde(default)]
     pub efforts: Vec<EffortName>,
-    /// The smallest and the largest thinking budget in tokens.
+    /// The minimum and maximum thinking budget, in tokens.
     pub budget_min: Option<u32>,
     pub budget_max: Option<u32>,
-    /// False if chat completions refuse tools while the model reasons.
+    /// False if the Chat Completions API rejects tools while the model reasons.
     pub chat_tools_while_reasoning: Option<bool>,
-    /// False if the models refuse to be told that they must call a tool.
+    /// False if the models reject a tool choice that forces a call.
     pub forced_tool_choice: Option<bool>,
-    /// False if the models refuse stop sequences and penalties, whether they reason or not.
+    /// False if the models reject stop sequences and penalties, even without reasoning.
     pub stop_and_penalties: Option<bool>,
     pub context_tokens: Option<u32>,
-    /// False if the models of the family read no images.
+    /// False if the models cannot read images.
     pub images: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ pub enum SamplingRule {
     ReasoningOff,
     /// Any request that asks for no reasoning.
     NoReasoning,
-    /// As `NoReasoning`, and temperature or top-p, not both.
+    /// As `NoReasoning`, but with only one of temperature and top-p.
     NoReasoningOne,
 }
 
@@ -88,15 +88,15 @@ pub enum SamplingRule {
 pub enum ReasoningRule {
     /// The model does not reason.
     None,
-    /// By a named level of effort.
+    /// A named effort level turns reasoning on.
     Levels,
-    /// By a number of tokens.
+    /// A number of tokens turns reasoning on.
     Budget,
-    /// On or off.
+    /// A flag turns reasoning on or off.
     Switch,
 }
 
-/// An effort level in the file.
+/// An effort level in the data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffortName {
@@ -121,11 +121,11 @@ impl EffortName {
     }
 }
 
-/// The sizes of a model, as far as they are known.
+/// The known sizes of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelSizes {
     pub context_tokens: Option<u32>,
-    /// The most tokens of one reply.
+    /// The maximum number of tokens in one reply.
     pub output_tokens: Option<u32>,
 }
 
@@ -139,14 +139,14 @@ pub fn families() -> &'static [ModelFamily] {
     &DATA.families
 }
 
-/// Returns the family of a model. Gateways put the vendor in front of the name.
+/// Returns the family of a model. Gateways put the vendor before the model name.
 pub fn family_of(model: &str) -> Option<&'static ModelFamily> {
     let name = short_name(model);
     let part_fits = |family: &ModelFamily| family.contains.as_deref().is_none_or(|part| name.contains(part));
     families().iter().find(|family| name.starts_with(family.prefix.as_str()) && part_fits(family))
 }
 
-/// Returns the sizes of a model, whichever provider offers it.
+/// Returns the sizes of a model, independent of its provider.
 pub fn sizes_of(model: &str) -> ModelSizes {
     let name = short_name(model);
     let row = DATA.models.iter().find(|row| is_model(name, &row.model));
@@ -167,12 +167,13 @@ fn short_name(model: &str) -> &str {
     model.rsplit('/').next().unwrap_or(model)
 }
 
-/// Returns whether a name is a row of the table: its own name, alone or with a date. Any other suffix is another model.
+/// Returns true if a name refers to a row in the table: it is the name in the row, alone or with a date. A name with
+/// any other suffix is a different model.
 fn is_model(name: &str, row: &str) -> bool {
     name.strip_prefix(row).is_some_and(is_date)
 }
 
-/// Matches nothing, `-latest`, `-20250514` or `-2025-04-14`.
+/// Returns true for an empty suffix, `-latest`, `-20250514` or `-2025-04-14`.
 fn is_date(rest: &str) -> bool {
     match rest.strip_prefix('-') {
         None => rest.is_empty(),
@@ -192,7 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// Catches a row that is not read, a price in the wrong column, or one per thousand instead of per million tokens.
+    /// Detects a row that is not parsed, a price in the wrong column, and a price per thousand instead of per million
+    /// tokens.
     #[test]
     fn the_data_file_is_read_and_its_prices_are_plausible() {
         let file: Value = serde_json::from_str(FILE).unwrap();
@@ -237,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Checks the order of rows: a row below one with a shorter prefix would never be found.
+    /// Checks the order of rows: a row after one with a shorter prefix would never be found.
     #[test]
     fn every_family_is_found_by_its_example() {
         for family in families() {

@@ -1,4 +1,4 @@
-//! Call arguments for formats where they are an object and not a string.
+//! Call arguments for formats in which they are an object and not a string.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::json_text;
 
-/// Returns the model's own bytes if they are an object. Anything else is wrapped in one, so that the model still
+/// Returns the model's own bytes if they are an object. Any other text is wrapped in an object, so that the model still
 /// sees what it wrote.
 pub(crate) fn object_json(arguments: &RawArguments) -> Cow<'_, str> {
     let text = arguments.as_text().trim();

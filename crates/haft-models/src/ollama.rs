@@ -12,7 +12,8 @@ use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
-/// `/api/chat`. Every request states the context size, because the server silently truncates longer prompts.
+/// The codec for `/api/chat`. Every request states the context size, because the server silently truncates longer
+/// prompts.
 pub const OLLAMA: Codec = Codec {
     format: ModelApiFormat::Ollama,
     unsupported: UNSUPPORTED,

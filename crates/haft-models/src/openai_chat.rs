@@ -20,7 +20,7 @@ use haft_core::settings::models::ReplyDelivery;
 pub use dialect::Dialect;
 pub(crate) use request::{effort_name, write_tools};
 
-/// Chat completions in the dialect of one server.
+/// The Chat Completions API in the dialect of one server.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenaiChat(pub &'static Dialect);
 

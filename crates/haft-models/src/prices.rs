@@ -1,13 +1,13 @@
-//! Prices of models: those of the operator first, then the data file.
+//! Model prices: the operator's prices first, then the data file.
 
 use haft_core::price::Price;
 
 use crate::model_data;
 
-/// The prices in effect for one provider.
+/// The prices that apply to one provider.
 #[derive(Debug, Clone, Default)]
 pub struct Prices {
-    /// The provider's name in the built-in table; `None` for a self-hosted server.
+    /// The provider's name in the built-in price table; `None` for a self-hosted server.
     list: Option<&'static str>,
     own: Vec<(String, Price)>,
 }
@@ -18,7 +18,7 @@ impl Prices {
         Self { list, own: Vec::new() }
     }
 
-    /// Adds the operator's price of a model, which takes precedence over the table.
+    /// Adds the operator's price for a model, which has priority over the table.
     #[must_use]
     pub fn with(mut self, model: impl Into<String>, price: Price) -> Self {
         self.own.push((model.into(), price));

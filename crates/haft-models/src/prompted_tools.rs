@@ -1,5 +1,5 @@
-//! Emulates tool calls for models without them: the prompt describes the tools, and calls are parsed from tagged
-//! JSON.
+//! Emulates tool calls for models that do not support them: the prompt describes the tools, and calls are parsed from
+//! tagged JSON.
 
 mod parse;
 
@@ -22,7 +22,7 @@ const CLOSE: &str = "</tool_call>";
 const ONE_AT_A_TIME: &str = "Make one call at a time.";
 
 /// A conversation rewritten without tool calls. It grows with the original, so that each message is rewritten and
-/// encoded once.
+/// encoded only once.
 #[derive(Debug, Default)]
 pub struct PromptedConversation {
     seen: Vec<Arc<Message>>,
@@ -57,7 +57,7 @@ impl PromptedConversation {
         Ok(rewritten)
     }
 
-    /// Returns the number of messages that are rewritten already, or `None` for another conversation.
+    /// Returns the number of messages that are already rewritten, or `None` for another conversation.
     pub(crate) fn known_messages(&self, conversation: &Conversation) -> Option<usize> {
         let known = self.seen.len();
         (known > 0 && self.fits(conversation.messages())).then_some(known)
@@ -68,14 +68,14 @@ impl PromptedConversation {
             && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
     }
 
-    /// Returns the size of the rewritten text.
+    /// Returns the size of the rewritten text, in bytes.
     pub(crate) fn text_bytes(&self) -> usize {
         let parts = self.plain.messages().iter().flat_map(|message| &message.parts);
         parts.filter_map(MessagePart::as_text).map(str::len).sum()
     }
 
-    /// Returns the system prompt with the tools. The tool choice changes from turn to turn, so it comes last and
-    /// the text before it stays the same.
+    /// Returns the system prompt with the tools. The tool choice changes from turn to turn, so it comes last, and the
+    /// text before it stays the same.
     fn system(&mut self, request: &ModelRequest) -> Arc<str> {
         if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
@@ -126,8 +126,8 @@ fn tool_choice_text(choice: &ToolChoice) -> Option<String> {
     }
 }
 
-/// Returns a message in which calls and results are text. Results become user messages, because the remaining roles
-/// offer no better one.
+/// Returns a message in which calls and results are text. Results become user messages, because no other role fits
+/// better.
 fn plain(message: &Message) -> Message {
     let parts = message.parts.iter().flat_map(plain_parts).collect();
     match message.role {
@@ -162,7 +162,7 @@ fn plain_parts(part: &MessagePart) -> Vec<MessagePart> {
     }
 }
 
-/// Returns an image of a tool result as an image of the user.
+/// Returns an image in a tool result as a user image.
 fn shown(piece: &OutputContent) -> Option<MessagePart> {
     match piece {
         OutputContent::Image { media_type, bytes } => {

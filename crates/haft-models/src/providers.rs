@@ -1,4 +1,4 @@
-//! All providers with a name: one row each, data only.
+//! All named providers: one row each, data only.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::wire::WireFormat;
 pub struct ProviderRow {
     pub name: &'static str,
     pub format: ModelApiFormat,
-    /// The dialect of chat completions, for the formats that have one.
+    /// The Chat Completions dialect, for formats that have dialects.
     dialect: &'static dialect::Dialect,
     /// The default base URL; `None` if every user has a different one.
     pub base_url: Option<&'static str>,
-    /// Environment variables with the base URL; the first that is set counts.
+    /// The environment variables for the base URL. The first one that is set is used.
     base_variables: &'static [BaseUrlVariable],
-    /// Environment variables with the key; the first that is set counts.
+    /// The environment variables for the key. The first one that is set is used.
     pub key_variables: &'static [&'static str],
     key: KeyHeader,
     /// The provider's name in the price table.
     pub price_list: Option<&'static str>,
 }
 
-/// An environment variable with a base URL, and the path that other programs append to it.
+/// An environment variable for a base URL, and the path that other programs append to it.
 #[derive(Debug)]
 struct BaseUrlVariable {
     name: &'static str,
@@ -45,7 +45,7 @@ struct BaseUrlVariable {
 enum UrlNotation {
     /// A full URL.
     Address,
-    /// As in `OLLAMA_HOST`: often only a host or port, or the wildcard address that the server listens on.
+    /// The form of `OLLAMA_HOST`: often only a host or port, or the wildcard address on which the server listens.
     Host,
 }
 
@@ -54,7 +54,7 @@ enum UrlNotation {
 enum KeyHeader {
     Bearer,
     Header(&'static str),
-    /// As a bearer token if there is a key; self-hosted servers seldom require one.
+    /// A bearer token, if there is a key. Self-hosted servers seldom require one.
     BearerIfAny,
 }
 
@@ -73,7 +73,7 @@ const fn variable(name: &'static str, below: &'static str) -> BaseUrlVariable {
     BaseUrlVariable { name, written: UrlNotation::Address, below }
 }
 
-/// The common part of all compatible servers. Each row adds its base URL and key variables.
+/// The common values for all compatible servers. Each row adds its base URL and key variables.
 const COMPATIBLE: ProviderRow = ProviderRow {
     name: "compatible",
     dialect: &dialect::COMPATIBLE,
@@ -211,7 +211,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
 /// A lookup of environment variables. It is a parameter so that this module does not access the environment.
 pub type EnvironmentLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The operator's settings for a provider, which take precedence over its row.
+/// The operator's settings for a provider, which have priority over its row.
 #[derive(Debug, Default)]
 pub struct ProviderOverrides {
     pub format: Option<ModelApiFormat>,
@@ -269,7 +269,7 @@ impl ProviderRow {
                 UrlNotation::Address => written.to_owned(),
                 UrlNotation::Host => host_address(written),
             };
-            // Some users include the path in the variable already.
+            // Some users already include the path in the variable.
             let has_suffix = !variable.below.is_empty() && base.ends_with(variable.below);
             Some(if has_suffix { base } else { base + variable.below })
         })
@@ -286,8 +286,8 @@ impl ProviderRow {
     }
 }
 
-/// Interprets `OLLAMA_HOST` as Ollama does: without a scheme the default port is 11434, and a wildcard address
-/// means this machine.
+/// Interprets `OLLAMA_HOST` as Ollama does: without a scheme the default port is 11434, and a wildcard address means
+/// this machine.
 fn host_address(written: &str) -> String {
     let (scheme, rest) = written.split_once("://").unwrap_or(("http", written));
     let usual_port = if written.contains("://") { "" } else { ":11434" };
@@ -303,7 +303,7 @@ fn host_address(written: &str) -> String {
     format!("{scheme}://{host}{port}{path}")
 }
 
-/// A configuration error of a provider, written for the operator.
+/// A configuration error of a provider, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
     #[error("no API key for `{provider}`; set {}", .variables.join(" or "))]

@@ -1,13 +1,13 @@
-//! Redacts keys and account names of providers by their form, because errors end up in logs. It finds keys that haft
-//! does not know, such as those of a proxy; [`haft_core::redact`] removes the known ones.
+//! Redacts provider keys and account names by their form, because errors are written to logs. This finds keys that are
+//! not in haft's configuration, such as a proxy's key; [`haft_core::redact`] removes the known ones.
 
 use haft_core::redact::REDACTED;
 
-/// The prefixes of keys and account names of the known providers.
+/// The prefixes that known providers use for keys and account names.
 const PREFIXES: [&str; 12] =
     ["sk-", "sk_", "AIza", "gsk_", "xai-", "org-", "proj_", "pplx-", "hf_", "tgp_v1_", "nvapi-", "key-"];
 
-/// The shortest match that is redacted; a shorter word with such a prefix is not a key.
+/// The minimum length of a match that is redacted, in characters. A shorter word with such a prefix is not a key.
 const KEY_CHARS_MIN: usize = 8;
 
 pub(crate) fn redact(text: &str) -> String {

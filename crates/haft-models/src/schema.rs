@@ -1,6 +1,6 @@
-//! Translates tool schemas into the smaller schema languages of providers, and reports the losses.
+//! Translates tool schemas into the more limited schema languages of providers, and reports what is lost.
 //!
-//! Arguments are still validated against the original schema: a loss only means that the model knows less about it.
+//! Arguments are still validated against the original schema. A loss only means that the model sees less of it.
 
 mod keywords;
 mod reference;
@@ -15,9 +15,9 @@ use serde_json::Value;
 /// The schema languages that providers accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SchemaDialect {
-    /// JSON Schema with a plain object at its root: OpenAI's tools without strict mode.
+    /// JSON Schema with a plain object at its root, for OpenAI's tools without strict mode.
     Json,
-    /// OpenAI's strict mode: closed objects, all properties required.
+    /// OpenAI's strict mode: objects are closed, and all properties are required.
     OpenaiStrict,
     /// Anthropic's tools: JSON Schema with a plain object at its root.
     Anthropic,
@@ -37,7 +37,7 @@ haft_core::name_table!(SchemaDialect {
 });
 
 impl SchemaDialect {
-    /// Returns the rules of a language that is smaller than JSON Schema, or `None` for full JSON Schema.
+    /// Returns the rules of a language that is more limited than JSON Schema, or `None` for full JSON Schema.
     fn rules(self) -> Option<&'static SchemaRules> {
         match self {
             SchemaDialect::Json | SchemaDialect::Anthropic => None,
@@ -52,7 +52,7 @@ impl SchemaDialect {
 /// The rules of a schema language, as data.
 #[derive(Debug)]
 struct SchemaRules {
-    /// Keywords that are kept unchanged. Structural keywords are handled by name in `walk.rs`.
+    /// Keywords that are kept unchanged. `walk.rs` handles structural keywords by name.
     keeps: &'static [&'static str],
     /// The accepted values of `format`; `None` accepts all.
     formats: Option<&'static [&'static str]>,
@@ -66,9 +66,9 @@ struct SchemaRules {
 /// The notation for a value that may be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NullNotation {
-    /// `type: [T, "null"]`, or a branch of `anyOf`.
+    /// The form `type: [T, "null"]`, or a branch in `anyOf`.
     AsType,
-    /// `nullable: true`.
+    /// The form `nullable: true`.
     AsFlag,
 }
 
@@ -76,26 +76,26 @@ enum NullNotation {
 enum ObjectRule {
     /// `additionalProperties` is not supported.
     Open,
-    /// `additionalProperties: false` everywhere.
+    /// Every object has `additionalProperties: false`.
     Closed,
-    /// Closed, and every property is required; an optional one becomes nullable.
+    /// Every object is closed, and every property is required. An optional property becomes nullable.
     ClosedAndRequired,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EnumRule {
     Any,
-    /// Only strings, and no `const`.
+    /// Only strings are allowed, and no `const`.
     Strings,
 }
 
-/// The rule for schemas without a type and arrays without items: accepted, or filled in with an assumed type.
+/// The rule for schemas without a type and arrays without items: they are accepted, or filled in with an assumed type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TypeRule {
     Optional,
-    /// A schema has a single type; a missing one becomes `string`.
+    /// A schema has a single type. A missing type becomes `string`.
     Texts,
-    /// A schema may have several types; a missing one becomes string, number and boolean.
+    /// A schema may have several types. A missing type becomes string, number and boolean.
     Scalars,
 }
 
@@ -219,8 +219,8 @@ pub fn downgrade(schema: &Value, grammar: SchemaDialect) -> DowngradedSchema {
     DowngradedSchema { schema, losses }
 }
 
-/// Returns the parts of a tool's schema that the provider would refuse, with all requests that show the tool. The
-/// model sees the tool without them.
+/// Returns the parts of a tool's schema because of which the provider would reject every request that contains the
+/// tool. The model sees the tool without them.
 pub fn defects(schema: &Value, grammar: SchemaDialect) -> Vec<SchemaLoss> {
     let mut losses = Vec::new();
     repair::repaired(schema.clone(), grammar, &mut losses);

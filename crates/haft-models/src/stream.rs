@@ -1,5 +1,5 @@
-//! The common part of all stream decoders: it splits bytes into frames, reads the frames, and emits the events of
-//! good frames even if a later frame is malformed.
+//! The common part of all stream decoders: splits bytes into frames, decodes the frames, and emits the events of valid
+//! frames even if a later frame is malformed.
 
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
@@ -8,9 +8,9 @@ use crate::draft::ReplyDraft;
 use crate::framing::Framing;
 use crate::wire::StreamDecoder;
 
-/// Reads the frames of one format.
+/// Decodes the frames of one format.
 pub(crate) trait FrameReader: Send {
-    /// Reads a frame, which is never empty or `[DONE]`.
+    /// Decodes a frame. The frame is never empty or `[DONE]`.
     fn frame(&mut self, frame: &str) -> Result<(), ModelError>;
 
     /// Ends the reply, at `[DONE]` or at the end of the body.

@@ -1,13 +1,15 @@
-//! Encoded tool lists that conversations share: runs of one agent send the same list, and each keeps it while it works.
+//! Encoded tool lists that conversations share. Runs of the same agent send the same list, and each of them would
+//! otherwise keep its own copy.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use haft_core::model_request::ModelTool;
 
-/// The most lists that are compared with a new one. Further lists are encoded for their conversation alone.
+/// The maximum number of lists that are compared with a new one. Further lists are encoded for their conversation
+/// alone.
 const LISTS_MAX: usize = 64;
 
-/// The shown and the deferred tools of a request.
+/// The shown and the deferred tools in a request.
 pub(crate) type ToolLists = [Arc<[ModelTool]>; 2];
 
 /// A tool list and its encoded form.
@@ -25,7 +27,7 @@ impl ToolBlock {
     }
 }
 
-/// The lists that conversations use now. Clones share them. A list goes with its last conversation.
+/// The lists that conversations currently use. Clones share them. A list is dropped with its last conversation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ToolBlocks(Arc<Mutex<Vec<Weak<ToolBlock>>>>);
 

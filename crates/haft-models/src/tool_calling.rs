@@ -18,14 +18,14 @@ use crate::fallback::StartedReply;
 use crate::prompted_tools::{PromptedConversation, read_calls};
 use crate::wire::DecodeContext;
 
-/// The most models that are remembered as needing tools in the prompt.
+/// The maximum number of models that are remembered as needing tools in the prompt.
 const FOUND_MAX: usize = 1000;
 
-/// A callback for a model that turned out to need its tools in the prompt.
+/// A callback for a model that was found to need its tools in the prompt.
 pub type ToolCallingCallback = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A provider that passes tools to each model in the way it supports. An unknown model is asked natively; if its
-/// provider rejects tools, this request and all later ones describe them in the prompt.
+/// A provider that passes tools to each model in the way that the model supports. For an unknown model, native tools
+/// are tried first; if its provider rejects them, this request and all later ones describe the tools in the prompt.
 pub struct ToolCallingProvider {
     inner: Box<dyn ModelProvider>,
     said: HashMap<String, ToolCalling>,
@@ -35,13 +35,13 @@ pub struct ToolCallingProvider {
 }
 
 impl ToolCallingProvider {
-    /// Wraps a provider. `said` is the operator's setting per model, which takes precedence over the provider's
-    /// errors.
+    /// Wraps a provider. `said` is the operator's setting per model, which has priority over the provider's errors.
     pub fn new(inner: Box<dyn ModelProvider>, said: HashMap<String, ToolCalling>) -> Self {
         Self { inner, said, found: Mutex::default(), learned: None, plain: ConversationCache::default() }
     }
 
-    /// Sets the models that are known to need their tools in the prompt. Calls `learned` for each further one that it finds.
+    /// Sets the models that are known to need their tools in the prompt. Calls `learned` for each further model that is
+    /// found.
     #[must_use]
     pub fn with_known_models(
         self,
@@ -68,7 +68,8 @@ impl ToolCallingProvider {
         }
     }
 
-    /// Asks natively, and with a prompt if the provider reports that the model does not support tools.
+    /// Sends the request with native tools. If the provider reports that the model does not support tools, sends it
+    /// again with the tools in the prompt.
     async fn try_native_tools(&self, request: ModelRequest, cx: ModelContext) -> ReplyStream<'_> {
         let begun = StartedReply::of(self.inner.ask(request.clone(), &cx)).await;
         match &begun.first {
@@ -80,7 +81,8 @@ impl ToolCallingProvider {
         }
     }
 
-    /// Asks without tools. Calls are impossible, so the reply is streamed; earlier calls still appear as text.
+    /// Sends the request without tools. The model can make no calls, so the reply is streamed; earlier calls still
+    /// appear as text.
     fn ask_plain(&self, request: &ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         match self.rewritten(request) {
             Ok(plain) => self.inner.ask(plain, cx),
@@ -88,8 +90,8 @@ impl ToolCallingProvider {
         }
     }
 
-    /// Asks with tools in the prompt. Calls can be parsed only from the complete text, so the reply comes in one
-    /// piece.
+    /// Sends the request with the tools in the prompt. Calls can be parsed only from the complete text, so the reply
+    /// arrives in one piece.
     fn ask_prompted(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         let decode_context =
             DecodeContext { turn: request.conversation.messages().len(), ..DecodeContext::default() };

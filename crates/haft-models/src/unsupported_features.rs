@@ -1,4 +1,4 @@
-//! The optional features of requests, and the tables in which each format lists those it does not support.
+//! The optional features of requests, and the tables in which each format lists the features that it does not support.
 
 use haft_core::conversation::{MediaSource, Message, PartBody, Role};
 use haft_core::model_request::{
@@ -93,7 +93,7 @@ impl FeatureSet {
         self.0 & 1 << feature as u8 != 0
     }
 
-    /// Returns the features of the set that are in the format's table.
+    /// Returns the features in the set that are in the format's table of unsupported features.
     pub(crate) fn unsupported(self, list: &[UnsupportedFeature]) -> Vec<RequestFeature> {
         list.iter().map(|row| row.feature).filter(|feature| self.contains(*feature)).collect()
     }

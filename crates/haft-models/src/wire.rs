@@ -1,4 +1,4 @@
-//! The interface between conversations and bytes, with one implementation per wire format, each without IO.
+//! The interface between conversations and bytes. Each wire format implements it without IO.
 
 use haft_core::settings::models::ReplyDelivery;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::encode_memo::EncodeMemo;
 use crate::failure;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 
-/// Encodes requests and decodes replies.
+/// Encodes requests and decodes replies in one wire format.
 pub trait WireFormat: Send + Sync {
     fn format(&self) -> ModelApiFormat;
 
     /// Returns the features that this format does not support, with their substitutes.
     fn unsupported(&self) -> &'static [UnsupportedFeature];
 
-    /// Encodes a request. `memo` belongs to one conversation in one format and saves encoding the earlier turns
+    /// Encodes a request. `memo` belongs to one conversation in one format, and avoids encoding the earlier turns
     /// again.
     fn encode(
         &self,
@@ -79,31 +79,31 @@ impl WireFormat for Codec {
 /// A request that is ready to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedRequest {
-    /// The path below the provider's base URL.
+    /// The path relative to the provider's base URL.
     pub path: String,
-    /// Headers that the format requires, without credentials.
+    /// The headers that the format requires, without credentials.
     pub headers: &'static [(&'static str, &'static str)],
     pub body: Vec<u8>,
     /// The facts about the request that the decoder needs.
     pub decode_context: DecodeContext,
-    /// The features of this request that the format does not support.
+    /// The features in this request that the format does not support.
     pub unsupported: Vec<RequestFeature>,
 }
 
-/// The facts about a request that matter for decoding its reply.
+/// The facts about a request that are needed to decode its reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DecodeContext {
-    /// The number of messages before the reply, from which missing call ids are generated.
+    /// The number of messages before the reply, which is used to generate missing call ids.
     pub turn: usize,
-    /// The size of all text in the prompt.
+    /// The size of all text in the prompt, in bytes.
     pub text_bytes: usize,
-    /// The context size that the request set, in tokens, for formats that can set it.
+    /// The context size that the request set, in tokens, if the format has this field.
     pub context_tokens: Option<u64>,
 }
 
 /// Decodes a reply while it arrives, in chunks of any size.
 pub trait StreamDecoder: Send {
-    /// Decodes a chunk. Adds its events to `events`, even those before an error.
+    /// Decodes a chunk. Adds its events to `events`, including those before an error.
     fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError>;
 
     /// Ends the body. Missing pieces are filled in and noted.
@@ -114,9 +114,9 @@ pub trait StreamDecoder: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorHead<'a> {
     pub status: u16,
-    /// `Retry-After` in seconds.
+    /// The `Retry-After` header, in seconds.
     pub retry_after: Option<&'a str>,
-    /// `retry-after-ms`, which some providers send as well.
+    /// The `retry-after-ms` header, which some providers also send.
     pub retry_after_ms: Option<&'a str>,
 }
 
@@ -125,8 +125,7 @@ impl ErrorHead<'_> {
         Self { status, retry_after: None, retry_after_ms: None }
     }
 
-    /// Returns the longer delay of the two headers. A date would need a clock, so the client converts it to seconds
-    /// first.
+    /// Returns the longer of the two delays. A date would need a clock, so the client converts it to seconds first.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let seconds = self.retry_after.and_then(|text| failure::seconds(text.trim()));
         let millis = self.retry_after_ms.and_then(|text| failure::seconds(&format!("{}ms", text.trim())));

@@ -92,16 +92,16 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Returns whether a part of the answer was passed on. After that no other answer can replace it.
+    /// Returns true if a part of the answer was passed on. After that, no other answer can replace it.
     pub(super) fn has_answered(&self) -> bool {
         self.live.answered
     }
 
-    /// Reads a line. Lines that are not JSON and lines of unknown kinds are skipped: each version of the command
-    /// adds new ones.
+    /// Handles a line. Skips lines that are not JSON and lines of unknown kinds, because each version of the command
+    /// adds new kinds.
     pub(super) fn line(&mut self, line: &str) {
         let Ok(line) = serde_json::from_str::<Value>(line) else { return };
-        // Messages of the command's own sub-agents are not part of the reply.
+        // Messages from the command's own sub-agents are not part of the reply.
         if !line["parent_tool_use_id"].is_null() {
             return;
         }
@@ -143,8 +143,8 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Reads a whole message. Text before the final message is a step on the way, so it becomes reasoning and not
-    /// the answer.
+    /// Handles a whole message. Text before the final message is an intermediate step, so it becomes reasoning, not the
+    /// answer.
     fn read_message(&mut self, message: &Value) {
         let is_live = self.live.message.is_some() && self.live.message.as_deref() == message["id"].as_str();
         for block in message["content"].as_array().into_iter().flatten() {
@@ -165,7 +165,7 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Reads a piece of a message that is still being written. The whole message follows on a separate line.
+    /// Handles a piece of a message that is still being written. The whole message follows in a separate line.
     fn live(&mut self, event: &Value) {
         match event["type"].as_str() {
             Some("message_start") => self.live_message(event["message"]["id"].as_str()),
@@ -188,8 +188,8 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Starts a streamed message. The command repeats a model request that breaks off. If a part of the answer was
-    /// already passed on, the reply has failed, because the caller cannot take it back.
+    /// Starts a streamed message. The command repeats a model request whose stream broke. If a part of the answer was
+    /// already passed on, the reply fails, because the caller cannot take it back.
     fn live_message(&mut self, id: Option<&str>) {
         let broke_off = self.live.open.is_some();
         self.close();
@@ -218,7 +218,7 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Turns the pending text into reasoning: another message follows, so it was not the answer.
+    /// Turns the pending text into reasoning: another message follows, so the text was not the answer.
     fn demote_pending_text(&mut self) {
         if let Some(before) = self.pending.take() {
             self.part(PartStart::Reasoning, before);
@@ -256,11 +256,11 @@ impl ClaudeOutputReader {
 /// The state of a message that is being streamed.
 #[derive(Debug, Default)]
 struct StreamedMessage {
-    /// The message id, by which the whole message is recognized when it follows.
+    /// The message id, which identifies the whole message when it follows.
     message: Option<String>,
-    /// The kind of part that the current deltas belong to.
+    /// The kind of part to which the current deltas belong.
     flowing: Option<PartStart>,
-    /// The index of the part that they are emitted in.
+    /// The index of the part in which the deltas are emitted.
     open: Option<usize>,
     answered: bool,
     broken: Option<ClaudeFailure>,
@@ -299,7 +299,7 @@ fn answer(line: &Value) -> Result<String, ClaudeFailure> {
     let status = line["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
     let errors = line["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let words = errors.chain([text]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
-    // Some errors have no status; one that asks the user to run `/login` is about missing credentials.
+    // Some errors have no status. An error that asks the user to run `/login` means missing credentials.
     let status = status.unwrap_or(if words.to_ascii_lowercase().contains("/login") { 401 } else { 500 });
     Err(ClaudeFailure::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
 }
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(reply.usage.unwrap().input, 3);
     }
 
-    /// Returns the lines of a message: first its stream events, then the whole message.
+    /// Returns the output lines for a message: first its stream events, then the whole message.
     fn written(id: &str, blocks: &[(&str, &[&str])]) -> Vec<Value> {
         let event =
             |event: Value| json!({"type": "stream_event", "event": event, "parent_tool_use_id": null});

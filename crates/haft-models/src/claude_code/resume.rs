@@ -1,11 +1,11 @@
-//! Decides if a session is resumed, and after which delay.
+//! Decides if a session is resumed, and after what delay.
 
 use std::time::Duration;
 
 use super::ClaudeCodeSettings;
 use super::reader::ClaudeFailure;
 
-/// The longest delay, unless the provider asks for a longer one.
+/// The maximum delay, unless the provider asks for a longer one.
 const DELAY_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum ResumeDecision {
     GiveUp,
 }
 
-/// Decides about a resume. `resumed` is the number of resumes so far.
+/// Decides if a session is resumed. `resumed` is the number of resumes so far.
 pub(super) fn decide(
     settings: &ClaudeCodeSettings,
     failed: &ClaudeFailure,

@@ -1,4 +1,4 @@
-//! Maps a conversation to a session of the command, and knows which messages that session has not seen.
+//! Maps a conversation to a session of the command, and tracks which messages the session has not seen.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::command::WORD_BYTES_MAX;
 use super::prompt::prompt;
 use crate::conversation_cache::ConversationState;
 
-/// The prompt for a session that broke off.
+/// The prompt for a session that ended early.
 const RESUME_PROMPT: &str = "Continue where you left off.";
 
 /// A session of the command, with the messages that it has seen.
@@ -28,7 +28,7 @@ pub(super) struct ClaudeInput {
 }
 
 impl ClaudeSession {
-    /// Returns the input for the command: only the new messages if the session knows the conversation.
+    /// Returns the input for the command: only the new messages if the session has seen the earlier ones.
     pub(super) fn turn(&self, request: &ModelRequest) -> ClaudeInput {
         let new = request.conversation.messages()[self.seen.len()..].iter();
         // The session already contains its own reply.
@@ -42,14 +42,14 @@ impl ClaudeSession {
         ClaudeInput { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
     }
 
-    /// Returns the session after an answer: it has seen the whole request.
+    /// Returns the session after a reply. It has seen the whole request.
     pub(super) fn after_reply(id: String, request: &ModelRequest) -> Self {
         Self { id: Some(id), seen: request.conversation.messages().to_vec() }
     }
 }
 
 impl ClaudeInput {
-    /// Returns a turn that resumes the session.
+    /// Returns an input that resumes the session.
     pub(super) fn resuming(self, session: String) -> Self {
         Self { session: Some(session), prompt: RESUME_PROMPT.to_owned(), ..self }
     }

@@ -18,7 +18,7 @@ use haft_core::settings::models::ReplyDelivery;
 
 const FORMAT: ModelApiFormat = ModelApiFormat::Gemini;
 
-/// The thought signature for a call that another model made: the API rejects calls without one.
+/// The thought signature for a call that another model made. The API rejects calls without a signature.
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn encode(
@@ -52,7 +52,7 @@ pub(super) fn encode(
 
 fn path(model: &str, delivery: ReplyDelivery) -> String {
     let mut path = String::from(if model.contains('/') { "" } else { "models/" });
-    // Escaped, so that a model name cannot add a query or a fragment to the URL.
+    // The name is escaped, so that it cannot add a query or a fragment to the URL.
     for byte in model.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._/@".contains(&byte) {
             path.push(char::from(byte));
@@ -68,7 +68,7 @@ fn path(model: &str, delivery: ReplyDelivery) -> String {
     path
 }
 
-/// Encodes messages as contents with parts. Adjacent messages of one role become one content.
+/// Encodes messages as contents with parts. Adjacent messages with the same role become one content.
 struct GeminiEncoder;
 
 impl Encoder for GeminiEncoder {
@@ -227,7 +227,7 @@ fn write_output(parts: &mut EncodedParts, part: &MessagePart) {
     }
 }
 
-/// Writes a call. The API signs and checks only the first call of a turn.
+/// Writes a call. The API signs and checks only the first call in a turn.
 fn write_call(parts: &mut EncodedParts, call: &ToolCall, signature: Option<&str>) {
     let is_first = !std::mem::replace(&mut parts.has_call, true);
     let signature = signature.or(is_first.then_some(FOREIGN_SIGNATURE));
@@ -241,12 +241,12 @@ fn write_call(parts: &mut EncodedParts, call: &ToolCall, signature: Option<&str>
     });
 }
 
-/// Returns the id unless it was generated here. Without ids the API matches results to calls by order and name.
+/// Returns the id, unless haft generated it. Without ids, the API matches results to calls by order and name.
 fn known_id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !call_id::is_generated_id(id))
 }
 
-/// Writes all results first, then their images.
+/// Writes all tool results first, then their images.
 fn write_replies(parts: &mut EncodedParts, messages: &[MessagePart]) {
     let replies = || messages.iter().filter_map(MessagePart::as_reply);
     for reply in replies() {
@@ -318,8 +318,8 @@ fn write_config(config: &mut ObjectWriter<'_>, request: &ModelRequest) {
     }
 }
 
-/// Returns the thinking budget in tokens, within the range of the model and within half of the output limit, which
-/// counts both. Returns `None` if the limit leaves no room for the smallest budget.
+/// Returns the thinking budget in tokens, within the range of the model and at most half of the output limit, which
+/// includes the thinking. Returns `None` if the limit is too small for the minimum budget.
 fn thinking_budget(
     family: &ModelFamily,
     effort: ReasoningEffort,
@@ -328,7 +328,7 @@ fn thinking_budget(
     let least = family.budget_min.unwrap_or(0);
     let wanted = match effort {
         ReasoningEffort::Off if family.efforts.contains(&EffortName::Off) => return Some(0),
-        // The Pro models cannot turn thinking off, so this is their smallest budget.
+        // The Pro models cannot turn thinking off, so this is their minimum budget.
         ReasoningEffort::Off => least,
         ReasoningEffort::Minimal => 512,
         ReasoningEffort::Low => 2048,

@@ -1,4 +1,4 @@
-//! Decodes a response of `generateContent`. Every chunk of a stream has the same shape as a whole response.
+//! Decodes a response from `generateContent`. Every chunk in a stream has the same form as a whole response.
 
 use std::borrow::Cow;
 
@@ -110,7 +110,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
     Ok(draft.into_reply())
 }
 
-/// Applies a whole response or one chunk of a stream to the draft.
+/// Applies a whole response, or one chunk of a stream, to the draft.
 pub(super) fn apply(draft: &mut ReplyDraft, response: &GeminiResponse<'_>) -> Result<(), ModelError> {
     if let Some(error) = &response.error {
         return Err(failure::inside(error));
@@ -171,7 +171,7 @@ fn write_part(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> 
     Ok(())
 }
 
-/// Appends text. A signature closes the part, so that it is sent back with exactly that text.
+/// Appends text. A signature ends the part, so that the signature is sent back with exactly this text.
 fn write_text(draft: &mut ReplyDraft, flow: TextChannel, text: &str, signature: Option<&str>) {
     draft.flow(flow, text);
     if signature.is_some() {
@@ -223,7 +223,8 @@ impl GeminiBlob<'_> {
 }
 
 impl GeminiUsage {
-    /// Converts the counts. The API reports thoughts apart from the answer; `TokenUsage` counts both as output.
+    /// Converts the token counts. The API reports thoughts separately from the answer; `TokenUsage` includes both in
+    /// the output.
     fn read(&self) -> TokenUsage {
         let reasoning = self.thoughts.unwrap_or(0);
         let tool_use = self.tool_use.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Decodes a streamed response, whose chunks have the same shape as a whole one.
+//! Decodes a streamed response. Its chunks have the same form as a whole response.
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
@@ -9,7 +9,8 @@ use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 
-/// Reads chunks. The API sends no end event: the reply ends with the body, after a finish reason.
+/// Decodes the chunks of a Gemini stream into a reply draft. The API sends no end event: the reply ends with the body,
+/// after a finish reason.
 pub(super) struct GeminiStreamReader {
     draft: ReplyDraft,
 }

@@ -13,15 +13,15 @@ use reqwest::header::HeaderMap;
 use super::client_pool::{ClientPool, ClientSettings, SharedClient};
 use crate::redact::redact;
 
-/// The most bytes of an error response that are read.
+/// The maximum number of bytes that are read from an error response.
 const ERROR_BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// Certificate authorities that are trusted in addition to those of the system.
+/// Certificate authorities that are trusted in addition to the system's own.
 #[derive(Debug, Clone, Default)]
 pub struct CertificateAuthorities(Vec<reqwest::Certificate>);
 
 impl CertificateAuthorities {
-    /// Parses a bundle of PEM certificates. The error describes the problem with it.
+    /// Parses a bundle of PEM certificates. The error text describes the problem.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
         let all = reqwest::Certificate::from_pem_bundle(text).map_err(|error| innermost(&error))?;
         if all.is_empty() { Err("it contains no PEM certificate".into()) } else { Ok(Self(all)) }
@@ -32,7 +32,7 @@ impl CertificateAuthorities {
     }
 }
 
-/// The connections of one provider, with its timeouts. Other providers may use the same connections.
+/// The connections and timeouts of one provider. Other providers may share the connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelHttpClient {
     connections: Arc<SharedClient>,
@@ -56,7 +56,7 @@ impl ModelHttpClient {
         &self.timeouts
     }
 
-    /// Sends a request and waits for the response head.
+    /// Sends a request and waits for the response headers.
     pub(crate) async fn send(&self, request: reqwest::Request) -> Result<ModelHttpResponse, ModelError> {
         let host = server_name(request.url());
         let head = tokio::time::timeout(self.timeouts.first_byte, self.connections.execute(request)).await;
@@ -70,13 +70,13 @@ impl ModelHttpClient {
     }
 }
 
-/// Returns the host, with the port if it is not the usual one: several local servers differ in it alone.
+/// Returns the host, with the port if it is not the default: several local servers may differ only in their port.
 fn server_name(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// A response whose head has arrived.
+/// A response whose headers have arrived.
 #[derive(Debug)]
 pub(crate) struct ModelHttpResponse {
     response: reqwest::Response,
@@ -105,7 +105,7 @@ impl ModelHttpResponse {
         }
     }
 
-    /// Reads the whole body; fails as soon as it exceeds `bytes_max`.
+    /// Reads the whole body. Fails as soon as the body exceeds `bytes_max`.
     pub(crate) async fn body(&mut self, bytes_max: usize) -> Result<Vec<u8>, ModelError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -118,8 +118,8 @@ impl ModelHttpResponse {
         Ok(body)
     }
 
-    /// Reads the body of an error response, up to the limit. Ignores a broken connection: the error is reported
-    /// anyway, with as much text as arrived.
+    /// Reads the body of an error response, up to the limit. Ignores a broken connection: the error is reported anyway,
+    /// with the text that arrived.
     pub(crate) async fn explanation(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         while let Ok(Some(chunk)) = self.chunk().await {
@@ -137,12 +137,12 @@ fn slow(what: &str, limit: Duration) -> ModelError {
     ModelError::new(ModelErrorKind::Timeout, format!("{what} within {limit:?}"))
 }
 
-/// Builds the error from its innermost cause and without the URL, which may contain a key.
+/// Creates the error from its innermost cause. Leaves out the URL, which may contain a key.
 fn unreachable(what: &str, error: &reqwest::Error) -> ModelError {
     ModelError::new(ModelErrorKind::Unreachable, redact(&format!("{what}: {}", innermost(error))))
 }
 
-/// Returns the innermost cause, which is the message of the operating system or of the TLS library.
+/// Returns the innermost cause, which is the message from the operating system or the TLS library.
 fn innermost(error: &reqwest::Error) -> String {
     let mut causes = Vec::new();
     let mut cause = error.source();

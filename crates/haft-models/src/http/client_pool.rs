@@ -10,16 +10,16 @@ use reqwest::{Request, Response, Url, redirect};
 use super::client::CertificateAuthorities;
 use crate::tool_blocks::ToolBlocks;
 
-/// The most providers that use one client at the same time. Over HTTP/2 a client opens one connection to each server,
-/// and many servers accept 100 requests at once on a connection: a further request would wait until another one ends.
-/// A provider may have several requests in progress, because agents call other agents.
+/// The maximum number of providers that use one client at the same time. Over HTTP/2 a client opens one connection to
+/// each server, and many servers accept 100 requests at once on a connection: a further request would wait until
+/// another one ends. A provider may have several requests in progress, because agents call other agents.
 const PROVIDERS_PER_CLIENT_MAX: usize = 32;
 
 /// HTTP clients for the providers of one tokio runtime. Clones share the clients.
 ///
-/// A client holds the certificates of the system and open connections, which take far more memory than a run. It holds
-/// neither cookies nor API keys, which are part of each request, so runs of different principals can share it. The
-/// tasks of a connection end with their tokio runtime: a pool must not outlive it.
+/// A client holds the system's certificates and open connections, which take far more memory than a run. A client has
+/// no cookies, and API keys are part of each request, so runs of different principals can share it. The tasks of a
+/// connection end with their tokio runtime, so a pool must not outlive the runtime.
 #[derive(Debug, Clone, Default)]
 pub struct ClientPool {
     clients: Arc<Mutex<Vec<Arc<SharedClient>>>>,
@@ -32,8 +32,8 @@ impl ClientPool {
         &self.tool_blocks
     }
 
-    /// Returns a client of the pool with these settings. Builds one if none has room for a further provider. A client
-    /// that trusts other certificate authorities belongs to its provider alone.
+    /// Returns a client from the pool with these settings. Creates a client if all existing ones have the maximum
+    /// number of providers. A client that trusts other certificate authorities is used by its provider alone.
     pub(super) fn connections(
         &self,
         settings: ClientSettings,
@@ -55,7 +55,7 @@ impl ClientPool {
     }
 }
 
-/// The settings that a client is built with. Providers share a client only if all of them are equal.
+/// The settings with which a client is created. Providers share a client only if all settings are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClientSettings {
     connect: Duration,
@@ -68,14 +68,14 @@ pub(super) struct ClientSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CertificateUse {
     OfSystem,
-    /// The server is reached without TLS. Reading the certificates of the system takes 5 ms.
+    /// The server is reached without TLS, so no certificates are loaded. Loading the system's certificates takes 5 ms.
     None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProxyChoice {
     OfEnvironment,
-    /// A proxy could not reach a server on this machine.
+    /// No proxy is used, because a proxy could not reach a server on this machine.
     None,
 }
 
@@ -99,7 +99,7 @@ fn is_local_server(server: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// An HTTP client with its connections. Never follows redirects, because they would send the API key to another
+/// An HTTP client with its connections. It never follows redirects, because they would send the API key to another
 /// server.
 #[derive(Debug)]
 pub(super) struct SharedClient {
@@ -109,7 +109,7 @@ pub(super) struct SharedClient {
 
 impl SharedClient {
     fn new(settings: ClientSettings, authorities: &CertificateAuthorities) -> reqwest::Result<Self> {
-        // Fails if another provider is installed already, which works just as well.
+        // This fails if another crypto provider is already installed, which works just as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = match settings.proxies {
             ProxyChoice::OfEnvironment => reqwest::Client::builder(),

@@ -1,4 +1,4 @@
-//! The server that requests go to, with its headers and extra body fields.
+//! The server that receives requests, with its headers and extra body fields.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::extra_body;
 use crate::wire::{EncodedRequest, WireFormat};
 use haft_core::redact::SecretRedactor;
 
-/// The largest request that is sent, in bytes; no provider accepts more.
+/// The maximum size of a request, in bytes. No provider accepts more.
 pub(crate) const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A base URL with its wire format and credentials.
@@ -21,7 +21,7 @@ pub struct Endpoint {
     wire: Arc<dyn WireFormat>,
     base: Url,
     headers: HeaderMap,
-    /// The key and the header values, which no error message may repeat.
+    /// The key and the header values, which error messages must not contain.
     secrets: Vec<SecretString>,
     extra_body: Map<String, Value>,
 }
@@ -35,7 +35,7 @@ pub enum EndpointAuth {
     Header(&'static str, SecretString),
 }
 
-/// A configuration error of a provider, written for the operator.
+/// A configuration error of a provider, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// The base URL is invalid or not `http` or `https`.
@@ -47,7 +47,7 @@ pub enum EndpointError {
     /// The key contains characters that headers cannot have.
     #[error("the API key has characters that cannot be sent in a header; check it for line breaks")]
     Key,
-    /// The extra body sets a field that haft writes itself.
+    /// The extra body sets a field that haft itself writes.
     #[error("`{field}` is set by haft; remove it from `extraBody`")]
     Reserved { field: String },
 }
@@ -80,7 +80,7 @@ impl Endpoint {
         &self.base
     }
 
-    /// Adds a header, which replaces one of the same name. Its value may be a secret and is never logged.
+    /// Adds a header and replaces one with the same name. The value may be a secret and is never logged.
     pub fn header(mut self, name: &str, value: &SecretString) -> Result<Self, EndpointError> {
         let wrong = || EndpointError::Header { name: name.chars().take(100).collect() };
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
@@ -88,7 +88,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Adds fields to every request body. Objects are merged; these fields take precedence.
+    /// Adds fields to every request body. Objects are merged; these fields have priority.
     pub fn extra_body(mut self, fields: Map<String, Value>) -> Result<Self, EndpointError> {
         if let Some(field) = fields.keys().find(|field| extra_body::RESERVED.contains(&field.as_str())) {
             return Err(EndpointError::Reserved { field: field.clone() });
@@ -101,7 +101,7 @@ impl Endpoint {
         let mut header = HeaderValue::from_str(value.expose_secret()).map_err(drop)?;
         header.set_sensitive(true);
         self.headers.insert(name, header);
-        // The scheme in front, such as `Bearer`, is not secret.
+        // The scheme before the credential, such as `Bearer`, is not secret.
         let text = value.expose_secret();
         let bare = text.split_once(' ').map_or(text, |(_, bare)| bare).trim();
         self.secrets.push(bare.into());
@@ -109,7 +109,7 @@ impl Endpoint {
     }
 
     /// Redacts the secrets in an error. Servers repeat a wrong key in their message, and not every key matches the
-    /// patterns of `redact`.
+    /// patterns in `redact`.
     pub(crate) fn redact_secrets(&self, error: ModelError) -> ModelError {
         let redactor = SecretRedactor::of(self.secrets.iter().map(ExposeSecret::expose_secret));
         ModelError { message: redactor.redact(error.message), ..error }
@@ -126,7 +126,7 @@ impl Endpoint {
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for (name, value) in encoded.headers {
             let name = HeaderName::from_static(name);
-            // A header set by the operator takes precedence, for example another API version.
+            // A header that the operator set has priority, for example a different API version.
             request.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
         }
         *request.body_mut() = Some(encoded.body.clone().into());
@@ -159,7 +159,7 @@ pub(crate) struct EndpointRequest {
     body: bytes::Bytes,
 }
 
-/// Appends a path to the base URL. Keeps the query of the base, which some gateways require.
+/// Appends a path to the base URL. Keeps the query in the base URL, which some gateways require.
 fn join(base: &Url, path: &str) -> Url {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut url = base.clone();

@@ -6,11 +6,11 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// Fields that hold the conversation or that determine how the reply is decoded.
+/// Fields that hold the conversation, or that determine how the reply is decoded.
 pub(crate) const RESERVED: [&str; 6] = ["messages", "input", "contents", "tools", "stream", "model"];
 
-/// Adds fields to an encoded body. Fields in both are merged if both are objects; otherwise the extra field wins.
-/// All other fields keep their bytes.
+/// Adds fields to an encoded body. A field that is in both is merged if both values are objects; otherwise the extra
+/// field replaces it. All other fields keep their bytes.
 pub(crate) fn merge(body: &[u8], extra: &Map<String, Value>) -> Vec<u8> {
     let Ok(OrderedFields(fields)) = serde_json::from_slice::<OrderedFields<'_>>(body) else {
         return body.to_vec();
@@ -41,7 +41,7 @@ fn over(raw: &RawValue, new: &Value) -> Value {
     merge_values(old, new)
 }
 
-/// Merges recursively. The depth is bounded because both values come from the JSON parser, which limits it.
+/// Merges recursively. The depth is limited, because both values come from the JSON parser, which limits it.
 fn merge_values(old: Value, new: &Value) -> Value {
     match (old, new) {
         (Value::Object(mut old), Value::Object(new)) => {
@@ -55,7 +55,7 @@ fn merge_values(old: Value, new: &Value) -> Value {
     }
 }
 
-/// The fields of an object in their order, each with its raw value.
+/// The fields of an object in their original order, each with its raw value.
 struct OrderedFields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for OrderedFields<'de> {

@@ -1,4 +1,4 @@
-//! Reads the providers' lists of models, page by page.
+//! Reads the model list of a provider, page by page.
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bounded_json;
 
-/// The most pages of a list that are requested.
+/// The maximum number of pages that are requested for one model list.
 pub(crate) const PAGES_MAX: usize = 50;
 
 /// A model as its provider lists it.
@@ -15,7 +15,7 @@ pub(crate) const PAGES_MAX: usize = 50;
 pub struct ListedModel {
     /// The name to use in requests.
     pub id: String,
-    /// The size of the context window, if the list states it.
+    /// The size of the context window in tokens, if the list states it.
     pub context_tokens: Option<u64>,
     pub output_tokens_max: Option<u64>,
 }
@@ -29,7 +29,7 @@ pub(crate) fn first_page(format: ModelApiFormat) -> String {
     }
 }
 
-/// Adds the headers that a list requires in addition to the key.
+/// Adds the headers that a list request needs in addition to the key.
 pub(crate) fn add_headers(format: ModelApiFormat, headers: &mut HeaderMap) {
     if format == ModelApiFormat::Anthropic {
         let name = HeaderName::from_static("anthropic-version");
@@ -37,13 +37,13 @@ pub(crate) fn add_headers(format: ModelApiFormat, headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the models of a page and the path of the next page. Reads as much of a malformed row as possible.
+/// Returns the models on a page and the path of the next page. Reads as much of a malformed row as possible.
 pub fn read_page(
     format: ModelApiFormat,
     body: &[u8],
 ) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
     let page: Value = bounded_json::read(body)?;
-    // Together returns a bare array; llama.cpp returns the same list under two names.
+    // Together's API returns a bare array; llama.cpp returns the same list under two names.
     let lists: Vec<&Value> =
         [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
     let rows = lists.iter().find_map(|list| list.as_array());
@@ -70,13 +70,13 @@ fn next_page(format: ModelApiFormat, page: &Value) -> Option<String> {
     }
 }
 
-/// Returns whether a model generates text. Gemini also lists models for embeddings and images only.
+/// Returns true if a model generates text. Gemini also lists models that are only for embeddings or images.
 fn answers(row: &Value) -> bool {
     let methods = row.get("supportedGenerationMethods").and_then(Value::as_array);
     methods.is_none_or(|methods| methods.iter().any(|method| method == "generateContent"))
 }
 
-/// Reads a row under the field names of any provider.
+/// Reads a row, with the field names of any provider.
 fn listed(row: &Value) -> Option<ListedModel> {
     let id = ["id", "name"].iter().find_map(|key| row.get(*key)?.as_str())?;
     let count = |keys: &[&str]| keys.iter().find_map(|key| row.get(*key)?.as_u64());

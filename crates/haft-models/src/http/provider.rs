@@ -1,4 +1,4 @@
-//! Drives one provider: encodes a request, sends it, retries until a reply begins, and passes the reply on.
+//! Sends requests to one provider: encodes a request, sends it, retries until a reply starts, and passes the reply on.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -36,7 +36,7 @@ use haft_core::settings::models::{ModelTimeouts, RetryPolicy};
 /// The settings of an HTTP provider.
 #[derive(Debug)]
 pub struct HttpSettings {
-    /// The name of the provider in messages and accounts.
+    /// The provider name in messages and usage records.
     pub name: Arc<str>,
     pub endpoint: Endpoint,
     pub authorities: CertificateAuthorities,
@@ -68,7 +68,7 @@ impl HttpProvider {
         Ok(Self { settings, client, memos: ConversationCache::default(), tool_blocks })
     }
 
-    /// Returns the models that the provider lists, in its order.
+    /// Returns the models that the provider lists, in the provider's order.
     pub async fn models(&self) -> Result<Vec<ListedModel>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let mut models = Vec::new();
@@ -83,7 +83,7 @@ impl HttpProvider {
         Ok(models)
     }
 
-    /// Requests a page of the list, with the same retries as a reply.
+    /// Requests a page of the model list, with the same retries as for a reply.
     async fn page_in_time(
         &self,
         path: &str,
@@ -135,7 +135,7 @@ impl HttpProvider {
         Ok((endpoint.outgoing(encoded)?, decode_context, notes))
     }
 
-    /// Sends the request until a reply begins or a retry is pointless.
+    /// Sends the request until a reply starts or a retry cannot help.
     async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<HttpReply<'_>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let (outgoing, decode_context, notes) = self.encode(&request)?;
@@ -157,7 +157,7 @@ impl HttpProvider {
                 Err(error) => error,
             };
             match retry::delay(&self.settings.retry, &error, attempt.number, random_fraction()) {
-                // No retry if the request would run out of time before it starts.
+                // Do not retry if the time limit of the request would end before the next attempt starts.
                 Some(after) if Instant::now() + after < deadline => {
                     running.failed(error.kind, AttemptFollowUp::Retry { after });
                     tokio::time::sleep(after).await;
@@ -186,15 +186,15 @@ impl HttpProvider {
         begun.map_err(|error| endpoint.redact_secrets(with_address(error, status, &address)))
     }
 
-    /// Tests if the server is on this machine.
+    /// Returns true if the server is on this machine.
     pub fn is_local(&self) -> bool {
         let host = self.settings.endpoint.server().host_str().unwrap_or_default();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// Tests if the server answers within a time. It requests the list of models once, which costs nothing; a refusal is
-    /// an answer too.
+    /// Returns true if the server answers within this time. Requests the model list once, which costs nothing. A
+    /// refusal counts as an answer.
     pub async fn answers(&self, within: Duration) -> bool {
         let endpoint = &self.settings.endpoint;
         let format = endpoint.wire().format();
@@ -204,17 +204,17 @@ impl HttpProvider {
     }
 }
 
-/// Returns the address of a request without user, password and query, which may hold a key.
+/// Returns the address of a request without user, password and query, which may contain a key.
 fn address(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
-    // Only a URL without a host refuses this, and such a URL has no user either.
+    // This fails only for a URL without a host, and such a URL has no user either.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.to_string()
 }
 
-/// Adds the address to an error of a server that did not find it: a wrong base URL looks like an unknown model.
+/// Adds the address to a "not found" error, because a wrong base URL looks like an unknown model.
 fn with_address(error: ModelError, status: u16, address: &str) -> ModelError {
     if status != NOT_FOUND {
         return error;
@@ -222,7 +222,7 @@ fn with_address(error: ModelError, status: u16, address: &str) -> ModelError {
     ModelError { message: format!("{} ({address} answered with status {status})", error.message), ..error }
 }
 
-/// The HTTP status of a path that the server does not have.
+/// The HTTP status for a path that the server does not have.
 const NOT_FOUND: u16 = 404;
 
 impl ModelProvider for HttpProvider {
@@ -243,7 +243,7 @@ impl ModelProvider for HttpProvider {
     }
 }
 
-/// A reply that has begun, with its account.
+/// A reply that has started, with the attempt that it belongs to.
 struct HttpReply<'a> {
     endpoint: &'a Endpoint,
     arriving: HttpReplyReader,
@@ -269,7 +269,7 @@ impl HttpReply<'_> {
     }
 }
 
-/// Returns notes about the features of the request that the format does not support.
+/// Returns notes about features in the request that the format does not support.
 fn unsupported_feature_notes(wire: &dyn WireFormat, unsupported: &[RequestFeature]) -> Vec<ReplyNote> {
     let rows = wire.unsupported().iter().filter(|row| unsupported.contains(&row.feature));
     rows.map(|row| ReplyNote::FeatureDropped { what: row.feature.name().into(), instead: row.instead.into() })

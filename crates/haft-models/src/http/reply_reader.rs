@@ -15,11 +15,11 @@ use crate::bounded_json::{self, REPLY_BYTES_MAX};
 use crate::wire::{DecodeContext, ErrorHead, StreamDecoder, WireFormat};
 use haft_core::settings::models::ReplyDelivery;
 
-/// The longest wait for the rest of the body after the reply is complete. Only a connection whose body was read to
-/// its end can be reused.
+/// The maximum time to wait for the rest of the body after the reply is complete. A connection can be reused only if
+/// its body was read to the end.
 const REST_WITHIN: Duration = Duration::from_millis(100);
 
-/// A response that is being read.
+/// A response that is being decoded.
 pub(crate) struct HttpReplyReader {
     body: ReplyBody,
     ready: VecDeque<ModelEvent>,
@@ -32,13 +32,13 @@ enum ReplyBody {
     },
     /// The reply is complete, but the body was not read to its end.
     Complete(ModelHttpResponse),
-    /// The events read before the failure are returned first.
+    /// The response failed. The events that were read before the failure are returned first.
     Failed(ModelError),
     Over,
 }
 
 impl HttpReplyReader {
-    /// Reads the response head and enough of the body to know that a reply has begun. Until then a failure can be
+    /// Reads the response headers and enough of the body to know that a reply has started. Before that a failure can be
     /// retried, because the caller has not seen any content.
     pub(crate) async fn begin(
         wire: &dyn WireFormat,
@@ -55,8 +55,8 @@ impl HttpReplyReader {
         }
     }
 
-    /// Reads a whole response. Some servers send one although a stream was requested, and some label a stream as
-    /// `application/json`.
+    /// Reads a whole response. Some servers send a whole response although a stream was requested, and some label a
+    /// stream as `application/json`.
     async fn whole(
         wire: &dyn WireFormat,
         mut answer: ModelHttpResponse,
@@ -98,7 +98,7 @@ impl HttpReplyReader {
         self
     }
 
-    /// Returns the next event, or `None` after the last.
+    /// Returns the next event, or `None` after the last one.
     pub(crate) async fn next(&mut self, deadline: Instant) -> Option<Result<ModelEvent, ModelError>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -138,7 +138,7 @@ impl HttpReplyReader {
     }
 }
 
-/// Decodes a body as a stream; returns `None` if it is not a stream with a regular end.
+/// Decodes a body as a stream. Returns `None` if it is not a stream with a regular end.
 fn decode_whole_stream(
     wire: &dyn WireFormat,
     body: &[u8],
@@ -154,8 +154,8 @@ fn decode_whole_stream(
     (ended(&events) || finish_after_disconnect(&mut *decoder, &mut events)).then_some(events)
 }
 
-/// Finishes a reply whose connection broke. Returns true if it was complete anyway: its stop reason had arrived and
-/// only the final frame is missing.
+/// Finishes a reply whose connection broke. Returns true if the reply was complete anyway: its stop reason had arrived,
+/// and only the final frame is missing.
 fn finish_after_disconnect(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
     let mut last = Vec::new();
     let ended = decoder.finish(&mut last).is_ok();
@@ -167,7 +167,7 @@ fn finish_after_disconnect(decoder: &mut dyn StreamDecoder, events: &mut Vec<Mod
     whole
 }
 
-/// The kind of a body, by its `content-type`.
+/// The kind of a body, according to its `content-type`.
 enum ReplyBodyKind {
     Stream,
     Whole,
@@ -175,7 +175,7 @@ enum ReplyBodyKind {
 }
 
 impl ReplyBodyKind {
-    /// Returns the kind. A response without a known content type is taken for the kind that was requested.
+    /// Returns the kind. If the content type is unknown, assumes the kind that was requested.
     fn of(answer: &ModelHttpResponse, delivery: ReplyDelivery) -> Self {
         let content_type = answer.header("content-type").unwrap_or_default();
         let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -191,8 +191,8 @@ impl ReplyBodyKind {
     }
 }
 
-/// Returns whether an event carries content that the caller would see. A retry after other events, such as ids and
-/// usage, is invisible.
+/// Returns true if an event contains content that the caller would see. After other events, such as ids and usage, the
+/// caller does not notice a retry.
 fn is_content(event: &ModelEvent) -> bool {
     match event {
         ModelEvent::PartStarted { .. }
@@ -223,7 +223,7 @@ pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut ModelHttpRespons
     wire.decode_error(&head, &body)
 }
 
-/// Returns the seconds until an HTTP date, rounded up so that no retry happens before it.
+/// Returns the number of seconds until an HTTP date, rounded up so that no retry happens before it.
 fn seconds_until(header: &str) -> Option<String> {
     let date = rfc2822::parse(header).ok()?.timestamp();
     let left = Duration::try_from(date.duration_since(Timestamp::now())).unwrap_or_default();
@@ -231,7 +231,7 @@ fn seconds_until(header: &str) -> Option<String> {
 }
 
 fn redirected(answer: &ModelHttpResponse) -> ModelError {
-    // Without its query, which may contain a key.
+    // Leave out the query of the URL, which may contain a key.
     let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
     let to: String = to.chars().take(200).collect();
     let message =

@@ -1,12 +1,12 @@
-//! Decides if and when a failed request is sent again, as a pure function.
+//! Decides if and when a failed request is retried, as a pure function.
 
 use std::time::Duration;
 
 use haft_core::model_error::ModelError;
 use haft_core::settings::models::RetryPolicy;
 
-/// Returns the wait before the next attempt, or `None` to give up. A retry cannot succeed for a spent quota, a wrong
-/// key or an invalid request.
+/// Returns the delay before the next attempt, or `None` to give up. A retry cannot help if the quota is spent, the key
+/// is wrong or the request is invalid.
 pub fn delay(policy: &RetryPolicy, error: &ModelError, number: u32, jitter: f64) -> Option<Duration> {
     if error.kind.row().retryable { policy.delay(number, error.retry_after, jitter) } else { None }
 }

@@ -2,36 +2,36 @@
 
 use crate::wire::DecodeContext;
 
-/// The smallest context that is requested, in tokens.
+/// The minimum context size that is requested, in tokens.
 const CONTEXT_TOKENS_MIN: usize = 8192;
 
-/// The largest context that is requested unless the caller sets a size, because it costs memory on the caller's
-/// machine.
+/// The maximum context size that is requested unless the caller sets a size, in tokens. The context takes memory on the
+/// caller's machine.
 const CONTEXT_TOKENS_MAX: usize = 131_072;
 
-/// A low estimate of the bytes per token in natural language and code, on average.
+/// A low estimate of the average number of bytes per token in natural language and code.
 const BYTES_PER_TOKEN_MIN: usize = 3;
 
-/// An upper bound of the average bytes per token of a whole prompt.
+/// An upper bound of the average number of bytes per token in a whole prompt.
 const BYTES_PER_TOKEN_MAX: usize = 8;
 
-/// A number of bytes per token that prose hardly ever exceeds.
+/// A number of bytes per token that prose rarely exceeds.
 const BYTES_PER_TOKEN_LIKELY: usize = 5;
 
-/// The room for the answer if the caller sets no limit.
+/// The tokens reserved for the answer if the caller sets no limit.
 pub(super) const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
 
-/// Returns a context size that holds the prompt and its answer. It is a power of two, because the server reloads
-/// the model whenever the size changes.
+/// Returns a context size that is large enough for the prompt and its answer. The size is a power of two, because the
+/// server reloads the model whenever the size changes.
 pub(super) fn tokens_for(text_bytes: usize, output_tokens_max: Option<u32>) -> usize {
     let output = output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT) as usize;
     let needed = (text_bytes / BYTES_PER_TOKEN_MIN).saturating_add(output);
     needed.clamp(CONTEXT_TOKENS_MIN, CONTEXT_TOKENS_MAX).next_power_of_two()
 }
 
-/// Returns the smallest possible token count of the prompt if the server read fewer tokens, or `None` if it may
-/// have read all. When the prompt probably exceeds the context, the likely size is the bound: the server read at
-/// most a context's worth, so it truncated the prompt.
+/// Returns the minimum token count of the prompt if the server reported fewer tokens, or `None` if it may have read the
+/// whole prompt. If the prompt probably exceeds the context size, its likely token count is used as the minimum,
+/// because the server must then have truncated the prompt.
 pub(super) fn truncated_prompt_tokens(decode_context: &DecodeContext, read_tokens: u64) -> Option<u64> {
     let (least, likely) =
         (decode_context.text_bytes / BYTES_PER_TOKEN_MAX, decode_context.text_bytes / BYTES_PER_TOKEN_LIKELY);
@@ -57,7 +57,7 @@ mod tests {
         // The prompt was truncated to the context size.
         check(48_000, Some(8192), 8000, Some(9600));
         check(48_000, Some(8192), 5000, Some(9600));
-        // The whole prompt was read, at the most bytes per token or with an exact fit.
+        // The whole prompt was read, at the maximum number of bytes per token or with an exact fit.
         check(48_000, Some(16_384), 6000, None);
         check(40_000, Some(8192), 8192, None);
         check(400, None, 100, None);

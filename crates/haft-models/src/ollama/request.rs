@@ -35,7 +35,7 @@ pub(super) fn encode(
     json_text::object(&mut body, |body| {
         body.put("model", &request.model);
         body.raw_pieces("messages", &[b"[", recalled.system, comma, messages, b"]"]);
-        // The API has no tool choice, so `none` means to leave the tools out.
+        // The API has no tool choice, so for `none` the tools are left out.
         if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
             body.raw("tools", recalled.tools);
         }
@@ -49,7 +49,7 @@ pub(super) fn encode(
         write_effort(body, &request.model, request.reasoning);
         body.object("options", |options| {
             options.put("num_ctx", &context_tokens);
-            // Without a limit the server lets a model that repeats itself go on for hours.
+            // Without a limit, the server lets a model that repeats itself continue for hours.
             options.put("num_predict", &output_tokens_max);
             write_sampling(options, &request.sampling);
         });
@@ -64,7 +64,8 @@ pub(super) fn encode(
     }
 }
 
-/// Returns the context size to request: the caller's, or what the prompt needs, up to the window of the model.
+/// Returns the context size to request: the caller's size, or the size that the prompt needs, up to the model's context
+/// window.
 fn context_tokens(request: &ModelRequest, text_bytes: usize) -> usize {
     let own = sizes_of(&request.model).context_tokens.map_or(usize::MAX, |tokens| tokens as usize);
     match request.context_tokens {
@@ -73,7 +74,7 @@ fn context_tokens(request: &ModelRequest, text_bytes: usize) -> usize {
     }
 }
 
-/// Encodes messages.
+/// Encodes messages for `/api/chat`.
 struct OllamaEncoder;
 
 impl Encoder for OllamaEncoder {
@@ -145,7 +146,7 @@ fn write_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
     }));
 }
 
-/// An assistant message, sorted into the fields of the API.
+/// An assistant message, split into the fields of the API.
 #[derive(Default)]
 struct OllamaAssistantMessage<'a> {
     text: String,
@@ -199,7 +200,7 @@ fn write_call(out: &mut ObjectWriter<'_>, call: &ToolCall) {
     });
 }
 
-/// Returns the id unless it was generated here. Without ids the server matches results to calls by their order.
+/// Returns the id, unless haft generated it. Without ids, the server matches results to calls by their order.
 fn known_id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !call_id::is_generated_id(id))
 }

@@ -1,4 +1,4 @@
-//! Decodes a chat response. Every line of a stream has the same shape as a whole response.
+//! Decodes a chat response. Every line in a stream has the same form as a whole response.
 
 use std::borrow::Cow;
 
@@ -64,7 +64,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
     Ok(draft.into_reply())
 }
 
-/// Applies a whole response or one line of a stream to the draft.
+/// Applies a whole response, or one line of a stream, to the draft.
 pub(super) fn apply(draft: &mut ReplyDraft, response: &OllamaResponse<'_>) -> Result<(), ModelError> {
     if let Some(error) = &response.error {
         return Err(failure::inside(error));

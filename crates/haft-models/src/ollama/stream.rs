@@ -9,7 +9,7 @@ use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 
-/// Reads lines.
+/// Decodes the lines of an Ollama stream into a reply draft.
 pub(super) struct OllamaStreamReader {
     draft: ReplyDraft,
 }

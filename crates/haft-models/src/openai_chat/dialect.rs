@@ -1,9 +1,9 @@
-//! The differences between servers of chat completions: one row per server, data only.
+//! The differences between Chat Completions servers: one row per server, data only.
 
 use crate::call_id::CallIdRule;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 
-/// The deviations of one server.
+/// The differences of one server from the common form.
 #[derive(Debug)]
 pub struct Dialect {
     pub name: &'static str,
@@ -12,7 +12,7 @@ pub struct Dialect {
     /// The key of the output token limit.
     pub(crate) output_tokens_key: &'static str,
     pub(crate) seed_key: &'static str,
-    /// The field for an earlier refusal.
+    /// The field in which an earlier refusal is sent.
     pub(crate) refusal: RefusalField,
     pub(crate) call_ids: CallIdRule,
     pub(crate) effort: EffortKey,
@@ -22,35 +22,35 @@ pub struct Dialect {
     pub(crate) unsupported: &'static [UnsupportedFeature],
 }
 
-/// The field for the reasoning effort.
+/// The field in which the reasoning effort is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EffortKey {
-    /// `reasoning_effort: "high"`
+    /// The form `reasoning_effort: "high"`.
     Flat,
-    /// `reasoning: {effort: "high"}`
+    /// The form `reasoning: {effort: "high"}`.
     Nested,
     Nowhere,
 }
 
-/// The field for the text of a refusal.
+/// The field in which the text of a refusal is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalField {
-    /// In `refusal`, OpenAI's own field; strict servers reject it.
+    /// The field `refusal`, which is OpenAI's own; strict servers reject it.
     Field,
-    /// In the message text.
+    /// The message text.
     Text,
 }
 
-/// The part of a model's reasoning that the server wants back.
+/// The part of a model's reasoning that the server expects back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReasoningReplay {
     Nothing,
     /// The array `reasoning_details`, unchanged.
     Details,
-    /// The text, in the field it came in.
+    /// The text, in the field in which it arrived.
     Field(&'static str),
-    /// The `extra_content` of each call, unchanged. It holds Gemini's thought signatures behind an
-    /// OpenAI-compatible API.
+    /// The `extra_content` of each call, unchanged. It contains Gemini's thought signatures if Gemini is used through
+    /// an OpenAI-compatible API.
     CallExtras,
 }
 
@@ -58,11 +58,11 @@ pub(crate) enum ReasoningReplay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterToolResults {
     Anybody,
-    /// Only the assistant; an assistant message is inserted if another role follows.
+    /// Only the assistant. If another role follows, an assistant message is inserted before it.
     Assistant,
 }
 
-/// The condition for usage in a stream: only if requested, or always.
+/// Selects if a stream reports usage only on request, or always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamUsage {
     Asked,
@@ -70,7 +70,7 @@ pub(crate) enum StreamUsage {
 }
 
 impl Dialect {
-    /// Returns the dialect of that name.
+    /// Returns the dialect with this name.
     pub fn named(name: &str) -> Option<&'static Dialect> {
         DIALECTS.iter().copied().find(|dialect| dialect.name == name)
     }
@@ -94,7 +94,7 @@ pub const OPENAI: Dialect = Dialect {
     unsupported: OPENAI_UNSUPPORTED,
 };
 
-/// Any OpenAI-compatible server: the most common fields, and each call's `extra_content` is sent back.
+/// Any OpenAI-compatible server. Uses the most common fields, and sends each call's `extra_content` back.
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     replay: ReasoningReplay::CallExtras,
@@ -146,7 +146,7 @@ pub const XAI: Dialect = Dialect {
     ..COMPATIBLE
 };
 pub const TOGETHER: Dialect = Dialect { name: "together", replay: ReasoningReplay::Nothing, ..COMPATIBLE };
-/// vLLM and servers that are built on it or behave like it, such as llama.cpp and LM Studio.
+/// vLLM, and servers that are based on it or behave like it, such as llama.cpp and LM Studio.
 pub const VLLM: Dialect = Dialect { name: "vllm", unsupported: VLLM_UNSUPPORTED, ..COMPATIBLE };
 
 const ERROR_PREFIX: UnsupportedFeature = UnsupportedFeature {

@@ -55,8 +55,8 @@ pub(super) fn encode(
     }
 }
 
-/// Adds the output schema to the system prompt for a server that accepts no schema. The messages stay unchanged, so
-/// that the memo still applies to them.
+/// Adds the output schema to the system prompt for a server that does not accept a schema. The messages stay unchanged,
+/// so that their cached encoding can still be used.
 fn with_schema_in_prompt<'a>(dialect: &Dialect, request: &'a ModelRequest) -> Cow<'a, ModelRequest> {
     let schema = match &request.output {
         OutputShape::Schema { schema, .. } if !dialect.says(RequestFeature::OutputSchema) => schema,
@@ -97,7 +97,7 @@ fn write_system(dialect: &Dialect, system: &str) -> Vec<u8> {
     out
 }
 
-/// The role of tool results. `EncodedTail::open` has this value while the message list ends with them.
+/// The role of tool results. `EncodedTail::open` has this value while the last message is a tool result.
 const REPLIES: &str = "tool";
 
 fn write_message(dialect: &Dialect, tail: &mut EncodedTail, message: &Message) {
@@ -116,7 +116,7 @@ fn write_message(dialect: &Dialect, tail: &mut EncodedTail, message: &Message) {
     }
 }
 
-/// Inserts an assistant message where the server accepts no other role after tool results.
+/// Inserts an assistant message if the server accepts no other role after tool results.
 fn write_bridge_message(dialect: &Dialect, tail: &mut EncodedTail) {
     let after_replies = tail.open.take() == Some(REPLIES);
     if after_replies && dialect.after_replies == AfterToolResults::Assistant {
@@ -193,7 +193,7 @@ fn write_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) 
     }
 }
 
-/// An assistant message, sorted into the fields of the API.
+/// An assistant message, split into the fields of the API.
 #[derive(Default)]
 struct ChatAssistantMessage<'a> {
     text: String,
@@ -237,7 +237,7 @@ impl<'a> ChatAssistantMessage<'a> {
     }
 }
 
-/// Returns the name of the reasoning field; servers use two different ones.
+/// Returns the name of the reasoning field. Servers use two different names.
 fn field_name(state: &str) -> &'static str {
     if state == "reasoning_content" { "reasoning_content" } else { "reasoning" }
 }
@@ -292,7 +292,7 @@ fn write_call(dialect: &Dialect, out: &mut ObjectWriter<'_>, call: &ToolCall, ex
     }
 }
 
-/// Writes one message per tool result. Images follow in a user message, because a result can only be text here.
+/// Writes one message per tool result. Images follow in a user message, because in this API a result can only be text.
 fn write_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart]) {
     let replies: Vec<&ToolReply> = parts.iter().filter_map(MessagePart::as_reply).collect();
     for reply in &replies {
@@ -322,7 +322,7 @@ fn write_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart
     }
 }
 
-/// Writes the tools as functions, in the form that Ollama has adopted too.
+/// Writes the tools as functions, in the form that Ollama uses too.
 pub(crate) fn write_tools(tools: &[ModelTool], dialect: SchemaDialect) -> Vec<u8> {
     let mut out = Vec::new();
     json_text::array(&mut out, |list| {

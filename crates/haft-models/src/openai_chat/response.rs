@@ -1,4 +1,4 @@
-//! Decodes a chat completion. A whole message and the chunks of a stream have the same fields.
+//! Decodes a chat completion. A whole message and the chunks in a stream have the same fields.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure, media};
 
-/// A completion or one chunk of it.
+/// A completion, or one chunk of it.
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatCompletion<'a> {
     #[serde(borrow)]
@@ -38,7 +38,7 @@ pub(super) struct ChatChoice<'a> {
     finish_reason: Option<Cow<'a, str>>,
 }
 
-/// The extent of a completion: whole, or a chunk of a stream.
+/// Tells if a completion is whole or a chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompletionExtent {
     Whole,
@@ -46,8 +46,8 @@ pub(super) enum CompletionExtent {
 }
 
 impl<'a> ChatChoice<'a> {
-    /// Returns the message of a choice. Some servers send both fields in each chunk: the delta, and the whole text
-    /// so far.
+    /// Returns the message of a choice. Some servers send two fields in each chunk: the delta, and the whole text so
+    /// far.
     fn message_of(&self, piece: CompletionExtent) -> Option<&ChatMessage<'a>> {
         let (message, delta) = (self.message.as_ref(), self.delta.as_ref());
         match piece {
@@ -88,7 +88,7 @@ pub(super) struct ChatToolCall<'a> {
 pub(super) struct ChatFunction<'a> {
     #[serde(borrow)]
     pub(super) name: Option<Cow<'a, str>>,
-    /// A string; some servers send the object itself.
+    /// The arguments as a string. Some servers send the object itself.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
 }
@@ -140,7 +140,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
     Ok(draft.into_reply())
 }
 
-/// Applies a whole completion or one chunk to the draft.
+/// Applies a whole completion, or one chunk, to the draft.
 pub(super) fn apply(
     draft: &mut ReplyDraft,
     calls: &mut ChatStreamCalls,
@@ -214,7 +214,7 @@ fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(
         .try_for_each(|piece| write_piece(draft, piece))
 }
 
-/// Any piece of a content list; its type decides which fields are present.
+/// Any piece in a content list. Its type determines which fields are present.
 #[derive(Deserialize)]
 struct ChatContentPiece<'a> {
     #[serde(borrow, rename = "type")]

@@ -1,4 +1,4 @@
-//! Decodes a streamed chat completion. Chunks have the fields of a whole one, but calls arrive in pieces.
+//! Decodes a streamed chat completion. Chunks have the same fields as a whole completion, but calls arrive in pieces.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 
-/// Reads chunks.
+/// Decodes the chunks of a Chat Completions stream into a reply draft.
 pub(super) struct ChatStreamReader {
     draft: ReplyDraft,
     calls: ChatStreamCalls,
@@ -45,15 +45,15 @@ impl FrameReader for ChatStreamReader {
     }
 }
 
-/// The most pieces of reasoning state of one reply. Each new piece is compared with all of them.
+/// The maximum number of pieces of reasoning state in one reply. Each new piece is compared with all earlier ones.
 const DETAILS_MAX: usize = 1_000;
 
-/// The calls of a reply while they arrive, and other data that is complete only at the end.
+/// The calls in a reply while they arrive, and other data that is complete only at the end.
 #[derive(Debug, Default)]
 pub(super) struct ChatStreamCalls {
     open: Vec<ChatOpenCall>,
     details: Vec<Value>,
-    /// The details of a reply that arrived in one piece, byte for byte.
+    /// The reasoning details of a reply that arrived in one piece, byte for byte.
     whole_details: Option<String>,
     pub(super) refused: bool,
 }
@@ -68,8 +68,8 @@ struct ChatOpenCall {
 }
 
 impl ChatStreamCalls {
-    /// Begins a call or appends to one. Some servers give every call the index 0, but each still has its own id and
-    /// name.
+    /// Starts a call or appends to one. Some servers give every call the index 0, but each call still has its own id
+    /// and name.
     pub(super) fn add(&mut self, draft: &mut ReplyDraft, call: &ChatToolCall<'_>) -> Result<(), ModelError> {
         let place = self.place(call);
         let function = call.function.as_ref();
@@ -78,7 +78,7 @@ impl ChatStreamCalls {
         } else {
             let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
             if !draft.has_room_for_calls() {
-                // Only the beginning of a call has its name; later pieces belong to a call that was skipped.
+                // Only the first piece of a call has its name. Later pieces belong to a call that was already skipped.
                 draft.skip_calls(usize::from(!name.is_empty()));
                 return Ok(());
             }

@@ -48,9 +48,9 @@ pub(super) fn encode(
         body.put_some("temperature", request.sampling.temperature.as_ref());
         body.put_some("top_p", request.sampling.top_p.as_ref());
         body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
-        // The server stores nothing, so the next request must return the model's reasoning, in encrypted form.
+        // The server stores nothing, so the next request must contain the model's reasoning in encrypted form.
         body.put("store", &false);
-        // A model without reasoning rejects a request for encrypted reasoning.
+        // A model without reasoning rejects a request that asks for encrypted reasoning.
         if may_reason(&request.model) {
             body.put("include", &["reasoning.encrypted_content"]);
         }
@@ -70,7 +70,7 @@ pub(super) fn encode(
 
 /// Encodes messages as items.
 struct ResponsesEncoder<'a> {
-    /// The tools that a reply to a search may load. If there are any, searches have separate items.
+    /// The tools that a search result may load. If there are any, searches are encoded as separate items.
     deferred: &'a [ModelTool],
 }
 
@@ -96,7 +96,8 @@ impl Encoder for ResponsesEncoder<'_> {
         out
     }
 
-    /// Deferred tools are not sent: each reply to a search carries the definitions that it found.
+    /// Encodes the tools. Does not send deferred tools, because each search result contains the definitions that it
+    /// found.
     fn tools(&self, tools: &[ModelTool], deferred: &[ModelTool]) -> Vec<u8> {
         let mut out = Vec::new();
         json_text::array(&mut out, |list| {
@@ -114,7 +115,7 @@ impl Encoder for ResponsesEncoder<'_> {
     }
 }
 
-/// Returns true if calls of this tool are encoded as the tool searches of this API.
+/// Returns true if calls to this tool are encoded as this API's tool searches.
 fn is_search(name: &str, deferred: &[ModelTool]) -> bool {
     name == TOOL_SEARCH && !deferred.is_empty()
 }
@@ -188,8 +189,8 @@ fn write_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) 
     });
 }
 
-/// Writes an assistant message. Adjacent texts of one message item are written as one item; every other part is an
-/// item of its own.
+/// Writes an assistant message. Adjacent texts that belong to one message item are written as one item; every other
+/// part is a separate item.
 fn write_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[ModelTool]) {
     let mut at = 0;
     while at < parts.len() {
@@ -205,7 +206,8 @@ fn write_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[Mo
     }
 }
 
-/// Returns the id of the item that a part belongs to, and its state: the phase of a message, the namespace of a call.
+/// Returns the id and the state of the item to which a part belongs. The state is the phase of a message or the
+/// namespace of a call.
 fn item_of(part: &MessagePart) -> (Option<&str>, Option<&str>) {
     (part.id_for(FORMAT), part.state_for(FORMAT))
 }
@@ -242,7 +244,8 @@ fn write_message_item(
                 }
             });
         } else {
-            // Pieces of output belong to a message of this API, which has an id. Any other message is plain text.
+            // Output pieces are allowed only in messages from this API, which have an id. Any other message is plain
+            // text.
             item.put("content", &plain_text(parts));
         }
     });
@@ -287,8 +290,8 @@ fn write_output_text(content: &mut ArrayWriter<'_>, text: &str, annotations: &[A
     });
 }
 
-/// Writes a part that is a separate item. Reasoning and unknown items are sent back unchanged, and only to the
-/// format they came from.
+/// Writes a part that is a separate item. Reasoning and unknown items are sent back unchanged, and only to the format
+/// from which they came.
 fn write_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
     match &part.body {
         PartBody::Call(call) if is_search(&call.name, deferred) => {
@@ -338,8 +341,8 @@ fn write_search_call(tail: &mut EncodedTail, call: &ToolCall, id: Option<&str>) 
     tail.push(&out);
 }
 
-/// Writes the reply to a search: the definitions of the found tools, and the rest of the answer as a message, because the
-/// item has no place for text.
+/// Writes the result of a search: the definitions of the found tools, and the rest of the result as a message, because
+/// the item has no field for text.
 fn write_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[ModelTool]) {
     let found = reply.content.iter().find_map(|piece| match piece {
         OutputContent::FoundTools(found) => Some(&**found),
@@ -366,8 +369,9 @@ fn write_search_reply(tail: &mut EncodedTail, reply: &ToolReply, deferred: &[Mod
     }
 }
 
-/// Writes found tools as namespaces, one for each server: the models are trained on namespaces. The API refuses a namespace
-/// that occurs twice in one list. The functions keep their whole names, so that a call needs no namespace to be understood.
+/// Writes found tools as namespaces, one for each server, because the models are trained on namespaces. The API rejects
+/// a namespace that occurs twice in one list. The functions keep their full names, so that a call is clear without its
+/// namespace.
 fn write_loaded_tools(list: &mut ArrayWriter<'_>, tools: &[&ModelTool]) {
     let server = |tool: &ModelTool| tool.name.split_once("__").map(|(server, _)| server.to_owned());
     let mut servers: Vec<Option<String>> = Vec::new();

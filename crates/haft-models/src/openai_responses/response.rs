@@ -1,4 +1,4 @@
-//! Decodes a response object.
+//! Decodes a response object of the Responses API.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ struct ResponsesIncompleteDetails<'a> {
     reason: Option<Cow<'a, str>>,
 }
 
-/// Any item; its type decides which fields are present.
+/// Any item. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesItem<'a> {
     #[serde(borrow, rename = "type")]
@@ -42,12 +42,13 @@ pub(super) struct ResponsesItem<'a> {
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) call_id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
-    /// The namespace of a function. The name alone identifies the function, but the API expects the namespace back.
+    /// The namespace of a function. The function name alone identifies the function, but the API expects the namespace
+    /// back.
     pub(super) namespace: Option<Cow<'a, str>>,
-    /// A text for a function, and an object for a search.
+    /// The arguments: a text for a function, and an object for a search.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
-    /// The phase of a message: the answer, or a step on the way to it. The models expect it back.
+    /// The phase of a message: the final answer or an intermediate step. The models expect it back.
     pub(super) phase: Option<Cow<'a, str>>,
     pub(super) content: Option<Vec<ResponsesContent<'a>>>,
     pub(super) summary: Option<Vec<ResponsesContent<'a>>>,
@@ -98,7 +99,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
     Ok(draft.into_reply())
 }
 
-/// Adds every item to the draft and returns whether one of them is a refusal.
+/// Adds every item to the draft, and returns true if one of them is a refusal.
 pub(super) fn write_items(
     draft: &mut ReplyDraft,
     response: &ResponsesObject<'_>,
@@ -110,7 +111,7 @@ pub(super) fn write_items(
     Ok(refused)
 }
 
-/// Applies the end of the response. The last event of a stream carries the same object.
+/// Applies the end of the response. The last event in a stream contains the same object.
 pub(super) fn end(
     draft: &mut ReplyDraft,
     response: &ResponsesObject<'_>,
@@ -136,7 +137,7 @@ pub(super) fn end(
     Ok(())
 }
 
-/// Adds one whole item to the draft and returns whether it is a refusal.
+/// Adds one whole item to the draft, and returns true if it is a refusal.
 fn write_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError> {
     if draft.skips_call(raw, |kind| kind == "function_call") {
         return Ok(false);
@@ -209,7 +210,7 @@ impl ResponsesItem<'_> {
         serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
     }
 
-    /// Returns the reasoning itself if the server shows it, otherwise its summary.
+    /// Returns the reasoning if the server shows it, otherwise its summary.
     pub(super) fn reasoning_text(&self) -> String {
         let pieces = self.content.as_deref().filter(|pieces| !pieces.is_empty()).or(self.summary.as_deref());
         let texts = pieces.into_iter().flatten().filter_map(|piece| piece.text.as_deref());

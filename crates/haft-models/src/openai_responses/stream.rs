@@ -1,4 +1,4 @@
-//! Decodes a streamed response, whose items are added, filled and finished by separate events.
+//! Decodes a streamed response. Separate events add, fill and finish its items.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -18,18 +18,18 @@ use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
 
-/// Folds stream events into a draft.
+/// Decodes the events of a Responses API stream into a reply draft.
 pub(super) struct ResponsesStreamReader {
     draft: ReplyDraft,
     open: Vec<OpenPart>,
-    /// The ids of finished items; a server may repeat the event that finishes one.
+    /// The ids of finished items. A server may repeat the event that finishes an item.
     done: HashSet<String>,
-    /// The indices of calls that are left out.
+    /// The indexes of calls that are left out.
     skipped: HashSet<u64>,
     refused: bool,
 }
 
-/// The most items and texts that may be unfinished at once. Each event looks for its part among them.
+/// The maximum number of unfinished items and texts at the same time. For each event, they are searched for its part.
 const OPEN_PARTS_MAX: usize = 2 * CALLS_PER_REPLY_MAX;
 
 /// A part that is being filled, with the indices that identify it in the stream.
@@ -38,8 +38,8 @@ struct OpenPart {
     content: u64,
     part: usize,
     kind: OpenPartKind,
-    /// The counts of text bytes and annotations received so far. They show if the final item has content that was
-    /// not streamed.
+    /// The number of text bytes and annotations received so far. They show if the final item has content that was not
+    /// streamed.
     bytes: usize,
     annotations: usize,
 }
@@ -52,7 +52,7 @@ enum OpenPartKind {
     Call,
 }
 
-/// Any event; its type decides which fields are present.
+/// Any event. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 struct ResponsesEvent<'a> {
     #[serde(borrow, rename = "type")]
@@ -107,7 +107,7 @@ impl ResponsesStreamReader {
             "response.output_item.done" => self.item_done(&event)?,
             "response.completed" | "response.incomplete" | "response.failed" => self.response_end(&event)?,
             "error" => return Err(failure::inside(&bounded_json::read::<Value>(data.as_bytes())?)),
-            // Progress, repetitions of streamed content, and unknown event types.
+            // These are progress events, repetitions of streamed content, and unknown event types.
             _ => {}
         }
         Ok(())
@@ -125,7 +125,7 @@ impl ResponsesStreamReader {
         let mark = self.draft.mark(item.id.as_deref(), item.namespace.as_deref());
         let (part, kind) = match item.kind.as_deref() {
             Some("function_call") if !self.draft.has_room_for_calls() => {
-                // The event that finishes the item comes here too.
+                // The event that finishes the item reaches this point too, so the call is counted only once.
                 self.draft.skip_calls(usize::from(self.skipped.insert(event.output_index)));
                 return Ok(());
             }
@@ -137,7 +137,7 @@ impl ResponsesStreamReader {
                 (self.draft.open_call(item.call_id.as_deref(), TOOL_SEARCH, mark), OpenPartKind::Call)
             }
             Some("reasoning") => (self.draft.open(PartStart::Reasoning, mark), OpenPartKind::Reasoning),
-            // A message opens with its content; other items are read when they are complete.
+            // A message starts with its content; other items are decoded when they are complete.
             _ => return Ok(()),
         };
         self.open.push(OpenPart {
@@ -166,7 +166,7 @@ impl ResponsesStreamReader {
         })
     }
 
-    /// Returns the index of a text or refusal, and opens it if it was not announced.
+    /// Returns the index of a text or refusal, and starts the part if it was not announced.
     fn open_part(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> usize {
         if let Some(place) = self.open_part_place(event, kind) {
             return place;
@@ -223,8 +223,8 @@ impl ResponsesStreamReader {
         self.open[place].annotations += 1;
     }
 
-    /// Finishes an item. Content that was not streamed is taken from the whole item, and reasoning is kept exactly
-    /// as it appears there.
+    /// Finishes an item. Content that was not streamed is taken from the whole item, and reasoning is kept exactly as
+    /// it is in the item.
     fn item_done(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
         let item: ResponsesItem<'_> = bounded_json::read_raw(raw)?;
@@ -270,7 +270,7 @@ impl ResponsesStreamReader {
         Ok(())
     }
 
-    /// Opens an item unless it is open. Some servers send an item only once it is complete.
+    /// Starts an item if it was not started yet. Some servers send an item only when it is complete.
     fn announce(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> Result<(), ModelError> {
         if self.place_of(event, kind).is_none() { self.item_added(event) } else { Ok(()) }
     }
@@ -298,7 +298,7 @@ impl ResponsesStreamReader {
         }
     }
 
-    /// Adds the citations of the final text, unless they were streamed one by one.
+    /// Adds the citations from the final text, unless they were streamed one by one.
     fn fill_annotations(
         &mut self,
         event: &ResponsesEvent<'_>,

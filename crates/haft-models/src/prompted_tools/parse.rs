@@ -1,4 +1,4 @@
-//! Finds tool calls in the text of a model.
+//! Finds tool calls in a model's text.
 
 use haft_core::arguments::{ArgumentLimits, RawArguments};
 use haft_core::conversation::{MessagePart, PartBody};
@@ -12,10 +12,11 @@ use super::{CLOSE, OPEN};
 use crate::call_id;
 use crate::wire::DecodeContext;
 
-/// The most calls in one reply. With more, the model is repeating itself.
+/// The maximum number of calls in one reply. If there are more, the model is repeating itself.
 const CALLS_MAX: usize = 64;
 
-/// Returns the reply with its tagged texts as calls. A tag without a valid call stays text, and a note reports it.
+/// Returns the reply with its tagged texts converted to calls. A tag without a valid call stays text, and a note
+/// reports it.
 pub fn read_calls(mut reply: ModelReply, decode_context: &DecodeContext) -> ModelReply {
     let mut found = ParsedText::default();
     for part in std::mem::take(&mut reply.parts) {
@@ -85,7 +86,7 @@ struct ParsedCall {
     repairs: Vec<&'static str>,
 }
 
-/// Parses a call. Valid JSON is parsed strictly, which keeps the model's own bytes; anything else gets the same
+/// Parses a call. Valid JSON is parsed strictly, which keeps the model's own bytes; any other text gets the same
 /// repairs as tool arguments.
 fn written(inside: &str) -> Result<ParsedCall, String> {
     #[derive(Deserialize)]

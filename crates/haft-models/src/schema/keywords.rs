@@ -8,7 +8,7 @@ pub(super) fn is_or_has(types: &Value, name: &str) -> bool {
     types == name || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == name))
 }
 
-/// Returns the types of values: a string for one type, a list for several.
+/// Returns the types of the values: a string for one type, a list for several.
 pub(super) fn types_of(values: &[Value]) -> Value {
     let mut types: Vec<&str> = values
         .iter()
@@ -67,7 +67,7 @@ pub(super) fn append_description(schema: &mut Map<String, Value>, sentence: &str
     schema.insert("description".into(), text.into());
 }
 
-/// Adds a keyword to every branch that lacks it, and for a nested choice to that choice's branches.
+/// Adds a keyword to every branch that lacks it. If a branch is itself a choice, adds the keyword to its branches.
 pub(super) fn set_in_each_branch(branches: &mut [Value], word: &str, value: &Value) {
     for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
         match branch.get_mut("anyOf") {

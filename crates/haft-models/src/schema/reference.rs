@@ -1,4 +1,4 @@
-//! Resolves local references; remote ones are not followed.
+//! Resolves local references. Remote references are not followed.
 
 use serde_json::Value;
 

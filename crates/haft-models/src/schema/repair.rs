@@ -1,7 +1,7 @@
 //! Removes from a schema the parts that no provider accepts, so that one tool cannot break every request.
 //!
-//! Providers validate the schemas of all tools before they answer. A server of another author may send a schema with an
-//! unknown type or in an old draft; the provider then refuses the request, whatever it is about.
+//! Providers validate the schemas of all tools before they answer. A third-party server may send a schema with an
+//! unknown type or in an old draft. The provider would then reject every request that contains the tool.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use super::{SchemaDialect, SchemaLoss};
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 
-/// Keywords that hold named schemas, lists of schemas, or one schema.
+/// Keywords that contain named schemas, lists of schemas, or one schema.
 const NAMED: [&str; 5] = ["properties", "$defs", "definitions", "patternProperties", "dependentSchemas"];
 const LISTED: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 const SINGLE: [&str; 9] = [
@@ -25,7 +25,7 @@ const SINGLE: [&str; 9] = [
     "propertyNames",
 ];
 
-/// The most characters of a property's name that Anthropic accepts, from letters, digits, `_`, `.` and `-`.
+/// The maximum length of a property name that Anthropic accepts. Names may contain letters, digits, `_`, `.` and `-`.
 const KEY_CHARS_MAX: usize = 64;
 
 pub(super) fn repaired(schema: Value, grammar: SchemaDialect, losses: &mut Vec<SchemaLoss>) -> Value {
@@ -33,11 +33,11 @@ pub(super) fn repaired(schema: Value, grammar: SchemaDialect, losses: &mut Vec<S
     repair.schema(schema)
 }
 
-/// The rule for names of properties.
+/// The rule for property names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyRule {
     Any,
-    /// `^[a-zA-Z0-9_.-]{1,64}$`
+    /// Names must match `^[a-zA-Z0-9_.-]{1,64}$`.
     Plain,
 }
 
@@ -121,7 +121,7 @@ impl SchemaRepair<'_> {
         Value::Object(repaired_object)
     }
 
-    /// Returns the known types; `None` if there is none.
+    /// Returns the known types, or `None` if there are none.
     fn types(&mut self, value: Value) -> Option<Value> {
         let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
         match value {
@@ -141,7 +141,7 @@ impl SchemaRepair<'_> {
         }
     }
 
-    /// Replaces the tuple form of older drafts: each item may have any of its schemas.
+    /// Replaces the tuple form of older drafts: each item may match any of the schemas.
     fn tuple(&mut self, schemas: Vec<Value>) -> Value {
         self.lose("items", "is a list of schemas; they are shown as alternatives");
         match schemas.len() {
@@ -163,7 +163,7 @@ impl SchemaRepair<'_> {
         )
     }
 
-    /// Repairs the properties. `told` receives those whose name the provider does not accept.
+    /// Repairs the properties. `described` receives those whose name the provider does not accept.
     fn properties(&mut self, all: Map<String, Value>, described: &mut Vec<(String, Value)>) -> Value {
         let (keys, mut repaired_object) = (self.keys, Map::new());
         for (name, schema) in all {
@@ -177,7 +177,7 @@ impl SchemaRepair<'_> {
         Value::Object(repaired_object)
     }
 
-    /// Describes the properties that cannot be named in the schema, so that a model can still set them.
+    /// Describes the properties whose names are not allowed in the schema, so that a model can still set them.
     fn keep_required(&mut self, repaired_object: &mut Map<String, Value>, described: &[(String, Value)]) {
         if described.is_empty() {
             return;
@@ -193,7 +193,7 @@ impl SchemaRepair<'_> {
     }
 }
 
-/// Returns whether a keyword has a value of its kind. Unknown keywords have any value.
+/// Returns true if the value of a keyword has the right kind. Unknown keywords may have any value.
 fn is_well_formed(keyword: &str, value: &Value) -> bool {
     let is_list_of = |is: fn(&Value) -> bool| value.as_array().is_some_and(|all| all.iter().all(is));
     match keyword {

@@ -1,4 +1,4 @@
-//! Normalizes the root of a tool's schema, because every provider requires a plain object there.
+//! Normalizes the root of a tool's schema, because every provider requires a plain object as the root.
 
 use serde_json::{Map, Value, json};
 
@@ -8,17 +8,17 @@ use super::reference::resolve;
 /// Keywords that providers reject at the root.
 const BRANCHES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 
-/// Keywords whose content is values and not schemas.
+/// Keywords that contain values and not schemas.
 const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
 
-/// The most references that are followed to find the root.
+/// The maximum number of references that are followed to find the root.
 const HOPS_MAX: usize = 16;
 
 pub(super) fn as_object(schema: &Value, losses: &mut Vec<SchemaLoss>) -> Value {
     let Value::Object(mut root) = followed(schema, schema) else {
         return json!({"type": "object", "properties": {}});
     };
-    // The definitions must stay at the root, because inner references point there.
+    // The definitions must stay at the root, because inner references point to the root.
     for definitions in ["$defs", "definitions"] {
         if let Some(all) = schema.get(definitions) {
             root.insert(definitions.into(), all.clone());
@@ -91,8 +91,8 @@ fn followed(root: &Value, schema: &Value) -> Value {
     json!({})
 }
 
-/// Merges branches into the root with all their properties. A property is required if all branches require it, or,
-/// for `allOf`, if any does.
+/// Merges all branches with their properties into the root. A property is required if all branches require it, or for
+/// `allOf`, if any branch does.
 fn merge_branches(root: &mut Map<String, Value>, keyword: &str, branches: Vec<Value>) {
     let mut required: Option<Vec<Value>> = None;
     for branch in branches {

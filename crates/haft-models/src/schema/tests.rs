@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Checks the translation of a tool's property `x` and the keywords that were lost.
+/// Checks the translation of a tool's property `x`, and the keywords that were lost.
 fn check(grammar: SchemaDialect, written: &Value, said: &Value, lost: &[&str]) {
     let tool = json!({"type": "object", "properties": {"x": written}, "required": ["x"]});
     let down = downgrade(&tool, grammar);

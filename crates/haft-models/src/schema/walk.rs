@@ -1,4 +1,4 @@
-//! Translates a schema, from its root down, into the smaller schema language of a provider.
+//! Translates a schema, from its root down, into the more limited schema language of a provider.
 
 use serde_json::{Map, Value, json};
 
@@ -8,10 +8,10 @@ use super::keywords::{
 use super::reference::resolve;
 use super::{AnyOfSiblings, EnumRule, NullNotation, ObjectRule, SchemaLoss, SchemaRules, TypeRule};
 
-/// The deepest nesting that is translated, with followed references counted.
+/// The maximum nesting depth that is translated. Followed references are included.
 const DEPTH_MAX: usize = 32;
 
-/// The most schemas that are written, because references can multiply them exponentially.
+/// The maximum number of schemas that are written, because references can multiply them exponentially.
 const SCHEMAS_MAX: usize = 10_000;
 
 pub(super) fn walk(root: &Value, rules: &'static SchemaRules) -> (Value, Vec<SchemaLoss>) {
@@ -59,7 +59,7 @@ impl TranslatedSchema {
         self.nulls.push(null.unwrap_or(NullConstraint::Excluded));
     }
 
-    /// Returns whether null is valid: it is if every keyword that constrains it allows it.
+    /// Returns true if null is valid. It is valid if every keyword that constrains null allows it.
     fn may_be_null(&self) -> bool {
         !self.nulls.is_empty() && self.nulls.iter().all(|null| *null == NullConstraint::Allowed)
     }
@@ -88,8 +88,8 @@ impl<'a> SchemaWalk<'a> {
         translated
     }
 
-    /// Translates a schema by itself. An enclosing `allOf` may add more about the same value, so missing types are
-    /// not filled in yet.
+    /// Translates a schema on its own. An enclosing `allOf` may add more constraints for the same value, so missing
+    /// types are not filled in yet.
     fn unfinished(&mut self, schema: &'a Value) -> TranslatedSchema {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
@@ -99,7 +99,7 @@ impl<'a> SchemaWalk<'a> {
         match schema {
             Value::Object(object) if object.contains_key("$ref") => self.reference(object),
             Value::Object(object) => self.object(object),
-            // `true`, `false` and values that are not schemas.
+            // These are `true`, `false` and values that are not schemas.
             _ => TranslatedSchema::default(),
         }
     }
@@ -118,8 +118,8 @@ impl<'a> SchemaWalk<'a> {
         }
     }
 
-    /// Returns a choice without other keywords. The description and `nullable` move into each branch. A choice that
-    /// only narrows the other keywords is dropped.
+    /// Returns a choice without other keywords. The description and `nullable` are moved into each branch. A choice
+    /// that only narrows the other keywords is dropped.
     fn alone(&mut self, mut translated: Map<String, Value>) -> Value {
         let narrows = ["properties", "items", "enum"].iter().any(|key| translated.contains_key(*key))
             || translated.get("type").is_some_and(|kind| kind != "object");
@@ -128,7 +128,7 @@ impl<'a> SchemaWalk<'a> {
         };
         if narrows {
             self.lose("anyOf", "is not allowed beside other keywords and is omitted");
-            // Perhaps only the branches named the type.
+            // It is possible that only the branches contained the type.
             self.complete(&mut translated);
             return Value::Object(translated);
         }
@@ -143,7 +143,7 @@ impl<'a> SchemaWalk<'a> {
         json!({ "anyOf": branches })
     }
 
-    /// Replaces a reference with its target, and applies the keywords next to it on top.
+    /// Replaces a reference by its target, and applies the keywords next to the reference.
     fn reference(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
@@ -163,7 +163,7 @@ impl<'a> SchemaWalk<'a> {
         translated
     }
 
-    /// Applies a keyword next to a reference. Descriptions and defaults are common; others are rare and only
+    /// Applies a keyword next to a reference. Descriptions and defaults are common; other keywords are rare and only
     /// reported as a loss.
     fn apply_beside_reference(&mut self, translated: &mut Map<String, Value>, keyword: &str, value: &Value) {
         match keyword {
@@ -232,7 +232,7 @@ impl<'a> SchemaWalk<'a> {
             "default" if !self.rules.keeps.contains(&"default") => {
                 describe_default(&mut translated.words, value);
             }
-            // These keywords are merged afterwards or constrain nothing, so leaving them out loses nothing.
+            // These keywords are merged later or constrain nothing, so leaving them out loses nothing.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}
@@ -244,8 +244,7 @@ impl<'a> SchemaWalk<'a> {
         }
     }
 
-    /// Translates `type`. For languages without type lists, null becomes a flag and only the first other type is
-    /// kept.
+    /// Translates `type`. For languages without type lists, null becomes a flag, and only the first other type is kept.
     fn types(&mut self, translated: &mut TranslatedSchema, value: &'a Value) {
         if self.rules.nulls == NullNotation::AsType {
             if value.is_string() || value.is_array() {
@@ -293,13 +292,13 @@ impl<'a> SchemaWalk<'a> {
             }
             shown.insert(name.clone(), property);
         }
-        // Gemini rejects an object whose `properties` are empty; a closed object always has the keyword.
+        // Gemini rejects an object with empty `properties`, but a closed object always has the keyword.
         if !shown.is_empty() || self.rules.objects != ObjectRule::Open {
             translated.insert("properties".into(), Value::Object(shown));
         }
     }
 
-    /// Translates `required`. Some providers reject names of properties that do not exist.
+    /// Translates `required`. Drops names of properties that do not exist, because some providers reject them.
     fn required(&mut self, translated: &mut Map<String, Value>, value: &Value, object: &Map<String, Value>) {
         let properties = object.get("properties").and_then(Value::as_object);
         let known = |name: &&Value| {
@@ -447,7 +446,7 @@ impl<'a> SchemaWalk<'a> {
         }
     }
 
-    /// Merges branches that must all hold into one schema. On a conflict the first one wins.
+    /// Merges branches that must all be satisfied into one schema. On a conflict, the first branch is used.
     fn merged(
         &mut self,
         mut translated: TranslatedSchema,
@@ -456,7 +455,7 @@ impl<'a> SchemaWalk<'a> {
         let choice_has_null = translated.nulls.contains(&NullConstraint::Allowed);
         for (keyword, number, branch) in all {
             let branch = self.unfinished_below(&[keyword, &number.to_string()], branch);
-            // For a choice between one schema and null, the null branch is counted already.
+            // In a choice between one schema and null, the null branch is already counted.
             if *keyword == "allOf" || !choice_has_null {
                 translated.nulls.extend(branch.nulls);
             }

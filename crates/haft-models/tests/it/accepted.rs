@@ -104,7 +104,7 @@ fn thinking_budget_leaves_tokens_for_the_answer() {
     check(1024, Value::Null);
 }
 
-/// Gemini counts thinking against the output limit, and rejects a budget above it.
+/// Gemini includes thinking in the output limit, and rejects a budget above this limit.
 #[test]
 fn gemini_thinks_within_half_of_the_output_limit() {
     let check = |model: &str, effort: ReasoningEffort, tokens_max: u32, expected: Value| {
@@ -160,7 +160,7 @@ fn mistral_gets_its_own_field_names() {
     );
 }
 
-/// Gemini behind an OpenAI-compatible API signs its calls, and rejects them without the signature.
+/// Gemini signs its calls when it is used through an OpenAI-compatible API, and rejects them without the signature.
 #[test]
 fn extra_content_of_calls_is_sent_back_only_to_compatible_servers() {
     let extras = json!({"google": {"thought_signature": "SIGNATURE"}});
@@ -180,7 +180,8 @@ fn extra_content_of_calls_is_sent_back_only_to_compatible_servers() {
     }
 }
 
-/// Mistral accepts only an assistant message after tool results: no user or system message, and none with an image.
+/// After tool results, Mistral accepts only an assistant message: no user or system message, and no message with an
+/// image.
 #[test]
 fn mistral_gets_an_assistant_message_after_tool_results() {
     let call = call("a", "{}");

@@ -27,10 +27,10 @@ pub(crate) fn wire(format: ModelApiFormat) -> &'static dyn WireFormat {
     }
 }
 
-/// The dialect that sends reasoning back, unlike OpenAI itself.
+/// A dialect that sends reasoning back, unlike OpenAI itself.
 pub(crate) const OPENROUTER: OpenaiChat = OpenaiChat(&dialect::OPENROUTER);
 
-/// Returns the key of the message list.
+/// Returns the key of the message list in a request body.
 pub(crate) fn messages_key(format: ModelApiFormat) -> &'static str {
     match format {
         ModelApiFormat::OpenaiChat | ModelApiFormat::Anthropic | ModelApiFormat::Ollama => "messages",
@@ -43,10 +43,10 @@ pub(crate) fn tests_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
-/// The scenarios of recorded replies. `SKIPPED` is the only list of formats without one of them.
+/// The scenarios with recorded replies. Only `SKIPPED` may exclude a format from a scenario.
 pub(crate) const SCENARIOS: [&str; 6] = ["text", "call", "parallel", "reasoning", "refusal", "length"];
 
-/// Gemini and Ollama have no refusals: their models decline in plain text.
+/// The excluded combinations. Gemini and Ollama have no refusals: their models refuse in plain text.
 pub(crate) const SKIPPED: [(&str, ModelApiFormat); 2] =
     [("refusal", ModelApiFormat::Gemini), ("refusal", ModelApiFormat::Ollama)];
 
@@ -70,7 +70,7 @@ pub(crate) fn decode(scenario: &str, format: ModelApiFormat) -> ModelReply {
         .unwrap()
 }
 
-/// Feeds a stream in pieces and returns all events.
+/// Decodes a stream that arrives in pieces, and returns all events.
 pub(crate) fn read_stream<'a>(
     wire: &dyn WireFormat,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -123,7 +123,7 @@ pub(crate) fn calls(calls: &[ToolCall]) -> Message {
     Message::assistant(calls.iter().map(|call| MessagePart::new(PartBody::Call(call.clone()))).collect())
 }
 
-/// Returns a result for every call of a reply.
+/// Returns a result for every call in a reply.
 pub(crate) fn answers(message: &Message, text: &str) -> Message {
     Message::tool(message.calls().map(|call| ToolReply::text(call, text)).collect())
 }

@@ -20,7 +20,7 @@ fn read(format: ModelApiFormat, body: &[u8]) -> Result<ModelReply, ModelError> {
     Ok(fold(events))
 }
 
-/// Returns all events of a stream that arrives in pieces, with its error.
+/// Returns all events of a stream that arrives in pieces, and its error.
 fn told(format: ModelApiFormat, pieces: &[&[u8]]) -> String {
     let mut decoder = wire(format).stream_decoder(&DecodeContext::default());
     let mut events = Vec::new();
@@ -138,8 +138,8 @@ fn two_calls(format: ModelApiFormat, id: &str, arguments: &str) -> String {
     }
 }
 
-/// The tool `x` was not offered, both calls have the same id, and their arguments are not JSON. The run must get
-/// both calls as written, and every format must be able to send their results.
+/// Both calls have the same id and arguments that are not JSON, and the tool `x` was not offered. The run must get both
+/// calls as written, and every format must be able to send their results.
 #[test]
 fn calls_with_duplicate_ids_and_invalid_arguments_can_be_answered() {
     for format in ModelApiFormat::ALL {
@@ -273,7 +273,7 @@ proptest! {
         }
     }
 
-    /// Recorded streams with bytes changed, removed and repeated.
+    /// Uses recorded streams with bytes changed, removed and repeated.
     #[test]
     fn decoding_a_mangled_stream_gives_a_usable_reply_or_an_error(
         cell in 0..28_usize,
@@ -297,7 +297,7 @@ proptest! {
         prop_assert_eq!(told(format, &[&bytes]), told(format, &[first, rest]));
     }
 
-    /// The same for whole replies.
+    /// Uses recorded whole replies with bytes changed, removed and repeated.
     #[test]
     fn decoding_a_mangled_reply_gives_a_usable_reply_or_an_error(cell in 0..28_usize, at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let (scenario, format) = grid().nth(cell).unwrap();

@@ -1,5 +1,5 @@
-//! Compares requests with golden files. `UPDATE_GOLDENS=1 cargo test -p haft-models golden` rewrites the files;
-//! review the difference.
+//! Compares requests with golden files. `UPDATE_GOLDENS=1 cargo test -p haft-models golden` rewrites the files; review
+//! the diff.
 
 use std::sync::Arc;
 

@@ -1,16 +1,16 @@
 //! Tests of the HTTP client and the formats against the scripted server.
 
-/// Recording and replaying.
+/// Tests of recording and replaying.
 mod cassette;
-/// Shared helpers.
+/// Helpers for the other files.
 mod client;
 /// Failing requests and replies, and their retries.
 mod failures;
-/// Every combination of settings, to every family of models.
+/// Every combination of settings, for every model family.
 mod families;
-/// Every scenario in every format, streamed and whole.
+/// Every scenario in every format, streamed and as a whole.
 mod grid;
-/// Accounts, prices, headers, model lists and fallbacks.
+/// Usage figures, prices, headers, model lists and fallbacks.
 mod providers;
 /// Models without native tool calls.
 mod tool_calling;

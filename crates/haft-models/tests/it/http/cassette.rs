@@ -16,7 +16,7 @@ use serde_json::json;
 use super::client::{ClientFixture, KEY, RecordedEvents, asking, request, whole};
 use crate::fixture::tools;
 
-/// The temporary directory of a test's recording.
+/// The temporary directory for a test's recording.
 struct RecordingDir(tempfile::TempDir);
 
 impl RecordingDir {
@@ -76,7 +76,7 @@ fn costs(log: &RecordedEvents) -> Vec<String> {
     log.all().iter().filter_map(cost).collect()
 }
 
-/// Runs two turns with a call between them and returns the events of each.
+/// Runs two turns with a call between them, and returns the events of each.
 async fn two_turns(provider: &dyn ModelProvider, cx: &ModelContext, output: &str) -> [ReplyItems; 2] {
     let first = ModelRequest { tools: tools(), ..asking("What does a say?") };
     let one = said(provider, first.clone(), cx).await;

@@ -17,10 +17,10 @@ use haft_models::http::{CertificateAuthorities, HttpProvider, HttpSettings, Mode
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderOverrides, ProviderRow};
 
-/// The key that every script here requires.
+/// The key that every script in these tests requires.
 pub(crate) const KEY: &str = "test-key-0123456789";
 
-/// A scripted server with the settings of its client.
+/// A scripted server, with the settings of its client.
 pub(crate) struct ClientFixture {
     pub(crate) server: ModelServer,
     pub(crate) format: ModelApiFormat,
@@ -29,7 +29,7 @@ pub(crate) struct ClientFixture {
     pub(crate) events: Arc<RecordedEvents>,
 }
 
-/// All events, in order.
+/// Records all events, in order.
 #[derive(Default)]
 pub(crate) struct RecordedEvents(Mutex<Vec<Event>>);
 

@@ -16,7 +16,7 @@ use haft_models::providers::{ProviderOverrides, ProviderRow};
 
 use super::client::{ClientFixture, KEY, asking, whole};
 
-/// Checks the error of a script in all formats, and the results of its attempts.
+/// Checks the error that a script causes in all formats, and the results of its attempts.
 async fn check(step: impl Fn() -> Vec<ScriptStep>, kind: ModelErrorKind, attempts: &[&str]) {
     for format in ModelApiFormat::ALL {
         let asker = ClientFixture::new(format, step());
@@ -60,7 +60,7 @@ async fn non_retryable_errors_are_sent_once() {
     check(spent, ModelErrorKind::QuotaExhausted, &["m 1 quota_exhausted"]).await;
 }
 
-/// The key has no known prefix. It appears in an error response and in an error inside a stream.
+/// The key has no known prefix. The server repeats it in an error response and in an error inside a stream.
 #[tokio::test]
 async fn key_repeated_by_the_server_is_redacted() {
     for format in ModelApiFormat::ALL {
@@ -192,7 +192,7 @@ async fn invalid_frame_in_a_stream_is_malformed_or_skipped() {
     }
 }
 
-/// Starts a server that answers every request with the same head and a body of that many bytes.
+/// Starts a server that answers every request with the same headers and a body with this many bytes.
 fn endless(head: &'static str, piece: &'static [u8], bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -257,7 +257,8 @@ async fn raw_error_in(format: ModelApiFormat, address: SocketAddr) -> ModelError
     whole(&provider, asking("hi"), &asker.context()).await.unwrap_err()
 }
 
-/// A content length that is never reached: the connection breaks right after the bytes that are sent.
+/// Response headers with a content length that is never reached, because the connection breaks after the bytes that are
+/// sent.
 const BROKEN: &str = "200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999";
 
 #[tokio::test]
