@@ -23,11 +23,11 @@ pub use resolved::{
 };
 pub use written::KEYS;
 
-/// Access to files and variables while an agent is read. Passed in, so that reading depends on neither disk nor
-/// environment.
+/// Access to files and variables while an agent is read. The caller passes it in, so that reading depends on neither
+/// disk nor environment.
 #[derive(Clone, Copy)]
 pub struct AgentReadContext<'a> {
-    /// Returns the text of a file, named as in the agent's file; the error is a sentence for the user.
+    /// Returns the text of a file, by the name that the agent file uses for it. The error is a sentence for the user.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -42,7 +42,7 @@ impl std::fmt::Debug for AgentReadContext<'_> {
 pub const AGENT_BYTES_MAX: usize = 1024 * 1024;
 
 impl AgentDefinition {
-    /// Reads an agent. `file` is its name in errors; without folder and extension it is the agent's own name.
+    /// Reads an agent. `file` is its name in errors; without folder and extension it is the agent name.
     pub fn read(file: &str, text: &str, around: AgentReadContext<'_>) -> Result<Self, AgentError> {
         if text.len() > AGENT_BYTES_MAX {
             let message = format!("the file has {} bytes; the limit is {AGENT_BYTES_MAX}", text.len());
@@ -63,7 +63,7 @@ impl AgentDefinition {
         overrides: &AgentOverrides,
         around: AgentReadContext<'_>,
     ) -> Result<Self, AgentError> {
-        // Read without overrides first, so that an error of the file itself is reported at its line in the file.
+        // Read the file without overrides first, so that an error in the file itself is reported with its line.
         let agent = Self::read(file, text, around)?;
         if overrides.0.is_empty() {
             return Ok(agent);

@@ -1,34 +1,34 @@
-//! The settings of compaction, as the configuration and agents write them.
+//! The compaction settings of the configuration and of agents.
 
 use haft_core::compaction::CompactionRules;
 
 use super::models::ModelName;
 use super::printable;
 
-/// The pattern of a start, as a regular expression for editors.
+/// The regular expression for the start of compaction, for editors.
 pub(super) const PATTERN: &str = "^off$|^([1-9][0-9]?|100)%$";
 
 /// The settings of compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionSettings {
-    /// The share of the context at which compaction begins.
+    /// The share of the context window at which compaction begins.
     pub at: CompactionStart,
-    /// The most recent turns that stay word for word.
+    /// The maximum number of recent turns that are kept word for word.
     pub keep_turns: u32,
     /// The model that writes summaries; `None` for the model of the run.
     pub model: Option<ModelName>,
 }
 
-/// The moment at which a run compacts its conversation.
+/// The time at which a run compacts its conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionStart {
-    /// When the next request takes more than this share of the context, from 1 to 100.
+    /// The run compacts when the next request takes more than this percentage of the context window, from 1 to 100.
     Percent(u8),
-    /// Never: the run ends when its context is full.
+    /// The run never compacts, and ends when its context is full.
     Off,
 }
 
-/// The settings of compaction that one agent changes. `None` leaves a value to the configuration.
+/// The compaction settings that one agent changes. A `None` value comes from the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentCompaction {
     pub at: Option<CompactionStart>,
@@ -47,7 +47,7 @@ impl Default for CompactionSettings {
 }
 
 impl CompactionStart {
-    /// Reads `off`, or a percentage from `1%` to `100%`.
+    /// Parses `off`, or a percentage from `1%` to `100%`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "off" {
             return Ok(Self::Off);
@@ -63,7 +63,7 @@ impl CompactionStart {
 }
 
 impl AgentCompaction {
-    /// Returns the settings of the configuration with the values that the agent sets.
+    /// Returns the settings of the configuration, overwritten with the values that the agent sets.
     #[must_use]
     pub fn over(&self, configured: &CompactionSettings) -> CompactionSettings {
         CompactionSettings {

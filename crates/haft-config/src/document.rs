@@ -1,4 +1,4 @@
-//! The list of keys in `docs/configuration.md`, generated from the schema. A test keeps the document equal to it.
+//! The list of keys in `docs/configuration.md`, generated from the schema. A test checks that the page is up to date.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::expected::expected;
 use super::renamed::OLD_NAME_OF;
 use super::schema::schema;
 
-/// The longest line of the document.
+/// The maximum line length of the page.
 const LINE_CHARS_MAX: usize = 110;
 
-/// Builds the list, in Markdown. Rows of a table could not be wrapped.
+/// Builds the list in Markdown. A table is not used, because its rows could not be wrapped.
 pub(super) fn key_list() -> String {
     keys().iter().map(entry).collect()
 }
@@ -22,7 +22,7 @@ fn entry(key: &DocumentedKey) -> String {
     wrapped(&format!("- `{}` ({values}{unit}{default}): {}", key.path, key.description))
 }
 
-/// Breaks an item of a list into lines, and indents all but the first.
+/// Wraps a list item, and indents all lines except the first.
 fn wrapped(item: &str) -> String {
     let mut text = String::new();
     let mut column = 0;
@@ -42,10 +42,10 @@ fn wrapped(item: &str) -> String {
     text
 }
 
-/// A key of the configuration, as the document lists it.
+/// A key of the configuration, as the page lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DocumentedKey {
-    /// The path of the key; names that the operator chooses are `<name>`, elements of lists `[]`.
+    /// The path of the key. Names that the operator chooses are `<name>`, and list elements are `[]`.
     pub(super) path: String,
     pub(super) values: String,
     pub(super) default: Option<Value>,

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// The pattern of a duration, as a regular expression for editors.
+/// The regular expression for a duration, for editors.
 pub(super) const PATTERN: &str = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d|w|mo|y)?$";
 
-/// The longest duration that is accepted: no useful wait is longer, and no clock counts for ever.
+/// The maximum duration. No useful wait is longer, and larger values could overflow clocks.
 const DURATION_MAX: Duration = Duration::from_hours(24 * 365 * 100);
 
-/// Parses `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`, `6mo`, `1y`; a bare number is milliseconds. It refuses durations below a
-/// millisecond and above a hundred years.
+/// Parses `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`, `6mo`, `1y`; a bare number is milliseconds. Refuses durations
+/// below a millisecond and above a hundred years.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let bad = || {
         format!("expected a duration such as 90s, 1500ms or 2m; got `{}`", super::printable::excerpt(text))
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "h" => number * 3600.0,
         "d" => number * 86_400.0,
         "w" => number * 604_800.0,
-        // A month has 30 days here and a year 365: these times limit how long something is kept.
+        // A month has 30 days and a year 365, which is exact enough for retention times.
         "mo" => number * 2_592_000.0,
         "y" => number * 31_536_000.0,
         _ => return Err(bad()),

@@ -1,4 +1,4 @@
-//! Adds an entry to a configuration file or removes one, and leaves the rest of the file unchanged.
+//! Adds or removes an entry of a configuration file, and leaves the rest of the file unchanged.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::error::ConfigErrors;
 use super::{environment, file, read};
 
-/// An entry of a section, for example the server `time` of `mcpServers`.
+/// An entry of a section, for example the server `time` in `mcpServers`.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfigEntry<'a> {
     pub section: &'a str,
     pub name: &'a str,
 }
 
-/// The reasons an edit failed. The file is unchanged.
+/// The reasons why an edit failed. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
     #[error("`{section}` already has `{name}`")]
@@ -32,15 +32,15 @@ pub enum EditError {
     Invalid(ConfigErrors),
     #[error("`{path}` cannot be written: {1}", path = .0.display())]
     Unwritable(PathBuf, std::io::Error),
-    /// Another program changed the file after haft had read it.
+    /// Another program changed the file after haft read it.
     #[error("`{path}` was not changed: another program has just written it; try again", path = .0.display())]
     Changed(PathBuf),
 }
 
-/// The longest wait for another haft process that edits the same file, and the pause between two attempts.
+/// The maximum wait for another haft process that edits the same file, and the pause between two attempts.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// Adds an entry. It creates the file if there is none, and replaces it atomically.
+/// Adds an entry. Creates the file if there is none, and replaces it atomically.
 pub fn add(path: &Path, entry: ConfigEntry<'_>, value: &Value) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
@@ -72,7 +72,7 @@ pub fn remove(path: &Path, entry: ConfigEntry<'_>) -> Result<(), EditError> {
 }
 
 /// Takes a lock that the caller holds from reading to writing, so that two concurrent edits do not lose each other's
-/// changes. It locks the directory, because the file itself is replaced.
+/// changes. Locks the directory, because the file itself is replaced.
 fn lock(path: &Path) -> Result<File, EditError> {
     let unwritable = |error: std::io::Error| EditError::Unwritable(path.to_owned(), error);
     let directory = File::open(path.parent().unwrap_or(Path::new("/"))).map_err(unwritable)?;

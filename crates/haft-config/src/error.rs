@@ -7,9 +7,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     pub file: PathBuf,
-    /// Line and column, counted from 1; `None` when the whole file is wrong.
+    /// Line and column, counted from 1; `None` for an error about the whole file.
     pub at: Option<(usize, usize)>,
-    /// The path of the key, such as `tools.bash.timeout`; empty for the file as a whole.
+    /// The path of the key, such as `tools.bash.timeout`; empty for an error about the whole file.
     pub key: String,
     pub message: String,
     pub hint: Option<String>,
@@ -36,7 +36,7 @@ impl fmt::Display for ConfigError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
-/// The largest number of errors shown; the rest is only counted.
+/// The maximum number of errors that are shown; the rest is only counted.
 const SHOWN_MAX: usize = 100;
 
 impl fmt::Display for ConfigErrors {

@@ -1,12 +1,12 @@
-//! Variables in values: `${VAR}`, `${VAR:-default}` and `${env:VAR}`.
+//! Expands variables in values: `${VAR}`, `${VAR:-default}` and `${env:VAR}`.
 
 use crate::printable::excerpt;
 
-/// The source of variables. Passed in, so that expansion does not depend on the environment.
+/// Looks up variables. The caller passes it in, so that expansion does not depend on the environment.
 pub type VariableSource<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 /// Replaces variables by their values. As in a shell, a default also replaces an empty value. The value of a variable
-/// is not expanded again. `${parameters.x}` belongs to REST tools and stays as it is.
+/// is not expanded again. `${parameters.x}` belongs to REST tools and is kept.
 pub fn expand(text: &str, lookup: VariableSource<'_>) -> Result<String, ExpandError> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -20,7 +20,7 @@ pub fn expand(text: &str, lookup: VariableSource<'_>) -> Result<String, ExpandEr
     Ok(expanded)
 }
 
-/// Returns true for a valid name of a variable.
+/// Returns true for a valid variable name.
 pub(super) fn is_name(text: &str) -> bool {
     let begins = |c: char| c.is_ascii_alphabetic() || c == '_';
     text.starts_with(begins) && text.chars().all(|c| begins(c) || c.is_ascii_digit())
@@ -46,7 +46,7 @@ fn value(inside: &str, lookup: VariableSource<'_>) -> Result<String, ExpandError
     }
 }
 
-/// The reasons a text cannot be expanded.
+/// The reasons why a text cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
     #[error("variable `{0}` is not set; set it, or give a default as in ${{{0}:-value}}", excerpt(name))]

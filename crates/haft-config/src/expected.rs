@@ -1,4 +1,4 @@
-//! Describes the value that a schema expects and the value found, in words for the operator.
+//! Describes the value that a schema expects, and the value that was found, for the operator.
 
 use jsonc_parser::ast;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::printable;
 use super::value_format::{ANY_JSON, ValueFormat};
 
-/// Describes a value of this schema.
+/// Describes the values that this schema accepts.
 pub(super) fn expected(schema: &Value) -> String {
     let Some(object) = schema.as_object() else { return "a value".into() };
     if let Some(words) = object.get("enum").and_then(Value::as_array) {
@@ -38,7 +38,7 @@ fn number(schema: &Value) -> String {
     }
 }
 
-/// Describes the value found. Long text is cut, and control characters are escaped.
+/// Describes the value that was found. Cuts long text and escapes control characters.
 pub(super) fn found(node: &ast::Value<'_>) -> String {
     match node {
         ast::Value::StringLit(text) => format!("\"{}\"", printable::excerpt(&text.value)),

@@ -1,4 +1,4 @@
-//! Reads a configuration file, bounded and without blocking.
+//! Reads a configuration file, with a size limit and without blocking.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::error::ConfigError;
 
-/// The largest file that is read, in bytes. A configuration is written by hand.
+/// The largest configuration file that is read, in bytes. Configurations are written by hand and are small.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the bytes of a file, or `None` if it does not exist.
@@ -15,11 +15,12 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     bytes_up_to(path, FILE_BYTES_MAX)
 }
 
-/// Returns the bytes of a file with its own limit, or `None` if it does not exist.
+/// Returns the bytes of a file of at most `bytes_max` bytes; `None` if it does not exist.
 pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, ConfigError> {
     match read(path, bytes_max) {
         Ok(bytes) => Ok(Some(bytes)),
-        // The directory may be a file: a workspace that cannot be used is reported elsewhere, in better words.
+        // A component of the path may be a file instead of a directory. A workspace that cannot be used is reported
+        // elsewhere, with a better message.
         Err(FileReadError::Io(error))
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {

@@ -1,4 +1,4 @@
-//! Changes one entry in the configuration file of another program, and leaves its comments and order as they are.
+//! Changes one entry in the configuration file of another program, and keeps its comments and order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::file;
 /// The largest file of another program that is changed, in bytes.
 const FOREIGN_BYTES_MAX: u64 = 16 << 20;
 
-/// The ending of the copy that is made before the first change.
+/// The suffix of the copy that is made before the first change.
 const BACKUP_SUFFIX: &str = "haft-backup";
 
-/// A file of another program, as it was when haft read it.
+/// A file of another program, with the content that haft read.
 #[derive(Debug)]
 pub struct ForeignFile {
-    /// With links resolved, so that a link survives the change.
+    /// The path with links resolved, so that a link is not replaced by a file.
     path: PathBuf,
-    /// `None` if the file does not exist.
+    /// The content; `None` if the file does not exist.
     text: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl ForeignFile {
         edit::removed(&self.path, self.text.as_deref().unwrap_or("{}\n"), entry)
     }
 
-    /// Returns the text with a TOML table at its end, in place of an earlier one. `lines` are its keys.
+    /// Returns the text with a TOML table at its end, which replaces an earlier one. `lines` are its keys.
     pub fn with_toml_table(&self, table: ConfigEntry<'_>, lines: &str) -> Result<String, EditError> {
         let rest = without_table(self.text.as_deref().unwrap_or_default(), table).unwrap_or_else(|text| text);
         let gap = if rest.is_empty() || rest.ends_with("\n\n") { "" } else { "\n" };
@@ -70,7 +70,8 @@ impl ForeignFile {
         }
     }
 
-    /// Replaces the file atomically, if it is still as it was read. Returns the path of the copy of the old file.
+    /// Replaces the file atomically, if its content has not changed since it was read. Returns the path of the copy of
+    /// the old file.
     pub fn replace(&self, changed: &str) -> Result<Option<PathBuf>, EditError> {
         let unwritable = |error| EditError::Unwritable(self.path.clone(), error);
         if content(&self.path)? != self.text {
@@ -112,7 +113,7 @@ fn heading(ConfigEntry { section, name }: ConfigEntry<'_>) -> String {
     format!("[{section}.{name}]")
 }
 
-/// Removes the lines of a table and of the tables inside it. Returns the text as it was if it has no such table.
+/// Removes the lines of a table and of the tables inside it. Returns the unchanged text if it has no such table.
 fn without_table(text: &str, table: ConfigEntry<'_>) -> Result<String, String> {
     let heading = heading(table);
     let inner = format!("{}.", heading.trim_end_matches(']'));

@@ -1,8 +1,8 @@
-//! Patterns of tool names, as written in a file.
+//! Patterns for tool names in configuration files.
 
 use haft_core::glob::ToolGlob;
 
-/// Parses a pattern; the error is a sentence for the author of the file.
+/// Parses a pattern. The error is a sentence for the author of the file.
 pub(super) fn tool_glob(text: &str) -> Result<ToolGlob, String> {
     ToolGlob::new(text).map_err(|error| error.to_string())
 }

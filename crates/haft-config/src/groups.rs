@@ -7,13 +7,13 @@ use haft_core::glob::ToolGlob;
 use super::glob::tool_glob;
 use super::position::{child, item};
 
-/// A group as written: patterns, and names of other groups after `@`.
+/// A group in the file: patterns, and names of other groups after `@`.
 type RawGroups = BTreeMap<String, Vec<String>>;
 
-/// The deepest nesting of groups.
+/// The maximum nesting depth of groups.
 const DEPTH_MAX: usize = 16;
 
-/// The largest number of patterns that all groups together may expand to.
+/// The maximum number of patterns that all groups together may expand to.
 const GLOBS_MAX: usize = 10_000;
 
 /// The path of a key, and the error message for it.
@@ -36,8 +36,8 @@ struct GroupExpander<'w> {
 }
 
 impl<'w> GroupExpander<'w> {
-    /// Expands one group. `inside` holds the groups on the path to it. A failed group counts as empty, so that its
-    /// error is reported once.
+    /// Expands one group. `inside` lists the groups on the path to it. Treats a group with an error as empty, so that
+    /// the error is reported once.
     fn group(&mut self, name: &'w str, inside: &mut Vec<&'w str>) {
         let Some(members) = self.written.get(name).filter(|_| !self.done.contains_key(name)) else { return };
         inside.push(name);

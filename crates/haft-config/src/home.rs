@@ -5,10 +5,10 @@ use std::io;
 use haft_core::home::Home;
 use haft_fs::private_file;
 
-/// Creates home and its data directory, accessible only to their owner.
+/// Creates the home directory and its data directory, accessible only to their owner.
 ///
-/// The sandbox can only mask a path that exists: below a directory that a tool may write, the tool could create a
-/// missing home itself.
+/// The sandbox can only hide a path that exists: below a directory that a tool may write to, the tool could create a
+/// missing home directory itself.
 pub fn create(home: &Home) -> io::Result<()> {
     private_file::create_dir_all(&home.data())
 }

@@ -1,6 +1,7 @@
-//! Reads the MCP servers of other programs' configuration files, and turns them into entries of `mcpServers`.
+//! Reads MCP servers from the configuration files of other programs, and converts them to entries of `mcpServers`.
 //!
-//! Every function here is pure: [`read`] takes the text of a file. What haft cannot take over is listed with the reason.
+//! Every function in this module is pure: [`read`] takes the text of a file. Settings that haft cannot import are
+//! listed with the reason.
 
 mod codex;
 mod goose;
@@ -62,7 +63,8 @@ impl ImportSource {
         }
     }
 
-    /// Returns the files of the program, relative to a project. haft reads `.mcp.json` itself.
+    /// Returns the files of the program, relative to a project. `.mcp.json` is not listed, because haft reads it as a
+    /// configuration file.
     pub fn files_in_project(self) -> &'static [&'static str] {
         match self {
             Self::ClaudeDesktop | Self::ClaudeCode | Self::Windsurf | Self::Cline | Self::Goose => &[],
@@ -78,7 +80,7 @@ impl ImportSource {
 /// The servers of one file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ImportedServers {
-    /// The servers that haft can use, in the order of their names.
+    /// The servers that haft can use, sorted by name.
     pub servers: Vec<ImportedServer>,
     /// The servers that haft cannot use, with the reasons.
     pub skipped: Vec<(String, String)>,
@@ -89,7 +91,7 @@ pub struct ImportedServers {
 pub struct ImportedServer {
     pub name: String,
     pub entry: Map<String, Value>,
-    /// Settings that were not taken over, and things that a person must still do.
+    /// Settings that were not imported, and steps that the user must still do.
     pub notes: Vec<String>,
 }
 
@@ -110,7 +112,7 @@ pub fn read(source: ImportSource, text: &str) -> Result<ImportedServers, String>
     }
 }
 
-/// Reads a file of any of the JSON shapes, found by its keys.
+/// Reads a file in any of the JSON formats. Detects the format by its keys.
 pub fn read_any(text: &str) -> Result<ImportedServers, String> {
     let object = json::object(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     if object.contains_key("mcpServers") {
@@ -124,7 +126,7 @@ pub fn read_any(text: &str) -> Result<ImportedServers, String> {
     }
 }
 
-/// Collects one server: known members become keys of haft, and the rest becomes notes.
+/// Collects one server: known members become keys of haft, and the other members become notes.
 #[derive(Debug, Default)]
 struct EntryBuilder {
     entry: Map<String, Value>,
@@ -147,7 +149,7 @@ impl EntryBuilder {
         self.note(format!("`{key}` was not taken over: haft has no such setting"));
     }
 
-    /// Ends the server. A server without a program and without a URL is skipped.
+    /// Adds the finished server. A server without a program and without a URL is skipped.
     fn finish(mut self, name: &str, into: &mut ImportedServers) {
         let has = |key: &str| self.entry.contains_key(key);
         match (has("command"), has("url")) {

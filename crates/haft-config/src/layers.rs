@@ -1,4 +1,5 @@
-//! Merges configuration files: the higher one wins key by key, and lists are replaced as a whole.
+//! Merges configuration files: for each key, the file with higher precedence is used, and lists are replaced as a
+//! whole.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,19 +11,19 @@ use super::error::ConfigError;
 use super::position::child;
 use super::read::ConfigLayer;
 
-/// The sections whose entries hold both an address and the credentials for it.
+/// The sections whose entries contain both an address and the credentials for it.
 const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
 
-/// The keys, at any depth of an entry, that decide where haft sends the values of the entry. `args` and `cwd` decide which
-/// script an interpreter runs, `env` which code and which proxy a program uses (`PATH`, `NODE_OPTIONS`, `HTTPS_PROXY`),
-/// `caFile` who can pose as the server, and `kind` the default address of a provider.
+/// The keys, at any depth of an entry, that determine where haft sends the values of the entry. `args` and `cwd`
+/// determine which script an interpreter runs, `env` which code and which proxy a program uses (`PATH`, `NODE_OPTIONS`,
+/// `HTTPS_PROXY`), `caFile` who can pose as the server, and `kind` the default address of a provider.
 const REACHED_BY: [&str; 11] =
     ["args", "baseUrl", "caFile", "command", "cwd", "env", "issuer", "kind", "spec", "tokenUrl", "url"];
 
-/// The key whose value is JSON of any shape.
+/// The key whose value may be any JSON.
 const ANY_JSON: &str = "toolSchemas";
 
-/// The position that set a value.
+/// The position in a file that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigOrigin {
     pub file: Arc<Path>,
@@ -30,7 +31,7 @@ pub struct ConfigOrigin {
     pub column: usize,
 }
 
-/// All files merged, every key with the position that set it.
+/// All files merged, and the position that set each key.
 #[derive(Debug, Default)]
 pub(super) struct ConfigLayers {
     pub(super) value: Map<String, Value>,
@@ -38,7 +39,7 @@ pub(super) struct ConfigLayers {
 }
 
 impl ConfigLayers {
-    /// Merges one more file on top.
+    /// Merges one more file, which takes precedence over the earlier ones.
     pub(super) fn add(&mut self, file: &Path, layer: ConfigLayer) {
         let file: Arc<Path> = file.into();
         for section in PLACES {
@@ -52,8 +53,8 @@ impl ConfigLayers {
         );
     }
 
-    /// Drops the entries of lower files for which this file sets the address or the program. Otherwise credentials from
-    /// one file would go to a URL or a program that another file names.
+    /// Drops the entries of files with lower precedence for which this file sets the address or the program. Otherwise
+    /// credentials from one file would be sent to a URL or a program that another file names.
     fn drop_readdressed_entries(&mut self, section: &str, above: &Map<String, Value>) {
         let entries = above.get(section).and_then(Value::as_object).into_iter().flatten();
         for (name, _) in entries.filter(|(_, entry)| sets_address(entry)) {
@@ -89,7 +90,7 @@ fn sets_address(entry: &Value) -> bool {
     keys.any(|(key, value)| REACHED_BY.contains(&key.as_str()) || sets_address(value))
 }
 
-/// Returns true when a key is `path` or lies inside it.
+/// Returns true if a key is `path` or is inside it.
 fn is_inside(key: &str, path: &str) -> bool {
     key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }

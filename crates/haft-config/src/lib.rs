@@ -1,8 +1,9 @@
-//! Reads `haft.json` from several files, checks it as a whole, and resolves it into the effective configuration.
+//! Reads `haft.json` from several files, checks the merged result, and resolves it into the effective configuration.
 //!
 //! Start with [`load`]. A file passes through `file` (bytes), `read` (the check against the schema), `layers` (the
-//! merge over the lower files) and `resolve` (defaults, and references between keys). `written` lists all keys; the
-//! schema, `haft config show` and the document are generated from it. Nothing here starts a tool or opens a sandbox.
+//! merge with files of lower precedence) and `resolve` (defaults, and references between keys). `written` lists all
+//! keys; the schema, `haft config show` and the documentation are generated from it. This crate starts no tool and no
+//! sandbox.
 
 pub mod agents;
 mod compaction;
@@ -64,46 +65,47 @@ use expand::VariableSource;
 use layers::ConfigLayers;
 use trust::{FileDigest, FileTrust, TrustRecord};
 
-/// The name of the configuration file, in home and in a project.
+/// The name of the configuration file, in haft's home directory and in a project.
 pub const FILE_NAME: &str = "haft.json";
 
-/// The name that other programs give to the file with the MCP servers of a project.
+/// The name of the file in which other programs keep the MCP servers of a project.
 pub const MCP_FILE_NAME: &str = ".mcp.json";
 
-/// The places to look for configuration files, lowest first.
+/// The places of configuration files, lowest precedence first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConfigSources<'a> {
     pub home: Option<&'a Home>,
-    /// The workspace. Its files count only if they are trusted.
+    /// The workspace. Its files are used only if they are trusted.
     pub project: Option<&'a Path>,
-    /// A file that the operator named; it must exist.
+    /// A file that the operator named. It must exist.
     pub named: Option<&'a Path>,
 }
 
-/// A configuration, and the files and keys it came from.
+/// A configuration, and the files and positions that it came from.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     pub resolved: ResolvedConfig,
-    /// The files that exist, lowest first.
+    /// The files that exist, lowest precedence first.
     pub files: Vec<ConfigFile>,
     pub template: ConfigTemplate,
-    /// Old names of keys and values in the files.
+    /// Warnings about old names of keys and values in the files.
     pub warnings: Vec<ConfigError>,
 }
 
 impl LoadedConfig {
-    /// Returns every key with its value and origin. Only on demand: it needs the schema of all keys, which takes longer to
-    /// make than the rest of a load without files.
+    /// Returns every key with its value and origin. The rows are computed on demand: they need the schema of all keys,
+    /// whose construction takes longer than the rest of a load without files.
     pub fn rows(&self) -> Vec<ConfigRow> {
         rows::rows(&self.template.layers)
     }
 }
 
-/// The merged files before `${VARIABLE}` was replaced in them, to resolve them again with the secrets of one run.
+/// The merged files before `${VARIABLE}` is replaced in them, so that they can be resolved again with the secrets of
+/// one run.
 #[derive(Debug, Clone)]
 pub struct ConfigTemplate {
     layers: Arc<ConfigLayers>,
-    /// The lock file, which has no variables.
+    /// The lock file, which contains no variables.
     tool_lock: Option<Arc<ToolLock>>,
 }
 
@@ -113,7 +115,7 @@ impl ConfigTemplate {
         let layers = &*self.layers;
         let resolved = match serde_json::from_value(Value::Object(layers.value.clone())) {
             Ok(written) => resolve::resolve(written, layers, variables),
-            // The schema accepted a value that the type refuses: a bug of ours, reported as an error.
+            // The schema accepted a value that the type refuses. This is a bug in haft, reported as an error.
             Err(error) => Err(vec![layers.error("", error.to_string())]),
         };
         let locked = |resolved| ResolvedConfig { tool_lock: self.tool_lock.clone(), ..resolved };
@@ -121,14 +123,14 @@ impl ConfigTemplate {
     }
 }
 
-/// A file that was found.
+/// A configuration file that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
     pub path: PathBuf,
     pub standing: ConfigFileStatus,
 }
 
-/// The standing of a file: it counts, or it is ignored.
+/// Whether a file is used or ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigFileStatus {
     Counts,
@@ -140,16 +142,16 @@ pub enum ConfigFileStatus {
 pub enum UntrustedReason {
     Never,
     Changed,
-    /// Trust is unknown: there is no home, or its record cannot be read.
+    /// Trust is unknown: there is no home directory, or its trust record cannot be read.
     Undecided(String),
 }
 
-/// Reads a variable of our own environment.
+/// Returns a variable of the process environment.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Returns the configuration without any file.
+/// Returns the default configuration, without any file.
 pub fn defaults() -> Result<ResolvedConfig, ConfigErrors> {
     load(ConfigSources { home: None, project: None, named: None }, &|_| None).map(|loaded| loaded.resolved)
 }
@@ -183,8 +185,8 @@ pub fn load_text(
     loader.finish().map(|loaded| loaded.resolved)
 }
 
-/// Reads a project file, trusted or not, for a user who decides whether to trust it. References to keys of other files are not
-/// checked, because the file is read alone.
+/// Reads a project file, trusted or not, for a user who decides whether to trust it. References to keys of other files
+/// are not checked, because only this file is read.
 pub fn inspect(path: &Path, variables: VariableSource<'_>) -> Result<Option<InspectedFile>, ConfigErrors> {
     let failed = |error| ConfigErrors(vec![error]);
     let Some(bytes) = file::bytes(path).map_err(failed)? else { return Ok(None) };
@@ -210,12 +212,12 @@ pub fn mcp_servers_of(
     resolve::resolve(written, &layers, variables).map(|resolved| resolved.mcp_servers)
 }
 
-/// Returns the bytes of a file that must exist; the error is a sentence.
+/// Returns the bytes of a file that must exist. The error is a sentence for the user.
 pub fn file_bytes(path: &Path) -> Result<Vec<u8>, String> {
     file::bytes(path).map_err(|error| error.message)?.ok_or_else(|| "does not exist".into())
 }
 
-/// Checks that a project file is trusted with exactly these bytes.
+/// Checks that a project file with exactly these bytes is trusted.
 pub fn trusted(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<(), UntrustedReason> {
     match check_trust(path, bytes, home) {
         Ok(FileTrust::Trusted) => Ok(()),
@@ -274,7 +276,7 @@ impl<'a> ConfigLoader<'a> {
         }
     }
 
-    /// Reads a project file. It checks the digest of the same bytes that it parses, so that the file cannot change in
+    /// Reads a project file. Checks the digest of the same bytes that it parses, so that the file cannot change in
     /// between. Errors in an ignored file are not reported.
     fn project_file(&mut self, path: &Path, home: Option<&Home>) {
         let bytes = match file::bytes(path) {
@@ -288,8 +290,9 @@ impl<'a> ConfigLoader<'a> {
         }
     }
 
-    /// Reads the lock file of the project and the one in home. That of the project counts without trust, because it only
-    /// takes tools away. It does so only if it cannot replace the user's own: a command may create the former.
+    /// Reads the lock file of the project and the one in haft's home directory. The project's lock file is used without
+    /// trust, because it can only disable tools. It never replaces the lock file in the home directory, because a
+    /// sandboxed command could create it.
     fn read_lock(&mut self, sources: ConfigSources<'_>) -> Option<Arc<ToolLock>> {
         let of_home = sources.home.map(tool_lock::path_in);
         let path = tool_lock::path_for(sources.project, sources.home)?;

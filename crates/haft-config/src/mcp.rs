@@ -1,4 +1,4 @@
-//! Resolves MCP servers, from the form that a README gives to the way haft reaches each one.
+//! Resolves MCP servers from the form that READMEs of servers show.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use super::written::{self, RawMcpTransport};
 
 const EITHER: &str = "a server has either a `command` or a `url`";
 
-/// The reason for which an entry of a lower file does not supply the missing key.
+/// The reason why an entry of a file with lower precedence does not supply the missing key.
 const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` must set it too, because the \
     credentials of another file are not for it";
 
@@ -33,7 +33,8 @@ const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.iss
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServerSettings {
     pub enabled: bool,
-    /// The way to reach it, or the reason it is unavailable for now: an unset variable, with the key that uses it.
+    /// The way to connect to the server, or the reason why it is unavailable for now: an unset variable, with the key
+    /// that uses it.
     pub reach: Result<McpEndpoint, String>,
     pub tools_allowed: Vec<ToolGlob>,
     pub tools_denied: Vec<ToolGlob>,
@@ -42,15 +43,15 @@ pub struct McpServerSettings {
     pub startup_timeout: Duration,
     pub startup: ServerStartup,
     pub health_probe: HealthProbe,
-    /// Effects, by patterns of the server's own tool names, most specific first.
+    /// Effects, by patterns of the tool names that the server uses, most specific first.
     pub effects: Vec<(ToolGlob, Effects)>,
     pub cache: Option<CacheTtl>,
-    /// Cache times, by patterns of the server's own tool names, most specific first.
+    /// Cache times, by patterns of the tool names that the server uses, most specific first.
     pub tools_cache: Vec<(ToolGlob, CacheTtl)>,
     pub queue: Option<QueueName>,
     pub shared: bool,
     pub roots: McpRootsReply,
-    /// Its access to models; `None` unless the operator grants it.
+    /// The server's access to models; `None` unless the operator grants it.
     pub sampling: Option<SamplingLimits>,
 }
 
@@ -62,7 +63,7 @@ pub enum McpRootsReply {
 }
 
 impl McpServerSettings {
-    /// Returns the time for which results of one of its tools are cached, if set.
+    /// Returns the time for which results of one of the server's tools are cached, if it is set.
     pub fn cache_of(&self, tool: &str) -> Option<CacheTtl> {
         let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
         own.or(self.cache)
@@ -78,23 +79,23 @@ impl McpServerSettings {
 pub struct ServerOfTool<'a> {
     pub name: &'a str,
     pub settings: &'a McpServerSettings,
-    /// The name of the tool without that of the server.
+    /// The tool name without the server name.
     pub own_name: &'a str,
 }
 
 impl<'a> ServerOfTool<'a> {
-    /// Finds the server by the beginning of an exposed name; the server need not have such a tool.
+    /// Finds the server by the beginning of an exposed tool name. The server need not have such a tool.
     pub fn find(servers: &'a BTreeMap<String, McpServerSettings>, tool: &'a str) -> Option<Self> {
         let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
         let named = servers.iter().filter_map(|(name, settings)| {
             let own = tool.strip_prefix(Namespace::sanitize(name).as_str())?.strip_prefix('_')?;
             Some(Self { name, settings, own_name: own.trim_start_matches('_') })
         });
-        // The longest match wins: `a_b` may be a server as well as `a`.
+        // Choose the longest match: both `a` and `a_b` may be servers.
         named.max_by_key(|server| server.name.len())
     }
 
-    /// Returns the setting that excludes the tool; `None` if no setting does, or the server cannot be used at all.
+    /// Returns the setting that excludes the tool; `None` if no setting does, or if the server cannot be used at all.
     pub fn exclusion(&self) -> Option<String> {
         let Self { name, settings, own_name } = self;
         if !settings.enabled || settings.reach.is_err() {
@@ -109,7 +110,7 @@ impl<'a> ServerOfTool<'a> {
     }
 }
 
-/// The way to reach a server.
+/// The way to connect to a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum McpEndpoint {
     Process {
@@ -129,7 +130,7 @@ pub enum McpEndpoint {
     },
 }
 
-/// A text that may hold a secret; `Debug` does not show it.
+/// A text that may contain a secret, which `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ExpandedSecret(pub String);
 
@@ -197,7 +198,7 @@ impl ConfigResolver<'_> {
         })
     }
 
-    /// Sorts by specificity, so that the first pattern that matches is the most specific.
+    /// Sorts by specificity, so that the first matching pattern is the most specific.
     fn sorted_by_specificity<W, T>(
         &mut self,
         path: &str,
@@ -214,8 +215,8 @@ impl ConfigResolver<'_> {
         found
     }
 
-    /// Decides how the server is reached. Wrong keys are errors of the file; an unset variable only makes the server
-    /// unavailable.
+    /// Determines how haft connects to the server. Invalid keys are errors in the file; an unset variable only makes
+    /// the server unavailable.
     fn reach(&mut self, path: &str, written: &written::RawMcpServer) -> Option<Result<McpEndpoint, String>> {
         let stdio = match (written.kind, &written.command, &written.url) {
             (None | Some(RawMcpTransport::Stdio), Some(_), None) => true,
@@ -244,7 +245,7 @@ impl ConfigResolver<'_> {
     }
 }
 
-/// Expands variables, and names the key in the error for an unset one.
+/// Expands variables. The error for an unset variable names the key.
 pub(super) struct VariableExpander<'a> {
     path: &'a str,
     variables: expand::VariableSource<'a>,

@@ -23,18 +23,18 @@ use super::written::models as written;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelSelection {
     pub default: Option<ModelName>,
-    /// The models for simple and difficult steps; both belong to the provider of the default.
+    /// The models for simple and for difficult steps; both belong to the provider of the default model.
     pub fast: Option<ModelName>,
     pub complex: Option<ModelName>,
     pub fallback: Vec<ModelName>,
     pub settings: BTreeMap<ModelName, ModelSettings>,
 }
 
-/// A model and its provider, written `provider/model`.
+/// A model and its provider, in the form `provider/model`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelName {
     pub provider: String,
-    /// The provider's own name for the model; it may contain slashes.
+    /// The model name at the provider; it may contain slashes.
     pub model: String,
 }
 
@@ -70,7 +70,7 @@ pub struct ModelSettings {
 /// One provider.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderSettings {
-    /// The name of its row in the table of providers.
+    /// The name of the provider's row in the provider table.
     pub kind: &'static str,
     pub base_url: Option<SecretTemplate>,
     pub api_key: Option<SecretTemplate>,
@@ -81,21 +81,21 @@ pub struct ProviderSettings {
     pub delivery: ReplyDelivery,
     pub timeouts: ModelTimeouts,
     pub retry: RetryPolicy,
-    /// The settings of `claude-code`, unused by other providers.
+    /// The settings of `claude-code`; other providers ignore them.
     pub command: CommandSettings,
 }
 
-/// The settings of a provider that is a command.
+/// The settings of a provider that runs a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSettings {
     pub command: String,
     pub turns_max: u32,
-    /// `None` leaves it to the command's own settings.
+    /// The allowed tools; `None` for the settings of the command.
     pub allowed_tools: Option<Vec<String>>,
     pub resumes_max: u32,
 }
 
-/// A text with variables that are expanded on use. It may be or become a secret, so `Debug` does not show it.
+/// A text with variables that are expanded on use. It may contain a secret, so `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretTemplate(pub String);
 
@@ -167,7 +167,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// Reports keys that this kind of provider does not have: a key without effect is a mistake.
+    /// Reports keys that this kind of provider does not support: a key without effect is a mistake.
     fn only_what_it_has(&mut self, path: &str, kind: &str, written: &written::RawProvider) {
         let over_http = [
             ("baseUrl", written.base_url.is_some()),

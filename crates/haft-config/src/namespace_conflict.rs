@@ -1,5 +1,5 @@
-//! Detects MCP servers whose names become the same tool namespace. The first of them keeps it, and every command
-//! reports the conflict.
+//! Detects MCP servers whose names become the same tool namespace. The first of them gets the namespace, and every
+//! command reports the conflict.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use haft_core::name::Namespace;
 
 use super::mcp::McpServerSettings;
 
-/// Returns the reason a server cannot be used together with the others: another enabled server has its namespace for tools,
-/// files and caches.
+/// Returns the reason why a server cannot be used together with the others: another enabled server has the same
+/// namespace for tools, files and caches.
 pub fn namespace_conflict(servers: &BTreeMap<String, McpServerSettings>, name: &str) -> Option<String> {
     let namespace = Namespace::sanitize(name);
     let off = servers.get(name).is_some_and(|server| !server.enabled);
@@ -20,7 +20,7 @@ pub fn namespace_conflict(servers: &BTreeMap<String, McpServerSettings>, name: &
     Some(format!("its tools and those of `{other}` would both be named `{namespace}__…`; rename one of them"))
 }
 
-/// Returns true when another server, enabled or not, stores its data under the same namespace.
+/// Returns true if another server, enabled or not, stores its data under the same namespace.
 pub fn shares_namespace(servers: &BTreeMap<String, McpServerSettings>, name: &str) -> bool {
     let namespace = Namespace::sanitize(name);
     servers.keys().any(|other| other != name && Namespace::sanitize(other) == namespace)

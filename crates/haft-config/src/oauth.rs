@@ -14,7 +14,7 @@ pub struct McpOauthSettings {
     pub client_metadata_url: Option<String>,
     pub scopes: Vec<String>,
     pub grant: OAuthGrant,
-    /// The port of the redirect URI; 0 picks any free port.
+    /// The port of the redirect URI; 0 for any free port.
     pub redirect_port: u16,
 }
 
@@ -38,7 +38,7 @@ impl VariableExpander<'_> {
 }
 
 impl McpOauthSettings {
-    /// Refuses combinations that could never work, before a login starts.
+    /// Refuses combinations of keys that cannot work, before a login starts.
     fn checked(self) -> Result<Self, String> {
         match (&self.client_id, &self.client_secret, self.grant) {
             (None, Some(_), _) => Err("`oauth.clientSecret` needs an `oauth.clientId`".into()),

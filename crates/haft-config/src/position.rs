@@ -1,7 +1,7 @@
 //! Positions and key paths in a file.
 
-/// Converts byte offsets to lines and columns. Offsets that only grow cost one pass over the text in total, no matter
-/// how long its lines are.
+/// Converts byte offsets to lines and columns. If the offsets are ascending, all conversions together take one pass
+/// over the text, however long its lines are.
 #[derive(Debug)]
 pub(super) struct Positions<'t> {
     text: &'t str,
@@ -15,7 +15,7 @@ impl<'t> Positions<'t> {
         Self { text, offset: 0, line: 1, column: 1 }
     }
 
-    /// Returns the line and column of an offset, both counted from 1, columns in characters.
+    /// Returns the line and column of an offset, both counted from 1. Columns are counted in characters.
     pub(super) fn at(&mut self, offset: usize) -> (usize, usize) {
         if offset < self.offset {
             *self = Self::new(self.text);
@@ -33,7 +33,7 @@ impl<'t> Positions<'t> {
     }
 }
 
-/// Returns the path of a key inside another; keys that are not plain words are quoted.
+/// Returns the path of a key inside another key. Keys that are not plain words are quoted.
 pub(super) fn child(path: &str, key: &str) -> String {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-$".contains(c));
     match (path.is_empty(), plain) {

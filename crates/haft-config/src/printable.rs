@@ -1,6 +1,6 @@
-//! Makes foreign text safe to show: short, and without characters that control a terminal.
+//! Makes text from other sources safe to show: short, and without control characters for terminals.
 
-/// The longest excerpt of foreign text in an error, in characters.
+/// The maximum number of characters of such text in an error.
 const EXCERPT_CHARS_MAX: usize = 80;
 
 /// Returns the beginning of a text, on one line.
@@ -12,7 +12,7 @@ pub(super) fn excerpt(text: &str) -> String {
     shown
 }
 
-/// Returns the whole text on one line. It escapes control characters and those that change the writing direction.
+/// Returns the whole text on one line. Escapes control characters, and characters that change the writing direction.
 pub fn printable(text: &str) -> String {
     let escaped = |c: char| match c {
         '"' | '\'' | '\\' => c.to_string(),

@@ -1,5 +1,5 @@
-//! Finds the instruction files of a project (`AGENTS.md`, `CLAUDE.md`) and decides which of them count: those with
-//! exactly the content that the operator reviewed.
+//! Finds the instruction files of a project (`AGENTS.md`, `CLAUDE.md`). A file is used only if the operator has
+//! reviewed its current content.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use haft_core::home::Home;
 
 use crate::{UntrustedReason, file_bytes, trusted};
 
-/// The names of the files, in the order in which models read them.
+/// The file names, in the order in which models read them.
 pub const FILE_NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
 /// The import with which a `CLAUDE.md` repeats an `AGENTS.md` in the same directory.
@@ -29,7 +29,7 @@ pub struct ProjectInstructions {
 }
 
 impl ProjectInstructions {
-    /// Reads the files of a project. A file that only repeats the one before it is left out.
+    /// Reads the files of a project. Leaves out a file that only repeats the one before it.
     pub fn load(home: Option<&Home>, project: &Path) -> Self {
         let mut found = Self::default();
         let outside = |path| (path, UntrustedReason::Undecided("it is a link out of the project".into()));
@@ -50,9 +50,9 @@ impl ProjectInstructions {
     }
 }
 
-/// Lists the instruction files that exist, trusted or not. Trust is recorded under these paths: a link is not resolved,
-/// because a model could point it at a file that is trusted elsewhere. A link out of the project is left out: a hostile
-/// project could link to a key, and the text would go to the model.
+/// Lists the instruction files that exist, trusted or not. Trust is recorded under these paths. A link is not resolved,
+/// because a model could point it at a file that is trusted elsewhere. A link that leads out of the project is left
+/// out: a hostile project could link to a secret key, whose text would be sent to the model.
 pub fn project_instruction_files(project: &Path) -> Vec<PathBuf> {
     existing(project).filter(|path| is_inside(path)).collect()
 }
@@ -63,13 +63,13 @@ fn existing(project: &Path) -> impl Iterator<Item = PathBuf> {
     paths.filter(|path| path.is_file())
 }
 
-/// Tests if a file of a project, with all links followed, is in the directory of its name or below it.
+/// Returns true if a project file, with all links followed, is in the directory of its path or below it.
 fn is_inside(path: &Path) -> bool {
     let Some(project) = path.parent() else { return false };
     path.canonicalize().is_ok_and(|real| real.starts_with(project))
 }
 
-/// Tests if a path of a project is one of its instruction files.
+/// Returns true if a path is one of the instruction files of the project.
 pub fn is_instruction_file(project: &Path, path: &Path) -> bool {
     project_instruction_files(project).iter().any(|file| file == path)
 }

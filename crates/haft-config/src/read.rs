@@ -16,16 +16,16 @@ use super::renamed::{OLD_NAME_OF, OLD_UNIT_MS, OLD_WORDS};
 use super::schema::{self, PASSED_OVER};
 use super::value_format::{ANY_JSON, ValueContext, ValueFormat};
 
-/// The values of a file in their normal forms, and the position of each key.
+/// The values of a file in their normal form, and the position of each key.
 #[derive(Debug, Default)]
 pub(super) struct ConfigLayer {
     pub(super) value: Map<String, Value>,
     pub(super) key_positions: BTreeMap<String, (usize, usize)>,
-    /// Old names of keys and values in the file.
+    /// Warnings about old names of keys and values in the file.
     pub(super) warnings: Vec<ConfigError>,
 }
 
-/// JSON with comments and trailing commas, but nothing looser: other programs read the same file.
+/// JSON with comments and trailing commas, and no other extensions: other programs read the same file.
 const SYNTAX: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -39,7 +39,7 @@ const SYNTAX: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Reads the text of a file.
+/// Reads the text of a file and checks it.
 pub(super) fn read(
     file: &Path,
     text: &str,
@@ -141,8 +141,8 @@ impl ConfigFileReader<'_> {
         members
     }
 
-    /// Returns the canonical key and its schema. For an unknown key it reports an error that suggests the nearest known
-    /// one.
+    /// Returns the canonical key and its schema. For an unknown key, reports an error that suggests the most similar
+    /// known key.
     fn known<'s>(
         &mut self,
         written: &'s str,
@@ -201,7 +201,7 @@ impl ConfigFileReader<'_> {
         })
     }
 
-    /// Reads a value that contains no others.
+    /// Reads a value that contains no other values.
     fn leaf(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
         let format = schema.as_object().and_then(ValueFormat::of);
         if let (ast::Value::StringLit(text), Some(format)) = (node, format) {
@@ -239,7 +239,7 @@ impl ConfigFileReader<'_> {
     }
 }
 
-/// The deepest nesting of a value that haft does not interpret.
+/// The maximum nesting depth of a value that haft does not interpret.
 pub(super) const ANY_DEPTH_MAX: usize = 64;
 
 /// Returns a value that haft does not interpret; `None` if it is nested deeper than `depth`.
@@ -303,13 +303,14 @@ fn nearest_word(node: &ast::Value<'_>, schema: &Value) -> Option<String> {
     nearest(&written.value, words).map(|word| format!("did you mean \"{word}\"?"))
 }
 
-/// After this many errors the file is probably no configuration at all, and hints only cost time.
+/// The maximum number of errors with hints. After this many errors the file is probably not a configuration, and hints
+/// only cost time.
 const HINTS_MAX: usize = 100;
 
-/// Longer text is not compared with keys: no key is this long.
+/// The maximum length of a text that is compared with keys, in bytes. No key is this long.
 const WRITTEN_BYTES_MAX: usize = 128;
 
-/// The lowest similarity (0 to 1) of a suggestion.
+/// The minimum similarity (0 to 1) of a suggestion.
 const SIMILARITY_MIN: f64 = 0.6;
 
 /// Returns the known key that is most similar to the written one.
@@ -326,7 +327,7 @@ pub fn nearest<'k, K: AsRef<str> + ?Sized + 'k>(
             (strsim::normalized_damerau_levenshtein(&key.as_ref().to_ascii_lowercase(), &written), key)
         })
         .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
-        // Of equally similar words the first wins: words are listed from the most careful to the most permissive.
+        // Of equally similar words, use the first: words are listed from the most careful to the most permissive.
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, key)| key)
 }

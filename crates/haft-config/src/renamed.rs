@@ -1,19 +1,20 @@
 //! Keys and values of `haft.json` that have a new name. The old name still works, and haft warns about it.
 //!
-//! Files outlive versions of haft: an operator who updates must not find every command refused.
+//! Files are older than the installed haft version: after an update, commands must not refuse an existing file.
 
 use serde_json::{Value, json};
 
-/// A key with an old name. The path of its object has `<name>` for names that the operator chooses.
+/// A renamed key. In the path of its object, `<name>` stands for a name that the operator chooses.
 struct RenamedKey {
     object: &'static str,
     old: &'static str,
     new: &'static str,
-    /// The unit of the old key, in milliseconds, if the old value was a number of another unit than the new one.
+    /// The unit of the old key in milliseconds, if the old value was a number in another unit than the new one.
     old_unit_ms: Option<u64>,
 }
 
-/// All renamed keys. A limit is `max...`, and a time is a duration such as `30s` without a unit in its name.
+/// All renamed keys. Limits are now named `max...`, and times are durations such as `30s`, without a unit in the key
+/// name.
 const KEYS: [RenamedKey; 14] = [
     key("", "mcpInitConcurrency", "maxMcpStarts"),
     key("cache", "bytesMax", "maxBytes"),
@@ -35,19 +36,19 @@ const fn key(object: &'static str, old: &'static str, new: &'static str) -> Rena
     RenamedKey { object, old, new, old_unit_ms: None }
 }
 
-/// The old words of `sandbox.mode`, each with its new one.
+/// The old values of `sandbox.mode`, each with its new value.
 const MODES: [(&str, &str); 3] = [("sandbox", "workspace"), ("rx", "network"), ("rwx", "full")];
 
-/// In the schema of a key: the key that it is an old name of.
+/// A schema keyword on an old key: the new name of the key.
 pub(super) const OLD_NAME_OF: &str = "x-old-name-of";
 
-/// In the schema of a key with an old name: the factor that turns its number into milliseconds.
+/// A schema keyword on an old key: the factor that converts its number to milliseconds.
 pub(super) const OLD_UNIT_MS: &str = "x-old-unit-ms";
 
-/// In the schema of a value: its old words, each with its new one.
+/// A schema keyword on a value: its old words, each with the new word.
 pub(super) const OLD_WORDS: &str = "x-old-words";
 
-/// Adds the old names to the schema. Editors strike a deprecated key through and show its new name.
+/// Adds the old names to the schema. Editors strike through a deprecated key and show its new name.
 pub(super) fn add_old_names(schema: &mut Value) {
     for RenamedKey { object, old, new, old_unit_ms } in KEYS {
         let properties = &mut at(schema, object)["properties"];

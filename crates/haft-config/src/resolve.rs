@@ -1,4 +1,4 @@
-//! Resolves the written configuration: fills in defaults and checks references between keys.
+//! Resolves the configuration as written: fills in defaults and checks references between keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -99,7 +99,7 @@ impl ConfigResolver<'_> {
             models: self.models(written.models.unwrap_or_default(), &providers),
             providers,
             rest,
-            // `load` reads the lock file, which is no part of the configuration as written.
+            // `load` reads the lock file, which is not part of the configuration as written.
             tool_lock: None,
         }
     }
@@ -174,7 +174,7 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// Returns the name of a queue, which `queues` must define.
+    /// Returns a queue name. Reports an error if `queues` does not define it.
     pub(super) fn queue(
         &mut self,
         path: &str,
@@ -225,8 +225,8 @@ impl ConfigResolver<'_> {
             .collect()
     }
 
-    /// Checks the form of group names only. Groups also come from tool providers (a server, the built-ins), so an
-    /// unknown name is no error.
+    /// Checks only the form of group names. Tool providers (a server, the built-in tools) define groups too, so an
+    /// unknown name is not an error.
     fn active_groups(&mut self, names: &[GroupText]) -> Vec<GroupName> {
         let names = names.iter().enumerate();
         names
@@ -281,7 +281,7 @@ pub(super) fn duration(Millis(millis): Millis) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Converts a count. A number that is too large for this machine becomes the largest one it can hold.
+/// Converts a count. A number that is too large for `usize` becomes its maximum.
 pub(super) fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

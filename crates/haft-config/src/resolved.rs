@@ -1,4 +1,4 @@
-//! The effective configuration: every default filled in, every reference checked.
+//! The effective configuration, with defaults filled in and references checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use haft_core::settings::sessions::SessionLimits;
 
 pub use super::rest::{OpenapiSettings, RestCredentials, RestSettings, RestToolSettings, Secret};
 
-/// The effective configuration. Only [`load`](super::load) builds one, so code that has one need not check it again.
+/// The effective configuration. Only [`load`](super::load) builds one, so code that uses it need not check it again.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a key of haft.json")]
 pub struct ResolvedConfig {
@@ -35,60 +35,60 @@ pub struct ResolvedConfig {
     pub naming: NamingScheme,
     pub tool_timeout: Duration,
     pub tool_response_bytes_max: usize,
-    /// The settings of patterns of tools, the least specific first; [`ResolvedConfig::tool`] merges them for one tool.
+    /// The settings of tools by pattern, the least specific first; [`ResolvedConfig::tool`] merges them for one tool.
     pub tools: Vec<(ToolGlob, PerToolSettings)>,
     pub tools_allowed: Vec<ToolGlob>,
-    /// Wins over `tools_allowed`.
+    /// Patterns of tools to deny. They take precedence over `tools_allowed`.
     pub tools_denied: Vec<ToolGlob>,
     /// Groups of tools, with nested groups expanded.
     pub groups: BTreeMap<GroupName, Vec<ToolGlob>>,
-    /// `None` shows models all tools, regardless of their groups.
+    /// The active groups; `None` shows all tools to models, whatever their groups.
     pub active_groups: Option<Vec<GroupName>>,
-    /// The tools that a model sees, and its way to the others.
+    /// The settings that decide which tools a model sees, and how it finds the others.
     pub tool_search: ToolSearchSettings,
     pub catalog: CatalogSettings,
-    /// MCP servers, by the operator's names.
+    /// MCP servers, by the names in the configuration.
     pub mcp_servers: BTreeMap<String, McpServerSettings>,
     pub mcp_starts_max: usize,
-    /// The longest time that a run waits for servers whose tools are not known yet.
+    /// The maximum time that a run waits for servers whose tools are not known yet.
     pub mcp_ready_wait: Duration,
     pub trace_mcp: bool,
-    /// The preference for keeping server tokens in the keyring.
+    /// Whether tokens of servers are kept in the keyring.
     pub token_store: KeyringPreference,
     pub queues: BTreeMap<QueueName, QueueSettings>,
     pub cache: CacheSettings,
     pub policy: PolicySettings,
     pub tool_output: ToolOutputSettings,
-    /// The rules for making a long conversation smaller; an agent may change them.
+    /// The compaction rules for long conversations; an agent may change them.
     pub compaction: CompactionSettings,
     pub sessions: SessionSettings,
     pub validation: ValidationSettings,
     pub telemetry: TelemetrySettings,
-    /// Providers, by the operator's names; built-in providers need no entry.
+    /// Providers, by the names in the configuration; built-in providers need no entry.
     pub providers: BTreeMap<String, ProviderSettings>,
     pub models: ModelSelection,
-    /// `true` when the fast model decides which model handles a request.
+    /// True if the fast model decides which model handles a request.
     pub route: bool,
-    /// `true` when models see the instructions of tool providers and skills.
+    /// True if models see the instructions of tool providers and skills.
     pub instructions: bool,
-    /// `true` when models see the trusted `AGENTS.md` and `CLAUDE.md` of the project.
+    /// True if models see the trusted `AGENTS.md` and `CLAUDE.md` of the project.
     pub project_instructions: bool,
     pub rest: RestSettings,
-    /// The definitions of tools that a person has agreed to; `None` if there is no lock file.
+    /// The tool definitions that the user has accepted; `None` if there is no lock file.
     pub tool_lock: Option<Arc<ToolLock>>,
 }
 
-/// The settings of the sandbox. Paths are absolute, but may not exist.
+/// The sandbox settings. Paths are absolute, but may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSettings {
     pub mode: SandboxMode,
-    /// `None`: the current directory.
+    /// The workspace; `None` for the current directory.
     pub workspace: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
     /// Paths to hide in addition to the built-in list.
     pub secrets: Vec<PathBuf>,
-    /// `None` leaves it to the mode, which the command line may still change.
+    /// Access to the network; `None` if the mode decides, which the command line may still change.
     pub network: Option<ResourceAccess>,
     pub unix_sockets: Option<ResourceAccess>,
     pub git: GitMetadata,
@@ -96,7 +96,7 @@ pub struct SandboxSettings {
     pub limits: CommandLimits,
 }
 
-/// The settings of one tool. A key is `None` when no matching pattern sets it.
+/// The settings of one tool. A value is `None` if no matching pattern sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PerToolSettings {
     pub timeout: Option<Duration>,
@@ -110,7 +110,7 @@ pub struct PerToolSettings {
     pub enabled: Option<bool>,
 }
 
-/// The treatment of an output that is too large.
+/// The handling of an output that is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OversizeAction {
     Store,
@@ -135,7 +135,7 @@ pub struct CatalogSettings {
 pub struct QueueSettings {
     pub concurrent: usize,
     pub waiting_max: usize,
-    /// `None`: the queue sets no limit of its own.
+    /// The time limit of the queue; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
@@ -147,10 +147,10 @@ pub struct CacheSettings {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySettings {
-    /// The decision about calls that change or send something after the run has read untrusted text.
+    /// The decision about calls that change or send data after the run has read untrusted text.
     pub after_untrusted: ApprovalPolicy,
     pub default: ApprovalPolicy,
-    /// The time for which a remembered approval counts. `None`: until it is revoked.
+    /// The time for which a remembered approval is valid; `None` if it is valid until it is revoked.
     pub keep_approvals: Option<Duration>,
     pub rules: Vec<PolicyRule>,
 }
@@ -158,7 +158,7 @@ pub struct PolicySettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
     pub tool: ToolGlob,
-    /// A pattern of commands; only in rules whose `tool` matches `bash`.
+    /// A pattern for commands. Only rules whose `tool` matches `bash` have one.
     pub command: Option<String>,
     pub decision: ApprovalPolicy,
 }
@@ -166,9 +166,9 @@ pub struct PolicyRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutputSettings {
     pub enabled: bool,
-    /// Selects how `tool_output` reads an output if the question names no part of it.
+    /// The settings with which `tool_output` reads an output if the question names no part of it.
     pub reading: OutputReadSettings,
-    /// The limits of the store.
+    /// The limits of the output store.
     pub limits: StoreLimits,
 }
 
@@ -191,7 +191,7 @@ pub struct TelemetrySettings {
 }
 
 impl ResolvedConfig {
-    /// Returns the settings of a tool. Of all patterns that match it, the most specific one wins for each key.
+    /// Returns the settings of a tool. For each key, the most specific matching pattern is used.
     pub fn tool(&self, name: &str) -> PerToolSettings {
         let named = self.tools.iter().filter(|(glob, _)| glob.matches(name));
         named.fold(PerToolSettings::default(), |below, (_, above)| above.clone().over(below))

@@ -1,4 +1,4 @@
-//! Resolves tools over HTTP.
+//! Resolves HTTP tools.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::resolved::{self, CacheTtl};
 use super::value_format::{GlobText, SecretText, UrlText};
 use super::written;
 
-/// The configured tools over HTTP. Variables in their texts are not expanded yet.
+/// The configured HTTP tools. Variables in their texts are not expanded yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RestSettings {
     pub tools: BTreeMap<String, RestToolSettings>,
@@ -34,7 +34,7 @@ pub struct RestToolSettings {
     pub method: Method,
     pub url: Secret,
     pub headers: BTreeMap<String, Secret>,
-    /// A group that the tool names itself.
+    /// A group that the tool's entry names.
     pub group: Option<GroupName>,
     pub queue: Option<QueueName>,
     pub cache: Option<CacheTtl>,
@@ -46,7 +46,7 @@ pub struct RestToolSettings {
     pub allow_private: bool,
 }
 
-/// An API description whose operations become tools.
+/// An OpenAPI document whose operations become tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenapiSettings {
     /// A path or a URL.
@@ -77,7 +77,7 @@ pub struct RestCredentials {
     pub token_url: Option<Secret>,
 }
 
-/// A text that may be secret, as written: its variables are not expanded.
+/// A text that may be secret, in the form of the file: its variables are not expanded.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -100,8 +100,8 @@ impl fmt::Debug for Secret {
 }
 
 impl RestSettings {
-    /// Returns the queue and the cache time that a tool inherits from its REST tool or API description, found by name
-    /// and groups.
+    /// Returns the queue and the cache time that a tool inherits from its REST tool or OpenAPI entry, found by name and
+    /// groups.
     pub fn policy_of<'a>(
         &'a self,
         tool: &str,
@@ -206,7 +206,7 @@ impl ConfigResolver<'_> {
 }
 
 impl OpenapiSettings {
-    /// Builds a spec with default settings.
+    /// Creates the settings of an OpenAPI document, with all defaults.
     pub fn of(source: Secret) -> Self {
         Self {
             source,
@@ -225,15 +225,15 @@ impl OpenapiSettings {
         }
     }
 
-    /// Returns the path or URL of the description, without the parts that may hold a secret: user, password, query and
-    /// fragment.
+    /// Returns the path or URL of the OpenAPI document, without the parts that may contain a secret: user, password,
+    /// query and fragment.
     pub fn place(&self) -> String {
         let is_url = ["http://", "https://"].iter().any(|scheme| self.source.0.starts_with(scheme));
         match Url::parse(&self.source.0) {
             Ok(mut url) if is_url => {
                 url.set_query(None);
                 url.set_fragment(None);
-                // An `http` URL has a host, so neither can fail.
+                // An `http` URL has a host, so neither call can fail.
                 let _ = url.set_username("");
                 let _ = url.set_password(None);
                 url.to_string()

@@ -11,14 +11,14 @@ use super::schema::{PASSED_OVER, schema};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigRow {
     pub key: String,
-    /// `None` when the key is not set and has no default.
+    /// The value; `None` if the key is not set and has no default.
     pub value: Option<Value>,
     pub unit: Option<String>,
-    /// `None` for a default.
+    /// The position that set the value; `None` for a default.
     pub origin: Option<ConfigOrigin>,
 }
 
-/// Returns every key with a fixed name, and the keys that the files chose.
+/// Returns every key with a fixed name, and the keys that the files define.
 pub(super) fn rows(layers: &ConfigLayers) -> Vec<ConfigRow> {
     let mut rows = Vec::new();
     fixed(schema(), &layers.value, "", layers, &mut rows);

@@ -11,7 +11,7 @@ use super::renamed;
 use super::value_format::ANY_JSON;
 use super::written::RawConfig;
 
-/// Returns the schema. All subschemas are inlined, so that its readers follow no references.
+/// Returns the schema. All subschemas are inlined, so that code that reads it need not follow references.
 pub fn schema() -> &'static Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(make);
     &SCHEMA
@@ -27,8 +27,8 @@ fn make() -> Value {
     schema
 }
 
-/// Removes details of the derived schema that serve a deserialiser, not a person: that an absent key may be null, and
-/// the bit width of a number.
+/// Removes details of the derived schema that only a deserializer needs: that an absent key may be null, and the bit
+/// width of a number.
 fn refine(schema: &mut Schema) {
     let Some(object) = schema.as_object_mut() else { return };
     if let Some(types) = object.get_mut("type") {
@@ -40,7 +40,7 @@ fn refine(schema: &mut Schema) {
     if object.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
         object.remove("format");
     }
-    // The mark on a single key stays; the list on an object becomes keys.
+    // Keep the mark on a single key. Convert the list on an object to keys.
     let is_list = object.get(PASSED_OVER).is_some_and(Value::is_array);
     let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
@@ -48,7 +48,7 @@ fn refine(schema: &mut Schema) {
     }
 }
 
-/// Marks a key of other programs, which is accepted and ignored; on an object it lists the keys to ignore.
+/// Marks a key of other programs, which is accepted and ignored. On an object, lists the keys to ignore.
 pub(super) const PASSED_OVER: &str = "x-passed-over";
 
 fn add_ignored_keys(properties: &mut Map<String, Value>, keys: Option<&Value>) {

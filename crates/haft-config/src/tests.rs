@@ -337,8 +337,7 @@ fn inspect_lists_only_keys_set_by_the_file() {
     assert!(inspect(&fixture.project().join("none"), &|_| None).unwrap().is_none());
 }
 
-/// Checks a file at the root of the project that is generated from the table of keys. `UPDATE_DOCS=1` rewrites the
-/// file.
+/// Checks a file of the repository that is generated from the table of keys. `UPDATE_DOCS=1` rewrites the file.
 fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     let found = fs::read_to_string(&path).unwrap_or_default();

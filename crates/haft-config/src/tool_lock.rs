@@ -1,6 +1,7 @@
-//! Reads and writes `haft.lock`, the definitions of tools that a team has agreed to.
+//! Reads and writes `haft.lock`, the tool definitions that a team has accepted.
 //!
-//! The file of a project needs no trust: it only takes tools away. It counts beside the one in home, never instead of it.
+//! The lock file of a project needs no trust, because it can only disable tools. It is used in addition to the one in
+//! haft's home directory, never instead of it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,24 +18,25 @@ use serde_json::{Map, Value};
 use super::error::ConfigError;
 use super::file;
 
-/// The name of the lock file, in a project and in home.
+/// The name of the lock file, in a project and in haft's home directory.
 pub const LOCK_FILE_NAME: &str = "haft.lock";
 
-/// The format that this version writes, and the newest that it reads.
+/// The format version that haft writes. It is also the newest version that haft reads.
 const LOCK_VERSION: u64 = 1;
 
-/// The largest lock file that is read, in bytes. It holds the definitions of all tools.
+/// The largest lock file that is read, in bytes. It contains the definitions of all tools.
 const LOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// The beginnings of lines that a version control system leaves in a file with a conflict.
+/// The beginnings of lines that a version control system writes into a file with a conflict.
 const CONFLICT_MARKERS: [&str; 3] = ["<<<<<<< ", "=======", ">>>>>>> "];
 
-/// Returns the path of the lock file in home.
+/// Returns the path of the lock file in haft's home directory.
 pub fn path_in(home: &Home) -> PathBuf {
     home.root().join(LOCK_FILE_NAME)
 }
 
-/// Returns the path of the lock file that a project writes: its own, else the one in home. The file need not exist.
+/// Returns the path of the lock file that applies: the project's file, or the one in haft's home directory if only that
+/// one exists or there is no project. The file need not exist.
 pub fn path_for(project: Option<&Path>, home: Option<&Home>) -> Option<PathBuf> {
     let of_project =
         project.and_then(|directory| directory.canonicalize().ok()).map(|at| at.join(LOCK_FILE_NAME));
@@ -55,7 +57,7 @@ pub fn load(path: &Path) -> Result<Option<Arc<ToolLock>>, ConfigError> {
 
 /// Writes a lock file atomically, with sorted keys, so that equal tools give equal bytes.
 pub fn save(path: &Path, lock: &ToolLock) -> io::Result<()> {
-    // The team reads the file, in contrast to haft's own data.
+    // The team reads this file, in contrast to haft's own data.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     private_file::replace_with_permissions(path, print(lock).as_bytes(), permissions)
 }
@@ -91,7 +93,7 @@ struct LockFileTool {
     definition: Map<String, Value>,
 }
 
-/// A problem of a lock file.
+/// A problem with a lock file.
 #[derive(Debug, PartialEq, Eq)]
 struct LockFileProblem {
     at: Option<(usize, usize)>,
@@ -173,8 +175,8 @@ fn print(lock: &ToolLock) -> String {
     text
 }
 
-/// Sorts the keys at every depth. A `serde_json` map is sorted or not depending on a feature that any crate in the
-/// build may enable.
+/// Sorts the keys at every depth. Whether a `serde_json` map is sorted depends on a feature that any crate in the build
+/// may enable.
 fn sorted(members: &Map<String, Value>) -> Map<String, Value> {
     let by_key: BTreeMap<&String, &Value> = members.iter().collect();
     by_key.into_iter().map(|(key, value)| (key.clone(), sorted_value(value))).collect()

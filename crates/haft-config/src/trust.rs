@@ -1,9 +1,8 @@
 //! Records the project files that the operator has reviewed. A model that can write to a workspace must not be able to
 //! configure haft.
 //!
-//! Trust belongs to the content of a file at a path: its digest. The path is that of the workspace, with links
-//! resolved, and `haft.json` in it. A link at that last name is not resolved: otherwise a model could point it at a
-//! file that is trusted elsewhere.
+//! Trust belongs to the digest of a file at a path. Links in the path of the workspace are resolved, but a link at the
+//! file name itself (such as `haft.json`) is not: otherwise a model could point it at a file that is trusted elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +35,7 @@ impl FileDigest {
     }
 }
 
-/// The trust in a file.
+/// The trust state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileTrust {
     Trusted,
@@ -45,7 +44,7 @@ pub enum FileTrust {
     Never,
 }
 
-/// Compares the recorded digest of a path with that of the content found there.
+/// Compares the recorded digest of a path with the digest of its current content.
 pub fn decide(recorded: Option<&FileDigest>, found: &FileDigest) -> FileTrust {
     match recorded {
         Some(digest) if digest == found => FileTrust::Trusted,
@@ -62,7 +61,7 @@ pub struct TrustRecord {
 }
 
 impl TrustRecord {
-    /// Reads the record. A missing record trusts nothing; an unreadable one is an error.
+    /// Reads the record. Without a record, no file is trusted; an unreadable record is an error.
     pub fn load(home: &Home) -> io::Result<Self> {
         match fs::read(path_in(home)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
@@ -71,7 +70,7 @@ impl TrustRecord {
         }
     }
 
-    /// Changes the record atomically: a concurrent reader sees the old or the new one, never a part.
+    /// Changes the record atomically: a concurrent reader sees either the old or the new record.
     pub fn change(home: &Home, change: impl FnOnce(&mut Self)) -> io::Result<()> {
         let directory = File::open(home.data())?;
         // Closing the directory releases the lock. Without the lock, one of two concurrent writers would lose its
@@ -91,7 +90,7 @@ pub fn path_in(home: &Home) -> PathBuf {
     home.data().join("trust.json")
 }
 
-/// Returns the paths under which the configuration of a project is recorded, lowest first.
+/// Returns the paths under which the configuration files of a project are recorded, lowest precedence first.
 pub fn project_files(directory: &Path) -> io::Result<[PathBuf; 2]> {
     let directory = directory.canonicalize()?;
     Ok([directory.join(super::MCP_FILE_NAME), directory.join(super::FILE_NAME)])

@@ -1,4 +1,4 @@
-//! Values with more structure than their JSON type: their notation, their check, and their normal form.
+//! Values with more structure than their JSON type: their notation, the check, and the normal form.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::glob::tool_glob;
 use super::rest::Secret;
 use super::{duration, printable};
 
-/// The context that a value may depend on besides its own text.
+/// The context that the meaning of a value may depend on.
 #[derive(Clone, Copy)]
 pub(super) struct ValueContext<'a> {
     /// The base of relative paths.
@@ -21,10 +21,10 @@ pub(super) struct ValueContext<'a> {
     pub(super) variables: VariableSource<'a>,
 }
 
-/// Checks the text of a value and returns its normal form, or a sentence that says what was expected.
+/// Checks the text of a value and returns its normal form. The error is a sentence that says what was expected.
 type ValueParser = fn(&str, ValueContext<'_>) -> Result<Value, String>;
 
-/// One row: the name in the schema, the description for a reader, and the function that reads the value.
+/// One value format: its name in the schema, its description for users, and the function that parses the value.
 pub(super) struct ValueFormat {
     name: &'static str,
     pub(super) expected: &'static str,
@@ -84,7 +84,7 @@ const FORMATS: [ValueFormat; 14] = [
 ];
 
 impl ValueFormat {
-    /// Returns the format that a schema names, if it is one of ours.
+    /// Returns the format that a schema names, if haft defines it.
     pub(super) fn of(schema: &Map<String, Value>) -> Option<&'static ValueFormat> {
         let name = schema.get("format")?.as_str()?;
         FORMATS.iter().find(|format| format.name == name)
@@ -96,7 +96,8 @@ fn millis(text: &str, _: ValueContext<'_>) -> Result<Value, String> {
     u64::try_from(millis).map(Value::from).map_err(|_| format!("`{text}` is too long"))
 }
 
-/// Checks a text and keeps it as written. It is expanded on use, so that an unset variable affects only that use.
+/// Checks a text and keeps it unchanged. Variables are expanded on use, so that an unset variable affects only that
+/// use.
 fn template(text: &str) -> Result<Value, String> {
     let checked = expand::expand(text, &|_| Some(String::new()));
     checked.map(|_| json!(text)).map_err(|error| error.to_string())
@@ -137,7 +138,7 @@ fn group(text: &str) -> Result<Value, String> {
     text_if_valid(text, GroupName::new(text))
 }
 
-/// Returns the text itself if it could be parsed.
+/// Returns the unchanged text if it could be parsed.
 fn text_if_valid<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Value, String> {
     parsed.map(|_| json!(text)).map_err(|error| printable::printable(&error.to_string()))
 }
@@ -242,7 +243,7 @@ impl JsonSchema for AnyJson {
     }
 }
 
-/// Returns the schema of keys that the operator chooses: here patterns of tools, below names.
+/// Returns the schema for maps whose keys are tool patterns. The functions below do this for names.
 pub(super) fn tool_globs() -> Value {
     json!({ "format": "haft-glob" })
 }

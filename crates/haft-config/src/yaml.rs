@@ -1,5 +1,5 @@
-//! Reads YAML with the booleans of YAML 1.2: `true` and `false`. In YAML 1.1 `y`, `n`, `yes`, `no`, `on` and `off` are
-//! booleans too, so that `required: [n]` is a list with `false`.
+//! Reads YAML with the booleans of YAML 1.2: `true` and `false`. In YAML 1.1, `y`, `n`, `yes`, `no`, `on` and `off` are
+//! booleans too, so that `required: [n]` would be a list with `false`.
 
 use serde::de::DeserializeOwned;
 

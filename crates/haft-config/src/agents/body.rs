@@ -3,10 +3,10 @@
 use super::error::AgentError;
 use super::{AGENT_BYTES_MAX, AgentReadContext};
 
-/// The deepest nesting of includes.
+/// The maximum nesting depth of includes.
 const INCLUDE_DEPTH_MAX: usize = 8;
 
-/// The largest number of includes in one agent.
+/// The maximum number of includes in one agent.
 const INCLUDES_MAX: usize = 100;
 
 /// Expands `${NAME}`, `${NAME:-default}` and `{{ include "file" }}`. `$${` yields a literal `${`. The value of a
@@ -24,13 +24,13 @@ pub(super) fn expand(
 
 struct BodyExpander<'a> {
     around: AgentReadContext<'a>,
-    /// The files being read, each included by the one before it.
+    /// The files that are being read. Each is included by the one before it.
     open: Vec<String>,
     includes: usize,
     done: String,
 }
 
-/// An element of a text that is not plain text.
+/// A marker in a text, in contrast to plain text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyMarker<'t> {
     Literal,
@@ -120,7 +120,7 @@ fn next_mark(text: &str) -> Option<usize> {
     ["$${", "${", "{{"].iter().filter_map(|mark| text.find(mark)).min()
 }
 
-/// Reads the mark at the beginning of a text, and returns it with its length.
+/// Reads the marker at the beginning of a text, and returns it with its length.
 fn read_mark(text: &str) -> (BodyMarker<'_>, usize) {
     if text.starts_with("$${") {
         return (BodyMarker::Literal, 3);

@@ -22,8 +22,8 @@ pub fn check(links: &AgentLinks) -> Result<(), AgentCycle> {
     Ok(())
 }
 
-/// Follows all links from an agent. It does not recurse: the configuration decides how long a chain is, and a long one
-/// must not overflow the stack.
+/// Follows all links from an agent. Does not recurse: the configuration determines the length of a chain, and a long
+/// one must not overflow the stack.
 fn walk<'l>(
     links: &'l AgentLinks,
     start: &'l str,

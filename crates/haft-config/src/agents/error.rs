@@ -1,10 +1,10 @@
-//! Errors in an agent's file, with their lines.
+//! Errors in an agent file, with their line numbers.
 
 use std::fmt;
 
 use crate::printable;
 
-/// An error in an agent's file, for its author.
+/// An error in an agent file, as a message for its author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct AgentError {
     pub file: Box<str>,

@@ -1,18 +1,18 @@
-//! Splits an agent's file into its YAML and its text.
+//! Splits an agent file into its YAML and its text.
 
 use super::error::AgentError;
 
-/// The two parts of a file, with the lines on which they begin.
+/// The two parts of a file, with the line number at which each begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AgentFileParts<'t> {
-    /// The YAML; empty when there is none.
+    /// The YAML; empty if there is none.
     pub(super) yaml: &'t str,
     pub(super) yaml_line: usize,
     pub(super) body: &'t str,
     pub(super) body_line: usize,
 }
 
-/// Splits a file. It skips a first line such as `#!/usr/bin/env haft`; without `---` the whole file is text.
+/// Splits a file. Skips a first line such as `#!/usr/bin/env haft`. Without `---`, the whole file is text.
 pub(super) fn split<'t>(file: &str, text: &'t str) -> Result<AgentFileParts<'t>, AgentError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (text, skipped) = match text.strip_prefix("#!").and_then(|text| text.split_once('\n')) {
@@ -40,7 +40,7 @@ pub(super) fn split<'t>(file: &str, text: &'t str) -> Result<AgentFileParts<'t>,
     Err(error.with_hint(Some("end it with a line `---`".into())))
 }
 
-/// Returns the rest of a text that begins with a line `---`.
+/// Returns the text after a first line `---`; `None` if the text does not begin with one.
 fn fence(text: &str) -> Option<&str> {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     (first.trim_end() == "---").then_some(rest)

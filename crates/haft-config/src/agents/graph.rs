@@ -11,23 +11,23 @@ use super::loader::{AgentFile, AgentLoadError, AgentLoader, AgentSource};
 use crate::agents::cycle::{self, AgentCycle, AgentLinks};
 use crate::agents::{AgentDefinition, AgentOverrides};
 
-/// The largest number of agents reachable from one agent, itself included.
+/// The maximum number of agents in one graph, including the first.
 pub const AGENTS_MAX: usize = 64;
 
-/// The longest chain of agents that call agents.
+/// The maximum length of a chain of agents that call agents.
 pub const DEPTH_MAX: usize = 8;
 
-/// The prefix of sub-agents' tool names.
+/// The prefix of tool names of sub-agents.
 pub const NAMESPACE: &str = "agent";
 
-/// All agents that a request may reach, by their files. The links between them have no cycle.
+/// All agents that a request may reach, by file. The links between them have no cycle.
 #[derive(Debug)]
 pub struct AgentGraph {
     nodes: BTreeMap<PathBuf, AgentNode>,
     first: PathBuf,
 }
 
-/// The texts of all agents of a graph and their links: enough to build the graph again without reading a file.
+/// The texts and links of all agents of a graph. The graph can be built again from them without reading a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentGraphSource {
     pub first: String,
@@ -43,7 +43,7 @@ pub struct AgentNodeSource {
     pub handoff: Option<String>,
 }
 
-/// One agent, and the files of the agents it links to.
+/// One agent, and the files of the agents that it links to.
 #[derive(Debug)]
 pub struct AgentNode {
     pub agent: AgentDefinition,
@@ -53,7 +53,7 @@ pub struct AgentNode {
     pub handoff: Option<PathBuf>,
 }
 
-/// The reasons agents cannot work together, for their author.
+/// The reasons why agents cannot be used together, as messages for their author.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentGraphError {
     /// The agent `by` names an agent that cannot be loaded.
@@ -65,7 +65,7 @@ pub enum AgentGraphError {
     TooDeep { path: Vec<String> },
     #[error("`{first}` can reach more than {AGENTS_MAX} agents; remove some of them")]
     TooMany { first: String },
-    /// An agent links to two agents of the same name, or to one whose name is reserved.
+    /// An agent links to two agents with the same name, or to one whose name is reserved.
     #[error("`{by}` calls an agent named `{name}`, but that name is taken; change {key} of one of them")]
     Name { by: String, name: String, key: &'static str },
 }
@@ -143,13 +143,13 @@ impl AgentGraph {
         Ok(graph)
     }
 
-    /// Returns the first agent, which gets the request, so that a caller can change it.
+    /// Returns the first agent, which receives the request, for a caller that changes it.
     pub fn first_mut(&mut self) -> Option<&mut AgentDefinition> {
         self.nodes.get_mut(&self.first).map(|node| &mut node.agent)
     }
 
     pub fn first(&self) -> &AgentNode {
-        // `gather` adds the first agent before it calls this.
+        // `gather` adds the first agent before this method can be called.
         &self.nodes[&self.first]
     }
 
@@ -164,7 +164,7 @@ impl AgentGraph {
         self.nodes.get(file)
     }
 
-    /// Returns all agents, in the order of their files.
+    /// Returns all agents, ordered by file.
     pub fn nodes(&self) -> impl Iterator<Item = &AgentNode> {
         self.nodes.values()
     }
@@ -219,7 +219,7 @@ impl AgentGraph {
         Ok(())
     }
 
-    /// Replaces the files in a cycle by the names of the agents, which tell the user more.
+    /// Replaces the files in a cycle by agent names, which are clearer to the user.
     fn named(&self, cycle: AgentCycle) -> AgentGraphError {
         let name = |file: String| {
             let node = self.nodes.get(Path::new(&file));
@@ -228,8 +228,8 @@ impl AgentGraph {
         AgentGraphError::Cycle(AgentCycle { path: cycle.path.into_iter().map(name).collect() })
     }
 
-    /// Checks the depth. This ends because cycles were ruled out before. `seen` holds the depth at which each agent was
-    /// found, so that one is visited again only when it is found deeper.
+    /// Checks the depth. This terminates, because cycles were ruled out before. `seen` holds the depth at which each
+    /// agent was found; an agent is visited again only if it is found at a greater depth.
     fn check_depth<'c>(
         &'c self,
         file: &'c Path,
@@ -249,8 +249,8 @@ impl AgentGraph {
         Ok(())
     }
 
-    /// Checks that the names from which a model chooses differ from each other and from the names of the run's own
-    /// tools.
+    /// Checks that the names from which a model chooses are distinct, and that none is the name of an internal tool of
+    /// the run.
     fn check_names(&self, node: &AgentNode) -> Result<(), AgentGraphError> {
         let names = |files: &[PathBuf], of: fn(&AgentDefinition) -> &str| -> Vec<String> {
             files
@@ -285,7 +285,7 @@ fn first_duplicate(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 
-/// Returns the same key for all spellings of a path.
+/// Returns one key for all spellings of the same path.
 fn key(file: &Path) -> PathBuf {
     file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Finds and reads the files of agents.
+//! Finds and reads agent files.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,10 @@ use haft_core::home::Home;
 use crate::agents::{AgentDefinition, AgentError, AgentOverrides, AgentReadContext};
 use crate::{UntrustedReason, environment};
 
-/// The directories of a project's agents, the stronger first.
+/// The agent directories of a project. The first takes precedence.
 const PROJECT_DIRECTORIES: [&str; 2] = [".haft/agents", "agents"];
 
-/// The largest number of files read from one directory of agents; further files are ignored.
+/// The maximum number of files that are read from one agent directory; further files are ignored.
 const FILES_MAX: usize = 200;
 
 /// The extensions of the files that are trusted together: agents, their includes, and schemas.
@@ -23,7 +23,7 @@ const ENDINGS: [&str; 3] = ["md", "json", "txt"];
 #[derive(Debug, Clone, Default)]
 pub struct AgentLoader {
     home: Option<Home>,
-    /// The directories of the project. A file there counts only while its digest is trusted.
+    /// The agent directories of the project. A file in them is used only while its digest is trusted.
     project: Vec<PathBuf>,
 }
 
@@ -35,19 +35,19 @@ pub struct AgentFile {
     pub source: AgentSource,
 }
 
-/// The texts of one agent. They are stored with a run, so that the run continues with the same agent after its files have
-/// changed.
+/// The texts of one agent. They are stored with a run, so that the run can continue with the same agent after its files
+/// have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentSource {
-    /// The path as errors show it; the agent's name follows from it.
+    /// The path as shown in errors. The agent name is derived from it.
     pub file: String,
     pub text: String,
-    /// The files that the agent includes, by the name under which it includes them.
+    /// The files that the agent includes, by the name in the include.
     pub includes: BTreeMap<String, String>,
 }
 
 impl AgentSource {
-    /// Resolves the agent from its texts; reads no file.
+    /// Resolves the agent from its texts, without reading a file.
     pub fn resolve(
         &self,
         overrides: &AgentOverrides,
@@ -65,14 +65,14 @@ impl AgentSource {
     }
 }
 
-/// The reasons an agent cannot be loaded, for the user who named it.
+/// The reasons why an agent cannot be loaded, as messages for the user who named it.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentLoadError {
     #[error("there is no agent `{}`", crate::printable(.name))]
     Unknown { name: String },
     #[error("{}: {}", .file.display(), untrusted_message(.reason))]
     Untrusted { file: PathBuf, reason: UntrustedReason },
-    /// An include is not trusted, or it changed since. The error has the line that names the include.
+    /// An include is not trusted, or has changed since it was trusted. The error has the line with the include.
     #[error("{0}")]
     UntrustedInclude(AgentError),
     #[error("{}: {problem}", .file.display())]
@@ -88,12 +88,12 @@ impl AgentLoader {
         Self { home, project: dirs.collect() }
     }
 
-    /// Reads a named agent: a file, else an agent of one of the directories, with or without its extension. The
-    /// overrides apply to this agent only.
+    /// Reads a named agent: a file, or an agent in one of the directories, with or without its extension. The overrides
+    /// apply to this agent only.
     pub fn read(&self, name: &str, overrides: &AgentOverrides) -> Result<AgentFile, AgentLoadError> {
         let file = Path::new(name);
         if file.is_file() && (is_explicit_path(file) || !self.has_agent(name)) {
-            // A user who writes out a path has chosen that file, so trust is not checked.
+            // A user who writes a path has chosen that file, so trust is not checked.
             return read(file, overrides, &|_, _| Ok(()));
         }
         self.read_file(&self.find(name)?, overrides)
@@ -104,8 +104,8 @@ impl AgentLoader {
         self.read_file(file, &AgentOverrides::default())
     }
 
-    /// Finds the file of an agent that another agent's file names: in the directory of that file or below, else in one of the
-    /// directories.
+    /// Finds the file of an agent that another agent's file names: in the directory of that file or below it, or in one
+    /// of the agent directories.
     pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, AgentLoadError> {
         let beside = file.parent().unwrap_or(Path::new(""));
         match with_ending(beside, name).find(|path| path.is_file()) {
@@ -114,8 +114,8 @@ impl AgentLoader {
         }
     }
 
-    /// Reads all agents of the directories, sorted by name. Of two agents with one name, that of the stronger directory
-    /// wins.
+    /// Reads all agents of the directories, sorted by name. If two agents have the same name, the one in the directory
+    /// with precedence is used.
     pub fn all(&self) -> Vec<(PathBuf, Result<AgentFile, AgentLoadError>)> {
         let mut names = BTreeSet::new();
         let files = self.directories().flat_map(|dir| files_in(&dir));
@@ -158,7 +158,8 @@ impl AgentLoader {
         read(file, overrides, &|file, bytes| self.counts(file, bytes))
     }
 
-    /// Checks trust: a file in a project's directory of agents counts only with the content that the operator reviewed.
+    /// Checks trust: a file in a project's agent directory is used only if the operator has reviewed its current
+    /// content.
     fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), UntrustedReason> {
         self.refuse_outside_link(file)?;
         let real = real(file);
@@ -168,8 +169,8 @@ impl AgentLoader {
         Ok(())
     }
 
-    /// Refuses a link that leads out of a project's directory of agents: it would turn a file elsewhere into an agent
-    /// that the operator has not reviewed.
+    /// Refuses a link that leads out of a project's agent directory: it would turn a file elsewhere into an agent that
+    /// the operator has not reviewed.
     fn refuse_outside_link(&self, file: &Path) -> Result<(), UntrustedReason> {
         let real = real(file);
         let leads_out = |dir: &PathBuf| is_below(file, dir) && !real.starts_with(dir);
@@ -181,13 +182,13 @@ impl AgentLoader {
     }
 }
 
-/// Returns true for a path with a directory or an extension. A bare name may mean an agent of one of the directories,
-/// and a file of that name could come from anyone.
+/// Returns true for a path with a directory or an extension. A bare name may mean an agent in one of the directories,
+/// and a file with that name could come from an untrusted source.
 fn is_explicit_path(file: &Path) -> bool {
     file.extension().is_some() || file.components().count() > 1
 }
 
-/// Returns true when a file is named through a directory, in any spelling.
+/// Returns true if the path names a file below the directory, in any spelling.
 fn is_below(file: &Path, dir: &Path) -> bool {
     let dir = real(dir);
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -198,13 +199,13 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Lists the files of a project's agents and the files next to them, trusted or not.
+/// Lists the agent files of a project and the files next to them, trusted or not.
 pub fn project_agent_files(project: &Path) -> Vec<PathBuf> {
     let loader = AgentLoader::new(None, Some(project));
     loader.project.iter().flat_map(|dir| files_in(dir)).collect()
 }
 
-/// Lists files in the order of their paths, including subdirectories. It does not follow links.
+/// Lists files in the order of their paths, including subdirectories. Does not follow links.
 fn files_in(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut waiting = vec![dir.to_owned()];
@@ -233,7 +234,7 @@ fn is_ours(file: &Path) -> bool {
 /// Checks that a file may be used, with exactly these bytes.
 type TrustCheck<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), UntrustedReason>;
 
-/// Reads an agent with all its includes; `counts` checks each file.
+/// Reads an agent with all its includes; `counts` checks that each file is trusted.
 fn read(
     path: &Path,
     overrides: &AgentOverrides,
@@ -266,7 +267,7 @@ fn read(
     Ok(AgentFile { agent, file: path.to_owned(), source })
 }
 
-/// Explains why a file does not count.
+/// Explains why a file is not used.
 pub fn untrusted_message(reason: &UntrustedReason) -> String {
     match reason {
         UntrustedReason::Never => "it is not trusted".to_owned(),
@@ -275,18 +276,18 @@ pub fn untrusted_message(reason: &UntrustedReason) -> String {
     }
 }
 
-/// Returns the paths that a name may mean: with the extension of agents, then as it is. A name that leads out of the
-/// directory has none.
+/// Returns the paths that a name may refer to: first with the extension of agent files, then without. Returns none for
+/// a name that leads out of the directory.
 fn with_ending(directory: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
     inside(directory, name).into_iter().flat_map(|path| [path.with_added_extension("md"), path])
 }
 
-/// Builds the agent of a run that names none: it has every default.
+/// Builds the agent of a run that names none. All its keys have their defaults.
 pub fn default_agent(overrides: &AgentOverrides) -> Result<AgentFile, AgentError> {
     of_text("run", "", overrides)
 }
 
-/// Loads an agent from a text that is in no file. It can include no other file.
+/// Loads an agent from a text that is not in a file. The text cannot include files.
 pub fn of_text(name: &str, text: &str, overrides: &AgentOverrides) -> Result<AgentFile, AgentError> {
     let source = AgentSource { file: name.to_owned(), text: text.to_owned(), includes: BTreeMap::new() };
     let agent = source.resolve(overrides, &environment)?;
@@ -304,8 +305,8 @@ fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Refuses an include that a link takes out of the agent's directory. A process that can write that directory could
-/// otherwise put any file of the user into the prompt.
+/// Refuses an include if a link leads out of the agent's directory. Otherwise a process that can write to that
+/// directory could put any file of the user into the prompt.
 fn no_link_out(directory: &Path, file: &Path) -> Result<(), String> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     if real(file).starts_with(real(directory)) {
@@ -314,8 +315,8 @@ fn no_link_out(directory: &Path, file: &Path) -> Result<(), String> {
     Err("it is a link to a file elsewhere; included files lie in the agent's own directory".into())
 }
 
-/// Reads the text of an agent or of an include. It does not block on a named pipe, which any process that can write to
-/// the project could create.
+/// Reads the text of an agent or of an include. Does not block on a named pipe, which any process that can write to the
+/// project could create.
 fn text_of(file: &Path) -> Result<String, String> {
     String::from_utf8(crate::file_bytes(file)?).map_err(|_| "it is not UTF-8".into())
 }

@@ -1,13 +1,13 @@
-//! Keys of an agent's file that the caller overrides.
+//! Overrides of keys in an agent file.
 
 use serde_json::{Map, Value};
 
 use super::error::AgentError;
 
-/// The file name of overrides in errors.
+/// The name that errors use in place of a file name.
 const SOURCE: &str = "overrides";
 
-/// One key and its value, as in the file.
+/// One key and its value, in the form of the agent file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentOverride {
     /// The path of the key: `budget.usd` is `usd` in `budget`.
@@ -15,16 +15,16 @@ pub struct AgentOverride {
     value: Value,
 }
 
-/// The keys of an agent's file that hold durations.
+/// The keys of an agent file whose values are durations.
 const DURATION_KEYS: [&str; 5] = ["budget.time", "cache", "llmTimeout", "timeout", "toolTimeout"];
 
-/// Several overrides; the later ones win.
+/// Several overrides. For the same key, the last one is used.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentOverrides(pub Vec<AgentOverride>);
 
 impl AgentOverride {
-    /// Parses `key=value`, with the value as YAML; an empty value is an empty list. A plain number for a duration is
-    /// seconds, as in every flag; in a file it is milliseconds.
+    /// Parses `key=value`, with the value as YAML; an empty value is an empty list. A plain number for a duration is in
+    /// seconds, as in every command-line flag; in a file it is in milliseconds.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("expected KEY=VALUE such as maxTurns=5 or budget.usd=0.5; got `{text}`");
         let (key, value) = text.split_once('=').ok_or_else(wrong)?;
@@ -44,7 +44,7 @@ impl AgentOverride {
         Ok(Self { path, value })
     }
 
-    /// Creates the override of one key, which its path selects, such as `budget.usd`.
+    /// Creates the override of one key, given as a path such as `budget.usd`.
     pub fn new(key: &str, value: Value) -> Self {
         Self { path: key.split('.').map(str::to_owned).collect(), value }
     }
@@ -90,7 +90,7 @@ impl AgentOverrides {
         Ok(Value::Object(keys).to_string())
     }
 
-    /// Attributes an error to the overrides: the file alone was read without errors before.
+    /// Attributes an error to the overrides, because the file alone was read without errors before.
     pub(super) fn attribute_error(&self, error: &AgentError) -> AgentError {
         let keys: Vec<String> = self.0.iter().map(|one| one.path.join(".")).collect();
         let message = format!("{} ({})", error.message, keys.join(", "));

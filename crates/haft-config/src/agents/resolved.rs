@@ -1,4 +1,4 @@
-//! A resolved agent: every key has a value, and values that depend on each other agree.
+//! A resolved agent: every key has a value, and values that depend on each other are consistent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
 /// An agent, ready to run.
 #[derive(Debug, Clone)]
 pub struct AgentDefinition {
-    /// The file's name without folder and extension.
+    /// The file name without folder and extension.
     pub name: String,
     pub description: String,
-    /// The name under which other agents call it, after `agent__`.
+    /// The name under which other agents call this agent, after `agent__`.
     pub tool_name: ToolName,
-    /// The models, in the order they are tried; when empty, the caller chooses.
+    /// The models, in the order in which they are tried; if empty, the caller chooses.
     pub models: Vec<String>,
     pub reach: AgentAccess,
     pub limits: RunLimits,
@@ -57,13 +57,13 @@ pub struct AgentDefinition {
     pub report: ReportSettings,
     /// The text, with variables and includes expanded.
     pub body: String,
-    /// Whether haft's own system text replaces an empty text.
+    /// Whether haft's default system text replaces an empty text.
     pub default_text: DefaultText,
-    /// Old names of keys in the file, for its author.
+    /// Warnings about old key names in the file, for its author.
     pub warnings: Vec<String>,
 }
 
-/// The settings of tool search that an agent sets for itself.
+/// The tool search settings that an agent sets for itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentToolSearch {
     pub mode: Option<ToolSearchMode>,
@@ -72,7 +72,7 @@ pub struct AgentToolSearch {
 }
 
 impl AgentToolSearch {
-    /// Returns the settings of the agent, and those of the configuration for the rest.
+    /// Returns the settings of the agent. Values that the agent does not set come from the configuration.
     pub fn over(&self, config: &ToolSearchSettings) -> ToolSearchSettings {
         ToolSearchSettings {
             mode: self.mode.unwrap_or(config.mode),
@@ -82,12 +82,12 @@ impl AgentToolSearch {
     }
 }
 
-/// Decides when haft's own system text is used.
+/// Selects when haft's default system text is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultText {
     /// An agent without a text gets the default text.
     WhenEmpty,
-    /// A caller who sets the text gets exactly that, also an empty one.
+    /// The caller's text is used unchanged, even if it is empty.
     Never,
 }
 
@@ -97,20 +97,20 @@ pub enum DefaultText {
 pub enum UnpricedModels {
     /// The run does not start.
     Refuse,
-    /// The run starts, and its requests do not count against `budget.usd`.
+    /// The run starts, and its requests are not charged to `budget.usd`.
     Allow,
 }
 
 /// The tools and agents that an agent can use.
 #[derive(Debug, Clone)]
 pub struct AgentAccess {
-    /// The tools it sees; `None` means all tools of the configuration.
+    /// The tools that the model sees; `None` for all tools of the configuration.
     pub tools: Option<Vec<ToolGlob>>,
-    /// The only tools it may call, although it sees more; `None` means all that it sees.
+    /// The tools that the model may call, of those that it sees; `None` for all of them.
     pub allowed_tools: Option<Vec<String>>,
-    /// The tools it may or must call first.
+    /// The tools that the model may or must call first.
     pub tool_choice: ToolChoice,
-    /// The files of the agents it can call.
+    /// The files of the agents that this agent can call.
     pub agents: Vec<String>,
     pub destinations: Vec<String>,
     /// The agent that receives the finished answer.
@@ -123,47 +123,47 @@ pub struct ModelParameters {
     pub sampling: SamplingParameters,
     pub effort: Option<ReasoningEffort>,
     pub parallel_calls: ParallelCalls,
-    /// `None` leaves the limits to the configuration and to the model.
+    /// The limit for the output; `None` for the limits of the configuration and the model.
     pub output_tokens_max: Option<u32>,
     pub context_tokens: Option<u32>,
-    /// The part of the context that stays free because token counts are estimates.
+    /// The part of the context window that is kept free, because token counts are estimates.
     pub context_buffer_tokens: Option<u32>,
     pub caching: PromptCaching,
 }
 
-/// The time limits.
+/// The time limits of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentTimeouts {
     pub run: Duration,
     /// The limit for one reply of a model.
     pub llm: Duration,
-    /// The limit for one tool call; `None` leaves it to the configuration.
+    /// The limit for one tool call; `None` for the limit of the configuration.
     pub tool: Option<Duration>,
 }
 
-/// The treatment of tool outputs, and of the agent's own answer.
+/// The handling of tool outputs, and of the agent's own answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentOutputSettings {
-    /// `None` leaves it to the configuration.
+    /// The size limit; `None` for the limit of the configuration.
     pub response_bytes_max: Option<u32>,
     pub tool_output: AgentToolOutput,
     /// The time for which the agent's answer is cached for an equal request.
     pub cache_ttl: Option<Duration>,
 }
 
-/// The settings for reading stored outputs with a model. `None` leaves a value to the configuration.
+/// The settings for reading stored outputs with a model. A `None` value comes from the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentToolOutput {
     pub enabled: Option<bool>,
     pub chunks_max: Option<u32>,
     pub overlap_percent: Option<u32>,
     pub line_bytes_threshold: Option<u32>,
-    /// The models to read with; when empty, the agent's own.
+    /// The models that read outputs; if empty, the agent's own models.
     pub models: Vec<String>,
 }
 
 impl AgentToolOutput {
-    /// Overrides the configuration with the values that the agent sets.
+    /// Overwrites the configured values with the values that the agent sets.
     pub fn change(&self, configured: &mut config::ToolOutputSettings) {
         let whole = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let reading = &mut configured.reading;
@@ -188,7 +188,7 @@ pub enum InputFormat {
     Json,
 }
 
-/// The way the agent delivers its final answer.
+/// The way in which the agent delivers its final answer.
 #[derive(Debug, Clone)]
 pub struct ReportSettings {
     pub by: ReportDelivery,
@@ -198,14 +198,14 @@ pub struct ReportSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportDelivery {
     None,
-    /// The last text is the answer, also for a format that programs read.
+    /// The last text is the answer, even if programs read its format.
     Text,
     Tool,
     Xml,
 }
 
 impl AgentDefinition {
-    /// Builds the rules of one run. `path` holds the agents that had the request before; `nonce` belongs to the
+    /// Builds the rules of one run. `path` lists the agents that had the request before; `nonce` belongs to the
     /// session.
     pub fn plan(&self, mut path: Vec<String>, nonce: &str) -> RunPlan {
         path.push(self.name.clone());
@@ -229,7 +229,7 @@ impl AgentDefinition {
         }
     }
 
-    /// Adds the links of this agent, by the names of agents.
+    /// Adds the links of this agent, by agent names.
     pub fn link(&self, links: &mut AgentLinks) {
         let AgentAccess { agents, destinations, handoff, .. } = &self.reach;
         let targets = agents.iter().chain(destinations).chain(handoff).map(|agent| stem(agent));
@@ -237,7 +237,7 @@ impl AgentDefinition {
     }
 }
 
-/// Returns the name of an agent: its file's name without folder and extension.
+/// Returns the name of an agent: its file name without folder and extension.
 fn stem(file: &str) -> String {
     Path::new(file).file_stem().map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
@@ -274,7 +274,8 @@ pub(super) fn resolve(
     })
 }
 
-/// Returns a warning for each key that has a new name. The old name still works, because files outlive versions of haft.
+/// Returns a warning for each renamed key. The old name still works, because files are older than the installed haft
+/// version.
 fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
     let renamed =
         [("budget.seconds", "budget.time", "a duration such as `60s`", written.budget.seconds.is_some())];
@@ -283,7 +284,7 @@ fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
         .collect()
 }
 
-/// Checks that names of models have the form `provider/model`; the provider need not exist.
+/// Checks that model names have the form `provider/model`; the provider need not exist.
 fn model_names(file: &str, written: Option<&Spanned<WordList>>) -> Result<Vec<String>, AgentError> {
     let Some(written) = written else { return Ok(Vec::new()) };
     for name in &written.value.0 {
@@ -337,7 +338,7 @@ fn limits(written: &RawAgent) -> RunLimits {
         tool_calls_max: written.max_tool_calls.map(|count| count.0),
         tool_calls_per_turn_max: or(written.max_tool_calls_per_turn, default.tool_calls_per_turn_max),
         attempts_max: or(written.max_retries, default.attempts_max),
-        // Depends on the sizes of the model, which are not known here.
+        // The context depends on the sizes of the model, which are not known yet.
         context: None,
     }
 }
@@ -443,8 +444,8 @@ fn input(file: &str, written: RawAgentInput, around: AgentReadContext<'_>) -> Re
     Ok(AgentInput { format, schema: schema.map(|schema| schema.value) })
 }
 
-/// Decides how the run ends. A run asks for its report through a tool as soon as the form of the report matters; a
-/// plain run ends with its last text.
+/// Decides how the run ends. If the form of the report matters, the run asks for it through a tool; otherwise the run
+/// ends with its last text.
 fn reporting(
     file: &str,
     written: RawAgentOutput,
@@ -473,7 +474,7 @@ fn reporting(
     Ok(ReportSettings { by, shape })
 }
 
-/// Reads a schema, inline or from a separate file; it must compile.
+/// Reads a schema, inline or from a separate file. The schema must compile.
 fn schema(
     file: &str,
     written: Option<Spanned<Map<String, Value>>>,
@@ -503,7 +504,7 @@ fn referenced(name: &str, around: AgentReadContext<'_>) -> Result<Value, String>
     serde_json::from_str(&text).map_err(|error| format!("`{name}` is not JSON: {error}"))
 }
 
-/// Builds an error at the line of a value, relative to the YAML.
+/// Builds an error at the line of a value, relative to the YAML block.
 fn at<T>(file: &str, value: &Spanned<T>, message: impl Into<String>) -> AgentError {
     let line = usize::try_from(value.referenced.line()).unwrap_or(1);
     AgentError::new(file, line, message)

@@ -43,7 +43,7 @@ fn agent_without_front_matter_has_all_defaults() {
     assert!(agent.reach.tools.is_none() && agent.models.is_empty());
 }
 
-/// Every key once, with a value that is not its default.
+/// Every key once, each with a value that is not its default.
 const ALL: &str = r"
 description: Finds things
 toolName: finder
@@ -245,7 +245,7 @@ fn oversized_deep_or_alias_bomb_file_is_rejected() {
     check_error(&format!("models:\n  - &a [x, x, x, x, x, x, x, x, x, x]\n{bomb}"), "researcher.md:");
 }
 
-/// A path that the user writes out needs no trust, but what the file includes must be in its directory.
+/// A path that the user writes needs no trust, but the files that the agent includes must be in its directory.
 #[test]
 fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
     let dir = tempfile::tempdir().unwrap();

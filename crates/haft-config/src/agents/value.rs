@@ -1,4 +1,4 @@
-//! Values of front matter that need more checks than YAML gives.
+//! Values of the front matter that need more checks than YAML provides.
 
 use std::fmt;
 use std::time::Duration;
@@ -208,7 +208,7 @@ impl<'de> Visitor<'de> for CompactionVisitor {
     }
 }
 
-/// Returns numbers and words as text.
+/// Accepts numbers and words, and returns them as text.
 struct TextVisitor;
 
 impl Visitor<'_> for TextVisitor {

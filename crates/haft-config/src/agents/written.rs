@@ -196,8 +196,8 @@ pub(super) fn read(file: &str, parts: &AgentFileParts<'_>) -> Result<RawAgent, A
     })
 }
 
-/// Returns the further unknown keys of a file, so that its author can correct all of them at once. The parser reports
-/// only the first one.
+/// Returns the unknown keys of a file after the first one, which is the only one that the parser reports. So the author
+/// can correct all of them at once.
 fn other_unknown_keys(
     file: &str,
     parts: &AgentFileParts<'_>,

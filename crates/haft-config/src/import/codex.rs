@@ -1,4 +1,4 @@
-//! The tables `mcp_servers` of Codex.
+//! Imports the `mcp_servers` tables of Codex.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! The map `extensions` of goose.
+//! Imports the map `extensions` of goose.
 
 use serde_json::{Map, Value};
 

@@ -1,11 +1,11 @@
-//! Reads JSON with comments and trailing commas.
+//! Parses JSON with comments and trailing commas.
 
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::{Map, Value};
 
 use crate::read::{ANY_DEPTH_MAX, any};
 
-/// Reads the object of a file.
+/// Parses the top-level object of a file.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default())
         .map_err(|error| format!("it is not valid JSON: {error}"))?;

@@ -1,4 +1,4 @@
-//! The shape `mcp` of opencode.
+//! Imports the object `mcp` of opencode.
 
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
 fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
     let style = VariableStyle::Opencode;
     match (key, value) {
-        // The command holds the program and its arguments.
+        // The command contains the program and its arguments.
         ("command", value) => {
             let mut words = rewrite_words(value, style, builder).into_iter();
             if let Some(program) = words.next() {

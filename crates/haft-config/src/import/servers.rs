@@ -1,11 +1,11 @@
-//! The shape `mcpServers`, with the names that programs give to its keys, and the shape of VS Code.
+//! Imports the `mcpServers` format, with the key names that different programs use, and the format of VS Code.
 
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of};
 use super::{EntryBuilder, ImportedServers};
 
-/// Keys that say nothing about how to reach a server, and that haft decides by its own rules.
+/// Keys that do not affect the connection to a server, and for which haft has its own settings.
 const PASSED_OVER: [&str; 16] = [
     "alwaysAllow",
     "autoApprove",
@@ -25,7 +25,7 @@ const PASSED_OVER: [&str; 16] = [
     "version",
 ];
 
-/// Reads `mcpServers`, also those of single projects in the file of Claude Code.
+/// Reads `mcpServers`, including the servers of single projects in the file of Claude Code.
 pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
     let mut found = ImportedServers::default();
     of_section(file.get("mcpServers"), &mut found);
@@ -96,7 +96,7 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
             let map = rewrite_map(map, style, builder);
             builder.set("headers", map);
         }
-        // Windsurf writes `serverUrl`, and Gemini CLI writes `httpUrl` for streamable HTTP beside `url` for SSE.
+        // Windsurf writes `serverUrl`. Gemini CLI writes `httpUrl` for streamable HTTP, in addition to `url` for SSE.
         ("url" | "serverUrl" | "httpUrl", Value::String(url)) => {
             let url = rewrite(url, style, builder);
             builder.set("url", url);

@@ -17,7 +17,7 @@ fn notes(source: ImportSource, text: &str) -> Vec<String> {
     found.servers.iter().flat_map(of_server).chain(skipped).collect()
 }
 
-/// Checks the fixture of a program. The entries must also be valid entries of `haft.json`.
+/// Checks the import of a program's example file. The entries must also be valid in `haft.json`.
 fn check(source: ImportSource, text: &str, expected: &Value, expected_notes: &[&str]) {
     let found = imported(source, text);
     assert_eq!(&found, expected, "{}", source.name());

@@ -1,21 +1,21 @@
-//! Rewrites the variables of other programs into haft's `${NAME}`.
+//! Converts the variables of other programs to haft's `${NAME}`.
 
 use serde_json::{Map, Value};
 
 use super::EntryBuilder;
 
-/// The way in which a program writes variables.
+/// The notation of variables in a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VariableStyle {
     /// `${NAME}`, `${env:NAME}`, `${input:ID}` and names of directories.
     Braces,
     /// `{env:NAME}` and `{file:PATH}`.
     Opencode,
-    /// No variables: a dollar sign is a dollar sign.
+    /// The program has no variables: a dollar sign is plain text.
     None,
 }
 
-/// Returns the text with haft's variables, and notes what a person must still do.
+/// Returns the text with haft's variables, and adds notes about the steps that the user must still do.
 pub(super) fn rewrite(text: &str, style: VariableStyle, builder: &mut EntryBuilder) -> String {
     match style {
         VariableStyle::None => text.to_owned(),
@@ -24,7 +24,7 @@ pub(super) fn rewrite(text: &str, style: VariableStyle, builder: &mut EntryBuild
     }
 }
 
-/// Replaces each `OPEN…}` by the result of `meaning`; `None` leaves it as it is.
+/// Replaces each `OPEN…}` by the result of `meaning`; if the result is `None`, keeps it.
 fn rewrite_between(
     text: &str,
     open: &str,
@@ -74,7 +74,7 @@ fn opencode_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String>
     }
 }
 
-/// Returns a legal name of a variable.
+/// Returns a valid variable name.
 fn variable_name(text: &str) -> String {
     let name: String =
         text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
@@ -82,7 +82,7 @@ fn variable_name(text: &str) -> String {
     if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { format!("V_{name}") } else { name }
 }
 
-/// Rewrites the values of a map of texts. Other values are left out with a note.
+/// Converts the values of a map of texts. Leaves out other values, with a note.
 pub(super) fn rewrite_map(
     map: &Map<String, Value>,
     style: VariableStyle,
@@ -101,7 +101,7 @@ pub(super) fn rewrite_map(
     written
 }
 
-/// Returns a text, also of a number or a boolean, which people write into environments.
+/// Returns the text of a string, a number or a boolean, because users write all of these into environments.
 pub(super) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -110,7 +110,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Rewrites a list of words.
+/// Converts a list of words.
 pub(super) fn rewrite_words(words: &Value, style: VariableStyle, builder: &mut EntryBuilder) -> Vec<Value> {
     let words = words.as_array().into_iter().flatten().filter_map(text_of);
     words.map(|word| Value::from(rewrite(&word, style, builder))).collect()

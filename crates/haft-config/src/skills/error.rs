@@ -1,11 +1,11 @@
-//! Errors in a skill's file, with their lines.
+//! Errors in a skill file, with their line numbers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::printable;
 
-/// An error in a skill, for its author.
+/// An error in a skill, as a message for its author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct SkillError {
     pub path: PathBuf,

@@ -1,4 +1,5 @@
-//! Finds skills and decides which of them count: those of home, and those of a project that the operator has reviewed.
+//! Finds skills: in haft's home directory, and in a project. A skill of a project is used only if the operator has
+//! reviewed its current content.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,20 +11,21 @@ use super::{FILE_NAME, Skill, matching};
 use crate::expand::VariableSource;
 use crate::{UntrustedReason, file_bytes, trusted};
 
-/// The largest number of skills read from one directory.
+/// The maximum number of skills that are read from one directory.
 const SKILLS_MAX: usize = 256;
 
-/// The directories of a project's skills, the stronger first.
+/// The skill directories of a project. The first takes precedence.
 const PROJECT_DIRECTORIES: [&str; 2] = [".haft/skills", "skills"];
 
 /// All skills that were found.
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
-    /// The skills that count, by name. A project's skill wins over one of home with the same name.
+    /// The skills that are used, by name. A project skill takes precedence over a skill with the same name in the home
+    /// directory.
     pub skills: Vec<Skill>,
     /// The errors of the skills that could not be read.
     pub errors: Vec<SkillError>,
-    /// The files of a project's skills that are not trusted, with the reasons.
+    /// The project skill files that are not trusted, with the reasons.
     pub ignored: Vec<(PathBuf, UntrustedReason)>,
 }
 
@@ -40,13 +42,13 @@ impl Skills {
         match read {
             Err(errors) => self.errors.extend(errors),
             Ok(skill) if self.skills.iter().all(|known| known.name != skill.name) => self.skills.push(skill),
-            // A skill of the same name in a stronger directory wins.
+            // Ignore it: a skill with the same name was found in a directory with precedence.
             Ok(_) => {}
         }
     }
 }
 
-/// Finds the skills of a project and of home.
+/// Finds the skills of a project and of haft's home directory.
 pub fn load(home: Option<&Home>, project: Option<&Path>, variables: VariableSource<'_>) -> Skills {
     let mut found = Skills::default();
     for path in project.into_iter().flat_map(project_skill_files) {
@@ -67,17 +69,18 @@ pub fn load(home: Option<&Home>, project: Option<&Path>, variables: VariableSour
     found
 }
 
-/// Lists the files of a project's skills, trusted or not. Trust is recorded under these paths.
+/// Lists the skill files of a project, trusted or not. Trust is recorded under these paths.
 pub fn project_skill_files(project: &Path) -> Vec<PathBuf> {
     let Ok(project) = project.canonicalize() else { return Vec::new() };
-    // Through a link, skills trusted in another project would count here, where their commands name other programs.
+    // Do not follow a link out of the project: skills that are trusted in another project would be used in this one,
+    // where their commands refer to other programs.
     let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| dir.starts_with(&project));
     let dirs = PROJECT_DIRECTORIES.iter().map(|dir| project.join(dir)).filter(inside);
     dirs.flat_map(|dir| files_in(&dir)).collect()
 }
 
-/// Returns true for a skill that is a single Markdown file without a separate directory. Other Markdown files, such as
-/// a README, do not begin with keys.
+/// Returns true for a skill that is a single Markdown file without a directory of its own. Other Markdown files, such
+/// as a README, do not begin with keys.
 fn is_flat_skill(path: &Path) -> bool {
     let begins_with_keys = |path: &Path| {
         let mut begin = [0; 3];
@@ -88,7 +91,7 @@ fn is_flat_skill(path: &Path) -> bool {
     is_markdown && path.is_file() && begins_with_keys(path)
 }
 
-/// Lists skill files in the order of their names. It skips links that lead out of the directory.
+/// Lists skill files, sorted by name. Skips links that lead out of the directory.
 fn files_in(dir: &Path) -> Vec<PathBuf> {
     let (Ok(dir), Ok(entries)) = (dir.canonicalize(), std::fs::read_dir(dir)) else {
         return Vec::new();

@@ -1,8 +1,8 @@
-//! Splits a skill into keys and text, detects the language of the keys, and finds the line of a key.
+//! Splits a skill into keys and text, detects the format of the keys, and finds the line of a key.
 
 use serde_json::{Map, Value};
 
-/// The two parts of a file.
+/// The two parts of a skill file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SkillFileParts<'t> {
     pub(super) keys: &'t str,
@@ -16,10 +16,10 @@ pub(super) enum FrontMatterLanguage {
     Yaml,
 }
 
-/// The line on which the keys begin, after the fence on line 1.
+/// The line at which the keys begin, after the fence on line 1.
 pub(super) const KEYS_LINE: usize = 2;
 
-/// Splits a file, or returns the reason it cannot be split.
+/// Splits a file, or returns the reason why it cannot be split.
 pub(super) fn split(text: &str) -> Result<SkillFileParts<'_>, &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, after) = text.split_once('\n').unwrap_or((text, ""));
@@ -41,7 +41,7 @@ pub(super) fn split(text: &str) -> Result<SkillFileParts<'_>, &'static str> {
     Err("the front matter is not closed; end it with a line that equals its first line (`---` or `+++`)")
 }
 
-/// Detects the language. Some existing skills put TOML between `---`, so the first line decides.
+/// Detects the format of the keys. Some existing skills have TOML between `---`, so the first line decides.
 fn language(fence: &str, keys: &str) -> FrontMatterLanguage {
     let first = keys.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     let is_toml = first.is_some_and(|line| {
@@ -51,7 +51,7 @@ fn language(fence: &str, keys: &str) -> FrontMatterLanguage {
     if fence == "+++" || is_toml { FrontMatterLanguage::Toml } else { FrontMatterLanguage::Yaml }
 }
 
-/// Parses the keys, in either language. An error has its line among the keys, counted from 1.
+/// Parses the keys in either format. An error has its line within the keys, counted from 1.
 pub(super) fn values(parts: &SkillFileParts<'_>) -> Result<Map<String, Value>, (usize, String)> {
     match parts.language {
         FrontMatterLanguage::Toml => toml::from_str(parts.keys).map_err(|error| {
@@ -73,8 +73,8 @@ fn one_line(text: &str) -> String {
     line.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// Returns the line of the file that holds a key, given with the keys around it. It searches the text, because neither
-/// parser returns positions; an error message needs no more precision.
+/// Returns the line number of a key, given with its parent keys. Searches the text, because neither parser returns
+/// positions; this is precise enough for an error message.
 pub(super) fn line_of(keys: &str, path: &[&str]) -> usize {
     let lines: Vec<&str> = keys.lines().collect();
     let mut at = 0;

@@ -1,9 +1,10 @@
-//! Skills: a `SKILL.md` that teaches a model something, names its triggers, and brings the MCP servers it needs.
+//! Skills: a skill is a file `SKILL.md` with instructions for a model, the words that trigger it, and the MCP servers
+//! that it needs.
 //!
 //! Start with [`Skill`] and [`load`]. `front_matter` splits a file, `read` reads its keys from TOML or YAML, and its
-//! servers are checked like those of `haft.json`. `find` locates skills and decides which of them count. Nothing here
-//! starts a server: the code that prepares a run picks the [`matching`](Skills::matching) skills and adds their
-//! servers.
+//! servers are checked like the servers of `haft.json`. `find` locates skills and leaves out untrusted ones. This
+//! module starts no server: the code that prepares a run selects the [`matching`](Skills::matching) skills and adds
+//! their servers.
 
 mod error;
 mod find;
@@ -22,10 +23,10 @@ use crate::ResolvedConfig;
 use crate::expand::VariableSource;
 use crate::resolved::McpServerSettings;
 
-/// The name of a skill's file, which lies in a separate directory.
+/// The name of a skill file. Each is in a directory of its own.
 pub const FILE_NAME: &str = "SKILL.md";
 
-/// The largest file that is read, in bytes.
+/// The largest skill file that is read, in bytes.
 pub const SKILL_BYTES_MAX: usize = 256 << 10;
 
 /// One skill, resolved.
@@ -33,23 +34,23 @@ pub const SKILL_BYTES_MAX: usize = 256 << 10;
 pub struct Skill {
     pub name: String,
     pub description: String,
-    /// The words that trigger it, in lower case.
+    /// The words that trigger the skill, in lower case.
     pub triggers: Vec<String>,
     pub requires: SkillRequirements,
-    /// The servers it brings, ready to be added to [`ResolvedConfig::mcp_servers`].
+    /// The servers of the skill, ready to be added to [`ResolvedConfig::mcp_servers`].
     pub servers: BTreeMap<String, McpServerSettings>,
     /// The text for the model.
     pub body: String,
     pub path: PathBuf,
-    /// The whole file. A run stores it, so that it continues with the same skill after the file has changed.
+    /// The whole file. A run stores it, so that it can continue with the same skill after the file has changed.
     pub text: String,
-    /// The keys that haft does not know. Skills of other programs have their own keys.
+    /// Warnings about unknown keys. Skills for other programs have keys of their own.
     pub warnings: Vec<SkillError>,
 }
 
 impl Skill {
-    /// Reads a skill, or returns every error in it. `variables` is the environment; the skill's servers see only the
-    /// variables that it requires.
+    /// Reads a skill, or returns every error in it. `variables` is the environment; the servers of the skill see only
+    /// the variables that it requires.
     pub fn read(
         path: &std::path::Path,
         text: &str,
@@ -58,7 +59,7 @@ impl Skill {
         read::read(path, text, variables)
     }
 
-    /// Returns true when a request contains one of its triggers, in any case.
+    /// Returns true if a request contains one of the triggers, ignoring case.
     pub fn is_triggered_by(&self, request: &str) -> bool {
         let request = request.to_lowercase();
         self.triggers.iter().any(|trigger| request.contains(trigger.as_str()))
@@ -69,7 +70,7 @@ impl Skill {
         self.requires.missing(variables)
     }
 
-    /// Describes the skill in one line to a model that may read it: its purpose and its path.
+    /// Describes the skill in one line for a model that may read it: its purpose and its path.
     pub fn prompt_line(&self) -> String {
         format!("- {}: {} (read `{}`)", self.name, self.description, self.path.display())
     }
@@ -80,8 +81,8 @@ pub fn matching<'s>(skills: impl IntoIterator<Item = &'s Skill>, request: &str) 
     skills.into_iter().filter(|skill| skill.is_triggered_by(request)).collect()
 }
 
-/// Adds the servers of skills. A server that the operator configured under the same name stays, and of two skills the
-/// first wins.
+/// Adds the servers of skills. A server that the operator configured under the same name is kept; of two skills, the
+/// first is used.
 pub fn add_servers<'s>(config: &mut ResolvedConfig, skills: impl IntoIterator<Item = &'s Skill>) {
     for (name, server) in skills.into_iter().flat_map(|skill| &skill.servers) {
         config.mcp_servers.entry(name.clone()).or_insert_with(|| server.clone());

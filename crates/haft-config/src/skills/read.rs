@@ -20,7 +20,7 @@ const WORDS_MAX: usize = 64;
 const WORD_CHARS_MAX: usize = 128;
 const SERVERS_MAX: usize = 16;
 
-/// Every key. Those from `license` on belong to the common format of skills; of them haft reads only `metadata`.
+/// Every key. The keys from `license` on belong to the common skill format; of these, haft reads only `metadata`.
 const KEYS: [&str; 11] = [
     "name",
     "description",
@@ -38,7 +38,8 @@ const KEYS: [&str; 11] = [
 /// The prefix of a key that defines a server on one line: `mcp-NAME: COMMAND ARGUMENTS`.
 const SERVER_LINE: &str = "mcp-";
 
-/// The keys that a skill may set for its servers. Only the operator may loosen their confinement or govern their tools.
+/// The keys that a skill may set for its servers. Only the operator may loosen their confinement or change the settings
+/// of their tools.
 const SERVER_KEYS: [&str; 14] = [
     "type",
     "command",
@@ -69,7 +70,7 @@ pub(super) fn read(path: &Path, text: &str, variables: VariableSource<'_>) -> Re
     if reader.errors.is_empty() {
         return Ok(skill);
     }
-    // An unknown key often is the reason why another one is missing.
+    // Report unknown keys too: a misspelled key is often the reason why another one is missing.
     let Skill { mut warnings, .. } = skill;
     warnings.append(&mut reader.errors);
     Err(warnings)
@@ -128,7 +129,7 @@ impl SkillReader<'_> {
         name
     }
 
-    /// Returns a text that is required.
+    /// Returns a required text.
     fn text(&mut self, key: &str, chars_max: usize) -> String {
         match self.keys.get(key) {
             Some(Value::String(text)) if !text.trim().is_empty() && text.chars().count() <= chars_max => {
@@ -145,7 +146,7 @@ impl SkillReader<'_> {
         }
     }
 
-    /// Returns a list of words, from a list or from one text split at `between`.
+    /// Returns a list of words, from a list or from one text that is split at `between`.
     fn words(&mut self, at: &[&str], value: Option<&Value>, between: char) -> Vec<String> {
         let words: Option<Vec<&str>> = match value {
             None | Some(Value::Null) => Some(Vec::new()),
@@ -167,8 +168,8 @@ impl SkillReader<'_> {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// Reads the requirements: programs alone, or programs (`bins`) and variables (`env`). Without the key it looks in
-    /// `metadata`, where other products keep them.
+    /// Reads the requirements: programs alone, or programs (`bins`) and variables (`env`). Without this key, reads them
+    /// from `metadata`, where other products keep them.
     fn requires(&mut self) -> SkillRequirements {
         let of_metadata = self.keys.get("metadata").and_then(Value::as_object).into_iter().flatten();
         let kept: Vec<&Value> = of_metadata.filter_map(|(_, product)| product.get("requires")).collect();
@@ -247,7 +248,7 @@ impl SkillReader<'_> {
         }
     }
 
-    /// Checks that a command is a program, without any shell syntax.
+    /// Checks that a command is the name of a program, without shell syntax.
     fn check_command(&mut self, at: &[&str], command: &str) {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@');
         if command.is_empty() || !command.chars().all(legal) {
@@ -272,7 +273,7 @@ impl SkillReader<'_> {
         servers
     }
 
-    /// Resolves the servers as `haft.json` would.
+    /// Resolves the servers in the same way as the servers of `haft.json`.
     fn resolved(
         &mut self,
         written: &Map<String, Value>,

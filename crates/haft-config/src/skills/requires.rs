@@ -1,4 +1,4 @@
-//! The programs and variables that a skill needs, and those that are missing.
+//! The programs and variables that a skill requires, and the missing ones.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -9,9 +9,9 @@ use crate::expand::VariableSource;
 /// The required programs and variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillRequirements {
-    /// Programs that must lie in a directory of `PATH`.
+    /// Programs that must be in a directory of `PATH`.
     pub programs: Vec<String>,
-    /// Variables that must be set; the skill's servers get no others.
+    /// Variables that must be set. The skill's servers get no other variables.
     pub variables: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl SkillRequirements {
     }
 }
 
-/// Returns true when a program can be run by its name.
+/// Returns true if a program can be run by its name.
 fn is_on(path: &str, program: &str) -> bool {
     let runs = |directory: &str| {
         let found = Path::new(directory).join(program).metadata();

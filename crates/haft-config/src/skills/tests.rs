@@ -200,7 +200,7 @@ fn symlinked_and_invalid_skills_are_skipped() {
     assert_eq!(found.matching("x", &variables).len(), 1);
 }
 
-/// The commands of the linked skill would be looked up in the project that has the link.
+/// The commands of the linked skill would be looked up in the project that contains the link.
 #[test]
 fn trust_in_one_project_does_not_apply_to_another() {
     let dir = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn trust_in_one_project_does_not_apply_to_another() {
     symlink(root.join("one/skills"), root.join("other/skills")).unwrap();
     assert_eq!(names("other"), [""; 0]);
     assert_eq!(names("one"), ["lent"]);
-    // Within the project a link is only another name.
+    // A link within the project is only another name for the same file.
     fs::rename(root.join("one/skills"), root.join("one/kept")).unwrap();
     symlink("kept", root.join("one/skills")).unwrap();
     assert_eq!(project_skill_files(&root.join("one")), [root.join("one/kept/lent").join(FILE_NAME)]);
