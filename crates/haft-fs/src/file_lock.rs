@@ -1,5 +1,5 @@
-//! Advisory locks between processes (`flock(2)`). The kernel releases the lock of a file when the file is closed, also
-//! for a process that was killed.
+//! Advisory locks between processes (`flock(2)`). The kernel releases the lock of a file when the file is closed, even
+//! if the process was killed.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -7,10 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The time between two attempts to take a lock.
+/// The delay between two attempts to take a lock.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Tries to take the lock of an open file or directory; returns false while another process has it.
+/// Tries to take the lock of an open file or directory. Returns false while another process holds it.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -19,8 +19,8 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Takes the lock, and waits for it at most `wait_max`; returns false if another process still has it then. The wait
-/// is bounded, because a process that was stopped while it held the lock must not stop this one.
+/// Takes the lock, and waits for it at most `wait_max`. Returns false if another process still holds it after this
+/// time. The wait is limited, because a process that was stopped while it held the lock must not block this one.
 pub fn lock_within(file: &File, wait_max: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + wait_max;
     loop {

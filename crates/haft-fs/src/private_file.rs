@@ -1,5 +1,5 @@
-//! Files and directories that only their owner can read. A file is replaced atomically, so that a reader sees the old
-//! or the new content and never a part of either.
+//! Files and directories that only their owner can read. A file is replaced atomically, so that a reader sees either
+//! the old or the new content, never a mixture.
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -9,17 +9,18 @@ use std::time::SystemTime;
 
 use tempfile::NamedTempFile;
 
-/// Replaces a file, and returns after the new content is on the disk.
+/// Replaces a file. Returns when the new content is on the disk.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = written_beside(path, bytes)?;
     file.as_file().sync_all()?;
     file.persist(path)?;
-    // A power cut could otherwise undo the rename.
+    // Without this sync, a power failure could undo the rename.
     File::open(directory_of(path))?.sync_all()
 }
 
-/// As [`replace`], for a file that others may read. The file has its mode before it gets its name: after that, another
-/// program could have put a link there, and the mode would be that of the file behind it.
+/// Works like [`replace`], for a file that others may read. The permissions are set before the file gets its name:
+/// after that, another program could have put a link in its place, and the permissions would be set on the link's
+/// target.
 pub fn replace_with_permissions(path: &Path, bytes: &[u8], permissions: Permissions) -> io::Result<()> {
     let file = written_beside(path, bytes)?;
     file.as_file().set_permissions(permissions)?;
@@ -28,14 +29,14 @@ pub fn replace_with_permissions(path: &Path, bytes: &[u8], permissions: Permissi
     File::open(directory_of(path))?.sync_all()
 }
 
-/// As [`replace`], without waiting for the disk. After a power cut the file may be empty or missing, so use it only
-/// for data that can be computed again.
+/// Works like [`replace`], but does not wait for the disk. After a power failure the file may be empty or missing, so
+/// use it only for data that can be computed again.
 pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written_beside(path, bytes)?.persist(path)?;
     Ok(())
 }
 
-/// As [`replace_unsynced`], and sets the modification time of the file.
+/// Works like [`replace_unsynced`], and sets the modification time of the file.
 pub fn replace_unsynced_with_time(path: &Path, bytes: &[u8], modified: SystemTime) -> io::Result<()> {
     let file = written_beside(path, bytes)?;
     file.as_file().set_modified(modified)?;
@@ -43,18 +44,18 @@ pub fn replace_unsynced_with_time(path: &Path, bytes: &[u8], modified: SystemTim
     Ok(())
 }
 
-/// Creates a directory that only its owner can enter, and its missing parents. Leaves an existing one as it is.
+/// Creates a directory that only its owner can enter, and its missing parents. Does not change an existing directory.
 pub fn create_dir_all(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// Creates the directory that will hold the file `path`, as [`create_dir_all`] does.
+/// Creates the directory for the file `path`, like [`create_dir_all`].
 pub fn create_parent_dir(path: &Path) -> io::Result<()> {
     create_dir_all(directory_of(path))
 }
 
-/// Writes a temporary file in the directory of `path`, because a rename works only within one file system. It has mode
-/// 0600, and dropping it removes it.
+/// Writes a temporary file in the directory of `path`, because a rename works only within one file system. The file has
+/// mode 0600 and is removed when it is dropped.
 fn written_beside(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
     let mut file = NamedTempFile::new_in(directory_of(path))?;
     file.write_all(bytes)?;

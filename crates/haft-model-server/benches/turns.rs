@@ -1,4 +1,4 @@
-//! Measures the memory and the CPU time of a served script over a long conversation. Every request repeats the
+//! Measures the memory and the CPU time of the scripted server in a long conversation. Every request repeats the
 //! conversation before it, so the time of a turn grows with its number, but the memory must not.
 
 #![expect(
@@ -35,7 +35,7 @@ fn start(turns: usize) -> SocketAddr {
     address
 }
 
-/// Sends one request per turn, each with everything before it.
+/// Sends one request per turn. Each request contains all earlier turns.
 fn converse(address: SocketAddr, turns: usize) {
     let mut messages: Vec<Value> = vec![json!({ "role": "user", "content": "x".repeat(300) })];
     for turn in 0..turns {

@@ -10,7 +10,7 @@ use crate::parsed_request::{
 use crate::script::{CitedText, ScriptPart, ScriptStop, ScriptUsage};
 use crate::wire::{ApiRequest, ProviderApi, ScriptedReply, event, merge};
 
-/// The most cache markers in a request.
+/// The maximum number of cache markers in a request.
 const CACHE_MARKS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -128,7 +128,8 @@ fn cache_marks(body: &Value) -> usize {
     blocks.filter(|block| block["cache_control"].is_object()).count()
 }
 
-/// Returns the names of deferred tools. A request needs a tool that is not deferred, and only such a tool can be cached.
+/// Returns the names of deferred tools. At least one tool in a request must not be deferred, and only such a tool can
+/// be cached.
 fn deferred(body: &Value) -> Result<Vec<String>, String> {
     let tools = entries(body, "tools");
     let (deferred, shown): (Vec<&Value>, Vec<&Value>) =
@@ -142,7 +143,8 @@ fn deferred(body: &Value) -> Result<Vec<String>, String> {
     deferred.into_iter().map(tool_name).collect()
 }
 
-/// Checks the references in tool results: each names a deferred tool of this request, and is next to no other block.
+/// Checks the references in tool results: each must name a deferred tool in this request, and must not be next to other
+/// blocks.
 fn check_references(message: &Value, deferred: &[String]) -> Result<(), String> {
     let results = entries(message, "content").iter().filter(|block| block["type"] == "tool_result");
     for result in results {
@@ -160,7 +162,7 @@ fn check_references(message: &Value, deferred: &[String]) -> Result<(), String> 
     Ok(())
 }
 
-/// Returns the text of a tool result; a reference counts as `tool_reference NAME`.
+/// Returns the text of a tool result. A reference is written as `tool_reference NAME`.
 fn result_text(content: &Value) -> String {
     let references = content.as_array().into_iter().flatten().filter_map(|block| block["tool_name"].as_str());
     let references: Vec<String> = references.map(|name| format!("tool_reference {name}")).collect();
@@ -182,7 +184,7 @@ fn read_message(
     }
 }
 
-/// Reads a user message. Results for all calls must come first in the message after them.
+/// Parses a user message. In the message after calls, the results for all calls must come first.
 fn read_user(
     blocks: &[Value],
     talk: &mut ConversationSummary,
@@ -314,7 +316,7 @@ fn citation(cited: &CitedText) -> Value {
     })
 }
 
-/// Returns a block as its start event announces it. Redacted thinking comes whole, because it has no deltas.
+/// Returns a block in the form of its start event. Redacted thinking is complete in it, because it has no deltas.
 fn empty(block: &Value) -> Value {
     let nothing = match block["type"].as_str() {
         Some("text") if block["citations"].is_array() => json!({ "text": "", "citations": [] }),
@@ -342,7 +344,7 @@ fn deltas(reply: &ScriptedReply, part: &ScriptPart) -> Vec<Value> {
             pieces("thinking_delta", "thinking", &reasoning.text).into_iter().chain([signature]).collect()
         }
         ScriptPart::Redacted(_) => Vec::new(),
-        // Anthropic starts with an empty delta.
+        // Anthropic sends an empty delta first.
         ScriptPart::Call(call) => {
             let first = json!({ "type": "input_json_delta", "partial_json": "" });
             std::iter::once(first).chain(pieces("input_json_delta", "partial_json", &call.text())).collect()
@@ -374,7 +376,7 @@ fn stop_details(stop: &ScriptStop) -> Value {
     }
 }
 
-/// Returns the input counts. `input_tokens` excludes cache reads and cache writes.
+/// Returns the input counts. `input_tokens` does not include cache reads and cache writes.
 fn input_usage(usage: ScriptUsage) -> Value {
     json!({
         "input_tokens": usage.input.saturating_sub(usage.cache_read + usage.cache_write),

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Uri};
 use crate::fault::ErrorResponse;
 use crate::wire::ApiFormat;
 
-/// Rejects a request in the way its provider would.
+/// Checks the API key and the required headers. Returns the error that the real provider would return.
 pub(crate) fn admit(
     format: ApiFormat,
     key: Option<&str>,

@@ -16,7 +16,7 @@ use crate::script::{Script, ScriptStep};
 use crate::script_progress::ScriptProgress;
 use crate::wire::{ApiFormat, ApiRequest, PathParameters, RequestTarget, ScriptedReply};
 
-/// The average bytes of a token.
+/// The average number of bytes in a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// A response that is ready to be sent.
@@ -27,11 +27,11 @@ pub(crate) struct PlannedResponse {
     pub(crate) retry_after_seconds: Option<u64>,
     pub(crate) pace: ResponsePace,
     pub(crate) pieces: Vec<ResponseChunk>,
-    /// The outcome to record once everything was sent.
+    /// The outcome to record when the whole response has been sent.
     pub(crate) outcome: RequestOutcome,
 }
 
-/// A request as received, with its number.
+/// A received request, with its number.
 #[derive(Debug)]
 pub(crate) struct ReceivedRequest<'a> {
     pub(crate) parts: &'a RequestParts,
@@ -132,7 +132,7 @@ fn planned_reply(format: ApiFormat, reply: &ScriptedReply) -> PlannedResponse {
             (format.stream_type(), comments.into_iter().chain(wire.stream(reply)).collect())
         }
     };
-    // In a whole response the provider's error replaces the body; it is no event.
+    // In a whole response, the provider's error replaces the body instead of being an event.
     let error = |failure: &ErrorResponse| match reply.asked.delivery {
         ResponseDelivery::Whole => vec![wire.error(failure).to_string()],
         ResponseDelivery::Streamed => wire.error_event(reply, failure),

@@ -1,10 +1,10 @@
-//! The expectations of a step about its request.
+//! The expectations of a script step about its request.
 
 use serde::Deserialize;
 
 use crate::parsed_request::{ParsedRequest, RequestToolChoice, ResponseDelivery};
 
-/// Expectations about a request; absent fields are not checked.
+/// Expectations about a request. Absent fields are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RequestExpectation {

@@ -1,7 +1,7 @@
 //! Removes the request fields that a model rejects, according to its family in the data file, and notes each removal.
 //!
-//! The tables of the formats (`unsupported_features`) list what a format cannot express. This module handles features that the format
-//! can express but that a specific model rejects with an error.
+//! The tables of the formats (`unsupported_features`) list what a format cannot express. This module handles features
+//! that the format can express but that a specific model rejects with an error.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Runs its arguments confined: `cargo run -p haft-sandbox --example confine -- ls`.
+//! Runs the command in its arguments inside the sandbox: `cargo run -p haft-sandbox --example confine -- ls`.
 use haft_sandbox::{Home, SandboxMode, SandboxPolicy, init, sandboxed_command, user_home};
 use std::io::Write;
 use tokio::io::AsyncReadExt;

@@ -1,4 +1,4 @@
-//! Path checks for a fast, readable denial. The kernel enforces the boundary, not these checks.
+//! Path checks for fast and readable refusals. The kernel enforces the boundary, not these checks.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::policy::SandboxPolicy;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::GitMetadata;
 
-/// System directories that no mode may write, on Linux and macOS.
+/// System directories that cannot be written in any mode, on Linux and macOS.
 pub const WRITE_BLOCKLIST: [&str; 14] = [
     "/System",
     "/bin",
@@ -26,17 +26,17 @@ pub const WRITE_BLOCKLIST: [&str; 14] = [
     "/dev",
 ];
 
-/// Device files that may be written because they keep nothing.
+/// Device files that may be written because they store nothing.
 const HARMLESS_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
-/// Returns true when the mode grants writing this path. It ignores the blocklist: see [`is_write_blocked`].
+/// Returns true if the mode allows writing to this path. Ignores the blocklist: see [`is_write_blocked`].
 pub fn is_write_allowed(path: &Path, policy: &SandboxPolicy) -> bool {
     let roots = policy.writable_roots();
     let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
     is_within_roots(&policy.workspace().join(path), policy.mode(), &roots)
 }
 
-/// Applies the rule of [`is_write_allowed`] to directories that need not exist.
+/// Works like [`is_write_allowed`], but for directories that may not exist.
 pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool {
     match mode {
         SandboxMode::Full => true,
@@ -47,7 +47,7 @@ pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool 
     }
 }
 
-/// Returns true when a write to this path is refused even where the mode grants it. A relative path is refused.
+/// Returns true if writing to this path is refused even where the mode allows it. Relative paths are refused.
 pub fn is_write_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
     if path.is_relative() {
         return true;
@@ -63,7 +63,7 @@ pub fn is_write_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
     in_home || frozen || in_git_metadata(&real, policy) || in_system || is_read_blocked(path, policy)
 }
 
-/// Returns true when the path decides which code git runs, in any repository of the workspace.
+/// Returns true if the content of this path determines which code git runs, in any repository in the workspace.
 fn in_git_metadata(path: &Path, policy: &SandboxPolicy) -> bool {
     let is_metadata = |path: &Path| {
         let parent = path.parent().and_then(Path::file_name);
@@ -74,7 +74,7 @@ fn in_git_metadata(path: &Path, policy: &SandboxPolicy) -> bool {
     policy.git == GitMetadata::Frozen && below.into_iter().any(is_metadata)
 }
 
-/// Returns true when the policy hides this path. A relative path counts as hidden.
+/// Returns true if the policy hides this path. Relative paths are treated as hidden.
 pub fn is_read_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
     if path.is_relative() {
         return true;

@@ -1,13 +1,13 @@
-//! Waits for child processes at the end of our own process.
+//! Waits for child processes when haft exits.
 
 use std::time::{Duration, Instant};
 
-/// The pause between two checks.
+/// The delay between two checks.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Waits, at most `within`, until every released launcher has ended, and with it everything that it started.
+/// Waits until every released launcher, and everything that it started, has ended. Waits at most `within`.
 ///
-/// A program calls this before it exits, so that nothing it started outlives it.
+/// A program should call this before it exits, so that no process that it started outlives it.
 pub fn wait_until_gone(within: Duration) {
     let began = Instant::now();
     while has_children() && began.elapsed() < within {

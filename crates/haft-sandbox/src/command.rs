@@ -1,4 +1,4 @@
-//! The only way to start a process. No method turns these types back into a plain command.
+//! The only way to start a process. No method converts these types back into a plain command.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ pub fn sandboxed_command(program: impl Into<OsString>, policy: &SandboxPolicy) -
     }
 }
 
-/// Builds a command in `full` mode. Only the blocklist, the protection of haft's own data, the environment filter and
-/// the kill of its process tree restrict it.
+/// Builds a command in `full` mode. It is restricted only by the blocklist, the protection of haft's own data and the
+/// environment filter, and its process tree is killed with it.
 pub fn protected_command(
     program: impl Into<OsString>,
     workspace: &Path,
@@ -46,15 +46,15 @@ pub enum StandardInput {
     Piped,
 }
 
-/// The pipes that carry the command's output.
+/// The pipes for the command's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputPipes {
-    /// One pipe for both streams, which preserves their order; the child's `stderr` is `None`.
+    /// One pipe for both streams, which preserves their order. The child's `stderr` is `None`.
     Merged,
     Separate,
 }
 
-/// A command to run confined.
+/// A command that will run in the sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxedCommand {
     words: Vec<OsString>,
@@ -65,7 +65,8 @@ pub struct SandboxedCommand {
     leftover: Option<PathBuf>,
 }
 
-/// A running confined command. Dropping it kills everything it started; on Linux the death of our process does too.
+/// A running confined command. Dropping it kills everything that it started. On Linux, the death of haft's process does
+/// so too.
 #[derive(Debug)]
 pub struct SandboxedChild {
     pub stdin: Option<pipe::Sender>,
@@ -101,14 +102,14 @@ impl SandboxedCommand {
         self
     }
 
-    /// Names a file that the launcher removes when the command has ended, even if our own process was killed before. On
-    /// macOS it stays then.
+    /// Sets a file that the launcher removes when the command has ended, even if haft's process was killed before. On
+    /// macOS, the file stays in that case.
     pub fn remove_at_end(mut self, file: impl Into<PathBuf>) -> Self {
         self.leftover = Some(file.into());
         self
     }
 
-    /// Starts the command and returns once it is confined and about to run.
+    /// Starts the command, and returns when the sandbox is active and the command is about to run.
     pub async fn spawn(self) -> Result<SandboxedChild, SandboxError> {
         let plan = SandboxPlan::of(&self.policy)?;
         let launcher = self.launcher.map_or_else(Launcher::find, Ok)?;
@@ -136,22 +137,22 @@ impl SandboxedCommand {
 }
 
 impl SandboxedChild {
-    /// Returns the layers that confine the command.
+    /// Returns the sandbox layers that confine the command.
     pub fn confinement(&self) -> &SandboxStatus {
         &self.confinement
     }
 
-    /// Waits until the command has ended and everything it started is gone.
+    /// Waits until the command and everything that it started have ended.
     pub async fn wait(&mut self) -> Result<CommandExit, SandboxError> {
         self.lifeline.exited().await
     }
 
-    /// Sends SIGTERM to the command and its process group, which may ignore it.
+    /// Sends SIGTERM to the command and its process group, which may ignore the signal.
     pub fn terminate(&self) {
         self.lifeline.terminate();
     }
 
-    /// Kills everything the command started and waits until it is gone.
+    /// Kills everything that the command started, and waits until it has ended.
     pub async fn kill(self) {
         self.lifeline.cut().await;
     }

@@ -1,15 +1,15 @@
-//! The environment of a confined command, built from an empty one.
+//! Builds the environment of a confined command, starting from an empty one.
 
 use std::ffi::{OsStr, OsString};
 
-/// The variables copied from our own environment when set there. All others are dropped: a secret can have an innocent
-/// name, so no pattern could tell which variables are safe.
+/// The variables that are copied from haft's own environment if they are set. All others are dropped: a secret can have
+/// a harmless name, so no pattern could tell which variables are safe.
 const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ"];
 
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Builds the child's environment: the fixed list, every `LC_*`, the variables that the operator named, and defaults
-/// for the missing ones.
+/// Builds the child's environment: the fixed list, all `LC_*` variables, the variables that the operator named, and
+/// defaults for missing ones.
 pub(crate) fn environment(
     ours: impl Iterator<Item = (OsString, OsString)>,
     extra: &[OsString],

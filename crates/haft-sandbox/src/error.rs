@@ -1,11 +1,11 @@
-//! The reasons a command did not run. The text is for the operator.
+//! The reasons why a command did not run. The text is for the operator.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::plan::PlanError;
 
-/// A failure to set up the sandbox, or to start a program in it.
+/// The sandbox could not be set up, or a program could not be started in it.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error("{0}")]
@@ -15,13 +15,14 @@ pub enum SandboxError {
         "no sandbox launcher found; call haft::init() at the top of main, set HAFT_LAUNCHER to a haft binary, or put haft on PATH"
     )]
     NoLauncher,
-    /// The launcher could not be started, or died before its first report.
+    /// The launcher could not be started, or ended before its first report.
     #[error("the sandbox launcher failed: {reason}")]
     Launcher { reason: String },
-    /// A layer could not be set up.
+    /// A sandbox layer could not be set up.
     #[error("the sandbox cannot be set up ({stage}): {reason}")]
     Layer { stage: String, reason: String },
-    /// Someone outside replaced a protected file, and the command may have changed it before it was covered again.
+    /// A process outside the sandbox replaced a protected file, and the command may have changed the file before it was
+    /// protected again.
     #[error("`{}` was replaced by another program while the command ran, and the command may have changed it; look at it before you use it", .path.display())]
     Exposed { path: PathBuf },
     /// The sandbox was ready, but the program could not be started.

@@ -1,7 +1,7 @@
 //! A number that changes when the directories behind a plan are replaced.
 //!
-//! A confined worker holds mounts and Landlock rules, which name files and not paths. Two plans with the same paths
-//! produce different sandboxes when one of the paths has become another file.
+//! A confined worker has mounts and Landlock rules, which refer to files and not to paths. If another file is now at
+//! one of the paths, two plans with the same paths produce different sandboxes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::path::is_within;
 
-/// Computes the number from the writable directories, and from the names next to the hidden paths.
+/// Computes the number from the writable directories, and from the directory entries next to the hidden paths.
 pub(crate) fn fingerprint(writable: &[PathBuf], hidden: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for directory in writable {
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(now(), first, "neither the workspace nor a secret may change it");
         fs::write(path("user/note"), "").unwrap();
         assert_ne!(now(), first);
-        // Without hidden paths, because the names next to them change with the directory.
+        // There are no hidden paths, because the entries next to them change with the directory.
         let of_workspace = || fingerprint(&[path("ws")], &[]);
         let before = of_workspace();
         fs::rename(path("ws"), path("old")).unwrap();

@@ -1,4 +1,4 @@
-//! Finds the parts of the workspace's git directory that must stay unwritable.
+//! Finds the parts of the workspace's git directory that must stay read-only.
 //!
 //! A git hook, or a filter named in the git configuration, would run outside the sandbox at the user's next git
 //! command.
@@ -19,20 +19,20 @@ use crate::path::{is_within, resolve};
 use crate::plan::PlanError;
 use crate::workspace_scan::WorkspaceScan;
 
-/// The paths to make read-only, and those that must keep their names.
+/// The paths to make read-only, and the paths that must not be renamed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GitPaths {
-    /// Directories bound onto themselves, still writable: a mount point cannot be renamed.
+    /// Directories that are mounted onto themselves and stay writable: a mount point cannot be renamed.
     pub(crate) pinned: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
     /// The number of repositories that are not protected.
     pub(crate) left_out: usize,
 }
 
-/// The names in a git directory that decide which code git runs, each with the placeholder to create when it is
-/// missing: only an existing path can be frozen. The placeholders do not change git's behaviour. Git creates the first
-/// two in every repository, reads the third only when the second enables it, and takes the last, with this content, as
-/// its default.
+/// The names in a git directory that determine which code git runs. Each has a placeholder that is created if the name
+/// is missing, because only an existing path can be made read-only. The placeholders do not change git's behaviour: git
+/// creates the first two in every repository, reads the third only if the second enables it, and uses the content of
+/// the last as its default.
 pub(crate) const GIT_NAMES: [(&str, Placeholder); 4] = [
     ("hooks", Placeholder::Directory),
     ("config", Placeholder::File("")),
@@ -40,7 +40,8 @@ pub(crate) const GIT_NAMES: [(&str, Placeholder); 4] = [
     ("commondir", Placeholder::File(".\n")),
 ];
 
-/// The same for the directory of a linked worktree. Everything else comes from the directory that `commondir` names.
+/// The same names for the directory of a linked worktree. Everything else comes from the directory in its `commondir`
+/// file.
 const WORKTREE_NAMES: [(&str, Placeholder); 2] =
     [("commondir", Placeholder::File("../..\n")), ("config.worktree", Placeholder::File(""))];
 
@@ -51,7 +52,7 @@ pub(crate) enum Placeholder {
     File(&'static str),
 }
 
-/// Inspects `.git` of the workspace and of the other granted directories.
+/// Inspects `.git` in the workspace and in the other granted directories.
 pub(crate) fn root_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
     let mut all = GitPaths::default();
     for root in roots {
@@ -60,7 +61,7 @@ pub(crate) fn root_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) -> R
     Ok(all)
 }
 
-/// Inspects `.git` at the root of a directory. An empty directory is not a repository yet and is left alone.
+/// Inspects `.git` at the root of a directory. An empty `.git` directory is not a repository yet and is ignored.
 fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
     let dot_git = workspace.join(".git");
     let mut paths = GitPaths::default();
@@ -89,8 +90,8 @@ fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, P
     Ok(paths)
 }
 
-/// Freezes the linked worktrees and submodules of a git directory. One that cannot be protected is only counted:
-/// otherwise a command could prevent every later call.
+/// Makes the linked worktrees and submodules of a git directory read-only. One that cannot be protected is only
+/// counted: otherwise a command could make every later call fail.
 fn freeze_parts(git_dir: &Path) -> GitPaths {
     let parts = GitParts::of(git_dir);
     let worktrees = parts.worktrees.iter().map(|directory| freeze(directory, &WORKTREE_NAMES));
@@ -105,12 +106,12 @@ fn freeze_parts(git_dir: &Path) -> GitPaths {
     paths
 }
 
-/// The number of repositories below the roots of the granted directories that are protected.
+/// The maximum number of nested repositories in the granted directories that are protected.
 pub(crate) const REPOSITORIES_MAX: usize = 64;
 
-/// Inspects the repositories below the workspace and the other granted directories. One that cannot be protected, such
-/// as one behind a symlink or below a name that is not UTF-8, is left out: otherwise a command could prevent every later
-/// call.
+/// Inspects the repositories below the workspace and the other granted directories. A repository that cannot be
+/// protected, for example behind a symlink or below a name that is not UTF-8, is left out: otherwise a command could
+/// make every later call fail.
 pub(crate) fn nested_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) -> GitPaths {
     let scan = WorkspaceScan::of(roots);
     let is_root = |directory: &Path| roots.iter().any(|root| root == directory);
@@ -123,7 +124,7 @@ pub(crate) fn nested_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) ->
         .collect();
     let of_parts: usize = found.iter().map(|paths| paths.left_out).sum();
     let left_out = nested.len() - found.len() + of_parts;
-    // Submodules and worktrees share directories.
+    // Submodules and worktrees may share directories.
     let unique = |paths: fn(&GitPaths) -> &[PathBuf]| {
         found.iter().flat_map(paths).cloned().collect::<BTreeSet<PathBuf>>().into_iter().collect()
     };
@@ -137,7 +138,7 @@ impl GitPaths {
         self.left_out += other.left_out;
     }
 
-    /// Returns true if the plan can carry all paths: it is JSON.
+    /// Returns true if all paths are UTF-8. The plan is JSON, so it cannot contain other paths.
     fn is_utf8(&self) -> bool {
         self.pinned.iter().chain(&self.frozen).all(|path| path.to_str().is_some())
     }
@@ -166,7 +167,8 @@ fn unprotected(path: &Path, error: &io::Error) -> PlanError {
 }
 
 /// Opens a directory by its real path, one component after the other, and fails on a symlink. A command that runs at
-/// the same time may swap a directory for a link, and we are not confined: through the link we would write outside.
+/// the same time may replace a directory by a link. haft itself is not confined, so it would write outside the
+/// workspace through the link.
 fn open_without_links(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | PASS_THROUGH;
     let names = path.components().filter(|component| matches!(component, Component::Normal(_)));
@@ -177,13 +179,13 @@ fn open_without_links(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// The mode to open a directory that is only passed through; on Linux this needs no permission to list it.
+/// The flags to open a directory that is only traversed. On Linux this needs no permission to list it.
 #[cfg(target_os = "linux")]
 const PASS_THROUGH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const PASS_THROUGH: OFlags = OFlags::RDONLY;
 
-/// Creates the placeholder in the open directory, unless something has its name already.
+/// Creates the placeholder in the open directory, unless an entry with its name exists.
 fn make(directory: BorrowedFd<'_>, name: &str, placeholder: Placeholder) -> io::Result<()> {
     let made = match placeholder {
         Placeholder::Directory => mkdirat(directory, name, Mode::from_raw_mode(0o777)),
@@ -205,12 +207,12 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// The largest pointer file that is read, in bytes: as large as git reads, because a repository that git finds and haft
-/// does not would be unprotected.
+/// The maximum size of a pointer file, in bytes. It is the same as git's limit, because a repository that git finds and
+/// haft does not would be unprotected.
 const POINTER_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the path that a small pointer file names, such as the `.git` file of a worktree. As git does, it removes line
-/// ends from the end and nothing else: a path may end in a space.
+/// Reads the path in a small pointer file, such as the `.git` file of a worktree. Like git, removes only line ends from
+/// the end, because a path may end with a space.
 fn pointer(file: &Path, prefix: &str) -> Option<PathBuf> {
     let meta = fs::symlink_metadata(file).ok()?;
     if !meta.is_file() || meta.len() > POINTER_BYTES_MAX {
@@ -311,7 +313,7 @@ mod tests {
         assert_eq!(outside.frozen, [root.join("ws/.git")], "what is not writable needs no freezing");
     }
 
-    /// git accepts such files, and a hidden repository would be unprotected.
+    /// git accepts such files. If haft did not read them in the same way, the repository would be unprotected.
     #[test]
     fn pointer_is_read_as_git_reads_it() {
         let padded = format!("gitdir: ../main{}", "\n".repeat(5000));
@@ -323,7 +325,7 @@ mod tests {
         }
     }
 
-    /// The swap happens between the look at `.git` and the creation of the placeholders.
+    /// The directory is replaced between the check of `.git` and the creation of the placeholders.
     #[test]
     fn nothing_is_created_behind_a_link() {
         let (_dir, root) = place(&[("ws/file", ""), ("outside/file", "")]);

@@ -1,29 +1,29 @@
-//! Finds the directories inside a git directory that decide for other directories: linked worktrees and submodules.
+//! Finds the directories inside a git directory that control other directories: linked worktrees and submodules.
 //!
-//! `worktrees/NAME/commondir` names the configuration that git obeys in a linked worktree, which may lie anywhere. A
-//! submodule has a git directory of its own below `modules`, and git takes one that it finds there.
+//! `worktrees/NAME/commondir` contains the path of the configuration that git uses in a linked worktree, which may be
+//! anywhere. A submodule has its own git directory below `modules`, and git uses any git directory that it finds there.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The number of worktrees, and of submodules, that are found in one git directory.
+/// The maximum number of worktrees, and of submodules, that are found in one git directory.
 const PARTS_MAX: usize = 64;
 
-/// The number of directories below `modules` that are entered. Names of submodules may have several components.
+/// The maximum number of directories below `modules` that are entered. Submodule names may have several components.
 const DIRECTORIES_MAX: usize = 1000;
 
-/// The parts of one git directory.
+/// The linked worktrees and submodules of one git directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GitParts {
     pub(crate) worktrees: Vec<PathBuf>,
     pub(crate) modules: Vec<PathBuf>,
-    /// True if there are more than the limits allow.
+    /// True if there are more parts than the limits allow.
     pub(crate) is_cut: bool,
 }
 
 impl GitParts {
-    /// Looks into a git directory. A `modules` that is a link counts as a submodule, because git follows it.
+    /// Inspects a git directory. If `modules` is a link, it is treated as a submodule, because git follows it.
     pub(crate) fn of(git_dir: &Path) -> Self {
         let mut found = Self { worktrees: directories_in(&git_dir.join("worktrees")), ..Self::default() };
         found.is_cut = found.worktrees.len() > PARTS_MAX;
@@ -47,7 +47,7 @@ impl GitParts {
     }
 }
 
-/// Lists the directories in a directory, without links, in the order of their names.
+/// Lists the subdirectories of a directory, without links, sorted by name.
 fn directories_in(directory: &Path) -> Vec<PathBuf> {
     if directory.is_symlink() {
         return Vec::new();

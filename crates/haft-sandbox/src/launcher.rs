@@ -8,13 +8,14 @@ use crate::WorkerFn;
 use crate::error::SandboxError;
 use crate::system;
 
-/// Set by `init`: this binary can be its own launcher.
+/// Set by `init`. It means that this binary can be its own launcher.
 static INITIALISED: OnceLock<()> = OnceLock::new();
 
 /// Makes this binary usable as a launcher. Call it at the top of `main`, before any thread starts.
 ///
-/// In a process that was started as a launcher, it does the launcher's work and never returns. Otherwise it only
-/// records that this binary can be started again as one. `workers` are the functions that may run confined, by name.
+/// In a process that was started as a launcher, this does the launcher's work and never returns. Otherwise it only
+/// records that this binary can be started again as a launcher. `workers` are the functions that may run in the
+/// sandbox, by name.
 pub fn init(workers: &[(&str, WorkerFn)]) {
     if env::args_os().nth(1).is_some_and(|first| first == system::MAGIC) {
         let probe: (&str, WorkerFn) = (crate::PROBE, drop);
@@ -31,13 +32,13 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Uses a particular binary, whose `main` must begin with `init`.
+    /// Uses this binary as the launcher. Its `main` must start with `init`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Finds the launcher: our own binary after `init`, else `HAFT_LAUNCHER`, else a `haft` next to our binary, else a `haft` on
-    /// PATH.
+    /// Finds the launcher: haft's own binary after `init`, else `HAFT_LAUNCHER`, else `haft` next to the own binary,
+    /// else `haft` in PATH.
     pub fn find() -> Result<Self, SandboxError> {
         if INITIALISED.get().is_some() {
             return Ok(Self::at(system::ourselves()));
@@ -51,8 +52,8 @@ impl Launcher {
     }
 }
 
-/// Looks for `haft` next to our own binary, and one directory up if that is `deps`: cargo puts test binaries there,
-/// below the programs they are built with.
+/// Looks for `haft` next to the own binary. If the binary is in `deps`, also looks one directory up, because cargo puts
+/// test binaries into `deps`, below the programs with which they are built.
 fn beside_own_binary() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let directory = own.parent()?;
@@ -67,7 +68,7 @@ fn beside_own_binary() -> Option<PathBuf> {
 fn on_path() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
-        // A relative entry would name another binary in every working directory.
+        // A relative entry would refer to a different binary in every working directory.
         .filter(|place| place.is_absolute())
         .map(|place| place.join("haft"))
         .find(|path| path.is_file())

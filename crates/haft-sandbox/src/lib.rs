@@ -1,8 +1,8 @@
-//! Runs a command, or one of our own functions, under an OS policy; the only crate with `unsafe`.
+//! Runs a command, or one of haft's own functions, in an OS sandbox. Only this crate uses `unsafe`.
 //!
-//! Start reading at [`SandboxPolicy`] (the operator's decision), then `plan` (the steps that carry it out on this machine) and
-//! [`SandboxedCommand`] (the only way to start a process); `linux` holds the mechanism. This crate knows nothing of
-//! tools, models or calls, and model output never reaches a policy.
+//! Start reading at [`SandboxPolicy`] (the operator's decision), then `plan` (the steps that carry it out on this
+//! machine) and [`SandboxedCommand`] (the only way to start a process); `linux` holds the mechanism. This crate has no
+//! code about tools, models or calls, and model output never affects a policy.
 
 mod check;
 mod children;
@@ -59,10 +59,10 @@ pub use secrets::default_secrets;
 pub use worker::{SandboxedWorker, WorkerPool};
 pub use workspace_scan::WorkspaceScan;
 
-/// A function of ours that runs confined and talks over the given socket until the socket closes.
+/// A function that runs in the sandbox and communicates over the given socket until the socket closes.
 pub type WorkerFn = fn(UnixStream);
 
-/// The name of a worker that does nothing; starting it shows which layers are active.
+/// The name of a worker that does nothing. It is started to find out which layers are active.
 pub const PROBE: &str = "probe";
 
 /// Returns the Landlock ABI version of the kernel, if it has Landlock.

@@ -1,6 +1,7 @@
-//! The messages between our process and the launcher on the control socket, one JSON object per line.
+//! The messages between haft's process and the launcher on the control socket, one JSON object per line.
 //!
-//! The socket is also the lifeline: when our end closes, for any reason, everything the launcher started dies.
+//! The socket is also the lifeline: when haft's end closes, for any reason, everything that the launcher started is
+//! killed.
 
 use std::path::PathBuf;
 
@@ -8,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::SandboxPlan;
 
-/// The order that our process sends to the launcher, once.
+/// The request that haft's process sends to the launcher. It is sent once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchRequest {
     pub(crate) plan: SandboxPlan,
     pub(crate) program: LaunchProgram,
-    /// A file to remove when everything has ended, also when our process is gone by then.
+    /// A file to remove when all processes have ended, even if haft's process has ended before.
     pub(crate) leftover: Option<PathBuf>,
 }
 
 /// The program to run once the sandbox is in place.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum LaunchProgram {
-    /// A command line, taken from the launcher's remaining arguments.
+    /// A command line, which is in the launcher's remaining arguments.
     Command,
-    /// One of our own functions, by its name in [`crate::init`]. It talks over standard output.
+    /// One of haft's own functions, by its name in [`crate::init`]. It communicates over standard output.
     Worker(String),
 }
 
-/// A message from the launcher to our process.
+/// A message from the launcher to haft's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LaunchReport {
-    /// The launcher could not set up a level and tries the next weaker one.
+    /// The launcher could not set up an isolation level, and tries the next weaker one.
     Skipped {
         level: SandboxLevel,
         reason: String,
@@ -39,20 +40,20 @@ pub(crate) enum LaunchReport {
         stage: String,
         reason: String,
     },
-    /// The program is about to run under this confinement.
+    /// The program is about to run in this sandbox.
     Ready(SandboxStatus),
     Exited(CommandExit),
-    /// The command may have changed a protected file that someone outside had replaced.
+    /// The command may have changed a protected file that a process outside the sandbox had replaced.
     Exposed {
         path: PathBuf,
     },
 }
 
-/// The strength of the sandbox, strongest first.
+/// The isolation level of the sandbox, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxLevel {
-    /// Namespaces created with our own privileges.
+    /// Namespaces created with haft's own privileges.
     Namespaces,
     /// Namespaces inside a user namespace, as an ordinary user.
     UserNamespaces,
@@ -73,7 +74,7 @@ impl SandboxLevel {
     }
 }
 
-/// The layers that confine a running command, and the consequences of the missing ones.
+/// The layers that confine a running command, and the effects of missing layers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxStatus {
     pub level: SandboxLevel,

@@ -3,12 +3,12 @@
 use std::env;
 use std::path::PathBuf;
 
-/// Returns the home directory of the user who started us: `$HOME`, else the system's entry for that user.
+/// Returns the home directory of the user who started haft: `$HOME`, or else the system's entry for that user.
 pub fn user_home() -> Option<PathBuf> {
     env::home_dir().filter(|path| path.is_absolute())
 }
 
-/// Returns the name and home directory of a uid, from `/etc/passwd`.
+/// Returns the name and home directory for a uid, from `/etc/passwd`.
 pub(crate) fn entry(uid: u32) -> Option<(String, String)> {
     parse(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
 }

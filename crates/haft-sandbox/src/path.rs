@@ -1,14 +1,14 @@
-//! Resolves paths and tests containment. Comparison is by component, never by string prefix.
+//! Resolves paths and checks containment. Paths are compared by component, never by string prefix.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Follows symlinks as far as the path exists and appends the rest, after removing `.` and `..`.
+/// Follows symlinks in the existing part of the path, and appends the rest after removing `.` and `..`.
 ///
 /// A file that does not exist yet is judged by the real location of its nearest existing parent, so a symlinked parent
-/// cannot smuggle a new name past a check. The result serves readable refusals; the kernel enforces the boundary.
+/// cannot get a new name past a check. The result is used for readable refusals; the kernel enforces the boundary.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
     let lexical = normalise(path);
     let mut missing: Vec<OsString> = Vec::new();
@@ -32,14 +32,14 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// Resolves many paths, as [`resolve`] does. Most secrets of a user share their directories and do not exist: the result
-/// takes one look at each distinct name, instead of several for each path.
+/// Resolves many paths like [`resolve`]. Most of a user's secrets share their directories and do not exist, so each
+/// distinct name is looked up only once instead of several times for each path.
 pub(crate) fn resolve_all(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     let mut known = HashMap::new();
     paths.into_iter().map(|path| resolve_known(&normalise(&path), &mut known).path).collect()
 }
 
-/// A resolved path, and whether a file or directory is there.
+/// A resolved path, and if a file or directory exists at it.
 #[derive(Clone)]
 struct ResolvedPath {
     path: PathBuf,
@@ -62,7 +62,7 @@ fn resolve_known(path: &Path, known: &mut HashMap<PathBuf, ResolvedPath>) -> Res
     found
 }
 
-/// Looks at a name in a directory that is real.
+/// Looks up a name in a directory whose path is already resolved.
 fn look_at(path: PathBuf) -> ResolvedPath {
     match path.symlink_metadata() {
         Ok(meta) if !meta.is_symlink() => ResolvedPath { path, exists: true },
@@ -85,7 +85,7 @@ fn resolve_shallow(path: &Path) -> PathBuf {
     }
 }
 
-/// Removes `.` and `..` without reading the file system.
+/// Removes `.` and `..` without accessing the file system.
 pub(crate) fn normalise(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {
@@ -100,7 +100,7 @@ pub(crate) fn normalise(path: &Path) -> PathBuf {
     out
 }
 
-/// Returns true when `path` is `root` or lies below it, comparing the paths as written.
+/// Returns true if `path` is `root` or is below it. Compares the paths as they are written.
 pub(crate) fn is_within(path: &Path, root: &Path) -> bool {
     path.starts_with(root)
 }

@@ -1,4 +1,4 @@
-//! The pipes between our process and a confined command.
+//! The pipes between haft's process and a confined command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use tokio::net::unix::pipe;
 
 use crate::command::{OutputPipes, StandardInput};
 
-/// Our ends of the pipes, and the command's ends.
+/// haft's ends of the pipes, and the command's ends.
 pub(crate) struct Pipes {
     pub(crate) stdin: Option<pipe::Sender>,
     pub(crate) stdout: pipe::Receiver,

@@ -1,4 +1,4 @@
-//! Turns a policy into the steps that the launcher carries out, computed before it starts.
+//! Converts a policy into the steps that the launcher carries out. The steps are computed before the launcher starts.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,33 +16,34 @@ use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 
-/// Everything the launcher needs to know. Two equal plans produce equal sandboxes.
+/// Everything that the launcher needs. Two equal plans produce equal sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxPlan {
     pub(crate) mode: SandboxMode,
     pub(crate) workspace: PathBuf,
     pub(crate) writable: Vec<PathBuf>,
-    /// Steps for the mount namespace, parents before children.
+    /// The mount steps, parents before children.
     pub(crate) steps: Vec<MountStep>,
-    /// Hidden paths, for Landlock without a mount namespace and for Seatbelt.
+    /// The hidden paths, for Landlock without a mount namespace and for Seatbelt.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
-    /// Frozen paths of repositories below the roots of the granted directories. Landlock alone cannot freeze them: it would also
-    /// refuse new files next to each of them.
+    /// The read-only paths of nested repositories in the granted directories. Landlock alone cannot make them
+    /// read-only: it would also prevent new files next to each of them.
     pub(crate) nested: Vec<PathBuf>,
-    /// The number of repositories below these roots that are not protected at any level.
+    /// The number of nested repositories that are not protected at any level.
     pub(crate) unprotected_repositories: usize,
-    /// Protected names in writable directories. A mount protects such a name only until another program replaces it.
+    /// The protected names in writable directories. A mount protects such a name only until another program replaces
+    /// the file.
     pub(crate) watched: Vec<PathBuf>,
     pub(crate) network: bool,
     pub(crate) unix_sockets: bool,
     pub(crate) identity: Option<UnixIdentity>,
     pub(crate) limits: CommandLimits,
-    /// Differs when the same paths have become other files.
+    /// A number that changes if other files are now at the same paths.
     pub(crate) fingerprint: u64,
 }
 
-/// The user the command runs as, when it is not our own.
+/// The user as whom the command runs, if it is not haft's own user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnixIdentity {
     pub(crate) uid: u32,
@@ -54,19 +55,19 @@ pub(crate) struct UnixIdentity {
 pub(crate) enum MountStep {
     /// A fresh `/proc` that shows only the processes of the call.
     Processes,
-    /// A bind mount of the path onto itself, writable. It also pins the name: a mount point cannot be renamed.
+    /// The path mounted onto itself, writable. This also keeps the name, because a mount point cannot be renamed.
     Writable(PathBuf),
-    /// A bind mount of another directory onto the path, writable.
+    /// Another directory mounted onto the path, writable.
     Private { path: PathBuf, source: PathBuf },
-    /// A bind mount of the path onto itself, read-only.
+    /// The path mounted onto itself, read-only.
     Frozen(PathBuf),
-    /// A device file that can be opened; all others cannot.
+    /// A device file that can be opened. All other device files cannot.
     Device(PathBuf),
     /// An empty directory private to the call.
     Scratch(PathBuf),
-    /// A file covered by one that cannot be opened.
+    /// A file that is covered by one that cannot be opened.
     HiddenFile(PathBuf),
-    /// A directory covered by an empty one, in which only the entries of `keep` stay visible.
+    /// A directory that is covered by an empty one. Only the entries in `keep` stay visible.
     HiddenDirectory { path: PathBuf, keep: Vec<VisibleEntry> },
 }
 
@@ -91,7 +92,8 @@ impl MountStep {
         }
     }
 
-    /// Orders parents before children. On the same path the stricter step comes last, so that its mount ends up on top.
+    /// Returns the sort key: parents before children. On the same path the stricter step comes last, so that its mount
+    /// is on top.
     fn order(&self) -> (usize, u8) {
         let strictness = match self {
             MountStep::Processes
@@ -110,7 +112,7 @@ impl MountStep {
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 impl SandboxPlan {
-    /// Inspects the file system and decides the steps.
+    /// Inspects the file system, and determines the steps.
     pub(crate) fn of(policy: &SandboxPolicy) -> Result<Self, PlanError> {
         let writable = granted(policy);
         let git = match policy.git {
@@ -150,12 +152,12 @@ impl SandboxPlan {
         plan.refuse_non_utf8_paths()
     }
 
-    /// Returns true if a sandbox without mounts would show more than the policy allows.
+    /// Returns true if a sandbox without mounts would reveal more than the policy allows.
     pub(crate) fn needs_mounts(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, MountStep::Private { .. }))
     }
 
-    /// Refuses paths that are not UTF-8, because the plan travels to the launcher as JSON.
+    /// Rejects paths that are not UTF-8, because the plan is sent to the launcher as JSON.
     fn refuse_non_utf8_paths(self) -> Result<Self, PlanError> {
         let odd = self
             .steps
@@ -178,8 +180,8 @@ fn granted(policy: &SandboxPolicy) -> Vec<PathBuf> {
     }
 }
 
-/// Lists every top-level directory instead of `/` itself: with a writable `/`, a command could replace a link such as
-/// `/bin` by one to its own programs.
+/// Lists every top-level directory instead of `/` itself. If `/` were writable, a command could replace a link such as
+/// `/bin` by a link to its own programs.
 fn top_directories() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/").into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -189,8 +191,8 @@ fn top_directories() -> Vec<PathBuf> {
     found
 }
 
-/// Returns the overlaps of the blocklist and the writable directories. They become read-only, so a denial wins over a
-/// grant.
+/// Returns the overlaps of the blocklist and the writable directories. They become read-only, because a denial has
+/// priority over a grant.
 fn blocked_within(writable: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for blocked in blocklist().iter().filter(|blocked| *blocked != Path::new("/proc")) {
@@ -233,7 +235,7 @@ fn hidden_steps(policy: &SandboxPolicy, writable: &[PathBuf]) -> Result<Vec<Moun
     Ok(steps)
 }
 
-/// Covers a home directory. The entries of haft's own home that stay visible, and the granted directories, are kept.
+/// Covers a home directory. The granted directories and the visible entries of haft's own home stay visible.
 fn cover_of_home(policy: &SandboxPolicy, user_home: &Path, is_writable: impl Fn(&Path) -> bool) -> MountStep {
     let below = |path: &Path| path.strip_prefix(user_home).ok()?.to_str().map(str::to_owned);
     let home = policy.home.root();
@@ -247,7 +249,7 @@ fn cover_of_home(policy: &SandboxPolicy, user_home: &Path, is_writable: impl Fn(
     MountStep::HiddenDirectory { path: user_home.into(), keep: of_haft.chain(own).collect() }
 }
 
-/// Mounts the private `/tmp` of the policy instead of that of the machine. No other step can lie below it.
+/// Mounts the policy's private `/tmp` instead of the machine's own. No other step may be below it.
 fn with_private_tmp(steps: Vec<MountStep>, policy: &SandboxPolicy) -> Result<Vec<MountStep>, PlanError> {
     let Some(source) = &policy.tmp else { return Ok(steps) };
     if !cfg!(target_os = "linux") {
@@ -262,7 +264,7 @@ fn with_private_tmp(steps: Vec<MountStep>, policy: &SandboxPolicy) -> Result<Vec
     Ok(steps.into_iter().filter_map(replace).collect())
 }
 
-/// Lists the entries of home that stay visible. Its data and configuration never do, even if they do not exist yet.
+/// Lists the entries of haft's home that stay visible. Data and configuration never do, even if they do not exist yet.
 fn visible_entries(policy: &SandboxPolicy, is_writable: impl Fn(&Path) -> bool) -> Vec<VisibleEntry> {
     let home = &policy.home;
     let own = policy.own().into_iter().filter(|own| is_within(own, home.root()));
@@ -281,8 +283,8 @@ fn visible_entries(policy: &SandboxPolicy, is_writable: impl Fn(&Path) -> bool) 
     all.filter(|kept| home.root().join(&kept.name).is_dir()).collect()
 }
 
-/// Sorts all steps parents first, and pins every directory between a writable root and a path below it, so that no
-/// parent of a protected path can be renamed.
+/// Sorts all steps with parents first. Also mounts every directory between a writable root and a path below it onto
+/// itself, so that no parent of a protected path can be renamed.
 fn in_order(
     writable: &[PathBuf],
     pinned: &[PathBuf],
@@ -304,13 +306,13 @@ fn in_order(
     steps.retain(|step| is_mountable(step.path()) && !is_covered(step, hidden));
     steps.sort_by_key(MountStep::order);
     steps.dedup();
-    // A pin on a path that is also frozen would add a useless mount.
+    // If a path is also frozen, a separate mount to keep its name would be useless.
     let frozen_paths: Vec<PathBuf> = frozen.to_vec();
     steps.retain(|step| !matches!(step, MountStep::Writable(path) if frozen_paths.contains(path)));
     steps
 }
 
-/// Returns the protected names that lie in a writable directory. System directories do not count: only root replaces
+/// Returns the protected names in writable directories. System directories are not included: only root can replace
 /// them, and the mount of a whole directory stays with it.
 fn watched(
     steps: &[MountStep],
@@ -337,7 +339,7 @@ fn is_mountable(path: &Path) -> bool {
     path.exists()
 }
 
-/// Returns true when the step lies in a covered directory that does not keep it.
+/// Returns true if the step is inside a covered directory that does not keep it visible.
 fn is_covered(step: &MountStep, hidden: &[MountStep]) -> bool {
     hidden.iter().any(|cover| match cover {
         MountStep::HiddenDirectory { path, keep } => {
@@ -355,21 +357,22 @@ fn is_covered(step: &MountStep, hidden: &[MountStep]) -> bool {
     })
 }
 
-/// Returns the owner of the workspace when root runs on another user's workspace. The command then runs as that user,
-/// so the files it creates belong to them.
+/// Returns the owner of the workspace if haft runs as root in another user's workspace. The command then runs as that
+/// user, so the files that it creates belong to that user.
 pub(crate) fn identity(workspace: &Path) -> Option<UnixIdentity> {
     let meta = workspace.metadata().ok()?;
     let we_are_root = effective_uid() == 0;
     (we_are_root && meta.uid() != 0).then(|| UnixIdentity { uid: meta.uid(), gid: meta.gid() })
 }
 
-/// The reasons a policy cannot be carried out on this machine. The text is for the operator.
+/// The reasons why a policy cannot be carried out on this machine. The text is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A protected path lies below a writable directory but does not exist, so no mount can cover it.
+    /// A protected path is below a writable directory but does not exist, so no mount can cover it.
     #[error("`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first", .path.display())]
     NameUnprotected { path: PathBuf },
-    /// No mount can keep the name of a symlink, so a command could replace it by a repository of its own.
+    /// `.git` is a symlink. A mount cannot protect the name of a symlink, so a command could replace it by its own
+    /// repository.
     #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by a file with the line `gitdir: {}`, which git follows in the same way", .path.display(), .target.display())]
     DotGitSymlink { path: PathBuf, target: PathBuf },
     #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by what it links to", .path.display())]
@@ -378,7 +381,7 @@ pub enum PlanError {
     GitUnprotected { path: PathBuf, reason: String },
     #[error("`{}` is not a UTF-8 path", .path.display())]
     NotUtf8 { path: PathBuf },
-    /// The system cannot show a command another `/tmp`.
+    /// The system cannot give a command a different `/tmp`.
     #[error("a private /tmp needs the namespaces of Linux")]
     NoPrivateTmp,
 }
@@ -388,7 +391,7 @@ mod tests;
 
 #[cfg(test)]
 impl SandboxPlan {
-    /// Builds an empty plan for tests of the code that consumes one.
+    /// Returns an empty plan, for tests.
     pub(crate) fn for_tests(mode: SandboxMode) -> Self {
         Self {
             mode,

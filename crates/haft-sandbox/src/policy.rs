@@ -17,18 +17,19 @@ use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess, SandboxBinding};
 
-/// The operator's decision for one workspace. Its paths are stored resolved: symlinks followed, `.` and `..` removed.
+/// The operator's decision for one workspace. Its paths are stored in resolved form: symlinks followed, `.` and `..`
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxPolicy {
     pub(crate) mode: SandboxMode,
     pub(crate) workspace: PathBuf,
     pub(crate) home: Home,
-    /// Writable directories besides the workspace and `/tmp`.
+    /// The writable directories in addition to the workspace and `/tmp`.
     pub(crate) writable: Vec<PathBuf>,
-    /// Paths that are neither readable nor writable in `workspace` and `network`. Shared, because a server has thousands of
-    /// policies with the same hundred paths.
+    /// Paths that are neither readable nor writable in the modes `workspace` and `network`. The list is shared, because
+    /// a server has thousands of policies with the same hundred paths.
     pub(crate) secrets: Arc<Vec<PathBuf>>,
-    /// Secrets that the operator named. Unlike the others they may lie inside the workspace.
+    /// Secrets that the operator named. Unlike the others, they may be inside the workspace.
     pub(crate) operator_secrets: Vec<PathBuf>,
     /// Paths that are neither readable nor writable in any mode.
     pub(crate) protected: Vec<PathBuf>,
@@ -36,9 +37,9 @@ pub struct SandboxPolicy {
     pub(crate) frozen: Vec<PathBuf>,
     pub(crate) git: GitMetadata,
     pub(crate) neighbours: NeighbourVisibility,
-    /// The directory that the command sees as `/tmp`; `None` for the `/tmp` of the machine.
+    /// The directory that the command sees as `/tmp`; `None` for the machine's own `/tmp`.
     pub(crate) tmp: Option<PathBuf>,
-    /// A home directory in which only the directories of the policy are visible.
+    /// A home directory in which only the policy's own directories are visible.
     pub(crate) covered_home: Option<PathBuf>,
     /// The user's home directory, if the operator allows it as a workspace. It may be granted although it contains
     /// secrets and haft's own home, which stay hidden.
@@ -50,14 +51,14 @@ pub struct SandboxPolicy {
     pub(crate) limits: CommandLimits,
 }
 
-/// Other workspaces in haft's home, next to that of the policy.
+/// The visibility of other workspaces in haft's home, next to the policy's own workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighbourVisibility {
     Visible,
     Hidden,
 }
 
-/// A variable with the value the operator gave it. `Debug` omits the value because it may be a secret.
+/// A variable with the value that the operator set. `Debug` omits the value because it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PolicyVariable {
     pub(crate) name: OsString,
@@ -71,7 +72,7 @@ impl fmt::Debug for PolicyVariable {
 }
 
 impl SandboxPolicy {
-    /// Builds the default policy of a mode for a workspace, hiding the secrets of the user whose home is `user_home`.
+    /// Builds the default policy of a mode for a workspace. Hides the secrets of the user whose home is `user_home`.
     pub fn new(
         mode: SandboxMode,
         workspace: &Path,
@@ -81,7 +82,7 @@ impl SandboxPolicy {
         Self::new_with_readable(mode, workspace, home, user_home, &[])
     }
 
-    /// Builds the same policy, but removes `readable` from the list of secrets before it checks that the workspace
+    /// Builds the same policy, but first removes `readable` from the list of secrets, then checks that the workspace
     /// exposes none of them.
     pub fn new_with_readable(
         mode: SandboxMode,
@@ -95,7 +96,7 @@ impl SandboxPolicy {
         Ok(policy)
     }
 
-    /// Builds the same policy, but also for a workspace that is the user's home directory itself.
+    /// Builds the same policy, but also allows the user's home directory as the workspace.
     pub fn new_allowing_home(
         mode: SandboxMode,
         workspace: &Path,
@@ -109,7 +110,7 @@ impl SandboxPolicy {
         Ok(policy)
     }
 
-    /// Builds a policy without checking that its workspace exposes nothing.
+    /// Builds a policy without the check that its workspace exposes no secrets.
     fn unchecked(
         mode: SandboxMode,
         workspace: &Path,
@@ -118,7 +119,8 @@ impl SandboxPolicy {
         readable: &[PathBuf],
     ) -> Result<Self, PolicyError> {
         let workspace = existing_directory(workspace)?;
-        // When root runs on another user's workspace, the command runs as that user and could read that user's secrets.
+        // If haft runs as root in another user's workspace, the command runs as that user and could read that user's
+        // secrets.
         let owner_home = identity(&workspace)
             .and_then(|owner| passwd::entry(owner.uid))
             .map(|(_, home)| PathBuf::from(home));
@@ -161,12 +163,12 @@ impl SandboxPolicy {
         Ok(policy)
     }
 
-    /// Builds a policy for another command with its own mode and workspace. It copies the protections and the limits,
-    /// but none of the extra grants. A covered home stays covered except in `full`, which the operator chooses for a
-    /// program that needs it.
+    /// Builds a policy for another command with its own mode and workspace. Copies the protections and the limits, but
+    /// none of the extra grants. A covered home stays covered except in `full`, which the operator chooses for a
+    /// program that needs access to it.
     pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
         let mut policy = Self::unchecked(mode, workspace, &self.home, None, &[])?;
-        // The base decides which secrets of the machine are hidden.
+        // The base policy decides which secrets of the machine are hidden.
         let system = path::resolve_all(system_secrets());
         let own = policy.secrets.iter().filter(|secret| !system.contains(secret));
         policy.secrets = shared(own.chain(self.secrets.iter()).cloned().collect());
@@ -206,8 +208,8 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Creates `cache/NAME` in haft's home and grants write access to it. With its own cache, a server cannot
-    /// change the downloads of another one.
+    /// Creates `cache/NAME` in haft's home and grants write access to it. Each server has its own cache, so that it
+    /// cannot change another server's downloads.
     pub fn cache(mut self, name: &str) -> Result<Self, PolicyError> {
         let directory = self.home.cache(name);
         let unusable =
@@ -221,7 +223,7 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Removes a path from the list of secrets, with every secret below it and any secret that contains it.
+    /// Removes a path from the list of secrets, together with every secret below it and every secret that contains it.
     fn readable(mut self, path: &Path) -> Result<Self, PolicyError> {
         let path = path::resolve(path);
         if is_within(&path, self.home.root()) && !is_within(&path, &self.home.workspace()) {
@@ -232,7 +234,8 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Hides one more path in `workspace` and `network`. It may lie inside the workspace, but must not contain it.
+    /// Hides one more path in the modes `workspace` and `network`. The path may be inside the workspace, but must not
+    /// contain it.
     pub fn hide(mut self, path: &Path) -> Result<Self, PolicyError> {
         let secret = path::resolve(path);
         if is_within(&self.workspace, &secret) {
@@ -254,22 +257,23 @@ impl SandboxPolicy {
         self
     }
 
-    /// Hides all other workspaces in haft's home, which belong to other principals.
+    /// Hides all other workspaces in haft's home, because they belong to other principals.
     #[must_use]
     pub fn hide_neighbours(mut self) -> Self {
         self.neighbours = NeighbourVisibility::Hidden;
         self
     }
 
-    /// Shows this directory as `/tmp`, so that other commands of the machine share no file with those of this policy. It
-    /// is created if it does not exist. Such a policy needs namespaces and cannot be carried out without them.
+    /// Shows this directory as `/tmp`, so that commands under this policy share no temporary files with other commands
+    /// on the machine. The directory is created if it does not exist. Such a policy needs namespaces and cannot be
+    /// carried out without them.
     pub fn private_tmp(mut self, directory: &Path) -> Result<Self, PolicyError> {
         let unusable = |error: io::Error| PolicyError::Unreadable {
             path: directory.to_path_buf(),
             reason: error.to_string(),
         };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
-        // The command runs as the owner of the workspace.
+        // The command runs as the owner of the workspace, so the directory must belong to that user.
         if let Some(owner) = identity(&self.workspace) {
             std::os::unix::fs::chown(directory, Some(owner.uid), Some(owner.gid)).map_err(unusable)?;
         }
@@ -278,10 +282,10 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Hides everything in a home directory but the workspace and the other directories that the policy grants.
+    /// Hides everything in a home directory except the workspace and the other directories that the policy grants.
     #[must_use]
     pub fn cover_home(mut self, user_home: &Path) -> Self {
-        // Some services have the root as their home.
+        // Some services have `/` as their home.
         let user_home = path::resolve(user_home);
         self.covered_home = (user_home != Path::new("/")).then_some(user_home);
         self
@@ -302,13 +306,13 @@ impl SandboxPolicy {
         self
     }
 
-    /// Passes one more variable of our own environment to the command.
+    /// Passes one more variable from haft's own environment to the command.
     pub fn environment(mut self, name: impl Into<OsString>) -> Self {
         self.environment.push(name.into());
         self
     }
 
-    /// Sets a variable to a fixed value, which overrides our own environment.
+    /// Sets a variable to a fixed value, which overrides haft's own environment.
     pub fn variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.variables.push(PolicyVariable { name: name.into(), value: value.into() });
         self
@@ -323,7 +327,7 @@ impl SandboxPolicy {
         self.mode
     }
 
-    /// Returns the parts of the policy that an approval is bound to.
+    /// Returns the parts of the policy to which an approval is bound.
     pub fn confinement(&self) -> SandboxBinding {
         SandboxBinding { mode: self.mode, network: self.network }
     }
@@ -336,15 +340,15 @@ impl SandboxPolicy {
         &self.home
     }
 
-    /// Returns the directories below which `workspace` and `network` grant writes, the workspace first.
+    /// Returns the directories in which the modes `workspace` and `network` allow writes. The workspace is first.
     pub fn writable_roots(&self) -> Vec<PathBuf> {
         let mut roots = vec![self.workspace.clone(), path::resolve(Path::new("/tmp"))];
         roots.extend(self.writable.iter().cloned());
         roots
     }
 
-    /// Returns the paths to hide: haft's own data, configuration and caches and the protected paths in every mode, the user's
-    /// secrets except in `full`.
+    /// Returns the paths to hide. haft's own data, configuration and caches and the protected paths are hidden in every
+    /// mode; the user's secrets are hidden except in `full`.
     pub(crate) fn hidden(&self) -> Vec<PathBuf> {
         let mut hidden = vec![self.home.data(), self.home.config(), self.home.caches()];
         hidden.extend(self.protected.iter().cloned());
@@ -361,15 +365,15 @@ impl SandboxPolicy {
         hidden
     }
 
-    /// Returns true if the path lies in another workspace in haft's home, whether that exists or not.
+    /// Returns true if the path is in another workspace in haft's home. That workspace need not exist.
     pub(crate) fn is_neighbour(&self, path: &Path) -> bool {
         self.neighbours == NeighbourVisibility::Hidden
             && is_within(path, &self.home.workspace())
             && !self.own().iter().any(|own| is_within(path, own) || is_within(own, path))
     }
 
-    /// Returns true if the path lies in the covered home directory, outside the directories of the policy and the
-    /// readable ones of haft.
+    /// Returns true if the path is in the covered home directory, but not in the policy's own directories or in haft's
+    /// readable directories.
     pub(crate) fn is_in_covered_home(&self, path: &Path) -> bool {
         let readable = Home::READABLE.iter().map(|name| self.home.root().join(name));
         let visible: Vec<PathBuf> = self.own().into_iter().chain(readable).collect();
@@ -382,21 +386,23 @@ impl SandboxPolicy {
         [vec![self.workspace.clone()], self.writable.clone()].concat()
     }
 
-    /// Returns the directories whose repositories are protected: the workspace and what the operator granted beside it. The
-    /// caches of servers are not among them, because package managers configure the repositories that they download.
+    /// Returns the directories whose repositories are protected: the workspace, and the other directories that the
+    /// operator granted. Server caches are not included, because package managers configure the repositories that they
+    /// download.
     pub fn granted_by_operator(&self) -> Vec<PathBuf> {
         let caches = self.home.caches();
         self.own().into_iter().filter(|own| !is_within(own, &caches)).collect()
     }
 
-    /// Refuses a directory below `/tmp` where the command sees another `/tmp`.
+    /// Rejects a directory below `/tmp` if the command sees a different `/tmp`.
     fn refuse_in_tmp(&self, directory: &Path) -> Result<(), PolicyError> {
         let is_hidden = self.tmp.is_some() && is_within(directory, &path::resolve(Path::new("/tmp")));
         if is_hidden { Err(PolicyError::InPrivateTmp { path: directory.into() }) } else { Ok(()) }
     }
 
-    /// Refuses a directory that contains, or lies in, haft's home or a secret, because a grant covers everything below
-    /// it. Only the workspace inside home may be granted, and the home directory of the user if the operator allows it.
+    /// Rejects a directory that contains, or is inside, haft's home or a secret, because a grant covers everything
+    /// below it. Only the workspace inside haft's home may be granted, and the user's home directory if the operator
+    /// allows it.
     fn refuse_exposing(&self, directory: &Path) -> Result<(), PolicyError> {
         let path = directory.to_path_buf();
         if directory == Path::new("/") {
@@ -416,7 +422,7 @@ impl SandboxPolicy {
     }
 }
 
-/// Returns the list that the last policy of this process had, if it is the same.
+/// Returns the list of the previous policy in this process if it is equal, so that both share it.
 fn shared(secrets: Vec<PathBuf>) -> Arc<Vec<PathBuf>> {
     static LAST: Mutex<Option<Arc<Vec<PathBuf>>>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -426,8 +432,8 @@ fn shared(secrets: Vec<PathBuf>) -> Arc<Vec<PathBuf>> {
     }
 }
 
-/// Adds the entries of a directory that do not belong to the policy. A directory that contains its workspace is not one
-/// of them, but the other entries of it are.
+/// Adds the entries of a directory that do not belong to the policy. A directory that contains the policy's workspace
+/// is not added, but its other entries are.
 fn add_neighbours(directory: &Path, own: &[PathBuf], hidden: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -450,7 +456,7 @@ fn existing_directory(path: &Path) -> Result<PathBuf, PolicyError> {
     if real.is_dir() { Ok(real) } else { Err(PolicyError::NotADirectory { path: path.into() }) }
 }
 
-/// The reasons a policy cannot be built. The text is for the operator.
+/// The reasons why a policy cannot be built. The text is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error("directory `{}` does not exist", .path.display())]
@@ -461,7 +467,7 @@ pub enum PolicyError {
     Unreadable { path: PathBuf, reason: String },
     #[error("the whole file system cannot be granted")]
     WholeFileSystem,
-    /// The directory lies in `/tmp`, which the command does not see.
+    /// The directory is in `/tmp`, which the command does not see.
     #[error("directory `{}` lies in /tmp, and commands of this run see another /tmp; choose a directory elsewhere", .path.display())]
     InPrivateTmp { path: PathBuf },
     #[error("granting `{}` would expose haft's own home `{}`", .path.display(), .home.display())]

@@ -1,27 +1,27 @@
-//! The macOS profile, as a pure function that is tested on every platform.
+//! Builds the macOS profile, as a pure function that is tested on every platform.
 
 use std::path::{Path, PathBuf};
 
-/// A profile in Apple's sandbox language and the parameters it refers to. Paths are only ever parameters: inside the
-/// text, a quote in a name would change the policy.
+/// A profile in Apple's sandbox language, and its parameters. Paths are passed only as parameters: in the profile text,
+/// a quote in a name would change the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeatbeltProfile {
     pub text: String,
-    /// For `sandbox-exec -D name=value`.
+    /// The parameters for `sandbox-exec -D name=value`.
     pub parameters: Vec<(String, PathBuf)>,
 }
 
 /// The input for a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeatbeltRules {
-    /// `None` when every path except `frozen` and `hidden` is writable.
+    /// The writable paths; `None` if every path except `frozen` and `hidden` is writable.
     pub writable: Option<Vec<PathBuf>>,
     pub frozen: Vec<PathBuf>,
     pub hidden: Vec<PathBuf>,
     pub network: bool,
 }
 
-/// Builds the profile. Later rules win, so the denials of paths follow the grants.
+/// Builds the profile. Later rules have priority, so the rules that deny paths come after the rules that allow them.
 pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
     let mut profile = SeatbeltWriter::default();
     profile.line("(version 1)\n(deny default)\n(allow process*)\n(allow sysctl-read)\n(allow mach-lookup)");
@@ -50,7 +50,7 @@ pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
         profile.rule("(deny file-read* file-write*", "HIDDEN", path);
     }
     for root in rules.writable.iter().flatten() {
-        // The cache of a server is its own although all caches are hidden.
+        // A server's own cache stays accessible although all caches are hidden.
         if rules.hidden.iter().any(|hidden| root != hidden && root.starts_with(hidden)) {
             profile.rule("(allow file-read* file-write*", "OWN", root);
         }
@@ -73,7 +73,8 @@ impl SeatbeltWriter {
         self.text.push('\n');
     }
 
-    /// Adds a rule for the path itself and everything below it: one without the other leaves the first `mkdir` open.
+    /// Adds a rule for the path itself and everything below it. A rule for only one of them would still allow the first
+    /// `mkdir`.
     fn rule(&mut self, head: &str, kind: &str, path: &Path) {
         let name = self.parameter(kind, path);
         self.line(&format!("{head} (literal (param \"{name}\")) (subpath (param \"{name}\")))"));

@@ -1,16 +1,16 @@
-//! The paths that a confined command cannot see: the user's keys, tokens and histories, and those of the machine.
+//! The paths that a confined command cannot see: keys, tokens and histories of the user and of the machine.
 
 use std::path::{Path, PathBuf};
 
 use crate::system::effective_uid;
 
-/// The list, one path with its source per line.
+/// The list of secrets. Each line has one path with its source.
 const LIST: &str = include_str!("secrets.txt");
 
-/// The start of a path below the user's home directory.
+/// The prefix of paths in the user's home directory.
 const BELOW_HOME: &str = "~/";
 
-/// The start of a path below the runtime directory of a user.
+/// The prefix of paths in a user's runtime directory.
 const BELOW_RUNTIME: &str = "/run/user/UID/";
 
 /// Returns the default secrets of a user whose home directory is `user_home`.
@@ -18,13 +18,13 @@ pub fn default_secrets(user_home: &Path) -> Vec<PathBuf> {
     entries().filter_map(|(path, _)| Some(user_home.join(path.strip_prefix(BELOW_HOME)?))).collect()
 }
 
-/// Returns the secrets in the runtime directory of a user.
+/// Returns the secrets in a user's runtime directory.
 pub(crate) fn runtime_secrets(uid: u32) -> Vec<PathBuf> {
     let runtime = PathBuf::from(format!("/run/user/{uid}"));
     entries().filter_map(|(path, _)| Some(runtime.join(path.strip_prefix(BELOW_RUNTIME)?))).collect()
 }
 
-/// Returns the secrets of the machine. Only root can read them, so only root needs their protection.
+/// Returns the secrets of the machine. Only root can read them, so only commands that run as root need this protection.
 pub(crate) fn system_secrets() -> Vec<PathBuf> {
     if effective_uid() != 0 {
         return Vec::new();
@@ -33,7 +33,7 @@ pub(crate) fn system_secrets() -> Vec<PathBuf> {
     of_machine.map(|(path, _)| PathBuf::from(path)).collect()
 }
 
-/// Reads the list: a path, in which `%20` stands for a space, its source, and what was checked.
+/// Parses the list: a path, in which `%20` stands for a space, its source, and the part that was checked.
 fn entries() -> impl Iterator<Item = (String, SecretSource)> {
     let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.filter_map(|line| line.split_once(' ')).map(|(path, about)| {

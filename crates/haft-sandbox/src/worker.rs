@@ -1,4 +1,4 @@
-//! Confined workers: functions of ours that are started once and serve many requests.
+//! Confined workers: haft's own functions that run in the sandbox, are started once and serve many requests.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -63,16 +63,16 @@ impl SandboxedWorker {
         &self.confinement
     }
 
-    /// Stops the worker and waits until it is gone.
+    /// Stops the worker and waits until it has ended.
     pub async fn stop(self) {
         self.lifeline.cut().await;
     }
 }
 
-/// The largest number of idle workers kept for later calls.
+/// The maximum number of idle workers that are kept for later calls.
 const IDLE_WORKERS_MAX: usize = 4;
 
-/// Idle workers of one kind under one policy.
+/// The idle workers of one kind under one policy.
 #[derive(Debug)]
 pub struct WorkerPool {
     name: &'static str,
@@ -89,8 +89,8 @@ impl WorkerPool {
         &self.policy
     }
 
-    /// Returns an idle worker, or starts a new one. It drops a worker whose plan no longer holds, for example because a
-    /// protected file has appeared since.
+    /// Returns an idle worker, or starts a new one. Drops a worker whose plan is no longer valid, for example because a
+    /// protected file has been created since.
     pub async fn take(&self) -> Result<SandboxedWorker, SandboxError> {
         let plan = SandboxPlan::of(&self.policy)?;
         while let Some(worker) = self.pop() {
@@ -110,7 +110,7 @@ impl WorkerPool {
         }
     }
 
-    /// Stops all idle workers and waits until they are gone.
+    /// Stops all idle workers and waits until they have ended.
     pub async fn stop(&self) {
         while let Some(worker) = self.pop() {
             worker.stop().await;

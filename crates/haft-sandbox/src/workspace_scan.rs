@@ -1,7 +1,7 @@
-//! Finds repositories below the workspace and the other granted directories, and files there that other programs run.
+//! Finds repositories in the workspace and the other granted directories, and files in them that other programs run.
 //!
-//! The walk is bounded and goes level by level, so that one deep directory cannot hide the others. What it read of a
-//! directory is kept until the directory changes.
+//! The scan is limited and goes level by level, so that one deep directory cannot hide the others. The listing of a
+//! directory is cached until the directory changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -14,22 +14,23 @@ use std::time::{Duration, SystemTime};
 use crate::git_parts::GitParts;
 use crate::path::{is_within, resolve};
 
-/// The number of directories that one scan enters.
+/// The maximum number of directories that one scan enters.
 const DIRECTORIES_MAX: usize = 4000;
 
-/// The number of entries that one scan reads in one directory.
+/// The maximum number of entries that one scan reads in one directory.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The depth below the workspace that a scan reaches.
+/// The maximum depth below the workspace that a scan reaches.
 const DEPTH_MAX: usize = 10;
 
-/// The number of directories that are remembered.
+/// The maximum number of directories that are cached.
 const REMEMBERED_MAX: usize = 20_000;
 
-/// A directory that changed this recently before it was read may have changed again within the same tick of its clock.
+/// The age at which the listing of a directory can be cached. A directory that changed more recently may change again
+/// with the same timestamp.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// Files that build tools, editors, shells and other agents run or obey.
+/// Files that build tools, editors, shells and other agents run or read settings from.
 const RUN_FILES: [&str; 132] = [
     ".babelrc.js",
     ".bazelrc",
@@ -165,10 +166,10 @@ const RUN_FILES: [&str; 132] = [
     "xmake.lua",
 ];
 
-/// The steps of a rebase in progress. `git rebase --continue` runs those that begin with `exec`.
+/// The steps of a rebase in progress. `git rebase --continue` runs the steps that start with `exec`.
 const REBASE_TODO: &str = ".git/rebase-merge/git-rebase-todo";
 
-/// Directories in which every file counts.
+/// Directories in which every file is run or used by other programs.
 const RUN_DIRECTORIES: [&str; 19] = [
     ".cargo",
     ".circleci",
@@ -191,21 +192,21 @@ const RUN_DIRECTORIES: [&str; 19] = [
     ".zed",
 ];
 
-/// The sets of entries that make a directory a repository for git although it is not called `.git`. With `commondir`,
-/// objects, references and configuration are in another directory (`get_common_dir` in git's `setup.c`).
+/// The sets of entries that make git treat a directory as a repository although it is not named `.git`. With
+/// `commondir`, objects, references and configuration are in another directory (`get_common_dir` in git's `setup.c`).
 const BARE_REPOSITORIES: [&[&str]; 2] = [&["HEAD", "objects", "refs"], &["HEAD", "commondir"]];
 
 /// The repositories and files that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkspaceScan {
     repositories: BTreeSet<PathBuf>,
-    /// Repositories without a `.git`. A plain `git status` inside one obeys its configuration.
+    /// Repositories without a `.git` directory. A plain `git status` inside one uses its configuration.
     bare_repositories: BTreeSet<PathBuf>,
     run_files: BTreeMap<PathBuf, FileStamp>,
     is_incomplete: bool,
 }
 
-/// Tells two versions of a file apart. A command can set the time of modification, but not that of the last change.
+/// Distinguishes two versions of a file. A command can set the modification time, but not the change time (ctime).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -215,14 +216,14 @@ struct FileStamp {
 }
 
 impl WorkspaceScan {
-    /// Scans directories and everything below them. An entry that cannot be read is left out.
+    /// Scans directories and everything below them. Entries that cannot be read are left out.
     pub fn of(roots: &[PathBuf]) -> Self {
         Self::at(roots, SystemTime::now())
     }
 
     fn at(roots: &[PathBuf], now: SystemTime) -> Self {
         let mut found = Self::default();
-        // A root inside another one is reached from there.
+        // A root inside another root is reached from the outer one.
         let is_below = |root: &PathBuf| roots.iter().any(|other| other != root && is_within(root, other));
         let outermost = roots.iter().filter(|root| !is_below(root)).collect::<BTreeSet<_>>();
         let mut waiting: VecDeque<(PathBuf, usize, ScanPlace)> =
@@ -249,7 +250,7 @@ impl WorkspaceScan {
     }
 
     /// Scans only a file and the directories between it and its root, for a tool that writes one file. The file may not
-    /// exist yet. A file outside the roots finds nothing.
+    /// exist yet. The result is empty for a file outside the roots.
     pub fn around(roots: &[PathBuf], file: &Path) -> Self {
         let file = resolve(file);
         let mut found = Self::default();
@@ -284,12 +285,12 @@ impl WorkspaceScan {
         self.run_files.extend(stamp(&path).map(|stamp| (path, stamp)));
     }
 
-    /// Returns the directories that are repositories, in order of their paths.
+    /// Returns the directories that are repositories, sorted by path.
     pub fn repositories(&self) -> impl Iterator<Item = &Path> {
         self.repositories.iter().map(PathBuf::as_path)
     }
 
-    /// Returns the repositories that an earlier scan did not find, also those without a `.git`.
+    /// Returns the repositories that an earlier scan did not find, including those without a `.git` directory.
     pub fn new_repositories(&self, earlier: &Self) -> Vec<PathBuf> {
         let new = self.repositories.difference(&earlier.repositories);
         let mut found: Vec<PathBuf> =
@@ -298,8 +299,7 @@ impl WorkspaceScan {
         found
     }
 
-    /// Returns true if there are more directories than a scan enters. The command may have left something in the
-    /// others.
+    /// Returns true if there are more directories than a scan enters. The command may have created files in the others.
     pub fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }
@@ -312,11 +312,11 @@ impl WorkspaceScan {
     }
 }
 
-/// Decides which files of a directory count.
+/// Selects which files in a directory are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScanPlace {
     Ordinary,
-    /// Inside one of [`RUN_DIRECTORIES`].
+    /// All files are reported, because the directory is inside one of [`RUN_DIRECTORIES`].
     AllRun,
 }
 
@@ -330,7 +330,7 @@ impl ScanPlace {
     }
 }
 
-/// The entries of one directory that matter to a scan.
+/// The entries of one directory that a scan uses.
 #[derive(Debug, Default)]
 struct DirectoryListing {
     has_dot_git: bool,
@@ -390,8 +390,8 @@ fn read(directory: &Path, place: ScanPlace) -> DirectoryListing {
     listing
 }
 
-/// Returns false for an empty directory: git ignores it, and only content makes it a repository. The listing of its
-/// parent does not change with that content.
+/// Returns false for an empty `.git` directory: git ignores it, and only content makes it a repository. The listing of
+/// its parent does not change when content is added.
 fn is_used_by_git(dot_git: &Path) -> bool {
     fs::read_dir(dot_git).map_or(true, |mut entries| entries.next().is_some())
 }
@@ -406,7 +406,8 @@ fn stamp(path: &Path) -> Option<FileStamp> {
     })
 }
 
-/// Goes by the time of the last change, which a command cannot set.
+/// Returns true if the directory last changed long enough ago. Uses the change time (ctime), which a command cannot
+/// set.
 fn is_settled(stamp: FileStamp, now: SystemTime) -> bool {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(stamp.changed.0).is_ok_and(|changed| changed + SETTLED_AFTER.as_secs() < now.as_secs())
@@ -424,7 +425,7 @@ mod tests {
         (dir, root)
     }
 
-    /// A time at which directories that were just made count as settled, so that a scan remembers them.
+    /// Returns a time at which new directories are old enough to be cached by a scan.
     fn later() -> SystemTime {
         SystemTime::now() + Duration::from_hours(1)
     }
@@ -469,7 +470,7 @@ mod tests {
         );
     }
 
-    /// A command can set the time of modification of its files and directories.
+    /// A command can set the modification time of its files and directories.
     #[test]
     fn a_restored_time_of_modification_hides_no_change() {
         let (_dir, root) = place();
@@ -507,7 +508,7 @@ mod tests {
         check(new, old, true);
     }
 
-    /// A command could else prepare an empty `.git` in one call and fill it unnoticed in the next.
+    /// Otherwise a command could create an empty `.git` in one call and fill it unnoticed in the next.
     #[test]
     fn an_empty_dot_git_is_a_new_repository_when_it_is_filled() {
         let (_dir, root) = place();
@@ -544,7 +545,7 @@ mod tests {
         assert_eq!(WorkspaceScan::around(slice::from_ref(&root), &outside), WorkspaceScan::default());
     }
 
-    /// git obeys the configuration of such a directory as soon as a user runs it there.
+    /// git uses the configuration of such a directory as soon as a user runs git in it.
     #[test]
     fn a_repository_without_dot_git_is_found() {
         let (_dir, root) = place();
@@ -555,7 +556,7 @@ mod tests {
         }
         assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).new_repositories(&before), [root.join("src")]);
         assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).repositories().count(), 0);
-        // git takes everything but `HEAD` from the directory that `commondir` names.
+        // git reads everything except `HEAD` from the directory in `commondir`.
         for name in ["other/objects/x", "other/refs/x", "other/config", "split/HEAD", "split/commondir"] {
             file(root.join(name), "x");
         }

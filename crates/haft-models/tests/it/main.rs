@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
 
-/// Formats, requests and files that these tests share; no tests.
+/// Formats, requests and files that these tests share. Contains no tests.
 mod fixture;
 
 /// Request fields that one provider or model accepts and another rejects.
@@ -11,7 +11,7 @@ mod accepted;
 mod garbage;
 /// Requests as they are sent, byte for byte, with one file per case and format.
 mod golden;
-/// The HTTP client and everything built on it, against the scripted model server.
+/// The HTTP client and everything built on it, tested with the scripted model server.
 mod http;
 
 /// Conversations that start in one format and continue in another.
@@ -24,7 +24,7 @@ mod prefix;
 mod replies;
 /// A model's reply is sent back to it unchanged.
 mod round_trip;
-/// Schemas in the languages of providers.
+/// Schemas in the schema languages of providers.
 mod schemas;
 /// Every field of a request is in the request types of the official SDKs.
 mod sdk_types;

@@ -10,7 +10,7 @@ use crate::fixture::{fold, read_stream, wire};
 
 const CALLS: usize = 100_000;
 
-/// Fewer than in a whole reply, because a test build takes its time for each frame.
+/// Fewer calls than in a whole reply, because a test build needs more time for each frame.
 const STREAMED_CALLS: usize = 20_000;
 
 fn whole(format: ModelApiFormat, calls: usize) -> Vec<u8> {
@@ -47,7 +47,7 @@ fn whole(format: ModelApiFormat, calls: usize) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// One frame per step of a call, as the providers send them.
+/// Returns a stream with one frame per step of a call, as providers send it.
 fn streamed(format: ModelApiFormat, calls: usize) -> Vec<u8> {
     let frames = |n: usize| match format {
         ModelApiFormat::OpenaiChat => vec![
@@ -117,7 +117,7 @@ fn whole_reply_with_100_000_calls_keeps_only_the_first_ones() {
     }
 }
 
-/// The decoder emits no event for a call that is left out, so nothing behind it parses, stores or counts the call.
+/// The decoder emits no event for a call that is left out, so later code does not parse, store or count the call.
 #[test]
 fn stream_with_20_000_calls_emits_events_only_for_the_first_ones() {
     for format in ModelApiFormat::ALL {

@@ -32,7 +32,7 @@ fn expected(scenario: &str) -> (String, Vec<String>, StopReason) {
     (text.into(), arguments.iter().map(|text| format!("read {text}")).collect(), stop)
 }
 
-/// Returns the expected usage; counts that a format does not report are zero.
+/// Returns the expected usage. Counts that a format does not report are zero.
 fn expected_usage(format: ModelApiFormat) -> TokenUsage {
     match format {
         ModelApiFormat::Ollama => TokenUsage { input: 120, output: 30, ..TokenUsage::default() },
@@ -75,7 +75,7 @@ fn streamed_reply_equals_the_whole_reply() {
     }
 }
 
-/// Feeds every recorded stream of a format split at each byte, and byte by byte.
+/// Decodes every recorded stream of a format, split at each byte and byte by byte.
 fn check_splits(format: ModelApiFormat) {
     for (scenario, format) in grid().filter(|cell| cell.1 == format) {
         let stream = streamed(scenario, format);
@@ -100,7 +100,7 @@ checks!(check_splits {
     ollama_streams_may_be_split_at_any_byte: ModelApiFormat::Ollama;
 });
 
-/// Some servers of the Responses API omit the delta events and send only whole items.
+/// Some Responses API servers omit the delta events and send only whole items.
 #[test]
 fn responses_stream_without_deltas_decodes_to_the_same_reply() {
     let kept = |frame: &&str| {
@@ -191,7 +191,7 @@ fn error_inside_a_stream_comes_after_the_earlier_deltas() {
     for format in ModelApiFormat::ALL {
         let stream = streamed("text", format);
         let half = &stream[..stream.len() / 2];
-        // Cut after a whole event and not in the middle of one.
+        // Cut the stream after a whole event, not in the middle of one.
         let ends: &[u8] = if format == ModelApiFormat::Ollama { b"\n" } else { b"\n\n" };
         let text = String::from_utf8_lossy(half).replace("\r\n", "\n");
         let end = text.rfind(std::str::from_utf8(ends).unwrap()).unwrap() + ends.len();
@@ -231,7 +231,7 @@ fn chat(chunks: &[&str]) -> ModelReply {
     fold(read_stream(wire(ModelApiFormat::OpenaiChat), [stream.as_bytes()]))
 }
 
-/// Perplexity does this.
+/// Perplexity sends the whole text so far next to each delta.
 #[test]
 fn cumulative_message_beside_a_delta_is_not_read_twice() {
     let reply = chat(&[
@@ -246,7 +246,7 @@ fn cumulative_message_beside_a_delta_is_not_read_twice() {
     assert_eq!(reply.text(), "Hello");
 }
 
-/// Mistral does this.
+/// Mistral sends its reasoning this way.
 #[test]
 fn thinking_in_a_content_list_is_reasoning_and_unknown_parts_are_noted() {
     let reply = chat(&[

@@ -22,7 +22,7 @@ fn check_grammar(grammar: SchemaDialect, schema: &Value) {
     }
 }
 
-/// Converts Gemini's `nullable` into a branch of JSON Schema.
+/// Converts Gemini's `nullable` into a JSON Schema branch.
 fn as_json_schema(schema: &Value) -> Value {
     match schema {
         Value::Object(object) => {
@@ -39,8 +39,8 @@ fn as_json_schema(schema: &Value) -> Value {
     }
 }
 
-/// Checks that arguments which are valid for the translated schema are valid for the original too, or that a loss
-/// was reported and the validation error is clear.
+/// Checks that arguments which are valid for the translated schema are also valid for the original, or that a loss was
+/// reported and the validation error is clear.
 fn check_acceptance(original: &Value, down: &DowngradedSchema, instance: &Value, what: &str) {
     let down_schema = as_json_schema(&down.schema);
     let Ok(told) = jsonschema::options().should_validate_formats(true).build(&down_schema) else {

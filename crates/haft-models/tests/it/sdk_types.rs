@@ -1,5 +1,5 @@
-//! Compares requests with the request types of the official SDKs, which are a judge that does not share our reading of
-//! the documentation.
+//! Compares requests with the request types of the official SDKs, which do not depend on our own reading of the
+//! documentation.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::golden::{CASES, case};
 const EFFORTS: [Option<ReasoningEffort>; 4] =
     [None, Some(ReasoningEffort::Off), Some(ReasoningEffort::Low), Some(ReasoningEffort::Highest)];
 
-/// Returns the requests of all features, with every setting that a family may refuse.
+/// Returns requests with all features, and with every setting that a family may reject.
 fn requests(family: &ModelFamily, format: ModelApiFormat) -> Vec<ModelRequest> {
     let of_case = |name: &&str| ModelRequest { model: family.example.clone(), ..case(name, format) };
     let mut all: Vec<ModelRequest> = CASES.iter().map(of_case).collect();
@@ -32,7 +32,7 @@ fn requests(family: &ModelFamily, format: ModelApiFormat) -> Vec<ModelRequest> {
     all
 }
 
-/// Returns the bodies of all requests, each once.
+/// Returns the bodies of all requests, without duplicates.
 fn bodies() -> BTreeSet<String> {
     let mut bodies = BTreeSet::new();
     for family in families() {
@@ -68,7 +68,7 @@ fn official_sdks_refuse_an_unknown_field() {
     }
 }
 
-/// Runs the program that checks the bodies, and returns its complaints.
+/// Runs the program that checks the bodies, and returns the errors that it reports.
 fn complaints(bodies: &BTreeSet<String>) -> Vec<String> {
     let program = tests_folder().join("../../haft-model-server/tests/sdk/request_types.py");
     let mut child = Command::new(python())
@@ -80,7 +80,7 @@ fn complaints(bodies: &BTreeSet<String>) -> Vec<String> {
         .unwrap();
     let text = bodies.iter().fold(String::new(), |text, body| text + body + "\n");
     let mut stdin = child.stdin.take().unwrap();
-    // A thread, because the program may stop reading before everything is written.
+    // Write in a thread, because the program may stop reading before everything is written.
     let writer = std::thread::spawn(move || drop(stdin.write_all(text.as_bytes())));
     let ran = child.wait_with_output().unwrap();
     writer.join().unwrap();

@@ -16,7 +16,7 @@ use crate::fixture::{fold, tools, wire};
 
 const DELIVERIES: [ReplyDelivery; 2] = [ReplyDelivery::Whole, ReplyDelivery::Streamed];
 
-/// Returns the version prefix of the path, which belongs to a provider's base URL and not to the format.
+/// Returns the version prefix of the path, which is part of a provider's base URL and not of the format.
 fn prefix(format: ModelApiFormat) -> &'static str {
     match format {
         ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses | ModelApiFormat::Anthropic => "/v1/",
@@ -25,7 +25,7 @@ fn prefix(format: ModelApiFormat) -> &'static str {
     }
 }
 
-/// Sends a request and returns status and body. Uses HTTP/1.0 so that the body is not chunked.
+/// Sends a request, and returns the status and the body. Uses HTTP/1.0 so that the body is not chunked.
 fn post(server: &ModelServer, format: ModelApiFormat, request: &EncodedRequest) -> (u16, Vec<u8>) {
     let address = server.url().trim_start_matches("http://").to_owned();
     let mut connection = TcpStream::connect(&address).unwrap();
@@ -91,7 +91,7 @@ fn script() -> Script {
         .expecting(results(&["one"])),
         ScriptStep::text("All read.").expecting(results(&["two", "two"])),
     ];
-    // A realistic token count: with fewer tokens the prompt would look truncated.
+    // A realistic token count is needed: with fewer tokens, the prompt would look truncated.
     let usage = scripted::ScriptUsage { input: 500, output: 20, ..scripted::ScriptUsage::default() };
     Script::of(steps.map(|step| step.using(usage)))
 }
@@ -140,7 +140,7 @@ fn run_with_tool_calls_completes_in_every_format() {
     }
 }
 
-/// Returns every choice, with the choice that the scripted server must read from the request.
+/// Returns every tool choice, and the choice that the scripted server must read from the request.
 fn choices() -> [(&'static str, ToolChoice, scripted::RequestToolChoice); 6] {
     let read = || vec!["read".to_owned()];
     let allowed = |must_call| ToolChoice::Allowed { names: vec!["read".into()], must_call };
@@ -154,7 +154,7 @@ fn choices() -> [(&'static str, ToolChoice, scripted::RequestToolChoice); 6] {
     ]
 }
 
-/// The choices that a format does not support; the agent loop enforces these.
+/// The choices that a format does not support. The agent loop enforces them.
 const UNSAID_CHOICES: [(ModelApiFormat, &str); 6] = [
     (ModelApiFormat::Anthropic, "allowed"),
     (ModelApiFormat::Anthropic, "required of allowed"),
@@ -176,7 +176,7 @@ fn model_server_reads_every_supported_tool_choice() {
                 unsupported.push((format, name));
                 continue;
             }
-            // Gemini has the same notation for a named tool and for one required tool of a list of one.
+            // Gemini has the same notation for a named tool and for a required tool from a list with one entry.
             let understood = match (format, understood) {
                 (ModelApiFormat::Gemini, scripted::RequestToolChoice::RequiredOf(_)) => {
                     scripted::RequestToolChoice::Tool("read".into())

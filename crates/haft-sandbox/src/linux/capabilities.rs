@@ -5,12 +5,13 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use super::stage::{InStage, StageError};
 
-/// Gives up all capabilities for good. With them, a command run as root could remount and undo every read-only mount.
+/// Gives up all capabilities permanently. With them, a command that runs as root could remount every read-only mount as
+/// writable.
 pub(super) fn drop_all() -> Result<(), StageError> {
     for capability in CapabilitySet::all().iter() {
         match thread::remove_capability_from_bounding_set(capability) {
-            // This kernel does not know the capability, or we may not drop it: no_new_privs and the check below hold
-            // either way.
+            // This kernel does not have the capability, or it may not be dropped. no_new_privs and the check below
+            // apply in both cases.
             Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
             Err(error) => return Err(error).stage("capabilities", "dropping the bounding set"),
         }

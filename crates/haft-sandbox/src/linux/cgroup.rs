@@ -1,4 +1,4 @@
-//! A control group for one call, where one can be created: it counts the memory of all the call's processes together.
+//! A control group for one call, if one can be created. It limits the memory of all processes of the call together.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,22 +14,23 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Returns `None` where no group with a memory limit can be created, as for most ordinary users; the limits per
-    /// process apply then.
+    /// Creates and enters a group. Returns `None` if no group with a memory limit can be created, as for most ordinary
+    /// users. Then only the limits per process apply.
     ///
-    /// It does not probe first: a failed creation gives the same answer, and every call would pay for the probe.
+    /// There is no separate check first: a failed creation gives the same answer, and the check would cost time in
+    /// every call.
     pub(super) fn enter(limits: &CommandLimits) -> Option<Self> {
         let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
         let bytes_max = limits.memory_bytes_max.to_string();
         places(&memberships).into_iter().find_map(|(parent, limit_file)| {
             let own = parent.join(format!("{PREFIX}{}", std::process::id()));
             match fs::create_dir(&own) {
-                // A killed launcher with our pid left the directory behind; reuse it.
+                // A killed launcher with the same pid left the directory behind, so it is reused.
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
                 Ok(()) | Err(_) => {}
             }
             remove_forgotten(&parent);
-            // From here on, dropping `group` undoes the creation.
+            // From now on, dropping `group` undoes the creation.
             let group = Self { parent, own };
             write(&group.own.join(limit_file), &bytes_max).ok()?;
             write(&group.own.join("cgroup.procs"), "0").ok().map(|()| group)
@@ -37,10 +38,10 @@ impl Cgroup {
     }
 }
 
-/// The start of the name of a call's group; the pid of its launcher follows.
+/// The prefix of the name of a call's group. The pid of its launcher follows.
 const PREFIX: &str = "haft-";
 
-/// Removes the groups of launchers that were killed. The kernel refuses to remove a group that has processes.
+/// Removes the groups of launchers that were killed. The kernel refuses to remove a group with processes.
 fn remove_forgotten(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -51,21 +52,21 @@ fn remove_forgotten(parent: &Path) {
     }
 }
 
-/// Writes to an existing file only: a missing file means that the controller is missing.
+/// Writes only to an existing file: a missing file means that the controller is missing.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Only an empty group can be removed, and our process is the last one in it.
+        // Only an empty group can be removed, and the launcher is the last process in it.
         let _ = write(&self.parent.join("cgroup.procs"), "0");
         let _ = fs::remove_dir(&self.own);
     }
 }
 
-/// Returns our own control groups that could count memory, each with its limit file: first the separate memory
-/// hierarchy (cgroup v1), then the unified one (cgroup v2).
+/// Returns the control groups of this process that could limit memory, each with its limit file: first the separate
+/// memory hierarchy (cgroup v1), then the unified one (cgroup v2).
 fn places(memberships: &str) -> Vec<(PathBuf, &'static str)> {
     let below = |root: &str, path: &str| Path::new(root).join(path.trim_start_matches('/'));
     let mut found = Vec::new();

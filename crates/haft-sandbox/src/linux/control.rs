@@ -1,4 +1,4 @@
-//! The launcher's end of the control socket, and the order that our process sends into it.
+//! The launcher's end of the control socket, and the request that haft's process sends to it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
@@ -14,13 +14,13 @@ use rustix::net::{
 
 use crate::message::{LaunchReport, LaunchRequest};
 
-/// The one byte that may follow the order: terminate the command.
+/// The only byte that may follow the request. It means: terminate the command.
 pub(crate) const TERMINATE: u8 = b'T';
 
-/// The largest order that a launcher accepts, in bytes.
+/// The maximum size of a request that a launcher accepts, in bytes.
 const ORDER_BYTES_MAX: u64 = 1 << 20;
 
-/// Sends the order and, if the program gets one, the descriptor of its standard input.
+/// Sends the request and, if the program gets standard input, its descriptor.
 pub(crate) fn send_order(
     socket: &UnixStream,
     order: &LaunchRequest,
@@ -38,7 +38,7 @@ pub(crate) fn send_order(
     (&mut &*socket).write_all(&line[sent..])
 }
 
-/// The launcher's end of the socket. It arrives as standard input, the one descriptor that can be passed on without
+/// The launcher's end of the socket. It is passed as standard input, the only descriptor that can be passed on without
 /// `fork`.
 #[derive(Debug)]
 pub(super) struct ControlSocket {
@@ -46,8 +46,7 @@ pub(super) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Takes the socket from standard input and replaces it there by the program's own standard input, or by
-    /// `/dev/null`.
+    /// Takes the socket from standard input, and replaces standard input by the program's own input or by `/dev/null`.
     pub(super) fn take() -> io::Result<(Self, LaunchRequest)> {
         let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
         let (first, stdin) = receive_first(&socket)?;
@@ -59,7 +58,7 @@ impl ControlSocket {
         Ok((Self { socket }, order))
     }
 
-    /// Consumes the pending bytes and returns true when one of them asks us to terminate the command.
+    /// Consumes the pending bytes, and returns true if one of them is a request to terminate the command.
     pub(super) fn is_asked_to_terminate(&self) -> bool {
         let mut words = [0; 16];
         match rustix::net::recv(&self.socket, &mut words, RecvFlags::DONTWAIT) {
@@ -68,7 +67,8 @@ impl ControlSocket {
         }
     }
 
-    /// Sends a report and ignores a failure: our process is gone then, and the closed lifeline ends the launcher.
+    /// Sends a report. Ignores a failure: it means that haft's process is gone, and the closed lifeline ends the
+    /// launcher.
     pub(super) fn report(&self, report: &LaunchReport) {
         if let Ok(mut line) = serde_json::to_vec(report) {
             line.push(b'\n');

@@ -1,4 +1,4 @@
-//! Closes inherited descriptors: one left open by an embedding program would bypass every path rule.
+//! Closes inherited descriptors: a descriptor left open by an embedding program would bypass every path rule.
 
 #![allow(unsafe_code, reason = "close_range has no safe wrapper")]
 

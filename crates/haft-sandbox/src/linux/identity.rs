@@ -1,4 +1,4 @@
-//! Switches to the owner of the workspace.
+//! Switches to the user who owns the workspace.
 
 #![allow(unsafe_code, reason = "changing the ids of the whole process has no safe wrapper")]
 
@@ -6,8 +6,8 @@ use std::io;
 
 use crate::plan::UnixIdentity;
 
-/// Switches to the uid and gid of `identity` and drops all other groups. There is no way back: the saved ids change
-/// too.
+/// Switches to the uid and gid of `identity`, and drops all other groups. This cannot be undone, because the saved ids
+/// change too.
 pub(super) fn take(identity: UnixIdentity) -> io::Result<()> {
     let UnixIdentity { uid, gid } = identity;
     check(rustix::process::geteuid().is_root(), "only root can switch to another user")?;
@@ -20,8 +20,8 @@ pub(super) fn take(identity: UnixIdentity) -> io::Result<()> {
     if taken { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns our current ids. Call it before creating a user namespace: inside one, we have the overflow ids until ours
-/// are mapped.
+/// Returns the current ids of this process. Call it before creating a user namespace: inside one, the process has the
+/// overflow ids until its own are mapped.
 pub(super) fn own() -> UnixIdentity {
     UnixIdentity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }

@@ -1,4 +1,4 @@
-//! The keeper: confines itself in a fixed order, then starts the command and reaps orphans.
+//! The keeper confines itself in a fixed order, then starts the command and reaps orphans.
 
 use std::env;
 use std::io;
@@ -18,27 +18,27 @@ use super::{WorkerTable, capabilities, identity, landlock, mounts, rlimits, secc
 use crate::message::{CommandExit, LaunchProgram, LaunchReport, LaunchRequest, SandboxLayer, SandboxStatus};
 use crate::plan::{SandboxPlan, UnixIdentity};
 
-/// The exit code that asks the watcher to try the next weaker level. A command's own exit code travels in a report and
-/// cannot be mistaken for it.
+/// The exit code that asks the watcher to try the next weaker level. A command's own exit code is sent in a report, so
+/// it cannot be mistaken for this code.
 pub(super) const LEVEL_UNAVAILABLE: i32 = 99;
 
-/// The settings of a call that the watcher found out.
+/// The settings of a call that the watcher determined.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeeperSettings {
     pub(super) memory: MemoryLimitScope,
     pub(super) protection: NameProtection,
 }
 
-/// The protection of names in writable directories.
+/// The way in which names in writable directories are protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameProtection {
-    /// A file that is replaced from outside is covered again.
+    /// If a file is replaced from outside the sandbox, the new file is covered again.
     Renewed,
-    /// A file is covered once, because the kernel gives no way to learn of its replacement.
+    /// A file is covered only once, because the kernel cannot report its replacement.
     Once,
 }
 
-/// Runs the keeper in its fork; never returns.
+/// Runs the keeper in its forked process. Never returns.
 pub(super) fn main(
     attempt: LevelAttempt,
     ids: UnixIdentity,
@@ -94,7 +94,7 @@ fn confine(
         supervise::die_with_parent();
     }
     capabilities::drop_all()?;
-    // The command has our uid: without this it could stop us with ptrace in a mode that allows tracing.
+    // The command has the same uid: without this, it could stop the keeper with ptrace in a mode that allows tracing.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .stage("keeper", "disabling tracing of this process")?;
     layers.push(SandboxLayer::active("capabilities", "all dropped, none can be gained"));
@@ -125,7 +125,7 @@ fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandE
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| StageError::new("start", "no program was given"))?;
     let mut command = Command::new(&program);
-    // A separate process group, so that SIGTERM reaches all of it.
+    // The command gets a separate process group, so that SIGTERM reaches the whole group.
     command.args(words).process_group(0);
     let child = supervise::unblock_signals(&mut command)
         .spawn()
@@ -136,7 +136,7 @@ fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandE
         .stage("run", "waiting for the command")?
     {
         WaitOutcome::Exited(status) => Ok(exit_of(status)),
-        // The watcher sees a closed lifeline too and kills the whole tree, unless it is gone itself.
+        // The watcher also sees a closed lifeline and kills the whole tree, unless it has ended itself.
         WaitOutcome::LifelineClosed | WaitOutcome::Exposed(_) => {
             supervise::kill_descendants();
             Ok(CommandExit::Signal(libc::SIGKILL))

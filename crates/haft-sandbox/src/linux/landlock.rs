@@ -1,4 +1,4 @@
-//! Landlock: the second wall behind the mounts, and the only one where there are no namespaces.
+//! Landlock: the second barrier behind the mounts, and the only one if there are no namespaces.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,13 @@ use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "landlock";
 
-/// A rule set that is built but not yet enforced. Building it opens the paths while we may still reach them.
+/// A rule set that is built but not yet enforced. Building it opens the paths while the process may still access them.
 pub(super) enum LandlockRules {
     Ready { rules: RulesetCreated, abi: i32 },
     NotUsed,
 }
 
-/// Returns the Landlock ABI version of the kernel, found by the system call.
+/// Returns the Landlock ABI version of the kernel, according to the system call.
 pub(crate) fn version() -> Option<i32> {
     #![allow(unsafe_code, reason = "asking for the version has no safe wrapper")]
     const LANDLOCK_CREATE_RULESET_VERSION: u32 = 1;
@@ -38,7 +38,8 @@ pub(crate) fn version() -> Option<i32> {
     i32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// Builds the rules. In `full` mode with mounts, the mounts already enforce the blocklist, so Landlock adds nothing.
+/// Builds the rules. In `full` mode with mounts, the mounts already enforce the blocklist, so no Landlock rules are
+/// needed.
 pub(super) fn prepare(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<LandlockRules, StageError> {
     if plan.mode == SandboxMode::Full && attempt.has_namespaces() {
         return Ok(LandlockRules::NotUsed);
@@ -73,7 +74,7 @@ type BuildError = Box<dyn std::error::Error>;
 fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetCreated, BuildError> {
     let all = AccessFs::from_all(abi);
     let read = AccessFs::from_read(abi);
-    // Landlock leaves Unix sockets to seccomp, which follows the operator's grant.
+    // Landlock does not handle Unix sockets. seccomp does, according to the operator's settings.
     let handled = all & !unix_sockets();
     let mut rules =
         Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
@@ -83,8 +84,8 @@ fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetC
     }
     let mut rules = rules.create()?;
     if attempt.has_namespaces() {
-        // A mount that covers a secret vanishes when someone outside replaces the secret by a rename. The new file has
-        // no rule, and none of its parents has one, so it stays unreadable.
+        // A mount that covers a secret disappears if a process outside the sandbox replaces the secret by a rename. The
+        // new file has no rule, and none of its parents has one, so it stays unreadable.
         rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
         rules = grant(rules, &around(Path::new("/"), &plan.hidden, &entries), read)?;
         rules = grant(rules, &plan.writable, handled & !make_devices())?;
@@ -98,7 +99,8 @@ fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetC
 
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Grants paths where no mount covers anything: never a parent of a protected path, only the parent's other entries.
+/// Grants access to paths if no mount covers anything. Never grants a parent of a protected path, only the parent's
+/// other entries.
 fn grant_unprotected(
     rules: RulesetCreated,
     plan: &SandboxPlan,
@@ -107,7 +109,7 @@ fn grant_unprotected(
 ) -> Result<RulesetCreated, BuildError> {
     let unreadable = [plan.hidden.clone(), vec![PathBuf::from("/dev")]].concat();
     let readable = around(Path::new("/"), &unreadable, &entries);
-    // Grant the listing of names everywhere: without it no shell could look around.
+    // Allow listing names everywhere, because otherwise a shell could not look around.
     let rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
     let rules = grant(rules, &readable, read)?;
     let writable: Vec<PathBuf> =
@@ -115,8 +117,8 @@ fn grant_unprotected(
     Ok(grant(rules, &writable, write)?)
 }
 
-/// Returns the paths to leave out of a writable directory. A path above that directory does not count: the workspace in
-/// home is writable although home is not, and a cache although the other caches are hidden.
+/// Returns the paths to leave out of a writable directory. A path above this directory is ignored: the workspace in
+/// home is writable although home is not, and a cache is writable although the other caches are hidden.
 fn unwritable(root: &Path, plan: &SandboxPlan) -> Vec<PathBuf> {
     let above = |path: &&PathBuf| *path != root && root.starts_with(path);
     plan.hidden.iter().chain(&plan.frozen).filter(|path| !above(path)).cloned().collect()
@@ -128,7 +130,7 @@ fn grant(
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, landlock::RulesetError> {
     for path in paths {
-        // A path that has vanished since planning needs no rule.
+        // A path that has been removed since planning needs no rule.
         let Ok(fd) = PathFd::new(path) else { continue };
         let access = if path.is_dir() { access } else { access & file_rights() };
         if !access.is_empty() {
@@ -146,12 +148,12 @@ fn make_devices() -> BitFlags<AccessFs> {
     AccessFs::MakeChar | AccessFs::MakeBlock
 }
 
-/// Returns the rights that Landlock ABI 9 added over ABI 8.
+/// Returns the access rights that Landlock ABI 9 added to ABI 8.
 fn unix_sockets() -> BitFlags<AccessFs> {
     AccessFs::from_all(ABI::V9) & !AccessFs::from_all(ABI::V8)
 }
 
-/// Confines signals to the sandbox, and abstract sockets too unless the operator granted sockets.
+/// Confines signals to the sandbox, and abstract sockets too, unless the operator allowed sockets.
 fn scope(plan: &SandboxPlan, abi: ABI) -> BitFlags<Scope> {
     let all = Scope::from_all(abi);
     if plan.unix_sockets { all & Scope::Signal } else { all }

@@ -1,16 +1,16 @@
-//! Computes the paths that Landlock grants.
+//! Computes the paths to which Landlock grants access.
 //!
-//! Landlock rules are a union: a narrow rule below a wide one takes nothing away. Without a mount that covers a
-//! protected path, the parents of that path are therefore never granted, only the other entries in them.
+//! Landlock rules are a union: a narrow rule below a wide one does not remove rights. Therefore, if no mount covers a
+//! protected path, access to its parents is never granted, only to the other entries in them.
 
 use std::path::{Path, PathBuf};
 
 use crate::path::is_within;
 
-/// The largest number of entries of one directory that are granted individually.
+/// The maximum number of entries in one directory that are granted individually.
 pub(super) const SIBLINGS_MAX: usize = 4096;
 
-/// Returns the largest trees below `root` that contain no path of `excluded`. `list` returns the entries of a
+/// Returns the largest trees below `root` that contain no path in `excluded`. `list` returns the entries of a
 /// directory.
 pub(super) fn around(
     root: &Path,
@@ -23,7 +23,8 @@ pub(super) fn around(
     if !excluded.iter().any(|path| is_within(path, root)) {
         return vec![root.to_path_buf()];
     }
-    // A directory that cannot be listed, or only in part, still leads to the excluded paths and their siblings.
+    // Even if a directory cannot be listed, or only in part, the excluded paths and their siblings must be reached
+    // through it.
     let mut entries = list(root);
     entries.extend(excluded.iter().filter_map(|path| next_towards(root, path)));
     entries.sort();
@@ -37,7 +38,7 @@ fn next_towards(root: &Path, path: &Path) -> Option<PathBuf> {
     Some(root.join(next))
 }
 
-/// Lists the current entries of a directory. It skips symlinks, because a rule on a symlink would grant its target.
+/// Lists the current entries of a directory. Skips symlinks, because a rule on a symlink would grant its target.
 pub(super) fn entries(directory: &Path) -> Vec<PathBuf> {
     let Ok(found) = std::fs::read_dir(directory) else { return Vec::new() };
     found
@@ -80,7 +81,7 @@ mod tests {
         check("/locked", &["/locked/u/.ssh", "/locked/v"], &[]);
     }
 
-    /// `/home` of a shared machine can often be entered but not listed.
+    /// On a shared machine, `/home` can often be entered but not listed.
     #[test]
     fn a_directory_that_cannot_be_listed_is_passed_through() {
         let list =

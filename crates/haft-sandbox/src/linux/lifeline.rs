@@ -1,4 +1,4 @@
-//! The launcher process, and the control socket that ties its life to ours.
+//! The launcher process, and the control socket that ties its lifetime to haft's process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,18 +16,18 @@ use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::message::{CommandExit, LaunchReport, LaunchRequest, SandboxStatus};
 
-/// The longest report that is read, in bytes.
+/// The maximum size of a report, in bytes.
 const REPORT_BYTES_MAX: u64 = 64 << 10;
 
 /// The signal with which the kernel kills a process.
 const SIGKILL: i32 = 9;
 
-/// The launcher and our end of its control socket. Closing our end kills everything the launcher started.
+/// The launcher and haft's end of its control socket. Closing this end kills everything that the launcher started.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     launcher: Child,
     control: BufReader<UnixStream>,
-    /// The bytes read so far of an incomplete report: a caller that drops its wait loses nothing.
+    /// The bytes of an incomplete report. They are kept, so that a caller that drops its wait loses nothing.
     line: Vec<u8>,
     skipped: Vec<String>,
     exit: Option<CommandExit>,
@@ -35,7 +35,7 @@ pub(crate) struct Lifeline {
 }
 
 impl Lifeline {
-    /// Starts the launcher and sends it the order.
+    /// Starts the launcher and sends it the request.
     pub(crate) fn start(launch: Launch<'_>) -> Result<Self, SandboxError> {
         let failed = |error: io::Error| SandboxError::launcher(&error);
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
@@ -51,7 +51,7 @@ impl Lifeline {
         Ok(Self { launcher, control, line: Vec::new(), skipped: Vec::new(), exit: None, exposed: None })
     }
 
-    /// Waits until the program is about to run, and returns the layers in force.
+    /// Waits until the program is about to run, and returns the active layers.
     pub(crate) async fn ready(&mut self) -> Result<SandboxStatus, SandboxError> {
         loop {
             match self.report().await? {
@@ -74,7 +74,7 @@ impl Lifeline {
         }
     }
 
-    /// Waits until everything the program started is gone, and returns the exit status of the program.
+    /// Waits until everything that the program started has ended, and returns the program's exit status.
     pub(crate) async fn exited(&mut self) -> Result<CommandExit, SandboxError> {
         loop {
             match self.report().await? {
@@ -82,7 +82,7 @@ impl Lifeline {
                 Some(LaunchReport::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
                 Some(LaunchReport::Exposed { path }) => self.exposed = Some(path),
                 Some(LaunchReport::Skipped { .. } | LaunchReport::Ready(_)) => {}
-                // Only now the watcher has had its last look.
+                // Only now has the watcher done its last check.
                 None => break,
             }
         }
@@ -94,13 +94,13 @@ impl Lifeline {
         }
     }
 
-    /// Asks the launcher to terminate the command. A failed write is ignored: a launcher that reads no more is about to
+    /// Asks the launcher to terminate the command. Ignores a failed write: a launcher that no longer reads is about to
     /// end.
     pub(crate) fn terminate(&self) {
         let _ = self.control.get_ref().try_write(&[TERMINATE]);
     }
 
-    /// Closes the lifeline and waits until the launcher, and with it everything it started, is gone.
+    /// Closes the lifeline, and waits until the launcher and everything that it started have ended.
     pub(crate) async fn cut(self) {
         let Self { mut launcher, control, .. } = self;
         drop(control);
@@ -114,7 +114,7 @@ impl Lifeline {
             Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line)).map(Some).map_err(|error| {
                 SandboxError::Launcher { reason: format!("it sent an invalid message: {error}") }
             }),
-            // A launcher that dies before it reads our order resets the socket.
+            // A launcher that ends before it reads the request resets the socket.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(SandboxError::launcher(&error)),
         }

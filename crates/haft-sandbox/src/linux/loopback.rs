@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// `IFF_UP | IFF_RUNNING`, in the integer type of the request's field.
+/// The flags `IFF_UP | IFF_RUNNING`, in the integer type of the request's field.
 const UP_AND_RUNNING: libc::c_short = 0x41;
 
-/// Brings up `lo`, so that a server and its client inside one call can talk. Nothing outside becomes reachable.
+/// Brings up `lo`, so that a server and its client inside one call can communicate. Nothing outside becomes reachable.
 pub(super) fn bring_up() -> io::Result<()> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: an all-zero ifreq is valid; the name fits and stays terminated.

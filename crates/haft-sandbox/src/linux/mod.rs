@@ -1,8 +1,8 @@
 //! The launcher: a small, single-threaded process that confines itself and then becomes the command's parent.
 //!
-//! Our own binary starts again with [`MAGIC`] as its first argument, and [`crate::init`] sends it here. Two processes
-//! do the work: the *watcher* stays outside and kills everything when our lifeline closes; the *keeper* is the first
-//! process of the new pid namespace, confines itself, starts the command and reaps orphans.
+//! haft's own binary is started again with [`MAGIC`] as its first argument, and [`crate::init`] then runs this module.
+//! Two processes do the work: the *watcher* stays outside the sandbox and kills everything when the lifeline closes;
+//! the *keeper* is the first process in the new pid namespace, confines itself, starts the command and reaps orphans.
 
 mod capabilities;
 mod cgroup;
@@ -31,15 +31,15 @@ use std::path::PathBuf;
 
 use crate::WorkerFn;
 
-/// Returns the effective uid of our process.
+/// Returns the effective uid of this process.
 pub(crate) fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The hidden first argument that turns our binary into a launcher.
+/// The hidden first argument that makes haft's binary run as a launcher.
 pub(crate) const MAGIC: &str = "__haft-launcher-1";
 
-/// Returns the path of our own binary, which stays valid when its file is replaced after our start.
+/// Returns the path of haft's own binary. The path stays valid if the file is replaced after the start.
 pub(crate) fn ourselves() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }

@@ -1,8 +1,9 @@
 //! The file system as the command sees it: read-only, with the plan's steps mounted over it.
 //!
-//! The keeper first clones everything that will be writable, while it still is. Then it makes all mounts read-only in
-//! one call, and mounts the clones over the same paths, parents first. It opens paths without following symlinks: the
-//! plan holds real paths, so a component that was swapped for a link meanwhile is an error, not an escape.
+//! The keeper first clones the mounts of all paths that must stay writable, while they still are. Then it makes all
+//! mounts read-only in one call, and mounts the clones over the same paths, parents first. It opens paths without
+//! following symlinks: the plan contains real paths, so a component that was replaced by a link in the meantime is an
+//! error, not an escape.
 
 #![allow(unsafe_code, reason = "mount_setattr has no safe wrapper")]
 
@@ -39,7 +40,7 @@ pub(super) fn attach_step(step: &MountStep, limits: &CommandLimits) -> Result<()
     prepare(step, limits)?.into_iter().try_for_each(|piece| piece.attach())
 }
 
-/// Fails when a fresh `/proc` cannot be mounted; containers often forbid it.
+/// Fails if a fresh `/proc` cannot be mounted. Containers often forbid it.
 pub(super) fn can_show_processes() -> io::Result<()> {
     fresh("proc", &[]).map(drop)
 }
@@ -104,7 +105,7 @@ fn processes(limits: &CommandLimits) -> io::Result<DetachedMount> {
         let pid_max = openat(&mount, "sys/kernel/pid_max", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         write(pid_max, limits.processes_max.to_string().as_bytes())?;
     }
-    // Root could write files such as /proc/sys/kernel/core_pattern without any capability.
+    // Without this, root could write files such as /proc/sys/kernel/core_pattern without any capability.
     set_attributes(mount.as_fd(), READ_ONLY | libc::MOUNT_ATTR_NOEXEC)?;
     Ok(DetachedMount { mount, target: "/proc".into() })
 }
@@ -131,7 +132,7 @@ fn cover(path: &Path, keep: &[VisibleEntry]) -> io::Result<Vec<DetachedMount>> {
     Ok(pieces)
 }
 
-/// Creates a directory and those above it.
+/// Creates a directory and its missing parents.
 fn make_directories(mount: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let mut above: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
     above.reverse();
@@ -153,7 +154,7 @@ fn fresh(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
-/// Opens a real path; a symlink anywhere in it is an error.
+/// Opens a real path. A symlink anywhere in it is an error.
 fn open_exactly(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)

@@ -1,4 +1,4 @@
-//! The levels of isolation, from the strongest down, and the guarantees that each cannot give.
+//! The isolation levels, from the strongest down, and the guarantees that each of them cannot give.
 
 use std::fs;
 use std::io;
@@ -13,17 +13,17 @@ use crate::message::{SandboxLayer, SandboxLevel};
 use crate::plan::{SandboxPlan, UnixIdentity};
 use haft_core::settings::mode::SandboxMode;
 
-/// A level to try.
+/// An isolation level to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LevelAttempt {
-    /// Namespaces made with our own privileges: uids and gids keep their meaning inside.
+    /// Namespaces created with haft's own privileges. Uids and gids keep their meaning inside them.
     Namespaces,
     UserNamespaces,
     /// No namespaces at all.
     Landlock,
 }
 
-/// Returns the levels worth trying on this machine, strongest first.
+/// Returns the isolation levels to try on this machine, strongest first.
 pub(super) fn attempts(plan: &SandboxPlan) -> Vec<LevelAttempt> {
     let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     let first = if privileged { Some(LevelAttempt::Namespaces) } else { None };
@@ -47,7 +47,7 @@ impl LevelAttempt {
         }
     }
 
-    /// Returns true when a failed fork means that this level is unavailable here.
+    /// Returns true if a failed fork means that this level is not available on this machine.
     pub(super) fn may_be_unavailable(self) -> bool {
         self.has_namespaces()
     }
@@ -62,7 +62,7 @@ impl LevelAttempt {
         }
     }
 
-    /// Lists the guarantees that a user would expect but does not get at this level.
+    /// Lists the guarantees that a user would expect but that this level does not give.
     pub(super) fn missing_guarantees(self, plan: &SandboxPlan) -> Vec<String> {
         let mut weaker = Vec::new();
         if !bounds_processes(self) {
@@ -95,7 +95,8 @@ impl LevelAttempt {
     }
 }
 
-/// Returns true when the number of processes is limited: by the pid namespace, or by the count of a user namespace.
+/// Returns true if the number of processes is limited: by the pid namespace, or by the process count of a user
+/// namespace.
 pub(super) fn bounds_processes(attempt: LevelAttempt) -> bool {
     match attempt {
         LevelAttempt::Namespaces => pid_max_is_per_namespace(),
@@ -104,15 +105,15 @@ pub(super) fn bounds_processes(attempt: LevelAttempt) -> bool {
     }
 }
 
-/// Returns true since Linux 6.14, where `kernel.pid_max` belongs to the pid namespace. On older kernels, writing it
-/// would change the whole system.
+/// Returns true on Linux 6.14 and later, where `kernel.pid_max` belongs to the pid namespace. On older kernels, writing
+/// it would change the whole system.
 pub(super) fn pid_max_is_per_namespace() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 14)
 }
 
-/// Makes the fresh namespaces usable. An error means that the level is unavailable.
+/// Makes the new namespaces usable. An error means that the level is not available.
 pub(super) fn enter(attempt: LevelAttempt, plan: &SandboxPlan, ids: UnixIdentity) -> Result<(), StageError> {
     if !attempt.has_namespaces() {
         return Ok(());
@@ -120,7 +121,7 @@ pub(super) fn enter(attempt: LevelAttempt, plan: &SandboxPlan, ids: UnixIdentity
     if attempt == LevelAttempt::UserNamespaces {
         map_ids(ids).stage("namespaces", "mapping our ids into the user namespace")?;
     }
-    // Mounts made from here on must not propagate back to the host.
+    // Mounts made from now on must not propagate back to the host.
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).stage("namespaces", "making mounts private")?;
     super::mounts::can_show_processes().stage("namespaces", "mounting a fresh /proc")?;
@@ -130,7 +131,7 @@ pub(super) fn enter(attempt: LevelAttempt, plan: &SandboxPlan, ids: UnixIdentity
     Ok(())
 }
 
-/// Maps our own uid and gid to themselves; no other user exists inside.
+/// Maps the own uid and gid to themselves. No other user exists inside the namespace.
 fn map_ids(ids: UnixIdentity) -> io::Result<()> {
     let UnixIdentity { uid, gid } = ids;
     fs::write("/proc/self/setgroups", "deny")?;
@@ -138,7 +139,7 @@ fn map_ids(ids: UnixIdentity) -> io::Result<()> {
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
 }
 
-/// Describes this layer for the report.
+/// Describes the namespace layer for the report.
 pub(super) fn layer(attempt: LevelAttempt, plan: &SandboxPlan) -> SandboxLayer {
     if !attempt.has_namespaces() {
         return SandboxLayer::inactive("namespaces", "the kernel or its security policy refuses them");

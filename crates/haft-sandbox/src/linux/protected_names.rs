@@ -1,9 +1,10 @@
-//! Watches protected names in writable directories, and covers a file again that someone outside replaced.
+//! Watches protected names in writable directories. If a process outside the sandbox replaces such a file, covers the
+//! new file again.
 //!
 //! A mount belongs to a directory entry. When another process renames a file over it, the kernel removes the mount in
-//! every namespace, and the command could write the new file. The watcher is outside and learns of each rename from
-//! inotify. It enters the mount namespace of the command, covers the new file, and ends the command when it cannot
-//! rule out that the command was faster.
+//! every namespace, and the command could write the new file. The watcher is outside the sandbox and gets each rename
+//! from inotify. It enters the mount namespace of the command, covers the new file, and ends the command if the command
+//! may have been faster.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,10 +26,10 @@ use super::supervise::{self, Fork};
 use crate::plan::{MountStep, SandboxPlan};
 use haft_core::settings::limits::CommandLimits;
 
-/// The most bytes of events that one read returns.
+/// The maximum number of event bytes that one read returns.
 const EVENT_BYTES: usize = 16 << 10;
 
-/// The protected names of a call, and the way into its mount namespace.
+/// The protected names of a call, and the open namespaces for covering them again.
 #[derive(Debug)]
 pub(super) struct NameWatch {
     events: OwnedFd,
@@ -36,7 +37,8 @@ pub(super) struct NameWatch {
     steps: Vec<MountStep>,
     limits: CommandLimits,
     namespaces: Option<KeeperNamespaces>,
-    /// Names that were replaced during this call. A command may have opened one before it was covered again.
+    /// The names that were replaced during this call. A command may have opened such a file before it was covered
+    /// again.
     exposed: BTreeSet<PathBuf>,
 }
 
@@ -55,14 +57,14 @@ struct NameEvent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameChange {
-    /// Another file has the name now, or none.
+    /// Another file has the name now, or no file.
     Replaced,
     /// The file was written, or its attributes were changed.
     Written,
 }
 
 impl NameWatch {
-    /// Starts to watch, before the mounts are made. `None` when there is nothing to watch.
+    /// Starts to watch, before the mounts are made. Returns `None` if there is nothing to watch.
     pub(super) fn begin(plan: &SandboxPlan) -> io::Result<Option<Self>> {
         if plan.watched.is_empty() {
             return Ok(None);
@@ -85,7 +87,8 @@ impl NameWatch {
         }))
     }
 
-    /// Opens the namespaces of the keeper. Later it closes itself to other processes of the same user.
+    /// Opens the namespaces of the keeper now, because the keeper later denies access to other processes of the same
+    /// user.
     pub(super) fn enter_later(&mut self, attempt: LevelAttempt, keeper: Pid) -> io::Result<()> {
         let open = |name: &str| File::open(format!("/proc/{}/ns/{name}", keeper.as_raw_nonzero()));
         let user = match attempt {
@@ -96,7 +99,7 @@ impl NameWatch {
         Ok(())
     }
 
-    /// Handles the pending events. Returns a name that the command may have changed, so that the call must end.
+    /// Handles the pending events. Returns a name that the command may have changed; in this case the call must end.
     pub(super) fn handle(&mut self) -> Option<PathBuf> {
         let path = match self.take().and_then(|events| replaced_name(&events, &self.exposed)) {
             Ok(None) => return None,
@@ -107,15 +110,15 @@ impl NameWatch {
         if !self.cover_again(&path) || has_other_names(&path) {
             return Some(path);
         }
-        // Events that arrived before the cover was in place.
+        // These events arrived before the cover was in place.
         match self.take() {
             Ok(events) => events.into_iter().find(|event| event.path == path).map(|event| event.path),
             Err(changed) => Some(changed),
         }
     }
 
-    /// Looks a last time, after all processes of the call have ended: a command can write a mapped file unseen until
-    /// the file is closed, and may have been faster than we.
+    /// Checks a last time, after all processes of the call have ended: a command can write to a mapped file without an
+    /// event until the file is closed, and may have been faster than the watcher.
     pub(super) fn last_look(&mut self) -> Option<PathBuf> {
         match self.take().and_then(|events| replaced_name(&events, &self.exposed)) {
             Ok(replaced) => replaced.filter(|path| has_other_names(path)),
@@ -123,7 +126,7 @@ impl NameWatch {
         }
     }
 
-    /// Reads all pending events on watched names. The error names a directory whose events were lost.
+    /// Reads all pending events about watched names. The error is a directory whose events were lost.
     fn take(&self) -> Result<Vec<NameEvent>, PathBuf> {
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
         let mut reader = inotify::Reader::new(&self.events, &mut buffer);
@@ -150,7 +153,8 @@ impl NameWatch {
         }
     }
 
-    /// Covers the file that has the name now. Fails for a directory: the command may have put files into it before.
+    /// Covers the file that has the name now. Fails for a directory, because the command may already have put files
+    /// into it.
     fn cover_again(&self, path: &Path) -> bool {
         let Some(namespaces) = &self.namespaces else { return false };
         let is_file = path.symlink_metadata().is_ok_and(|about| about.is_file());
@@ -177,7 +181,7 @@ impl NameWatch {
 }
 
 /// Returns the name that was replaced. The error is a name that the command may have changed: a file that was written
-/// after it lost its cover, or a second one with the name, which may be the command's own.
+/// after it lost its cover, or a second replacement, which may be the command's own.
 fn replaced_name(events: &[NameEvent], exposed: &BTreeSet<PathBuf>) -> Result<Option<PathBuf>, PathBuf> {
     let mut replaced: Option<&PathBuf> = None;
     for NameEvent { path, kind } in events {
@@ -194,8 +198,8 @@ fn replaced_name(events: &[NameEvent], exposed: &BTreeSet<PathBuf>) -> Result<Op
     Ok(replaced.cloned())
 }
 
-/// Returns true when the file has a second name, through which the command could write it later. A command can give it
-/// one only while it is not covered.
+/// Returns true if the file has a second name, through which the command could write to it later. A command can create
+/// such a name only while the file is not covered.
 fn has_other_names(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|about| about.is_file() && about.nlink() > 1)
 }
@@ -219,7 +223,7 @@ impl KeeperNamespaces {
 const REPLACED: WatchFlags =
     WatchFlags::MOVED_TO.union(WatchFlags::MOVED_FROM).union(WatchFlags::CREATE).union(WatchFlags::DELETE);
 
-/// The events of a file that is written.
+/// The events for writes to a file.
 const WRITTEN: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::ATTRIB);
 
 #[cfg(test)]

@@ -7,15 +7,15 @@ use super::stage::{InStage, StageError};
 use crate::message::SandboxLayer;
 use haft_core::settings::limits::CommandLimits;
 
-/// The scope of the memory limit, beyond the limit on each process.
+/// The scope of the memory limit, in addition to the limit on each process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryLimitScope {
     OfEachProcess,
-    /// A control group counts all processes of the call together.
+    /// A control group limits the memory of all processes of the call together.
     OfTheCall,
 }
 
-/// Sets the limits; a hard limit that is already lower stays.
+/// Sets the limits. A hard limit that is already lower is kept.
 pub(super) fn apply(
     attempt: LevelAttempt,
     memory: MemoryLimitScope,
@@ -24,11 +24,11 @@ pub(super) fn apply(
     lower(Resource::Nofile, limits.open_files_max)?;
     lower(Resource::Fsize, limits.file_bytes_max)?;
     lower(Resource::Cpu, limits.cpu_seconds_max)?;
-    // Not RLIMIT_AS: Node, Go and Java reserve far more address space than they ever use.
+    // RLIMIT_AS is not used, because Node, Go and Java reserve far more address space than they use.
     lower(Resource::Data, limits.memory_bytes_max)?;
     lower(Resource::Core, 0)?;
     if attempt == LevelAttempt::UserNamespaces {
-        // The kernel counts these per user namespace, so the user's other processes do not count here.
+        // The kernel counts these per user namespace, so the user's other processes are not included.
         lower(Resource::Nproc, limits.processes_max)?;
     }
     let memory = match memory {

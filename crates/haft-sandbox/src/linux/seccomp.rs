@@ -1,4 +1,4 @@
-//! Refuses system calls that no confined command needs, and those that would bypass another layer.
+//! Refuses system calls that no confined command needs, and system calls that would bypass another layer.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "seccomp";
 
-/// `open_tree` with attributes of a mount, since Linux 6.15. The number is the same for all architectures.
+/// The number of `open_tree_attr`, which opens a mount with new attributes since Linux 6.15. It is the same on all
+/// architectures.
 const OPEN_TREE_ATTR: libc::c_long = 467;
 
 /// The calls refused in every mode: creating or changing mounts and namespaces, the kernel's keyrings and programs, the
@@ -71,7 +72,7 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// Calls that inspect or control other processes: refused unless the mode is `full`.
+/// Calls that inspect or control other processes. They are refused unless the mode is `full`.
 const OTHER_PROCESSES: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -81,8 +82,8 @@ const OTHER_PROCESSES: &[libc::c_long] = &[
     libc::SYS_kcmp,
 ];
 
-/// Calls that change a process, with the position of the argument that names it. Without a pid namespace they are
-/// refused when that argument is not 0, that is, names another process.
+/// Calls that change a process, with the position of the argument that contains its pid. Without a pid namespace they
+/// are refused if this argument is not 0, because it then refers to another process.
 const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
     (libc::SYS_prlimit64, 0),
     (libc::SYS_setpriority, 1),
@@ -95,8 +96,8 @@ const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
     (libc::SYS_migrate_pages, 0),
 ];
 
-/// System V IPC and POSIX message queues. Without an IPC namespace they would reach those of other processes, and leave
-/// something behind.
+/// System V IPC and POSIX message queues. Without an IPC namespace, they would give access to queues and memory of
+/// other processes, and would stay after the call.
 const SYSTEM_V: &[libc::c_long] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -126,7 +127,7 @@ const CLONE_NAMESPACES: &[libc::c_int] = &[
 
 type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Enforces the filter for this process and its descendants. It installs one filter, not three: at installation the
+/// Enforces the filter for this process and its descendants. Installs one filter instead of three: at installation the
 /// kernel tries each filter on every system call number, which would be half of a launcher's work.
 pub(super) fn enforce(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<SandboxLayer, StageError> {
     let failed = |error: &dyn std::fmt::Display| StageError::new(STAGE, error);
@@ -160,7 +161,7 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
         }
     }
     if !plan.unix_sockets {
-        // One end of a datagram pair can send to any socket that it can name; the ends of a stream pair reach only each
+        // A datagram socket from a pair can send to any socket address; the ends of a stream pair reach only each
         // other.
         let datagrams = [libc::SOCK_DGRAM, libc::SOCK_RAW];
         rules.insert(libc::SYS_socketpair, datagrams.iter().filter_map(|kind| pair_of(*kind)).collect());
@@ -174,10 +175,11 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
     rules
 }
 
-/// Matches every socket family that is not on the list.
+/// Matches every socket family that is not allowed.
 fn foreign_family(attempt: LevelAttempt, plan: &SandboxPlan) -> Option<SeccompRule> {
     let mut families = vec![libc::AF_NETLINK];
-    // In its own network namespace the call reaches only itself; without one it must not open internet sockets at all.
+    // In its own network namespace, the call reaches only itself. Without one, it must not open internet sockets at
+    // all.
     if plan.network || attempt.has_namespaces() {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }
@@ -201,7 +203,7 @@ fn family_is(family: libc::c_int) -> Option<SeccompRule> {
     SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, family)?]).ok()
 }
 
-/// Matches `socketpair` of a kind, ignoring the flags in the same argument.
+/// Matches a `socketpair` call of this kind, ignoring the flags in the same argument.
 fn pair_of(kind: libc::c_int) -> Option<SeccompRule> {
     const KIND_MASK: u64 = 0xf;
     SeccompRule::new(vec![condition(1, SeccompCmpOp::MaskedEq(KIND_MASK), kind)?]).ok()
@@ -211,13 +213,13 @@ fn pair_of(kind: libc::c_int) -> Option<SeccompRule> {
 struct SetsMode {
     number: libc::c_long,
     mode_at: u8,
-    /// The position of the flags argument, if the mode counts only for a call that creates a file.
+    /// The position of the flags argument, if the mode is used only when the call creates a file.
     flags_at: Option<u8>,
 }
 
-/// The calls that must not set the set-user-ID or set-group-ID bit: as root, such a file left in the workspace would
-/// make any user who runs it later root. A filter cannot tell files from directories, so directories cannot have the
-/// bit set either.
+/// The calls that must not set the set-user-ID or set-group-ID bit. If haft runs as root, such a file left in the
+/// workspace would give root rights to any user who runs it later. A filter cannot distinguish files from directories,
+/// so directories cannot get the bit either.
 const SETS_MODE: &[SetsMode] = &[
     SetsMode { number: libc::SYS_fchmod, mode_at: 1, flags_at: None },
     SetsMode { number: libc::SYS_fchmodat, mode_at: 2, flags_at: None },
@@ -237,14 +239,15 @@ const SETS_MODE: &[SetsMode] = &[
 /// The bits that let a program run with the rights of its owner or group.
 const SET_ID_BITS: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
 
-/// The flags with which `open` creates a file. A file without a name can be given one later.
+/// The flags with which `open` creates a file. `O_TMPFILE` is included, because a file without a name can get one
+/// later.
 const SET_ID_CREATES: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE];
 
 /// The number of `fchmodat2`, the same on every architecture.
 const SYS_FCHMODAT2: libc::c_long = 452;
 
 impl SetsMode {
-    /// Matches each of the two bits, and of a call with flags each way to create a file.
+    /// Returns rules for each of the two bits. For a call with flags, there is a rule for each way to create a file.
     fn set_id_rules(&self) -> Vec<SeccompRule> {
         let has = |at: u8, bits: u32| {
             let bits = u64::from(bits);
@@ -279,7 +282,7 @@ fn condition(at: u8, op: SeccompCmpOp, value: libc::c_int) -> Option<SeccompCond
     SeccompCondition::new(at, SeccompCmpArgLen::Dword, op, u64::try_from(value).ok()?).ok()
 }
 
-/// Compiles a filter that refuses matching calls. The code that seccompiler puts first kills calls of a foreign
+/// Compiles a filter that refuses matching calls. seccompiler adds code at the start that kills calls from a foreign
 /// architecture.
 fn compile(rules: SeccompRules, errno: libc::c_int) -> Result<BpfProgram, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
@@ -287,9 +290,9 @@ fn compile(rules: SeccompRules, errno: libc::c_int) -> Result<BpfProgram, seccom
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?.try_into()
 }
 
-/// Builds the instructions that decide by the call number alone, before all rules.
+/// Returns the instructions that decide by the call number alone. They run before all rules.
 ///
-/// x32 calls are killed: they carry the same architecture mark as ours, but numbers that the rules do not cover.
+/// x32 calls are killed: they have the same architecture mark as native calls, but numbers that the rules do not cover.
 /// `clone3` and `openat2` pass flags and mode through memory, which a filter cannot read; they fail with ENOSYS, so
 /// that programs fall back to `clone` and `openat`.
 fn by_number() -> [sock_filter; 6] {

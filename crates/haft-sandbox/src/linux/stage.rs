@@ -1,9 +1,9 @@
-//! A failure while confining, with the name of the stage it happened in.
+//! An error while setting up the sandbox, with the name of the stage in which it happened.
 
 use std::fmt::Display;
 use std::io;
 
-/// An error and the stage it happened in. The reason is for the operator.
+/// An error, and the stage in which it happened. The reason is for the operator.
 #[derive(Debug)]
 pub(super) struct StageError {
     pub(super) stage: &'static str,

@@ -21,7 +21,7 @@ use super::protected_names::NameWatch;
 #[derive(Debug)]
 pub(super) enum WaitOutcome {
     Exited(WaitStatus),
-    /// The process that started the launcher is gone, or has dropped the call.
+    /// The process that started the launcher has ended, or has dropped the call.
     LifelineClosed,
     /// The command may have changed this protected file.
     Exposed(PathBuf),
@@ -42,19 +42,19 @@ pub(super) fn unblock_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(open) }
 }
 
-/// The reaction to a request to terminate the command.
+/// The way to handle a request to terminate the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnTerminate {
-    /// In the watcher: the request comes from our process over the socket, and goes to the keeper as SIGTERM.
+    /// In the watcher, the request comes from haft's process over the socket, and is passed to the keeper as SIGTERM.
     PassOn,
-    /// In the keeper: the request comes from the watcher as SIGTERM, and goes to the command's process group.
+    /// In the keeper, the request comes from the watcher as SIGTERM, and is passed to the command's process group.
     TellTheGroup {
-        /// Our parent; `None` outside our pid namespace.
+        /// The parent process; `None` if it is outside the pid namespace.
         watcher: Option<Pid>,
     },
 }
 
-/// Reports that a child changed state, or that we should terminate it.
+/// Reports that a child changed its state, or that the command should be terminated.
 #[derive(Debug)]
 pub(super) struct ChildSignals {
     fd: File,
@@ -80,8 +80,8 @@ impl ChildSignals {
         Ok(Self { fd: File::from(unsafe { OwnedFd::from_raw_fd(raw) }) })
     }
 
-    /// Consumes all pending signals and returns true when our parent sent SIGTERM. SIGTERM from any other process is
-    /// ignored, because the command itself could send it.
+    /// Consumes all pending signals, and returns true if the parent sent SIGTERM. Ignores SIGTERM from any other
+    /// process, because the command itself could send it.
     fn take(&mut self) -> bool {
         const ONE: usize = mem::size_of::<libc::signalfd_siginfo>();
         let mut sink = [0_u8; ONE * 8];
@@ -93,8 +93,7 @@ impl ChildSignals {
     }
 }
 
-/// Returns true for a SIGTERM from our parent. A parent outside our pid namespace has pid 0 on both sides of the
-/// comparison.
+/// Returns true for a SIGTERM from the parent. If the parent is outside the pid namespace, both compared pids are 0.
 fn is_parents_term(record: &[u8]) -> bool {
     let field =
         |at: usize| record.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
@@ -103,7 +102,7 @@ fn is_parents_term(record: &[u8]) -> bool {
     field(0) == Some(libc::SIGTERM) && field(sender) == Some(parent)
 }
 
-/// Waits for `child`, and reaps every orphan that the kernel hands to us meanwhile.
+/// Waits for `child`, and reaps every orphan that the kernel reparents to this process.
 pub(super) fn supervise(
     child: Pid,
     control: &ControlSocket,
@@ -146,7 +145,7 @@ pub(super) fn supervise(
     }
 }
 
-/// Returns true in a keeper whose watcher was killed: no other process would end the command then.
+/// Returns true in a keeper whose watcher was killed. In this case no other process would end the command.
 fn is_orphaned(on_terminate: OnTerminate) -> bool {
     match on_terminate {
         OnTerminate::PassOn => false,
@@ -154,7 +153,7 @@ fn is_orphaned(on_terminate: OnTerminate) -> bool {
     }
 }
 
-/// Sends SIGTERM and ignores the result: a process that is gone needs no signal.
+/// Sends SIGTERM. Ignores the result, because a process that has ended needs no signal.
 fn terminate(child: Pid, on_terminate: OnTerminate) {
     let _ = match on_terminate {
         OnTerminate::PassOn => kill_process(child, Signal::TERM),
@@ -173,8 +172,8 @@ fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// Kills every process below us, until none is left. We are their subreaper, so a daemon that detached itself becomes
-/// our child again.
+/// Kills all descendants of this process until none is left. This process is their subreaper, so a daemon that detached
+/// itself becomes its child again.
 pub(super) fn kill_descendants() {
     loop {
         for pid in children() {
@@ -193,26 +192,26 @@ fn children() -> Vec<Pid> {
     list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-/// Makes orphaned descendants our children.
+/// Makes this process the parent of orphaned descendants.
 pub(super) fn become_subreaper() {
     // SAFETY: takes integers only.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
-/// Asks the kernel to kill us when our parent dies, in addition to the lifeline.
+/// Asks the kernel to kill this process when its parent dies, in addition to the lifeline.
 pub(super) fn die_with_parent() {
     // SAFETY: takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// Asks the kernel for SIGCHLD when our parent dies, instead of killing us. Without a pid namespace the command would
-/// outlive us, so we must live to kill it.
+/// Asks the kernel for SIGCHLD when the parent dies, instead of a kill. Without a pid namespace the command would
+/// survive, so this process must stay alive to kill it.
 pub(super) fn outlive_parent() {
     // SAFETY: takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCHLD, 0, 0, 0) };
 }
 
-/// The side of the fork that this process is on.
+/// The side of the fork on which this process is.
 #[derive(Debug)]
 pub(super) enum Fork {
     Child,

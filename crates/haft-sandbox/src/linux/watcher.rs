@@ -1,4 +1,4 @@
-//! The watcher: tries the levels from the strongest down, and kills the process tree when the lifeline closes.
+//! The watcher tries the isolation levels from the strongest down, and kills the process tree when the lifeline closes.
 
 use std::process::exit;
 
@@ -16,10 +16,10 @@ use super::supervise::{self, ChildSignals, Fork, OnTerminate, WaitOutcome};
 use super::{WorkerTable, descriptors, identity};
 use crate::message::{LaunchProgram, LaunchReport, LaunchRequest};
 
-/// The exit code of a launcher that failed. It reports the reason first, if it has the control socket.
+/// The exit code of a launcher that failed. It first reports the reason, if it has the control socket.
 const LAUNCHER_FAILED: i32 = 125;
 
-/// Runs the launcher; never returns.
+/// Runs the launcher. Never returns.
 pub(crate) fn main(workers: WorkerTable<'_>) -> ! {
     let Ok((control, order)) = descriptors::close_inherited().and_then(|()| ControlSocket::take()) else {
         exit(LAUNCHER_FAILED)
@@ -41,7 +41,7 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
     supervise::become_subreaper();
     let mut signals = ChildSignals::take_over().stage("session", "taking over SIGCHLD")?;
     let attempts = namespaces::attempts(&order.plan);
-    // Without our own privileges we might be unable to leave and remove the control group.
+    // Without haft's own privileges, the launcher might be unable to leave and remove the control group.
     let privileged = attempts.first() == Some(&LevelAttempt::Namespaces);
     let cgroup = if privileged { Cgroup::enter(&order.plan.limits) } else { None };
     for attempt in attempts {
@@ -71,7 +71,7 @@ struct WatchedNames {
     protection: NameProtection,
 }
 
-/// Starts the watch, where mounts protect the names and a command could use the moment in which one is gone.
+/// Starts to watch names if mounts protect them and a command could use the moment in which a mount is gone.
 fn names(attempt: LevelAttempt, order: &LaunchRequest) -> WatchedNames {
     let is_needed = attempt.has_namespaces() && matches!(order.program, LaunchProgram::Command);
     match if is_needed { NameWatch::begin(&order.plan) } else { Ok(None) } {
@@ -80,7 +80,7 @@ fn names(attempt: LevelAttempt, order: &LaunchRequest) -> WatchedNames {
     }
 }
 
-/// Everything about a call that does not depend on the level.
+/// The parts of a call that do not depend on the isolation level.
 struct CallParts<'a> {
     control: &'a ControlSocket,
     order: &'a LaunchRequest,
@@ -104,11 +104,11 @@ fn start(
 ) -> Result<KeeperStart, StageError> {
     let CallParts { control, order, workers, memory } = *calling;
     if let (LevelAttempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
-        // Switch before the fork: inside a user namespace the owner's ids could no longer be named.
+        // Switch before the fork: inside a user namespace, the owner's ids could no longer be used.
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
     }
     let ids = identity::own();
-    // The keeper waits until we have opened its namespaces: later it is closed to us.
+    // The keeper waits until the watcher has opened its namespaces, because later it denies access to the watcher.
     let (wait, go) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).stage("fork", "making a pipe")?;
     match supervise::fork(attempt.clone_flags(&order.plan)) {
         Ok(Fork::Child) => {
@@ -142,7 +142,7 @@ enum KeeperOutcome {
     LevelUnavailable,
 }
 
-/// Waits for the keeper. In every case it then kills the processes that are left of the call.
+/// Waits for the keeper. In every case, then kills the remaining processes of the call.
 fn wait_for_keeper(
     keeper: Pid,
     control: &ControlSocket,

@@ -1,4 +1,4 @@
-//! A command inside a Seatbelt profile, and the process group that dies with it.
+//! A command in a Seatbelt profile, and the process group that is killed with it.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -19,7 +19,7 @@ use haft_core::settings::mode::SandboxMode;
 /// An absolute path: a `sandbox-exec` found on PATH could be any program.
 const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 
-/// The guarantees that this system does not give.
+/// The guarantees that macOS does not give.
 const WEAKER: [&str; 3] = [
     "a process that leaves its process group can outlive the call",
     "limits on processes, memory and CPU time are not set",
@@ -92,7 +92,8 @@ fn rules(plan: &SandboxPlan) -> SeatbeltRules {
     }
 }
 
-/// Returns the hidden paths. In `full` mode the profile cannot grant a cache inside the hidden caches, so these stay open.
+/// Returns the hidden paths. In `full` mode the profile cannot grant access to one cache inside the hidden caches, so
+/// the caches stay visible.
 fn hidden(plan: &SandboxPlan) -> Vec<PathBuf> {
     let holds_own =
         |hidden: &PathBuf| plan.writable.iter().any(|root| root != hidden && root.starts_with(hidden));

@@ -1,7 +1,7 @@
-//! The same guarantees through Apple's `sandbox-exec`, as far as it can give them.
+//! The same guarantees with Apple's `sandbox-exec`, as far as it supports them.
 //!
-//! There is no launcher process here: the profile wraps the command itself, and a worker is our own binary, started
-//! again inside a profile.
+//! On macOS there is no launcher process: the profile is applied to the command itself, and a worker is haft's own
+//! binary, started again inside a profile.
 
 mod lifeline;
 
@@ -16,10 +16,10 @@ pub(crate) use lifeline::Lifeline;
 
 use crate::WorkerFn;
 
-/// The hidden first argument of a worker; the second is its name.
+/// The hidden first argument of a worker. The second argument is the worker name.
 pub(crate) const MAGIC: &str = "__haft-worker-1";
 
-/// Runs a worker; never returns.
+/// Runs a worker. Never returns.
 pub(crate) fn main(workers: &[(&str, WorkerFn)]) -> ! {
     let wanted = env::args().nth(2).unwrap_or_default();
     let worker = workers.iter().find(|(name, _)| *name == wanted);
@@ -31,7 +31,7 @@ pub(crate) fn main(workers: &[(&str, WorkerFn)]) -> ! {
     exit(125)
 }
 
-/// Returns the path of our own binary.
+/// Returns the path of haft's own binary.
 pub(crate) fn ourselves() -> PathBuf {
     env::current_exe().unwrap_or_default()
 }
@@ -41,7 +41,7 @@ pub(crate) fn landlock_version() -> Option<i32> {
     None
 }
 
-/// Returns the effective uid of our process.
+/// Returns the effective uid of this process.
 pub(crate) fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

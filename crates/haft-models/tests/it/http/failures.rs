@@ -275,7 +275,7 @@ async fn connection_broken_after_the_stop_reason_loses_no_text() {
     assert_eq!(error.kind, ModelErrorKind::Unreachable, "{error}");
 }
 
-/// Proxies drop or change the content type.
+/// Proxies may drop or change the content type.
 #[tokio::test]
 async fn body_is_decoded_despite_a_wrong_content_type() {
     let (head_json, head_nothing) = ("200 OK\r\nContent-Type: application/json", "200 OK\r\nX-Nothing: 1");

@@ -33,8 +33,8 @@ fn samplings() -> [SamplingParameters; 3] {
     [none, both, all]
 }
 
-/// The scripted server refuses what the real models refuse, by its own tables. Every combination of settings must
-/// get through to every family in every format, and nothing may be dropped without a note.
+/// The scripted server rejects the same fields as the real models, according to its own tables. Every family must
+/// accept every combination of settings in every format, and no field may be dropped without a note.
 #[tokio::test]
 async fn every_family_accepts_every_request_in_every_format() {
     let mut cells = 0;

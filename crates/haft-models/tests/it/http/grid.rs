@@ -19,7 +19,7 @@ use serde_json::json;
 use super::client::{ClientFixture, asking, request};
 use crate::fixture::tools;
 
-/// A scenario: its name, its test, and the formats that lack it, with the reason.
+/// A scenario: its name, its test, and the formats without it, each with the reason.
 type Scenario =
     (&'static str, fn(GridCell) -> BoxFuture<'static, ()>, &'static [(ModelApiFormat, &'static str)]);
 
@@ -84,7 +84,8 @@ const SCENARIOS: &[Scenario] = &[
     ("cancellation", |at| Box::pin(cancellation(at)), &[]),
 ];
 
-// Needs its own threads: waiting for the server blocks this thread, and the connection must close meanwhile.
+// This test needs its own threads: waiting for the server blocks this thread, and the connection must close at the same
+// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_works_in_every_format() {
     for (name, scenario, skipped) in SCENARIOS {
@@ -284,7 +285,7 @@ async fn length(at: GridCell) {
     assert_eq!(reply.stop, StopReason::Length);
 }
 
-/// Checks every count that a format reports; the others must be zero.
+/// Checks every count that a format reports. The other counts must be zero.
 async fn usage(at: GridCell) {
     let spent =
         scripted::ScriptUsage { input: 100, output: 40, cache_read: 30, cache_write: 20, reasoning: 7 };

@@ -166,7 +166,7 @@ async fn sequential_requests_reuse_one_connection() {
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
-/// Starts a server that answers several requests per connection and counts connections.
+/// Starts a server that answers several requests per connection, and counts the connections.
 fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -181,7 +181,7 @@ fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, connections)
 }
 
-/// Reads one request and answers it; returns `None` when the client has disconnected.
+/// Reads one request and answers it. Returns `None` when the client has disconnected.
 fn answer(connection: &TcpStream) -> Option<()> {
     let mut reader = BufReader::new(connection);
     let mut length = 0;

@@ -96,7 +96,7 @@ async fn concurrent_http1_requests_use_separate_connections() {
     }
 }
 
-/// Asks with one provider after the other, both of one pool. Returns the number of connections.
+/// Sends requests with one provider after the other, both from the same pool. Returns the number of connections.
 async fn connections_of_two(offer: OfferedProtocols, connect: [Duration; 2]) -> usize {
     let server = SecureServer::start(offer, 1);
     let pool = ClientPool::default();
@@ -140,7 +140,8 @@ async fn server_with_an_untrusted_certificate_receives_no_request() {
     }
 }
 
-// Needs its own threads: waiting for the server blocks this thread, and the request must be cancelled meanwhile.
+// This test needs its own threads: waiting for the server blocks this thread, and the request must be cancelled at the
+// same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_http2_request_is_cancelled_and_its_connection_reused() {
     let server = SecureServer::start(OfferedProtocols::Http2, 2);
@@ -157,7 +158,7 @@ async fn dropped_http2_request_is_cancelled_and_its_connection_reused() {
         () = arrived => {}
     }
     eventually("the server sees that it is given up", || server.abandoned() == 1);
-    // This request and the cancelled one make two, so the server answers.
+    // With this request and the cancelled one there are two, so the server answers.
     assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "safe");
     assert!(server.arrived().iter().all(|request| request.connection == 0), "{:?}", server.arrived());
 }
