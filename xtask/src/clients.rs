@@ -1,4 +1,4 @@
-//! Installs the JavaScript clients that the tests of the server use, next to the build products.
+//! Installs the JavaScript clients that the server tests use, next to the build products.
 
 use std::fs;
 
@@ -7,11 +7,11 @@ use crate::step::{run, tools_directory};
 /// The file that lists the npm packages and their versions.
 const PACKAGES: &str = "crates/haft-server/tests/clients/package.json";
 
-/// Reinstalls the clients unless exactly the listed versions are there.
+/// Reinstalls the clients unless exactly the listed versions are installed.
 pub(crate) fn install() -> Result<(), String> {
     let directory = tools_directory().join("clients");
     let wanted = fs::read_to_string(PACKAGES).map_err(|error| format!("{PACKAGES}: {error}"))?;
-    // Written last, so that an interrupted installation does not count.
+    // The stamp is written last, so that an interrupted installation is repeated.
     let stamp = directory.join("installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());

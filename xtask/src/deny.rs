@@ -1,13 +1,13 @@
-//! Checks licences, sources and bans of dependencies with cargo-deny.
+//! Checks the licences, sources and bans of dependencies with cargo-deny.
 
 use std::path::PathBuf;
 
 use crate::step::{exists, run, tools_directory};
 
-/// The cargo-deny version that the configuration is written for.
+/// The cargo-deny version for which the configuration is written.
 const VERSION: &str = "0.20.2";
 
-/// Runs cargo-deny, and installs it next to the build products if it is missing. It skips advisories, because a build
+/// Runs cargo-deny, and installs it next to the build products if it is missing. Skips advisories, because a build
 /// machine may be unable to fetch their database.
 pub(crate) fn deny() -> Result<(), String> {
     let program = if exists("cargo-deny") { PathBuf::from("cargo-deny") } else { installed()? };

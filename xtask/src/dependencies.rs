@@ -1,4 +1,4 @@
-//! Keeps the dependencies few: every crate costs each user time at the first build.
+//! Keeps the number of dependencies small: every crate makes each user's first build slower.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,13 +7,14 @@ use std::process::Command;
 
 use crate::step::{exists, run, tools_directory};
 
-/// The cargo-machete version whose findings the manifests are clean of.
+/// The cargo-machete version with which the manifests have no findings.
 const MACHETE_VERSION: &str = "0.9.2";
 
-/// The key of the root manifest with the number of crates, below a comment with the reason of the last rise.
+/// The key in the root manifest for the maximum number of crates. A comment above it gives the reason for the last
+/// increase.
 const LIMIT_KEY: &str = "default-crates-max";
 
-/// Fails when `cargo build` compiles more crates than the root manifest allows.
+/// Fails if `cargo build` compiles more crates than the root manifest allows.
 pub(crate) fn count() -> Result<(), String> {
     println!("==> crates of the default build");
     let manifest = fs::read_to_string("Cargo.toml").map_err(|error| format!("Cargo.toml: {error}"))?;
@@ -42,13 +43,13 @@ fn limit(manifest: &str) -> Result<usize, String> {
     value.ok_or_else(|| format!("Cargo.toml: expected a line `{LIMIT_KEY} = NUMBER`"))
 }
 
-/// Counts the different packages in the output of `cargo tree`, which repeats them.
+/// Counts the distinct packages in the output of `cargo tree`, which repeats them.
 fn distinct(tree: &str) -> usize {
     let packages = tree.lines().filter(|line| !line.is_empty());
     packages.map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len()
 }
 
-/// Fails when a manifest names a dependency that its crate does not use.
+/// Fails if a manifest contains a dependency that its crate does not use.
 pub(crate) fn unused() -> Result<(), String> {
     let program = if exists("cargo-machete") { PathBuf::from("cargo-machete") } else { installed()? };
     run(&program.to_string_lossy(), &["crates", "xtask"])

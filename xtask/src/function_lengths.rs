@@ -1,7 +1,7 @@
-//! Reports how long the functions of the product are.
+//! Reports the lengths of the functions in the product.
 //!
-//! A report, not a rule: a flat `match` may be long, a story of three nested loops may not. Length is found by indentation,
-//! which rustfmt keeps regular.
+//! This is a report, not a rule: a flat `match` may be long, but three nested loops may not. The length is determined
+//! by indentation, which rustfmt keeps regular.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use regex::Regex;
 
 use crate::tidy::files;
 
-/// The length from which a function is worth a second look: about one screen.
+/// The number of lines from which a function deserves a second look: about one screen.
 const SCREEN_LINES: usize = 70;
-/// The number of functions that the report names.
+/// The maximum number of functions that the report names.
 const NAMED_MAX: usize = 5;
 
 const FUNCTION: &str = r#"^(\s*)(?:pub(?:\([^)]*\))?\s+)?(?:const\s+)?(?:async\s+)?(?:unsafe\s+)?(?:extern\s+"[^"]*"\s+)?fn\s+(\w+)"#;
@@ -63,7 +63,8 @@ fn is_product(file: &Path) -> bool {
         && !file.iter().filter_map(|part| part.to_str()).any(is_test)
 }
 
-/// Returns name, first line and number of lines of each function with a body. Tests at the end of a file do not count.
+/// Returns the name, the first line and the number of lines of each function with a body. Tests at the end of a file
+/// are left out.
 fn functions(pattern: &Regex, text: &str) -> Vec<(String, usize, usize)> {
     let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
     let lines: Vec<&str> = product.lines().collect();
@@ -77,7 +78,7 @@ fn functions(pattern: &Regex, text: &str) -> Vec<(String, usize, usize)> {
     found
 }
 
-/// Returns the number of lines to the closing brace, and nothing for a signature without a body.
+/// Returns the number of lines to the closing brace, or `None` for a signature without a body.
 fn length(lines: &[&str], indent: &str) -> Option<usize> {
     let body = lines.iter().position(|line| line.ends_with(['{', '}', ';']))?;
     if lines[body].ends_with('{') {

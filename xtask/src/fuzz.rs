@@ -1,5 +1,5 @@
-//! Runs every fuzz target for a while. The coverage that guides libFuzzer needs only compiler flags, not a nightly
-//! compiler; with a nightly, `cargo fuzz run TARGET` does the same with a sanitizer.
+//! Runs every fuzz target for a limited time. The coverage that guides libFuzzer needs only compiler flags, not a
+//! nightly compiler; with a nightly compiler, `cargo fuzz run TARGET` does the same with a sanitizer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use crate::step::{run, run_with};
 /// The time that each target runs in `cargo xtask test --long`, in seconds.
 pub(crate) const SECONDS_DEFAULT: u32 = 600;
 
-/// The memory limit of a target. No reply needs more, so exceeding it is a finding.
+/// The memory limit of a target, in megabytes. No reply needs more, so exceeding the limit is a finding.
 const MEMORY_MEGABYTES_MAX: u32 = 1024;
 
-/// The longest time that one input may take.
+/// The time limit for one input, in seconds.
 const INPUT_SECONDS_MAX: u32 = 10;
 
 /// The same flags that `cargo fuzz --sanitizer none` sets.
@@ -20,7 +20,8 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing";
 
-/// The target triple. With an explicit one, cargo builds build scripts and procedural macros without these flags.
+/// The target triple. If the triple is set explicitly, cargo builds build scripts and procedural macros without these
+/// flags.
 const MACHINE: &str = "x86_64-unknown-linux-gnu";
 
 pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
@@ -34,7 +35,7 @@ pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one target. New inputs go next to the build products; the corpus in the repository is only read.
+/// Runs one target. New inputs are written next to the build products; the corpus in the repository is only read.
 fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String> {
     let corpus = format!("fuzz/corpus/{target}");
     if !Path::new(&corpus).is_dir() {

@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("tar", "tar"),
 ];
 
-/// Installs everything that is missing. Without root or apt-get it fails and names the Debian packages to install.
+/// Installs everything that is missing. Without root or apt-get, fails and names the Debian packages to install.
 pub(crate) fn install() -> Result<(), String> {
     packages()?;
     python::install()?;

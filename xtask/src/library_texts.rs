@@ -1,7 +1,7 @@
-//! Finds advice for the command line in the texts of the libraries.
+//! Finds advice about the command line in the texts of the libraries.
 //!
-//! A program that embeds haft shows the errors of the libraries to its own users. An error therefore names no command and
-//! no hint of a terminal; `haft-cli/src/hints.rs` adds these.
+//! A program that embeds haft shows the errors of the libraries to its own users. Therefore an error text of a library
+//! must not mention a `haft` command or contain a `hint:`; `haft-cli/src/hints.rs` adds these.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ const LIBRARIES: [&str; 8] = [
     "haft-tools",
 ];
 
-/// The words of a command line that no text may contain.
+/// The command-line words that no text may contain.
 const ADVICE: [&str; 2] = ["hint:", "`haft "];
 
-/// The files that may contain them, with the reason.
+/// The files that may contain these words, each with the reason.
 const ALLOWED: [(&str, &str); 1] =
     [("crates/haft-config/src/error.rs", "`hint:` precedes the nearest key or value of a file")];
 
-/// Reports each text of a library that contains advice for the command line.
+/// Reports each text in a library that contains advice about the command line.
 pub(crate) fn check(file: &Path, text: &str, slips: &mut Vec<String>) {
     let file = file.strip_prefix(".").unwrap_or(file);
     if !is_of_a_library(file) || ALLOWED.iter().any(|(allowed, _)| file == Path::new(allowed)) {
@@ -40,7 +40,7 @@ pub(crate) fn check(file: &Path, text: &str, slips: &mut Vec<String>) {
     }
 }
 
-/// Returns true for a file of the product, false for a file of tests only.
+/// Returns true for a file of the product, and false for a file that contains only tests.
 fn is_of_a_library(file: &Path) -> bool {
     let is_test = |part: &str| part == "tests" || part == "tests.rs";
     let mut parts = file.iter().filter_map(|part| part.to_str());
@@ -51,13 +51,13 @@ fn is_of_a_library(file: &Path) -> bool {
         && !parts.any(is_test)
 }
 
-/// Tests are the last part of a file.
+/// Returns the text before the tests, which are the last part of a file.
 fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }
 
-/// Returns the string literals of a source text, with the line where each begins. Comments are skipped; escapes stay as
-/// they are written.
+/// Returns the string literals in a source text, each with the line in which it starts. Skips comments, and leaves
+/// escapes as they are written.
 fn literals(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -75,7 +75,7 @@ fn literals(text: &str) -> Vec<(usize, &str)> {
             found.push((line_of(text, next), &rest[..end]));
             end
         } else if rest.starts_with("'\"'") || rest.starts_with("'\\\"'") {
-            // A character, not the beginning of a string.
+            // This is a character literal, not the start of a string.
             rest[1..].find('\'').map_or(1, |end| end + 2)
         } else {
             1
@@ -98,7 +98,7 @@ fn raw_end(text: &str) -> Option<usize> {
     Some((1 + hashes + 1 + end + close.len()).min(text.len()))
 }
 
-/// Returns the end of a string that begins with a quotation mark.
+/// Returns the end of a string that starts with a quotation mark.
 fn quoted_end(text: &str) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

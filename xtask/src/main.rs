@@ -1,4 +1,4 @@
-//! Every script of the project: `cargo xtask` lists them.
+//! All scripts of the project. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a script talks to the person who runs it")]
 
 mod api;
@@ -66,7 +66,7 @@ fn seconds(written: Option<&str>) -> Result<u32, String> {
     written.parse().map_err(|_| format!("expected a number of seconds; got `{written}`"))
 }
 
-/// Runs the cheapest checks first, so that a slip shows up within seconds.
+/// Runs the cheapest checks first, so that a mistake is reported within seconds.
 fn test() -> Result<(), String> {
     install::install()?;
     tidy::tidy()?;

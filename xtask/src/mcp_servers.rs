@@ -11,7 +11,7 @@ const NPM: &str = "crates/haft-cli/tests/mcp_servers/package.json";
 /// The file that lists the Python packages and their versions.
 const PYTHON: &str = "crates/haft-cli/tests/mcp_servers/requirements.txt";
 
-/// Reinstalls the servers unless exactly the listed versions are there.
+/// Reinstalls the servers unless exactly the listed versions are installed.
 pub(crate) fn install() -> Result<(), String> {
     let directory = tools_directory().join("mcp");
     let wanted = format!("{}{}", text(NPM)?, text(PYTHON)?);
@@ -35,7 +35,7 @@ fn text(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Returns the path of the stamp file, written last so that an interrupted installation does not count.
+/// Returns the path of the stamp file. It is written last, so that an interrupted installation is repeated.
 fn stamp(directory: &Path) -> PathBuf {
     directory.join("installed.txt")
 }

@@ -1,15 +1,15 @@
-//! Checks that every test that the security model names exists.
+//! Checks that every test named in the security model exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The page whose promises name their tests.
+/// The page that names a test for each promise.
 const PAGE: &str = "docs/security-model.md";
 
-/// The fewest tests that the page names. A smaller number means that this check no longer reads the page.
+/// The minimum number of tests that the page names. If fewer are found, this check no longer parses the page correctly.
 const NAMES_MIN: usize = 40;
 
-/// Reports each test that the page names and that no source file has.
+/// Reports each test that the page names and that is in no source file.
 pub(crate) fn check(files: &[PathBuf], slips: &mut Vec<String>) {
     let Ok(page) = fs::read_to_string(PAGE) else { return slips.push(format!("{PAGE}: cannot be read")) };
     let names = named(&page);
@@ -34,7 +34,8 @@ fn is_promise(line: &str) -> bool {
     line.starts_with("| ") && !line.starts_with("| promise")
 }
 
-/// Returns true if the file has the path of the name and a test of this name. A module `tests` may be in the file itself.
+/// Returns true if the file has the path in the name and contains a test with this name. A module `tests` may be in the
+/// file itself.
 fn is_in(name: &str, file: &Path, read: impl Fn(&Path) -> String) -> bool {
     let Some((module, test)) = name.rsplit_once("::") else { return false };
     let path = module.replace("::", "/");
@@ -43,7 +44,7 @@ fn is_in(name: &str, file: &Path, read: impl Fn(&Path) -> String) -> bool {
     (has_path(&path) || has_path(inline)) && has_test(&read(file), test)
 }
 
-/// Returns true if the text has a function of this name with the attribute of a test.
+/// Returns true if the text has a function with this name and a test attribute.
 fn has_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
     let is_function = |line: &str| {
@@ -60,7 +61,7 @@ fn has_test(text: &str, name: &str) -> bool {
     (0..lines.len()).any(|at| is_function(lines[at]) && has_attribute(at)) || is_in_table(&lines, name)
 }
 
-/// Returns true if a table of tests, `checks!(function { … });`, has a row of this name.
+/// Returns true if a test table, `checks!(function { … });`, has a row with this name.
 fn is_in_table(lines: &[&str], name: &str) -> bool {
     let is_row = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'));
     let tables = lines.iter().enumerate().filter(|(_, line)| line.starts_with("checks!("));

@@ -1,8 +1,8 @@
 //! Counts patterns of unclear language, and fails when a count rises.
 //!
-//! The patterns are those of the style guide: comments that open with a free relative, words without a subject, stilted
-//! verbs, type names that are a bare participle, and type names that mean different things in different files. A count is
-//! a place to look, not a verdict; the limits in `prose.json` only ever fall.
+//! The patterns come from the style guide: comments that open with a free relative, words such as "somebody", stilted
+//! verbs, type names that are a bare participle, and type names that mean different things in different files. A match
+//! is a reason to look at the text, not proof of a fault. The limits in `prose.json` may only decrease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::tidy::files;
 
-/// The counts that must not rise, beside this file.
+/// The file with the limits for the counts, next to the xtask manifest.
 const LIMITS: &str = "xtask/prose.json";
 
 /// Nouns that end like a participle.
@@ -108,7 +108,7 @@ impl ProseCounts {
                 continue;
             };
             let begins = before.as_ref().is_none_or(|before| before.ends_with(['.', ':']));
-            // A question may begin so.
+            // A question may start with such a word.
             let opens = begins && patterns.opener.is_match(&words) && !words.contains('?');
             self.comments += 1;
             self.opening += u32::from(opens || patterns.sentence.is_match(&words));
@@ -150,7 +150,7 @@ impl ProseCounts {
     }
 }
 
-/// Returns a share with one decimal.
+/// Returns `of * count / all`, rounded to one decimal.
 fn share(of: f64, count: f64, all: f64) -> Value {
     json!((of * count / all * 10.0).round() / 10.0)
 }

@@ -32,7 +32,7 @@ fn environment(name: &str, packages: &str) -> Result<(), String> {
     fs::write(stamp(&directory), wanted).map_err(|error| format!("{}: {error}", stamp(&directory).display()))
 }
 
-/// Returns true when Python can create environments.
+/// Returns true if Python can create environments.
 pub(crate) fn can_install() -> bool {
     Command::new("python3")
         .args(["-c", "import ensurepip, venv"])
@@ -40,7 +40,7 @@ pub(crate) fn can_install() -> bool {
         .is_ok_and(|ran| ran.status.success())
 }
 
-/// Returns the path of the stamp file, written last so that an interrupted installation does not count.
+/// Returns the path of the stamp file. It is written last, so that an interrupted installation is repeated.
 fn stamp(directory: &Path) -> PathBuf {
     directory.join("installed.txt")
 }

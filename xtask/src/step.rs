@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Runs a program, and fails if it fails.
+/// Runs a program. Fails if the program fails.
 pub(crate) fn run(program: &str, words: &[&str]) -> Result<(), String> {
     run_with(program, words, &[])
 }
@@ -34,7 +34,7 @@ fn finish(mut command: Command, line: &str) -> Result<(), String> {
     }
 }
 
-/// Returns true when a program is on PATH.
+/// Returns true if a program is in PATH.
 pub(crate) fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|place| place.join(program).is_file())

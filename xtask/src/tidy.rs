@@ -1,11 +1,11 @@
-//! Checks that no other tool makes.
+//! Checks that no other tool does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{library_texts, named_tests};
 
-/// Checks every file of the project and reports all slips at once.
+/// Checks every file in the project, and reports all findings at once.
 pub(crate) fn tidy() -> Result<(), String> {
     println!("==> tidy");
     let mut slips = Vec::new();
@@ -23,7 +23,8 @@ pub(crate) fn tidy() -> Result<(), String> {
     if slips.is_empty() { Ok(()) } else { Err(format!("not tidy:\n  {}", slips.join("\n  "))) }
 }
 
-/// Rejects shell scripts, which belong in xtask, and file names too vague to keep unrelated code out.
+/// Rejects shell scripts, which belong in xtask, and file names that are too vague to keep unrelated code out of the
+/// file.
 fn check_name(file: &Path, slips: &mut Vec<String>) {
     let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
     let is_rust = file.extension().is_some_and(|extension| extension == "rs");
@@ -56,7 +57,7 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
     }
 }
 
-/// Checks that every crate has a description, and takes its lints from the workspace. haft-sandbox has its own lints,
+/// Checks that every crate has a description and uses the lints of the workspace. haft-sandbox has its own lints,
 /// because it is the only crate that may use `unsafe`.
 fn check_crates(slips: &mut Vec<String>) {
     let Ok(crates) = fs::read_dir("crates") else {
@@ -75,8 +76,8 @@ fn check_crates(slips: &mut Vec<String>) {
     }
 }
 
-/// The crates that each crate may depend on, apart from dev-dependencies. The crates of the middle row do not know each
-/// other: `haft-runtime` joins them.
+/// The crates on which each crate may depend, except dev-dependencies. The crates in the middle row do not depend on
+/// each other: `haft-runtime` combines them.
 const ARROWS: [(&str, &[&str]); 14] = [
     ("haft-core", &[]),
     ("haft-fs", &[]),
@@ -150,7 +151,7 @@ fn check_arrows(slips: &mut Vec<String>) {
     }
 }
 
-/// Returns our own crates among the `[dependencies]` of a manifest.
+/// Returns the haft crates in the `[dependencies]` of a manifest.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
     let names =

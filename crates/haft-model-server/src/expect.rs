@@ -14,7 +14,7 @@ pub struct RequestExpectation {
     pub tool_results: Option<Vec<String>>,
     /// The names of all offered tools, in any order.
     pub tools: Option<Vec<String>>,
-    /// Not checked if the format has no tool choice.
+    /// The tool choice. It is not checked if the format has none.
     pub tool_choice: Option<RequestToolChoice>,
     pub system: Option<String>,
     pub user: Option<String>,

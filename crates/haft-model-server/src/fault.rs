@@ -10,12 +10,12 @@ pub struct ErrorResponse {
     pub status: u16,
     #[serde(default)]
     pub message: String,
-    /// The provider's error code (`type`, `code` or `status`); by default the usual one for the status.
+    /// The provider's error code (`type`, `code` or `status`). The default is the usual code for the status.
     #[serde(default)]
     pub kind: Option<String>,
     #[serde(default)]
     pub retry_after_seconds: Option<u64>,
-    /// A body that is sent verbatim instead of the provider's format, for example an HTML page of a proxy.
+    /// A body that is sent unchanged instead of the provider's format, for example a proxy's HTML page.
     #[serde(default)]
     pub raw: Option<String>,
 }
@@ -34,25 +34,25 @@ impl ErrorResponse {
     }
 }
 
-/// A fault in the middle of a response that began normally. A whole response counts as one frame.
+/// A fault in the middle of a response that started normally. A whole response is treated as one frame.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum ResponseFault {
-    /// Breaks the connection after that many frames and that many bytes of the next one.
+    /// Breaks the connection after this many frames, and this many bytes of the next frame.
     Cut {
         after_frames: usize,
         #[serde(default)]
         and_bytes: usize,
     },
-    /// Ends the response regularly, but too early.
+    /// Ends the response in the regular way, but too early.
     EndEarly { after_frames: usize },
     /// Inserts a malformed frame between the others.
     Malformed { after_frames: usize, frame: String },
-    /// Inserts arbitrary bytes between the frames, which may be invalid UTF-8.
+    /// Inserts bytes between the frames. They may be invalid UTF-8.
     Bytes { after_frames: usize, bytes: Vec<u8> },
     /// Reports a provider error inside a 200 response.
     ErrorEvent { after_frames: usize, error: ErrorResponse },
-    /// Sends nothing more and keeps the connection open.
+    /// Sends nothing more, and keeps the connection open.
     Hang { after_frames: usize },
 }
 
@@ -112,7 +112,7 @@ impl ResponseFault {
     }
 }
 
-/// Returns the body of a failure: its raw text, or the provider's format.
+/// Returns the body of a failure: its raw text, or the failure in the provider's format.
 pub(crate) fn body_of(failure: &ErrorResponse, shape: impl FnOnce(&ErrorResponse) -> Value) -> String {
     failure.raw.clone().unwrap_or_else(|| shape(failure).to_string())
 }

@@ -54,7 +54,8 @@ impl ProviderApi for Gemini {
         response(reply, &parts, &finish_reason(&reply.step.stop()))
     }
 
-    /// Encodes a stream. Every frame has the usage; only the last one, which adds no text, has the finish reason.
+    /// Encodes a stream. Every frame contains the usage. Only the last frame, which adds no text, contains the finish
+    /// reason.
     fn stream(&self, reply: &ScriptedReply) -> Vec<String> {
         let parts = all_parts(reply, |text| reply.deltas(text));
         let mut frames: Vec<String> =
@@ -101,8 +102,8 @@ fn check_fields(body: &Value) -> Result<(), String> {
     }
 }
 
-/// Returns the delivery. Without `alt=sse` the real API streams one long JSON array; no client here wants that, and
-/// the parameter is easily forgotten, so it is an error.
+/// Returns the delivery. Without `alt=sse` the real API streams one long JSON array. haft never uses that form, and the
+/// parameter is easily forgotten, so its absence is an error.
 fn delivery(address: &PathParameters) -> Result<ResponseDelivery, String> {
     match (address.verb.as_str(), address.alt.as_deref()) {
         ("generateContent", _) => Ok(ResponseDelivery::Whole),
@@ -160,8 +161,7 @@ fn tool_choice(body: &Value) -> Result<RequestToolChoice, String> {
     }
 }
 
-/// Reads a content. Calls and results are matched by name and count, because an id is present only if the model
-/// gave one.
+/// Parses a content. Matches calls and results by name and count, because an id is present only if the model set one.
 fn read_content(
     content: &Value,
     talk: &mut ConversationSummary,
@@ -249,7 +249,7 @@ fn response(reply: &ScriptedReply, parts: &[Value], finish: &Value) -> Value {
     })
 }
 
-/// Returns the response to a blocked prompt, which has no candidates because it never reached the model.
+/// Returns the response to a blocked prompt. It has no candidates, because the prompt never reached the model.
 fn blocked(reply: &ScriptedReply) -> Value {
     json!({
         "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" }, "usageMetadata": usage(reply.step.usage),
@@ -283,7 +283,7 @@ fn grounding(sources: &[&CitedText]) -> Value {
     json!({ "groundingChunks": chunks, "groundingSupports": supports })
 }
 
-/// Returns all parts. The signature is attached to the part that follows a thought and not to the thought itself.
+/// Returns all parts. The signature is in the part that follows a thought, not in the thought itself.
 fn all_parts(reply: &ScriptedReply, pieces: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
     let mut parts: Vec<Value> = Vec::new();
     let mut state: Option<String> = None;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::protobuf::{camel, list};
 
-/// The known keywords. The API rejects all others instead of ignoring them.
+/// The supported keywords. The API rejects all others instead of ignoring them.
 const WORDS: [&str; 22] = [
     "type",
     "format",
@@ -32,10 +32,10 @@ const WORDS: [&str; 22] = [
 
 const TYPES: [&str; 7] = ["STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"];
 
-/// The deepest nesting of a schema.
+/// The maximum nesting depth of a schema.
 const DEPTH_MAX: usize = 32;
 
-/// Rejects the schemas that the provider rejects. The error begins with the path in the schema.
+/// Rejects the schemas that the provider rejects. The error starts with the path in the schema.
 pub(crate) fn check(schema: &Value) -> Result<(), String> {
     if schema.is_null() { Ok(()) } else { check_at(schema, DEPTH_MAX) }
 }

@@ -1,9 +1,9 @@
 //! A model server that follows a script, in the wire formats of five providers.
 //!
-//! Start reading at [`Script`] and [`ModelServer`]. `decision.rs` computes the response to a request without IO.
-//! Each format is one file, written from its provider's documentation. It must not use the product's own codecs,
-//! because its purpose is to check them. Tests start the server with [`ModelServer`]; `haft dev model-server`
-//! serves a script file.
+//! Start reading at [`Script`] and [`ModelServer`]. `decision.rs` computes the response to a request without IO. Each
+//! format is one file, written from its provider's documentation. A format must not use the codecs of `haft-models`,
+//! because its purpose is to check them. Tests start the server with [`ModelServer`]; `haft dev model-server` serves a
+//! script file.
 
 mod anthropic;
 mod authentication;

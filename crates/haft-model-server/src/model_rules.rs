@@ -1,24 +1,23 @@
-//! Refuses the request fields that the real models refuse, by the name of the model. The tables come from the documents
-//! of the providers and from their error messages, and not from the client that they check.
+//! Rejects the request fields that the real models reject, by model name. The tables come from the providers'
+//! documentation and error messages, not from the client that they check.
 
 use serde_json::Value;
 
 use crate::schema_check::{self, SchemaUse};
 use crate::wire::{ApiFormat, ApiRequest};
 
-/// The requests to a model of OpenAI or xAI that may set a temperature.
+/// The requests to an OpenAI or xAI model that may set a temperature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemperatureRule {
     Always,
     Never,
-    /// With the effort `none`.
+    /// Only requests with the effort `none`.
     Off,
-    /// With the effort `none`, which is also the default.
+    /// Requests with the effort `none`, which is also the default.
     OffOrUnset,
 }
 
-/// Models of OpenAI and xAI, by the beginning of their names; the first match counts. The lists are the accepted levels of
-/// effort.
+/// OpenAI and xAI models, by name prefix; the first match is used. The lists are the accepted effort levels.
 const OPENAI: [(&str, &[&str], TemperatureRule); 30] = [
     ("gpt-5-chat", &[], TemperatureRule::Always),
     ("gpt-5.1-chat", &["medium"], TemperatureRule::Never),
@@ -52,19 +51,19 @@ const OPENAI: [(&str, &[&str], TemperatureRule); 30] = [
     ("grok-4.20", &[], TemperatureRule::Always),
 ];
 
-/// Models to which chat completions pass no tools while they reason, and whether they reason by default.
+/// Models for which the Chat Completions API accepts no tools while they reason, and if they reason by default.
 const CHAT_TOOLS: [(&str, bool); 4] =
     [("gpt-5.4", false), ("gpt-5.5", true), ("gpt-5.6", true), ("gpt-6", true)];
 
-/// Beginnings of the names of models that refuse stop sequences and penalties.
+/// The name prefixes of models that reject stop sequences and penalties.
 const NO_STOP: [&str; 6] = ["gpt-5.", "gpt-6", "o1", "o3", "o4", "grok-"];
 
-/// Models of Anthropic that cannot stop thinking, and those that cannot be made to call a tool.
+/// Anthropic models that cannot turn thinking off, and Anthropic models that cannot be forced to call a tool.
 const ALWAYS_THINK: [&str; 4] = ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-", "claude-mythos-"];
 const NO_FORCED_CALL: [&str; 4] =
     ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-1", "claude-mythos-5-1"];
 
-/// Models of Anthropic that refuse a temperature.
+/// Anthropic models that reject a temperature.
 const NO_TEMPERATURE: [&str; 7] = [
     "claude-opus-4-7",
     "claude-opus-4-8",
@@ -75,7 +74,7 @@ const NO_TEMPERATURE: [&str; 7] = [
     "claude-mythos-",
 ];
 
-/// Thinking levels of Gemini models that refuse some of them.
+/// The thinking levels of Gemini models that do not accept all levels.
 const GEMINI_LEVELS: [(&str, &[&str]); 5] = [
     ("gemini-3-pro", &["LOW", "HIGH"]),
     ("gemini-3.1-pro", &["LOW", "MEDIUM", "HIGH"]),
@@ -84,12 +83,12 @@ const GEMINI_LEVELS: [(&str, &[&str]); 5] = [
     ("gemini-4-argon", &["LOW", "MEDIUM", "HIGH"]),
 ];
 
-/// Models of Ollama with the capability `thinking`. Their `-instruct` tags lack it: Ollama parses the replies of
+/// Ollama models with the capability `thinking`. Their `-instruct` tags do not have it: Ollama parses the replies of
 /// `qwen3-vl:8b` and of `qwen3-vl:8b-instruct` differently.
 const OLLAMA_THINKING: [&str; 7] =
     ["qwen3:", "qwen3-vl", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral", "gemma4"];
 
-/// Ranges of the thinking budget of Gemini. Other models with a thinking budget are refused.
+/// The allowed thinking budgets of Gemini models. For all other models, a thinking budget is rejected.
 const GEMINI_BUDGETS: [(&str, u64, u64); 4] = [
     ("gemini-2.5-computer-use", 128, 32_768),
     ("gemini-2.5-pro", 128, 32_768),
@@ -232,7 +231,7 @@ fn check_ollama(model: &str, body: &Value) -> Result<(), String> {
     if wants && !can { Err(format!("\"{model}\" does not support thinking")) } else { Ok(()) }
 }
 
-/// Checks the schemas of all tools: one bad schema refuses the whole request.
+/// Checks the schemas of all tools. One bad schema causes the whole request to be rejected.
 fn check_tools(format: ApiFormat, body: &Value) -> Result<(), String> {
     let (grammar, schema): (SchemaUse, fn(&Value) -> &Value) = match format {
         ApiFormat::OpenAiChat => (SchemaUse::Tools, |tool| &tool["function"]["parameters"]),

@@ -1,4 +1,4 @@
-//! The lists of models, in the format of each provider.
+//! The model lists, in the format of each provider.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Ollama's `/api/chat`: JSON lines, no call ids, and streaming by default.
+//! Ollama's `/api/chat`, with JSON lines, no call ids, and streaming by default.
 
 use serde_json::{Value, json};
 

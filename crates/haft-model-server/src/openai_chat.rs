@@ -1,4 +1,4 @@
-//! Chat completions (`/v1/chat/completions`), with the reasoning fields that compatible servers add.
+//! The Chat Completions API (`/v1/chat/completions`), with the reasoning fields that compatible servers add.
 
 use serde_json::{Value, json};
 
@@ -143,10 +143,10 @@ fn tool_name(tool: &Value) -> Result<String, String> {
     checked_name(&tool[kind]["name"])
 }
 
-/// The most tools of a request.
+/// The maximum number of tools in a request.
 const TOOLS_MAX: usize = 128;
 
-/// Checks the number of tools, by the rules of chat completions and responses.
+/// Checks the number of tools. The Chat Completions and Responses APIs have the same rule.
 pub(crate) fn checked_count(tools: &[Value]) -> Result<&[Value], String> {
     match tools.len() {
         0..=TOOLS_MAX => Ok(tools),
@@ -156,7 +156,7 @@ pub(crate) fn checked_count(tools: &[Value]) -> Result<&[Value], String> {
     }
 }
 
-/// Checks a tool name by the rules of chat completions and responses.
+/// Checks a tool name. The Chat Completions and Responses APIs have the same rules.
 pub(crate) fn checked_name(name: &Value) -> Result<String, String> {
     let name = name.as_str().unwrap_or_default();
     let legal = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');

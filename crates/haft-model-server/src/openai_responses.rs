@@ -1,4 +1,4 @@
-//! Responses (`/v1/responses`).
+//! The Responses API (`/v1/responses`).
 
 use serde_json::{Value, json};
 
@@ -58,8 +58,8 @@ impl ProviderApi for OpenAiResponses {
         openai_error(failure)
     }
 
-    /// Encodes an error event. The specification nests the error and the types of the SDKs have it flat, so the
-    /// event contains both.
+    /// Encodes an error event. The error is nested in the specification but flat in the SDK types, so the event
+    /// contains both forms.
     fn error_event(&self, reply: &ScriptedReply, failure: &ErrorResponse) -> Vec<String> {
         let nested = openai_error(failure);
         let flat = json!({
@@ -120,7 +120,7 @@ fn read_item(item: &Value, talk: &mut ConversationSummary, pairing: &mut CallPai
     Ok(())
 }
 
-/// Checks that the model can search, and that searches in the input have a tool for them.
+/// Checks that the model supports searches, and that the request has a search tool if its input contains searches.
 fn check_search(body: &Value) -> Result<(), String> {
     let offers = entries(body, "tools").iter().any(|tool| tool["type"] == "tool_search");
     let searched = entries(body, "input").iter().any(|item| item["type"] == "tool_search_call");
@@ -134,7 +134,7 @@ fn check_search(body: &Value) -> Result<(), String> {
     check_namespaces(entries(body, "input"))
 }
 
-/// Checks that calls of functions which a search loaded come back with their namespaces.
+/// Checks that calls to functions which a search loaded are sent back with their namespaces.
 fn check_namespaces(input: &[Value]) -> Result<(), String> {
     for (at, item) in input.iter().enumerate().filter(|(_, item)| item["type"] == "function_call") {
         let name = string(item, "name");
@@ -154,7 +154,7 @@ fn namespace_of<'a>(input: &'a [Value], name: &str) -> Option<&'a str> {
     found["name"].as_str()
 }
 
-/// Returns the names of the tools that an output of a search loads, after checking their definitions.
+/// Checks the definitions in a search output, and returns the names of the tools that it loads.
 fn loaded_tools(item: &Value) -> Result<String, String> {
     if item["execution"] != "client" || item["status"] != "completed" {
         return Err("`tool_search_output` needs `execution` and `status`".to_owned());
@@ -220,7 +220,7 @@ fn tool_choice(body: &Value) -> Result<RequestToolChoice, String> {
     }
 }
 
-/// Returns the response object before any output.
+/// Returns the response object as it is before any output.
 pub(crate) fn begun(reply: &ScriptedReply) -> Value {
     merge(
         json!({
@@ -272,7 +272,7 @@ pub(crate) fn finished(reply: &ScriptedReply) -> Value {
     )
 }
 
-/// Returns the finished output items. In a truncated response the last one is `incomplete`.
+/// Returns the finished output items. In a truncated response, the last item is `incomplete`.
 pub(crate) fn items(reply: &ScriptedReply) -> Vec<Value> {
     let count = reply.step.say.len();
     let cut_short =
@@ -321,7 +321,7 @@ fn item(reply: &ScriptedReply, at: usize, part: &ScriptPart, status: &str) -> Va
     }
 }
 
-/// Returns whether a call is a search in the way of this API: the request offers the search as such.
+/// Returns true if a call is one of this API's own searches, because the request offers the search in this form.
 pub(crate) fn searches(reply: &ScriptedReply, name: &str) -> bool {
     name == "tool_search" && entries(reply.request, "tools").iter().any(|tool| tool["type"] == "tool_search")
 }

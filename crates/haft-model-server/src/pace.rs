@@ -1,4 +1,4 @@
-//! The timing of a response, and the sizes of its pieces.
+//! The timing of a response, and the sizes of its chunks.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use serde::Deserialize;
 
 use crate::fault::ConnectionAction;
 
-/// The longest single delay that a script can set.
+/// The maximum delay that a script can set, in milliseconds.
 const PAUSE_MILLISECONDS_MAX: u64 = 600_000;
 
-/// The timing and chunking of a response. By default it is sent at once, frame by frame.
+/// The timing and chunking of a response. By default, the response is sent without delay, frame by frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ResponsePace {
-    /// The delay before the status line.
+    /// The delay before the status line, in milliseconds.
     pub first_byte_milliseconds: u64,
-    /// The delay before each piece after the first.
+    /// The delay before each piece after the first, in milliseconds.
     pub between_milliseconds: u64,
-    /// The size of each piece, regardless of frames and characters. By default a piece is a frame.
+    /// The size of each piece in bytes, regardless of frames and characters. By default, each frame is one piece.
     pub chunk_bytes: Option<usize>,
-    /// The characters of text or arguments per delta, 8 by default.
+    /// The number of characters of text or arguments per delta. The default is 8.
     pub delta_characters: Option<usize>,
     /// The number of keep-alive comments before the first frame of an event stream.
     pub comments: usize,
@@ -34,7 +34,7 @@ impl ResponsePace {
         bounded(self.between_milliseconds)
     }
 
-    /// Splits a text into deltas. An empty text has one delta, because every part has at least one.
+    /// Splits a text into deltas. An empty text has one delta, because every part must have at least one.
     pub(crate) fn deltas(self, text: &str) -> Vec<String> {
         let size = self.delta_characters.unwrap_or(8).max(1);
         let characters: Vec<char> = text.chars().collect();

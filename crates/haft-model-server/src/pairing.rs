@@ -1,4 +1,4 @@
-//! Matches tool calls with their results: providers reject a conversation in which they do not match.
+//! Matches tool calls with their results. Providers reject a conversation in which they do not match.
 
 /// The calls that have no result yet.
 #[derive(Debug, Default)]
@@ -8,7 +8,7 @@ pub(crate) struct CallPairing {
     strangers: UnknownResults,
 }
 
-/// The treatment of results for calls that are not in the request.
+/// The handling of results for calls that are not in the request.
 #[derive(Clone, Copy, Debug, Default)]
 enum UnknownResults {
     #[default]
@@ -17,7 +17,7 @@ enum UnknownResults {
 }
 
 impl CallPairing {
-    /// For a request that continues a stored response, which holds the calls.
+    /// Creates the pairing for a request that continues a stored response, which contains the calls.
     pub(crate) fn after_stored_response() -> Self {
         Self { strangers: UnknownResults::Welcome, ..Self::default() }
     }

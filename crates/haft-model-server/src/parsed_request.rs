@@ -10,10 +10,10 @@ pub(crate) struct ParsedRequest {
     pub(crate) delivery: ResponseDelivery,
     pub(crate) talk: ConversationSummary,
     pub(crate) tools: Vec<String>,
-    /// `None` if the format has no tool choice.
+    /// The tool choice; `None` if the format has none.
     pub(crate) tool_choice: Option<RequestToolChoice>,
     pub(crate) usage: UsageReporting,
-    /// The response id that this request continues, for the server-side conversation state.
+    /// The id of the response that this request continues, for conversations that the server stores.
     pub(crate) previous: Option<String>,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct ConversationSummary {
     /// The first user message, which identifies the conversation.
     pub(crate) first_user: Option<String>,
     pub(crate) last_user: String,
-    /// The number of model turns; consecutive model entries are one turn.
+    /// The number of model turns. Consecutive model entries are one turn.
     pub(crate) turns: usize,
     /// The tool results since the last model turn.
     pub(crate) tool_results: Vec<String>,
     pub(crate) spoke_last: LastSpeaker,
 }
 
-/// The delivery of a reply: whole or as a stream.
+/// Selects if a reply is sent as a whole or as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ResponseDelivery {
@@ -40,7 +40,7 @@ pub enum ResponseDelivery {
     Streamed,
 }
 
-/// The presence of usage in a stream.
+/// Selects if a stream contains the usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UsageReporting {
     #[default]
@@ -57,7 +57,7 @@ pub enum RequestToolChoice {
     None,
     Required,
     Tool(String),
-    /// One of these, and none of the other offered tools.
+    /// The model may call one of these tools, but none of the other offered tools.
     AutoOf(Vec<String>),
     RequiredOf(Vec<String>),
 }
@@ -100,7 +100,7 @@ impl ConversationSummary {
     }
 }
 
-/// Returns the text of a content: a string, or the texts of a list of parts.
+/// Returns the text of a content, which is a string or a list of parts.
 pub(crate) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,5 +1,4 @@
-//! Placeholders for words that the model has seen, such as a handle or an id, which a script cannot know in
-//! advance.
+//! Placeholders for words that the model has seen, such as a handle or an id. A script cannot contain them in advance.
 
 use serde_json::Value;
 
@@ -9,9 +8,9 @@ use crate::script::{ScriptPart, ScriptStep};
 const OPEN: &str = "{{word ";
 const CLOSE: &str = "}}";
 
-/// Returns the step with its `{{word PREFIX}}` placeholders replaced by the first match for the prefix. Call
-/// arguments take it from the last tool result, or from the last user message if there is none, with one
-/// placeholder per string. Texts take it from the system prompt. A placeholder without a match stays unchanged.
+/// Returns the step with its `{{word PREFIX}}` placeholders replaced by the first word that starts with the prefix. In
+/// call arguments the word comes from the last tool result, or from the last user message if there is none, with one
+/// placeholder per string. In texts it comes from the system prompt. A placeholder without a match stays unchanged.
 pub(crate) fn recalled(step: &ScriptStep, asked: &ParsedRequest) -> ScriptStep {
     let talk = &asked.talk;
     let latest = talk.tool_results.last().unwrap_or(&talk.last_user);

@@ -1,4 +1,4 @@
-//! Sends a response piece by piece and records its outcome.
+//! Sends a response piece by piece, and records its outcome.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::pace::ResponseChunk;
 use crate::request_log::RequestOutcome;
 use crate::server::ModelServerState;
 
-/// The longest that a scripted hang lasts.
+/// The maximum duration of a scripted hang, in seconds.
 const HANG_SECONDS_MAX: u64 = 600;
 
-/// A guard that records an abandoned request when it drops, unless another outcome was recorded first.
+/// Records a request as abandoned when it is dropped, unless another outcome was recorded first.
 #[derive(Debug)]
 pub(crate) struct OutcomeGuard {
     shared: Arc<ModelServerState>,
@@ -38,14 +38,14 @@ impl Drop for OutcomeGuard {
     }
 }
 
-/// Waits. A zero delay returns at once, because a timer would round it up to a millisecond.
+/// Waits for this time. A zero delay returns at once, because a timer would round it up to a millisecond.
 pub(crate) async fn pause(wait: Duration) {
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
 }
 
-/// Sends the pieces at their pace. The outcome is recorded before the last piece is sent, so that a client that has
+/// Sends the pieces with their delays. Records the outcome before the last piece is sent, so that a client that has
 /// received everything always finds it.
 pub(crate) fn play(decision: PlannedResponse, noting: OutcomeGuard) -> impl Stream<Item = io::Result<Bytes>> {
     let PlannedResponse { pace, pieces, outcome, .. } = decision;
@@ -62,7 +62,7 @@ pub(crate) fn play(decision: PlannedResponse, noting: OutcomeGuard) -> impl Stre
                 ResponseChunk::Bytes(bytes) => Ok(Bytes::from(bytes)),
                 ResponseChunk::Cut => {
                     noting.note(RequestOutcome::Cut);
-                    // The bytes before the cut must be flushed first: yielding lets the connection write them.
+                    // The bytes before the cut must be flushed first. Yielding lets the connection write them.
                     tokio::task::yield_now().await;
                     Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script ends the connection here"))
                 }

@@ -1,8 +1,8 @@
-//! Reads field names in camel case and snake case: Google's JSON accepts both, and its own SDK uses both.
+//! Reads field names in camel case and snake case. Google's JSON accepts both, and its own SDK uses both.
 
 use serde_json::Value;
 
-/// Returns a field by its camel-case name, in either spelling.
+/// Returns a field by its camel-case name. The field itself may be in either form.
 pub(crate) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     match object.get(name) {
         Some(value) => value,

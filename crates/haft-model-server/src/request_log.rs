@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::wire::ApiFormat;
 
-/// The most requests that are kept; the oldest are dropped first.
+/// The maximum number of requests that are kept. The oldest are dropped first.
 const REQUESTS_KEPT_MAX: usize = 10_000;
 
-/// The most bytes of request bodies that are kept. Every request repeats the conversation before it, so the bodies of a
-/// run of 1,000 turns take hundreds of megabytes.
+/// The maximum size of all request bodies that are kept, in bytes. Every request repeats the conversation before it, so
+/// the bodies of a run with 1,000 turns take hundreds of megabytes.
 const BODIES_BYTES_MAX: usize = 256 << 20;
 
-/// The replacement for a secret.
+/// The text that replaces a secret.
 const SECRET: &str = "(secret)";
 
 const SECRET_HEADERS: [&str; 6] =
@@ -24,9 +24,9 @@ const SECRET_HEADERS: [&str; 6] =
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     pub format: ApiFormat,
-    /// The path with its query; a key in it is redacted.
+    /// The path with its query. A key in it is redacted.
     pub path: String,
-    /// The headers. Secret values are redacted, but their names remain.
+    /// The headers. Secret values are redacted, but the header names are kept.
     pub headers: BTreeMap<String, String>,
     pub body: Value,
     /// The exact body.
@@ -34,7 +34,8 @@ pub struct RecordedRequest {
     pub outcome: RequestOutcome,
 }
 
-/// A request as the log holds it. The body stays text until a test asks for it: parsed, it takes ten times the memory.
+/// A request as the log stores it. The body stays text until a test requests it, because a parsed body takes ten times
+/// the memory.
 #[derive(Debug)]
 pub(crate) struct KeptRequest {
     format: ApiFormat,
@@ -65,11 +66,11 @@ pub enum RequestOutcome {
     Answering,
     /// The response was sent completely, with this status.
     Answered(u16),
-    /// The script or the provider's rules rejected the request, for this reason.
+    /// The script or the provider's rules rejected the request. The text is the reason.
     Refused(String),
     /// The script broke the connection.
     Cut,
-    /// The client disconnected before the end.
+    /// The client disconnected before the end of the response.
     Abandoned,
 }
 
@@ -88,7 +89,7 @@ impl RequestLog {
         Self { kept: VecDeque::new(), bytes: 0, bytes_max: BODIES_BYTES_MAX, serials: 0 }
     }
 
-    /// Creates a log that only counts, for a server that no test looks at.
+    /// Creates a log that only counts requests, for a server that no test inspects.
     pub(crate) fn counting() -> Self {
         Self { bytes_max: 0, ..Self::for_test() }
     }
@@ -108,7 +109,7 @@ impl RequestLog {
         self.serials
     }
 
-    /// Records the outcome of a request; the first outcome wins.
+    /// Records the outcome of a request. Only the first outcome is kept.
     pub(crate) fn ended(&mut self, serial: usize, outcome: RequestOutcome) {
         let found = self.kept.iter_mut().rev().find(|request| request.serial == serial);
         if let Some(request) = found.filter(|request| request.outcome == RequestOutcome::Answering) {

@@ -14,10 +14,10 @@ use crate::playback::{OutcomeGuard, pause, play};
 use crate::server::ModelServerState;
 use crate::wire::{ApiFormat, PathParameters, RequestTarget};
 
-/// The largest request body that is read, in bytes.
+/// The maximum size of a request body, in bytes.
 const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The parts of a request that every route passes on.
+/// The parts of a request that every route needs.
 #[derive(Debug)]
 pub(crate) struct RequestParts {
     pub(crate) format: ApiFormat,
@@ -52,7 +52,7 @@ fn turn(format: ApiFormat) -> MethodRouter<Arc<ModelServerState>> {
     })
 }
 
-/// Handles a Gemini request, which has model and method in its path.
+/// Handles a Gemini request. Its path contains the model and the method.
 async fn gemini_turn(
     State(shared): StateExtractor,
     Path(address): Path<String>,
@@ -76,7 +76,7 @@ fn models(format: ApiFormat) -> MethodRouter<Arc<ModelServerState>> {
     })
 }
 
-/// Lists models for three providers that share this path. The headers of their clients tell them apart.
+/// Lists models for the three providers that share this path. The client's headers show which provider it expects.
 async fn list_models_by_header(State(shared): StateExtractor, uri: Uri, headers: HeaderMap) -> Response {
     let format = if headers.contains_key("anthropic-version") {
         ApiFormat::Anthropic

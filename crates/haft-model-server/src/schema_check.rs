@@ -1,27 +1,26 @@
-//! Checks schemas against the rules of each provider, taken from its documentation and from rejections seen in
-//! practice.
+//! Checks schemas against the rules of each provider, taken from its documentation and from observed rejections.
 
 use serde_json::{Map, Value};
 
 use crate::{gemini_schema, strict_schema};
 
-/// The use of a schema, which decides its rules.
+/// The use of a schema, which determines its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaUse {
-    /// Tools of OpenAI: JSON Schema, with restrictions at its root only.
+    /// OpenAI's tools: JSON Schema with restrictions only at the root.
     Tools,
-    /// Tools of Anthropic: as those of OpenAI, in the newest draft, with plain names of properties.
+    /// Anthropic's tools: like OpenAI's, but in the newest draft, and with plain property names.
     AnthropicTools,
     /// OpenAI's `strict: true`.
     OpenaiStrict,
     /// Anthropic's structured output.
     AnthropicOutput,
     Gemini,
-    /// The keywords of a tool that the prompt templates of models use.
+    /// The keywords in a tool that the models' prompt templates use.
     Ollama,
 }
 
-/// Keywords that every language with a closed list accepts.
+/// Keywords that are accepted by every schema language with a fixed list of keywords.
 const COMMON: &[&str] = &["type", "properties", "required", "items", "anyOf", "enum", "description"];
 /// Additional keywords for structured output.
 const OF_OUTPUT: &[&str] = &["additionalProperties", "title", "format"];
@@ -37,7 +36,7 @@ const OF_VALUES: &[&str] = &[
     "maxItems",
 ];
 
-/// Returns the keywords that are accepted anywhere; `None` for any.
+/// Returns the keywords that are accepted anywhere in a schema, or `None` if all are.
 fn words(grammar: SchemaUse) -> Option<&'static [&'static [&'static str]]> {
     match grammar {
         SchemaUse::Tools | SchemaUse::AnthropicTools | SchemaUse::Gemini => None,
@@ -101,7 +100,7 @@ fn has_type(schema: &Map<String, Value>, wanted: &str) -> bool {
         || kind.and_then(Value::as_array).is_some_and(|all| all.iter().any(|kind| kind == wanted))
 }
 
-/// Checks that an array has items. The error is "array schema missing items", for any tool.
+/// Checks that an array has items. For every kind of tool the error is "array schema missing items".
 fn check_list(schema: &Map<String, Value>) -> Result<(), String> {
     let says = ["items", "prefixItems"].iter().any(|word| schema.contains_key(*word));
     match schema.get("items") {
@@ -113,7 +112,7 @@ fn check_list(schema: &Map<String, Value>) -> Result<(), String> {
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 
-/// Checks that each type is one of JSON Schema. The error is "'any' is not valid under any of the given schemas".
+/// Checks that each type is a JSON Schema type. The error is "'any' is not valid under any of the given schemas".
 fn check_known_types(schema: &Map<String, Value>) -> Result<(), String> {
     let named = match schema.get("type") {
         None => return Ok(()),
@@ -128,7 +127,7 @@ fn check_known_types(schema: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// Checks the names of properties: "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
+/// Checks the property names. The error is "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'".
 fn check_keys(schema: &Map<String, Value>) -> Result<(), String> {
     let is_plain = |name: &String| {
         (1..=64).contains(&name.len())
@@ -154,7 +153,8 @@ fn check_closed(schema: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks choices: "When using `any_of`, it must be the only field set", and enum values must be non-empty strings.
+/// Checks choices. The error is "When using `any_of`, it must be the only field set". Enum values must be non-empty
+/// strings.
 fn check_choice(schema: &Map<String, Value>) -> Result<(), String> {
     if schema.contains_key("anyOf") && schema.len() > 1 {
         return Err("other fields alongside any_of".to_owned());

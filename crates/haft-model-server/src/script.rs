@@ -1,4 +1,4 @@
-//! The script of the model, written once and encoded in every format.
+//! The script of the model. It is written once, and every format encodes it.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,38 +7,38 @@ use crate::expect::RequestExpectation;
 use crate::fault::{ErrorResponse, ResponseFault};
 use crate::pace::ResponsePace;
 
-/// A whole script: the replies of each conversation, turn by turn.
+/// A whole script: the replies for each conversation, turn by turn.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Script {
     pub order: StepOrder,
-    /// The names in the lists of models.
+    /// The names in the model lists.
     pub models: Vec<String>,
-    /// The required key; a request without it in the provider's header is rejected.
+    /// The required key. A request without it in the provider's header is rejected.
     pub key: Option<String>,
     pub chat_reasoning: ChatReasoning,
-    /// The most tokens of a request, at four bytes each. A larger one is refused, and the usage of each reply counts the
-    /// tokens of its request instead of those of the script.
+    /// The maximum number of tokens in a request, at four bytes per token. A larger request is rejected. With this
+    /// limit, the usage of each reply is computed from its request instead of being taken from the script.
     pub context_window: Option<u64>,
-    /// Checked in order before `steps`.
+    /// The steps for specific conversations. They are checked in order, before `steps`.
     pub conversations: Vec<ScriptConversation>,
     /// The steps for every request that matches none of `conversations`.
     pub steps: Vec<ScriptStep>,
 }
 
-/// The way in which the step for a request is selected.
+/// Selects how the step for a request is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StepOrder {
-    /// By the number of model turns in the request, so that concurrent runs do not take each other's steps.
+    /// The step is chosen by the number of model turns in the request, so that concurrent runs do not use each other's
+    /// steps.
     #[default]
     ByTurn,
-    /// One after the other, regardless of the request.
+    /// The steps are used one after the other, regardless of the request.
     Strict,
 }
 
-/// The way in which `/v1/chat/completions` shows reasoning. OpenAI never shows it; compatible servers do so in one
-/// of two ways.
+/// Selects how `/v1/chat/completions` shows reasoning. OpenAI never shows it; compatible servers use one of two forms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChatReasoning {
@@ -48,7 +48,7 @@ pub enum ChatReasoning {
     OpenRouter,
 }
 
-/// Steps for the conversations whose first user message contains a text.
+/// The steps for conversations whose first user message contains this text.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScriptConversation {
@@ -56,16 +56,16 @@ pub struct ScriptConversation {
     pub steps: Vec<ScriptStep>,
 }
 
-/// One reply of the model, or one failure.
+/// One model reply, or one failure.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptStep {
-    /// The number of model turns before this step. By default it is counted; a step with a failure or a fault is
-    /// followed by another step for the same turn.
+    /// The number of model turns before this step. By default it is counted from the steps before; a step with a
+    /// failure or a fault is followed by another step for the same turn.
     pub turn: Option<usize>,
     pub expect: RequestExpectation,
     pub say: Vec<ScriptPart>,
-    /// Derived from `say` by default.
+    /// The stop reason. By default it is derived from `say`.
     pub stop: Option<ScriptStop>,
     pub usage: ScriptUsage,
     pub pace: ResponsePace,
@@ -80,14 +80,14 @@ pub struct ScriptStep {
 #[serde(rename_all = "camelCase")]
 pub enum ScriptPart {
     Text(String),
-    /// Structured output: the JSON text of this value.
+    /// Structured output: this value as JSON text.
     Json(Value),
     Reasoning(ScriptReasoning),
-    /// Reasoning without readable text: only the state that must be sent back.
+    /// Reasoning without readable text. Only the state that must be sent back is present.
     Redacted(String),
     Call(ScriptCall),
     Refusal(String),
-    /// Text with its source, for formats that support citations.
+    /// Text with its source, for formats with citations.
     Cited(CitedText),
 }
 
@@ -100,7 +100,7 @@ pub struct CitedText {
     pub title: String,
 }
 
-/// Reasoning, with the state by which its provider recognizes it: signature, encrypted content or thought
+/// Reasoning, with the state by which its provider recognizes it: a signature, encrypted content or a thought
 /// signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -114,12 +114,12 @@ pub struct ScriptReasoning {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptCall {
     pub name: String,
-    /// In a string, `{{word PREFIX}}` becomes the first match for the prefix in the last tool result or user
-    /// message.
+    /// The arguments. In a string, `{{word PREFIX}}` is replaced by the first word that starts with the prefix in the
+    /// last tool result or user message.
     pub arguments: Value,
-    /// The exact arguments, which may be invalid JSON. They take precedence over `arguments`.
+    /// The exact arguments text, which may be invalid JSON. It has priority over `arguments`.
     pub arguments_text: Option<String>,
-    /// Generated by default, if the format has ids.
+    /// The call id. By default it is generated, if the format has ids.
     pub id: Option<String>,
 }
 
@@ -133,13 +133,12 @@ pub enum ScriptStop {
     Refusal,
     /// The provider blocked the prompt or the reply.
     Blocked,
-    /// A reason that no provider uses.
+    /// A stop reason that no provider uses.
     Other(String),
 }
 
-/// The token usage of a reply. `input` counts the whole prompt, with `cacheRead` and `cacheWrite` included;
-/// `output` counts all generated tokens, with `reasoning` included. Each format subtracts in the way its provider
-/// does.
+/// The token usage of a reply. `input` is the whole prompt, including `cacheRead` and `cacheWrite`; `output` is all
+/// generated tokens, including `reasoning`. Each format subtracts these in the same way as its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptUsage {
@@ -157,7 +156,7 @@ impl Default for ScriptUsage {
 }
 
 impl Script {
-    /// Creates a script that all conversations follow.
+    /// Creates a script with the same steps for all conversations.
     pub fn of(steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
@@ -231,8 +230,7 @@ impl ScriptStep {
         Self { fault: Some(fault), ..self }
     }
 
-    /// Returns whether the client has the complete turn after this step. If not, the next step is for the same
-    /// turn.
+    /// Returns true if the client has the complete turn after this step. If not, the next step is for the same turn.
     pub(crate) fn completes_the_turn(&self) -> bool {
         self.fail.is_none() && self.fault.is_none()
     }
@@ -271,7 +269,7 @@ impl ScriptCall {
         }
     }
 
-    /// Returns the arguments for formats that carry them as a value. Invalid JSON becomes a string.
+    /// Returns the arguments for formats in which they are a value. Invalid JSON becomes a string.
     pub(crate) fn value(&self) -> Value {
         let text = self.text();
         serde_json::from_str(&text).unwrap_or(Value::String(text))

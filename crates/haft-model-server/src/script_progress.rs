@@ -6,17 +6,17 @@ use crate::parsed_request::ParsedRequest;
 use crate::script::{Script, ScriptStep, StepOrder};
 use crate::wire::ApiFormat;
 
-/// The most entries in each map; a full map is cleared.
+/// The maximum number of entries in each map. A full map is cleared.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// The steps that were used so far.
+/// The steps that have been used so far.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptProgress {
     /// The number of requests for each turn of each conversation.
     attempts: HashMap<(ApiFormat, String, String, usize), usize>,
-    /// The number of steps used of each list, for strict order.
+    /// The number of used steps in each list, for strict order.
     given: HashMap<usize, usize>,
-    /// The state of the conversations that a request can continue by response id.
+    /// The states of conversations that a request can continue, by response id.
     answers: HashMap<String, ResponseState>,
 }
 
@@ -28,7 +28,7 @@ struct ResponseState {
 }
 
 impl ScriptProgress {
-    /// Returns the next step and counts the attempt.
+    /// Returns the next step, and counts the attempt.
     pub(crate) fn next<'a>(
         &mut self,
         script: &'a Script,
@@ -82,7 +82,7 @@ fn steps_for<'a>(script: &'a Script, asked: &ParsedRequest) -> (usize, &'a [Scri
     }
 }
 
-/// Returns the step for an attempt at a turn. Further attempts repeat the last step of the turn.
+/// Returns the step for an attempt of a turn. Further attempts repeat the last step of the turn.
 fn attempt(steps: &[ScriptStep], turn: usize, attempt: usize) -> Result<&ScriptStep, String> {
     let of_turn: Vec<&ScriptStep> =
         steps.iter().zip(turns(steps)).filter(|(_, of)| *of == turn).map(|(step, _)| step).collect();
@@ -134,7 +134,8 @@ mod tests {
         ParsedRequest { talk, ..ParsedRequest::default() }
     }
 
-    /// Checks the steps for requests of the form `(first user message, turns so far)`, in this order.
+    /// Checks which steps are chosen for these requests, in this order. Each request is `(first user message, turns so
+    /// far)`.
     #[track_caller]
     fn check(script: &Script, requests: &[(&str, usize)], expected: &[&str]) {
         let mut progress = ScriptProgress::default();

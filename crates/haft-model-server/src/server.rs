@@ -14,7 +14,7 @@ use crate::router::{RequestParts, router};
 use crate::script::Script;
 use crate::script_progress::ScriptProgress;
 
-/// A scripted model server on its own port, which stops when dropped.
+/// A scripted model server on its own port. It stops when it is dropped.
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
@@ -27,7 +27,7 @@ pub struct ModelServer {
 #[derive(Debug)]
 pub(crate) struct ModelServerState {
     script: Script,
-    /// One lock for both, so that a request is stored and its step selected atomically.
+    /// One lock for both values, so that a request is stored and its step is chosen atomically.
     state: Mutex<(ScriptProgress, RequestLog)>,
 }
 
@@ -53,7 +53,7 @@ impl ModelServer {
         Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns `http://127.0.0.1:PORT`, to which each SDK adds its own path.
+    /// Returns `http://127.0.0.1:PORT`. Each SDK adds its own path.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -84,7 +84,7 @@ impl ModelServerState {
         Arc::new(Self { script, state: Mutex::new((ScriptProgress::default(), log)) })
     }
 
-    /// Locks the state. A poisoned lock is fine: the test that panicked has failed already.
+    /// Locks the state. A poisoned lock is acceptable, because the test that panicked has already failed.
     fn state(&self) -> MutexGuard<'_, (ScriptProgress, RequestLog)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +93,7 @@ impl ModelServerState {
         self.state().1.ended(serial, outcome);
     }
 
-    /// Stores the request and computes the response.
+    /// Stores the request, and computes the response.
     pub(crate) fn decide(&self, parts: &RequestParts) -> (usize, PlannedResponse) {
         let mut state = self.state();
         let (progress, log) = &mut *state;

@@ -1,15 +1,15 @@
-//! Checks the rules of `strict: true` for schemas, in chat completions and responses.
+//! Checks the schema rules of `strict: true` in the Chat Completions and Responses APIs.
 
 use serde_json::Value;
 
-/// The deepest nesting of a schema.
+/// The maximum nesting depth of a schema.
 pub(crate) const DEPTH_MAX: usize = 32;
 
 /// Keywords that the provider rejects in strict mode because it cannot enforce them.
 const REFUSED: [&str; 8] =
     ["allOf", "not", "dependentRequired", "dependentSchemas", "if", "then", "else", "default"];
 
-/// Rejects the schemas that the provider rejects, if the function or format declares itself strict.
+/// Rejects the schemas that the provider rejects, if the function or format has `strict: true`.
 pub(crate) fn check(declared: &Value, schema: &Value) -> Result<(), String> {
     if declared["strict"] != true {
         return Ok(());
@@ -35,7 +35,7 @@ pub(crate) fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     children(schema).try_for_each(|child| check_at(child, depth - 1))
 }
 
-/// Checks that all properties are required and that additional ones are forbidden.
+/// Checks that all properties are required and that additional properties are forbidden.
 fn check_object(schema: &Value) -> Result<(), String> {
     if schema["additionalProperties"] != false {
         return Err("'additionalProperties' is required to be supplied and to be false".to_owned());

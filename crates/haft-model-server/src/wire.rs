@@ -1,4 +1,4 @@
-//! The interface of a format: reads requests, and writes responses, streams and errors.
+//! The interface of a wire format: parses requests, and writes responses, streams and errors.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::openai_responses::OpenAiResponses;
 use crate::parsed_request::ParsedRequest;
 use crate::script::{ChatReasoning, ScriptPart, ScriptStep};
 
-/// The formats that the server implements.
+/// The wire formats that the server implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ApiFormat {
@@ -23,8 +23,8 @@ pub enum ApiFormat {
     Ollama,
 }
 
-/// A format as its provider documents it, with frames in the provider's order. An error of `read` is the message of
-/// a 400 response.
+/// A wire format as its provider documents it, with frames in the provider's order. An error from `read` becomes the
+/// message of a 400 response.
 pub(crate) trait ProviderApi: Sync {
     fn read(&self, request: &ApiRequest) -> Result<ParsedRequest, String>;
     fn whole(&self, reply: &ScriptedReply) -> Value;
@@ -33,23 +33,23 @@ pub(crate) trait ProviderApi: Sync {
     fn error_event(&self, reply: &ScriptedReply, failure: &ErrorResponse) -> Vec<String>;
 }
 
-/// A request as received.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) address: PathParameters,
     pub(crate) body: Value,
-    /// Set if the request opts in to beta features.
+    /// True if the request opts in to beta features.
     pub(crate) beta: bool,
 }
 
-/// The operation that a path requests.
+/// The operation that a path stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestTarget {
     Turn(PathParameters),
     Models,
 }
 
-/// The path parameters of Gemini, which other providers have in the body: the model and the delivery.
+/// The path parameters of Gemini: the model and the delivery. Other providers have them in the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathParameters {
     pub(crate) model: String,
@@ -64,12 +64,12 @@ pub(crate) struct ScriptedReply<'a> {
     pub(crate) asked: &'a ParsedRequest,
     pub(crate) request: &'a Value,
     pub(crate) turn: usize,
-    /// The number of the request, which makes the response id unique.
+    /// The request number, which makes the response id unique.
     pub(crate) serial: usize,
     pub(crate) chat_reasoning: ChatReasoning,
 }
 
-/// The creation time of all responses, which is constant so that tests can compare them.
+/// The creation time of all responses. It is constant so that tests can compare responses.
 pub(crate) const CREATED: u64 = 1_700_000_000;
 
 impl ApiFormat {
@@ -103,12 +103,12 @@ impl ApiFormat {
 }
 
 impl ScriptedReply<'_> {
-    /// Returns the id of a call if the script sets none: the same for each attempt at a turn.
+    /// Returns the id of a call if the script sets none. It is the same for each attempt of a turn.
     pub(crate) fn call_id(&self, prefix: &str, index: usize) -> String {
         format!("{prefix}{}_{index}", self.turn)
     }
 
-    /// Returns the index of a call among all calls, from its index among all parts.
+    /// Converts the index of a call among all parts into its index among all calls.
     pub(crate) fn calls_before(&self, at: usize) -> usize {
         self.step.say.iter().take(at).filter(|part| matches!(part, ScriptPart::Call(_))).count()
     }
@@ -137,7 +137,7 @@ pub(crate) fn merge(mut object: Value, more: Value) -> Value {
     object
 }
 
-/// Returns the error body of chat completions and responses.
+/// Returns the error body of the Chat Completions and Responses APIs.
 pub(crate) fn openai_error(failure: &ErrorResponse) -> Value {
     let kind = failure.kind_or(|status| match status {
         429 => "rate_limit_exceeded",

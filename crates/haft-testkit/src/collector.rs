@@ -1,4 +1,4 @@
-//! A collector that speaks OTLP over HTTP and keeps every span and metric it receives.
+//! A telemetry collector that accepts OTLP over HTTP and keeps every span and metric that it receives.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_da
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
-/// A collector that listens on its own port for as long as it lives.
+/// A collector on its own port. It stops when it is dropped.
 #[derive(Debug)]
 pub struct SpanCollector {
     address: SocketAddr,
@@ -29,7 +29,7 @@ pub struct SpanCollector {
     _end: tokio::sync::oneshot::Sender<()>,
 }
 
-/// The parts of a span that tests look at.
+/// The parts of a span that tests check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectedSpan {
     pub name: String,

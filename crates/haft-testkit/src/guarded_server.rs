@@ -14,10 +14,10 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// A substring of every secret that the server issues, so that a test can search for leaks.
+/// A substring of every secret that the server issues. Tests search for it to find leaks.
 pub const CANARY: &str = "c4n4ry";
 
-/// A server that listens on its own port for as long as it lives.
+/// A server on its own port. It stops when it is dropped.
 #[derive(Debug)]
 pub struct GuardedServer {
     address: SocketAddr,
@@ -30,13 +30,13 @@ pub struct GuardedServer {
 #[derive(Debug, Default)]
 struct GuardedServerState {
     address: String,
-    /// The number of the last token issued; only that token is valid.
+    /// The number of the last token issued. Only that token is valid.
     given: u32,
     expired: bool,
     revoked: bool,
     down: bool,
     refreshes: u32,
-    /// The PKCE code challenge of the pending login; the code verifier must hash to it.
+    /// The PKCE code challenge of the pending login. The hash of the code verifier must be equal to it.
     challenge: String,
     shown: Vec<String>,
     /// The scope that tool calls require.
@@ -103,7 +103,7 @@ impl GuardedServer {
         self.guard().refreshes
     }
 
-    /// Returns every `Authorization` header that the MCP server received.
+    /// Returns all `Authorization` headers that the MCP server received.
     pub fn shown(&self) -> Vec<String> {
         self.guard().shown.clone()
     }
@@ -222,7 +222,7 @@ impl GuardedServerState {
             "authorization_code"
                 if URL_SAFE_NO_PAD.encode(Sha256::digest(field("code_verifier"))) == self.challenge => {}
             "refresh_token" if field("refresh_token") == refresh && !self.revoked => self.refreshes += 1,
-            // No user takes part in this grant: the client `robot` authenticates with its own secret.
+            // This grant involves no user: the client `robot` authenticates with its own secret.
             "client_credentials" if is_robot(headers) => {}
             _ => return refused("invalid_grant"),
         }
@@ -237,7 +237,7 @@ impl GuardedServerState {
     }
 }
 
-/// Returns true when the client authenticates as `robot`, with its secret.
+/// Returns true if the client authenticates as `robot` with its secret.
 fn is_robot(headers: &HeaderMap) -> bool {
     let expected = format!("Basic {}", STANDARD.encode(format!("robot:robot-{CANARY}")));
     headers.get("authorization").is_some_and(|shown| shown.as_bytes() == expected.as_bytes())

@@ -1,6 +1,7 @@
-//! The fixtures that haft's own tests share: a directory tree, users to run as, and a way to run the real binary there.
+//! The fixtures that haft's own tests share: a directory tree, the users that tests run as, and a way to run the real
+//! binary in the tree.
 //!
-//! Start reading at [`TestTree`]. This crate is for tests alone: no product crate may depend on it.
+//! Start reading at [`TestTree`]. This crate is only for tests: no product crate may depend on it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,7 +30,7 @@ pub use terminal_run::TerminalRun;
 pub use test_tree::TestTree;
 pub use user::{TestUser, users};
 
-/// Defines tests that call the same function with different data: one line per test, its name and the arguments.
+/// Defines tests that call the same function with different data. Each line is one test with its name and arguments.
 #[macro_export]
 macro_rules! checks {
     ($check:ident { $($(#[$about:meta])* $name:ident: $($argument:expr),+;)+ }) => {

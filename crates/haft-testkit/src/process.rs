@@ -12,14 +12,14 @@ pub fn processes_with(marker: &str) -> Vec<i32> {
     pids.filter(|pid| runs(pid, marker)).filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Returns true when the process runs and has the marker. A zombie has an empty command line, so a process that only
-/// waits to be reaped counts as gone.
+/// Returns true if the process is running and has the marker. A zombie has an empty command line, so a process that
+/// only waits to be reaped is not included.
 fn runs(pid: &str, marker: &str) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(marker)
 }
 
-/// Returns a word that no other process on this machine has in its command line.
+/// Returns a word that is in no other process's command line on this machine.
 pub fn unique_marker() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("marker-{}-{}-end", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))

@@ -15,7 +15,7 @@ use crate::user::{NOBODY, TestUser};
 /// A run of haft that has not started yet.
 #[derive(Debug)]
 pub struct HaftCommand {
-    /// Switches to the user, then executes the program that `words` names.
+    /// The command that switches to the user and then executes the program in `words`.
     command: Command,
     pub(crate) words: Vec<OsString>,
     stdin: Vec<u8>,
@@ -34,7 +34,7 @@ impl HaftCommand {
         Self::of_program(tree, &binary(), words)
     }
 
-    /// Prepares a run of any program in the same place and environment.
+    /// Prepares a run of any program in the same directory and environment.
     pub(crate) fn of_program(tree: &TestTree, program: &Path, words: &[&str]) -> Self {
         let mut command = as_user(tree.user());
         command.env_clear().current_dir(tree.path("ws"));
@@ -54,7 +54,7 @@ impl HaftCommand {
         self
     }
 
-    /// Puts a wrapper before the program: it runs as the tree's user and executes the command line after it.
+    /// Runs the program through a wrapper. The wrapper runs as the tree's user, and executes the command line after it.
     pub fn through(mut self, wrapper: &[&str]) -> Self {
         self.words.splice(0..0, wrapper.iter().map(OsString::from));
         self
@@ -92,13 +92,13 @@ impl HaftCommand {
 }
 
 impl HaftOutput {
-    /// Returns the events of `stream-json`, each with its run as `session`.
+    /// Returns the events of the `stream-json` output. Each event has its run as `session`.
     pub fn events(&self) -> Vec<Value> {
         stream_events(&self.stdout)
     }
 }
 
-/// Reads lines of `stream-json`: each event with its run as `session`.
+/// Parses lines of `stream-json`. Each event has its run as `session`.
 pub fn stream_events(stream: &str) -> Vec<Value> {
     let event = |line: &str| {
         let mut envelope: Value =
@@ -110,7 +110,7 @@ pub fn stream_events(stream: &str) -> Vec<Value> {
     stream.lines().map(event).collect()
 }
 
-/// Kills a run that does not end: a call that hangs must fail its own test, not block all others.
+/// Kills a run that does not end, so that a call that hangs fails its own test and does not block all others.
 pub(crate) struct Watchdog {
     _ended: mpsc::Sender<()>,
 }
@@ -132,7 +132,7 @@ impl Watchdog {
 }
 
 impl HaftOutput {
-    /// Fails the test, showing all output, unless the exit code is `code`.
+    /// Fails the test and shows all output, unless the exit code is `code`.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -140,7 +140,7 @@ impl HaftOutput {
     }
 }
 
-/// Waits, for a bounded time, until another process makes `holds` true.
+/// Waits for a limited time until `holds` returns true because of another process.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -150,7 +150,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Builds a command that executes the program named by its next argument, as the given user.
+/// Builds a command that executes the program in its next argument as the given user.
 fn as_user(user: TestUser) -> Command {
     let mut command = match user {
         TestUser::Ourselves => Command::new("env"),
@@ -168,7 +168,7 @@ fn as_user(user: TestUser) -> Command {
     command
 }
 
-/// Returns a copy of the binary that every user can reach: build directories often lie below a private home directory.
+/// Returns a copy of the binary that every user can access: build directories are often below a private home directory.
 pub fn binary() -> PathBuf {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -187,7 +187,7 @@ pub fn binary() -> PathBuf {
 
 const COPY_PREFIX: &str = "haft-test-binary-";
 
-/// Removes copies left by earlier test binaries. A test binary has no hook at its end to remove its own.
+/// Removes copies left by earlier test binaries, because a test binary has no hook at its end to remove its own copy.
 fn remove_stale_copies() {
     for entry in std::fs::read_dir("/var/tmp").unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -198,8 +198,8 @@ fn remove_stale_copies() {
     }
 }
 
-/// Copies a program with another process. If we wrote the file ourselves, a child that another test is just starting
-/// could inherit the open descriptor, and executing the file would fail.
+/// Copies a program with another process. If this process wrote the file, a child that another test is starting could
+/// inherit the open descriptor, and executing the file would fail.
 pub fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success(), "{}", from.display());
 }

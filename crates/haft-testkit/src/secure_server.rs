@@ -23,15 +23,15 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// The chat completion that answers every request.
+/// The chat completion with which the server answers every request.
 const REPLY: &str = r#"{"id":"r","model":"m","choices":[{"message":{"content":"safe"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
 
 /// The protocols that the server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferedProtocols {
-    /// TLS, and both HTTP versions through ALPN, the newer one first.
+    /// TLS with both HTTP versions through ALPN, the newer one first.
     Http2,
-    /// TLS, and only HTTP/1.1.
+    /// TLS with only HTTP/1.1.
     Http1,
     /// No TLS at all.
     Plain,
@@ -41,7 +41,7 @@ pub enum OfferedProtocols {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedHttpRequest {
     pub version: Version,
-    /// The number of the connection, counted from 0 over the server's life.
+    /// The number of the connection, counted from 0 since the start of the server.
     pub connection: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct SecureServer {
 }
 
 impl SecureServer {
-    /// Starts a server that answers its first request at once. The requests after it wait until `together` of them have
+    /// Starts a server that answers its first request at once. Later requests wait until `together` of them have
     /// arrived, and are then answered together.
     pub fn start(offer: OfferedProtocols, together: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -73,13 +73,13 @@ impl SecureServer {
         Self { address, offer, directory, desk, _stop: stop }
     }
 
-    /// Returns the base URL of its chat completions API.
+    /// Returns the base URL of the server's chat completions API.
     pub fn url(&self) -> String {
         let scheme = if self.offer == OfferedProtocols::Plain { "http" } else { "https" };
         format!("{scheme}://{}/v1", self.address)
     }
 
-    /// Returns the file that holds the certificate of the authority that signed the server's own.
+    /// Returns the path of the certificate of the authority that signed the server's certificate.
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
@@ -88,7 +88,7 @@ impl SecureServer {
         self.desk.arrived.lock().unwrap().clone()
     }
 
-    /// Returns the number of requests that clients gave up before they were answered.
+    /// Returns the number of requests that clients cancelled before they were answered.
     pub fn abandoned(&self) -> usize {
         self.desk.abandoned.load(Ordering::SeqCst)
     }
@@ -161,7 +161,7 @@ async fn serve(
             tokio::spawn(async move {
                 match acceptor {
                     None => speak(stream, desk, connection).await,
-                    // A client that does not trust our certificate hangs up during the handshake.
+                    // A client that does not trust the certificate closes the connection during the handshake.
                     Some(acceptor) => {
                         if let Ok(stream) = acceptor.accept(stream).await {
                             speak(stream, desk, connection).await;
@@ -189,18 +189,18 @@ async fn speak(
         let desk = desk.clone();
         async move { Ok::<_, Infallible>(desk.answer(request, connection).await) }
     });
-    // The client may end the connection in any way, so an error here is not a failure.
+    // The client may end the connection in any way, so an error is not a failure.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// A connection that can fall silent.
+/// A connection that can stop responding.
 struct FreezableStream<S> {
     stream: S,
     frozen: Arc<AtomicBool>,
 }
 
 impl<S> FreezableStream<S> {
-    /// Returns true once the connection is silent. Reads and writes then stay pending and never wake their task.
+    /// Returns true if the connection was frozen. Its reads and writes then stay pending and never wake their task.
     fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! The state of a directory tree that a sandbox must not change.
+//! The state of directory trees that a sandbox must not change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// One line per file: kind, mode, owner, modification time, attributes, content. Access times are left out, because
-/// reading is allowed.
+/// A snapshot with one line per file: kind, mode, owner, modification time, attributes, content. Access times are left
+/// out, because reading is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeSnapshot {
     files: BTreeMap<PathBuf, String>,
@@ -23,7 +23,7 @@ impl TreeSnapshot {
         Self { files }
     }
 
-    /// Describes the differences, one entry per file; empty when there are none.
+    /// Describes the differences, one entry per file. The text is empty if there are none.
     pub fn difference(&self, later: &TreeSnapshot) -> String {
         let mut text = String::new();
         for (path, was) in &self.files {

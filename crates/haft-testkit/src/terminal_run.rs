@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 
 use crate::run::{HaftCommand, HaftOutput, Watchdog, eventually};
 
-/// A run of haft on a terminal of 80 columns and 24 rows.
+/// A run of haft on a terminal with 80 columns and 24 rows.
 #[derive(Debug)]
 pub struct TerminalRun {
     child: Child,
     /// Everything that the terminal showed.
     shown: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
-    /// The part of the output in which [`TerminalRun::wait_for`] has already found its text.
+    /// The length of the output in which [`TerminalRun::wait_for`] has already found its text.
     seen: usize,
 }
 
@@ -25,7 +25,7 @@ impl HaftCommand {
         self.on_terminal_with(80, "")
     }
 
-    /// Starts the program on a terminal of this width, with these redirections of the shell, such as `< file`.
+    /// Starts the program on a terminal with this width and with these shell redirections, such as `< file`.
     pub fn on_terminal_with(mut self, columns: u16, redirections: &str) -> TerminalRun {
         let words: Vec<String> =
             self.words.iter().map(|word| quoted(word.to_str().expect("UTF-8"))).collect();
@@ -39,7 +39,7 @@ impl HaftCommand {
 }
 
 impl TerminalRun {
-    /// Waits until the terminal shows the text, after the text of the previous wait.
+    /// Waits until the terminal shows the text after the text of the previous wait.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) {
         let mut end = None;
@@ -68,10 +68,10 @@ impl TerminalRun {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for the end. The output of the terminal is `stdout`.
+    /// Waits until the program ends. The terminal output is in `stdout`.
     pub fn finish(mut self) -> HaftOutput {
         let watchdog = Watchdog::over(&self.child);
-        // `wait` would close the input, which a terminal shows to the program as Ctrl-D.
+        // `wait` would close the input, which the terminal passes to the program as Ctrl-D.
         let stdin = self.child.stdin.take();
         let status = self.child.wait().unwrap();
         drop((stdin, watchdog));

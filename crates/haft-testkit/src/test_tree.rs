@@ -1,4 +1,4 @@
-//! A directory tree for one test, outside `/tmp`: everything below `/tmp` is writable in every mode.
+//! A directory tree for one test. It is outside `/tmp`, because everything below `/tmp` is writable in every mode.
 
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use crate::run::{HaftCommand, HaftOutput};
 use crate::snapshot::TreeSnapshot;
 use crate::user::{NOBODY, TestUser};
 
-/// `ws/` is the workspace, `home/` haft's home, `user/` the user's home directory, `outside/` a tree that must not
-/// change.
+/// The tree: `ws/` is the workspace, `home/` is haft's home, `user/` is the user's home directory, and `outside/` is a
+/// tree that must not change.
 #[derive(Debug)]
 pub struct TestTree {
     dir: tempfile::TempDir,
@@ -20,7 +20,7 @@ impl TestTree {
         Self::below(Path::new("/var/tmp"), user)
     }
 
-    /// Creates the tree below `parent`, for tests in which everything lies below `/tmp`.
+    /// Creates the tree below `parent`, for tests in which everything is below `/tmp`.
     pub fn below(parent: &Path, user: TestUser) -> Self {
         let dir = tempfile::Builder::new().prefix("haft-test-").tempdir_in(parent).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -75,7 +75,7 @@ impl TestTree {
         self.path(name).symlink_metadata().is_ok()
     }
 
-    /// Prepares a run of haft in this place, as the tree's user.
+    /// Prepares a run of haft in this tree, as the tree's user.
     pub fn haft(&self, words: &[&str]) -> HaftCommand {
         HaftCommand::new(self, words)
     }
@@ -85,13 +85,13 @@ impl TestTree {
         self.haft(&[&["sandbox"], flags, &["--", "bash", "-c", script]].concat())
     }
 
-    /// Runs the same script without any sandbox, as the control of an experiment.
+    /// Runs the same script without a sandbox, as a control experiment.
     pub fn unconfined(&self, script: &str) -> HaftOutput {
         HaftCommand::of_program(self, Path::new("bash"), &["-c", script]).output()
     }
 
-    /// Writes an MCP server that misbehaves as `mode` says, and returns the `command` and `args` that start it, as JSON
-    /// for a configuration.
+    /// Writes an MCP server that misbehaves as `mode` says. Returns the `command` and `args` that start it, as JSON for
+    /// a configuration.
     pub fn misbehaving_server(&self, mode: &str, rest: &[&str]) -> String {
         let script = self.file("outside/mcp_server.py", include_str!("mcp_server.py"));
         let words: Vec<String> = std::iter::once(script.to_str().unwrap())

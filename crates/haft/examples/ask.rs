@@ -1,4 +1,5 @@
-//! An agent with a tool of the program, asked once: `cargo run -p haft --example ask -- openai/gpt-4o 'How many words ...'`.
+//! An agent with a tool of the program that answers one request: `cargo run -p haft --example ask -- openai/gpt-4o 'How
+//! many words ...'`.
 #![expect(clippy::print_stdout, reason = "an example shows its answer")]
 
 use haft::prelude::*;
@@ -20,7 +21,7 @@ impl Tool for CountWords {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Before any thread: the sandbox starts this very binary again.
+    // Must come before any thread starts, because the sandbox starts this binary again.
     haft::init();
     tokio::runtime::Runtime::new()?.block_on(run())
 }

@@ -1,4 +1,4 @@
-//! A model provider of one's own: anything that streams events can be asked.
+//! A custom model provider. Any type that streams events can be one.
 #![expect(clippy::print_stdout, reason = "an example shows its answer")]
 
 use futures_util::stream;
@@ -36,7 +36,7 @@ impl ModelProvider for Parrot {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Before any thread: the sandbox starts this very binary again.
+    // Must come before any thread starts, because the sandbox starts this binary again.
     haft::init();
     tokio::runtime::Runtime::new()?.block_on(run())
 }

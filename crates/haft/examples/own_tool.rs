@@ -1,4 +1,4 @@
-//! A tool of one's own: this is all it takes.
+//! A custom tool in a few lines.
 #![expect(clippy::print_stdout, reason = "an example shows its answer")]
 
 use haft::prelude::*;

@@ -1,4 +1,5 @@
-//! Continues a run after its process ended: `resume_run start` ends in the middle, `resume_run ID` finishes the run.
+//! Continues a run after its process has ended: `resume_run start` stops in the middle, and `resume_run ID` finishes
+//! the run.
 #![expect(clippy::print_stdout, reason = "an example shows its answer")]
 
 use haft::config::agents::graph::AgentGraph;
@@ -11,7 +12,7 @@ use serde_json::json;
 const AGENT: &str = "---\nmodels: openai/gpt-4o\n---\nYou ask for the weather.\n";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Before any thread: the sandbox starts this very binary again.
+    // Must come before any thread starts, because the sandbox starts this binary again.
     haft::init();
     tokio::runtime::Runtime::new()?.block_on(run())
 }
@@ -36,7 +37,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     };
     match run.wait().await? {
         RunState::Parked(ParkReason::ClientOutputs(calls)) if word == "start" => {
-            // The process ends here. The call is in the journal, and no model reply is asked for again.
+            // The process ends at this point. The call is in the journal, so no model reply is requested again.
             println!("{} waits for {}", run.id(), calls[0].name);
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The short way: an agent, its tools and servers, and one answer.
+//! The short way to use haft: an agent, its tools and servers, and one answer.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,10 +18,11 @@ use haft_runtime::{
 };
 use haft_tools::registry::{AlreadyRegistered, Registry, Tool};
 
-/// An agent that a program puts together and asks.
+/// An agent that a program builds and sends a request to.
 ///
-/// It has the tools of the program and of the MCP servers that are named here, and no others; add `builtin_tools` for the
-/// shell and files. Calls that the operator's rules want approved are denied: use a [`Runtime`] to decide them.
+/// The agent has only the tools of the program and of the MCP servers that were added. Add `builtin_tools` for the
+/// shell and files. Calls for which the operator's rules require approval are denied; use a [`Runtime`] to approve
+/// them.
 #[derive(Debug)]
 pub struct Agent {
     model: String,
@@ -35,7 +36,7 @@ pub struct Agent {
     models: Option<BroughtModels>,
 }
 
-/// A model provider that the program brings.
+/// A model provider that the program supplies.
 struct BroughtModels(Arc<dyn ModelProvider>);
 
 impl fmt::Debug for BroughtModels {
@@ -44,10 +45,10 @@ impl fmt::Debug for BroughtModels {
     }
 }
 
-/// An agent that gives no answer.
+/// The reason why an agent gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentRunError {
-    /// The agent could not be built; no model was asked.
+    /// The agent could not be built. No model request was sent.
     #[error("{0}")]
     Build(AgentBuildError),
     /// The agent was built, but its run did not start.
@@ -61,7 +62,7 @@ pub enum AgentRunError {
     NoAnswer {
         /// The name of the finish reason, such as `max_turns`.
         reason: String,
-        /// The details, for a person; may be empty.
+        /// The details, for a person. They may be empty.
         detail: String,
     },
 }
@@ -70,18 +71,18 @@ fn after_colon(detail: &str) -> String {
     if detail.is_empty() { String::new() } else { format!(": {detail}") }
 }
 
-/// An agent that cannot be built.
+/// The reason why an agent cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentBuildError {
     /// Two tools of the program have the same name.
     #[error("{0}")]
     Tool(AlreadyRegistered),
-    /// An MCP server of the program cannot be used as it is described.
+    /// The definition of an MCP server that the embedding program added is invalid.
     #[error("MCP server `{name}`: {reason}")]
     Server {
-        /// The name that the program gave the server.
+        /// The name that the program gave to the server.
         name: String,
-        /// The problem with its description.
+        /// The problem with the definition.
         reason: String,
     },
     /// The built-in default configuration is invalid.
@@ -90,19 +91,19 @@ pub enum AgentBuildError {
     /// The system text is not a valid agent file.
     #[error("{0}")]
     Agent(AgentError),
-    /// The agent links to agents that cannot be loaded, or in a cycle.
+    /// The agent refers to agents that cannot be loaded, or the references form a cycle.
     #[error("{0}")]
     Graph(AgentGraphError),
-    /// No directory was given, and neither `$HAFT_HOME` nor the user's home directory is known.
+    /// No home directory was set, and neither `$HAFT_HOME` nor the user's home directory is known.
     #[error("{0}")]
     Home(NoHome),
-    /// haft's own directory or the workspace could not be created.
+    /// haft's home directory or the workspace could not be created.
     #[error("the workspace cannot be created: {0}")]
     Workspace(std::io::Error),
 }
 
 impl Agent {
-    /// Creates an agent that asks this model, written `provider/model`.
+    /// Creates an agent that uses this model, written as `provider/model`.
     pub fn new(model: impl Into<String>) -> Self {
         Self {
             model: model.into(),
@@ -133,7 +134,7 @@ impl Agent {
         self
     }
 
-    /// Adds an MCP server: a program and its arguments, separated by spaces.
+    /// Adds an MCP server. `command` is a program and its arguments, separated by spaces.
     #[must_use]
     pub fn mcp(mut self, name: &str, command: &str) -> Self {
         let mut words = command.split_whitespace();
@@ -142,29 +143,29 @@ impl Agent {
         self
     }
 
-    /// Adds the shell, files and the other built-in tools, confined to the workspace. The program calls
-    /// [`init`](crate::init) at the top of `main` then.
+    /// Adds the shell, files and the other built-in tools, confined to the workspace. The program must then call
+    /// [`init`](crate::init) at the top of `main`.
     #[must_use]
     pub fn builtin_tools(mut self) -> Self {
         self.builtin = true;
         self
     }
 
-    /// Sets the directory that tools work in; by default `workspace` in haft's own directory.
+    /// Sets the directory in which tools work. The default is `workspace` in haft's home directory.
     #[must_use]
     pub fn workspace(mut self, directory: impl Into<PathBuf>) -> Self {
         self.workspace = Some(directory.into());
         self
     }
 
-    /// haft's own directory; by default `$HAFT_HOME`, else `~/.haft`.
+    /// Sets haft's home directory. The default is `$HAFT_HOME`, or else `~/.haft`.
     #[must_use]
     pub fn home(mut self, directory: impl Into<PathBuf>) -> Self {
         self.home = Some(Home::at(&directory.into()));
         self
     }
 
-    /// Asks this provider instead of the one that the model names.
+    /// Sends model requests to this provider instead of the one in the model name.
     #[must_use]
     pub fn models(mut self, models: Arc<dyn ModelProvider>) -> Self {
         self.models = Some(BroughtModels(models));
@@ -218,7 +219,7 @@ impl Agent {
         Ok((builder.build().await.map_err(AgentBuildError::Home)?, spec))
     }
 
-    /// Returns the tools that the model sees.
+    /// Returns the patterns of the tools that the model sees.
     fn tool_globs(&self) -> Vec<String> {
         if self.builtin {
             return vec!["*".into()];

@@ -1,9 +1,9 @@
 //! haft as a library: tools that run in a real sandbox, and agents that use them.
 //!
-//! Start with [`Agent`] for one answer, with [`Runtime`] for runs that a program watches, approves and resumes, and with
-//! [`executor::ToolExecutor`] for tool calls without a model. A program that uses the built-in tools calls [`init`] at the
-//! top of `main`: the sandbox starts that very binary again. The code lives in the crates re-exported below, and heavy
-//! parts are features.
+//! Start with [`Agent`] for one answer, with [`Runtime`] for runs that a program watches, approves and resumes, and
+//! with [`executor::ToolExecutor`] for tool calls without a model. A program that uses the built-in tools must call
+//! [`init`] at the top of `main`, because the sandbox starts the same binary again. The code is in the crates that are
+//! re-exported below, and large optional parts are cargo features.
 
 #![warn(missing_docs)]
 
@@ -28,7 +28,7 @@ pub use haft_runtime::model_server;
 #[cfg(feature = "otlp")]
 pub use haft_runtime::telemetry;
 
-/// The Rust shown in documents is compiled and run with the tests.
+/// Compiles and runs the Rust code in the documentation with the tests.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../docs/embedding.md")]

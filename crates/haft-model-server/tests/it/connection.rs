@@ -1,4 +1,4 @@
-//! Raw connections to the server.
+//! Raw TCP connections to the server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ pub(crate) struct RawResponse {
     pub(crate) head: String,
     /// The chunks as they were sent, without their sizes.
     pub(crate) chunks: Vec<String>,
-    /// Set if the body ended regularly and was not cut with the connection.
+    /// True if the body ended regularly, not with a broken connection.
     pub(crate) whole: bool,
 }
 
@@ -24,7 +24,7 @@ impl RawResponse {
     }
 }
 
-/// Sends a request and leaves the response unread.
+/// Sends a request, and leaves the response unread.
 pub(crate) fn open(server: &ModelServer, path: &str, body: &Value) -> TcpStream {
     open_with(server, path, &body.to_string())
 }
@@ -48,7 +48,7 @@ pub(crate) fn post(server: &ModelServer, path: &str, body: &Value) -> RawRespons
     post_text(server, path, &body.to_string())
 }
 
-/// Like `post`, with a body that need not be JSON.
+/// Works like `post`, but the body need not be JSON.
 pub(crate) fn post_text(server: &ModelServer, path: &str, body: &str) -> RawResponse {
     let mut connection = open_with(server, path, body);
     let mut bytes = Vec::new();

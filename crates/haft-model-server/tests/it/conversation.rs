@@ -1,4 +1,4 @@
-//! Tests of the selection of steps: turns, concurrent runs, strict order.
+//! Tests of how steps are chosen: turns, concurrent runs, strict order.
 
 use haft_model_server::{
     ErrorResponse, ModelServer, RequestExpectation, RequestOutcome, Script, ScriptStep, StepOrder,
@@ -77,7 +77,7 @@ fn several_tool_results_count_as_one_turn_in_every_format() {
     }
 }
 
-/// Returns a request per format that follows a turn with text and two calls.
+/// Returns a request for each format. It follows a turn with text and two calls.
 fn after_two_calls() -> [(&'static str, Value); 5] {
     let user = json!({ "role": "user", "content": "Hello" });
     let call =

@@ -8,7 +8,7 @@
 
 // The providers' official SDKs work with the server.
 mod sdk;
-// Selection of steps: turns, concurrent runs, strict order.
+// How steps are chosen: turns, concurrent runs, strict order.
 mod conversation;
 // The order of stream frames, as each provider documents it.
 mod frames;

@@ -1,4 +1,4 @@
-//! Each SDK calls tools, streaming and not, and reads structured output, refusals, limits, usage and errors.
+//! Each SDK calls tools, with and without streaming, and reads structured output, refusals, limits, usage and errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 const CALLS: [&str; 2] = ["Paris", "Rome"];
 
-/// The timeout of a program in seconds, so that one that hangs fails its test and does not block the others.
+/// The timeout of a program, in seconds. A program that hangs fails its own test and does not block the others.
 const PROGRAM_SECONDS_MAX: &str = "180";
 
 const MODELS: [&str; 2] = ["scripted", "scripted-large"];
 
-/// `state-1` in base64, because one SDK decodes it.
+/// The text `state-1` in base64, because one SDK decodes it.
 const STATE: &str = "c3RhdGUtMQ==";
 
 #[test]
@@ -135,7 +135,7 @@ fn ollama_sdk_works_with_the_chat_endpoint() {
     check_common(&told, &requests, ApiFormat::Ollama, "ResponseError");
 }
 
-/// Returns the script for every SDK; a conversation is selected by its first words.
+/// Returns the script for all SDKs. A conversation is chosen by its first words.
 fn script() -> Script {
     let usage = ScriptUsage { input: 120, output: 12, cache_read: 80, cache_write: 10, reasoning: 4 };
     let calls = CALLS.map(|city| ScriptPart::call("weather", json!({ "city": city })));
@@ -202,7 +202,7 @@ fn chosen(choice: RequestToolChoice) -> ScriptStep {
     })
 }
 
-/// Runs a program of `tests/sdk` against a scripted server, and returns its output and the recorded requests.
+/// Runs a program from `tests/sdk` with a scripted server, and returns its output and the recorded requests.
 fn run(program: &str) -> (Value, Vec<RecordedRequest>) {
     let server = ModelServer::start(script()).unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(program);
@@ -244,8 +244,8 @@ fn check_choices(told: &Value, abouts: &[&str]) {
     assert_eq!(told["chosen"], expected);
 }
 
-/// Checks the results that all SDKs share: structured output, the error of an unmet expectation, and the recorded
-/// requests.
+/// Checks the results that are the same for all SDKs: structured output, the error for an unmet expectation, and the
+/// recorded requests.
 #[track_caller]
 fn check_common(told: &Value, requests: &[RecordedRequest], format: ApiFormat, mismatch: &str) {
     assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::connection::{RawResponse, open, post};
 
-/// Returns the path of each format, and a streaming request with one user message.
+/// Returns the path for each format, and a streaming request with one user message.
 fn ways() -> [(ApiFormat, &'static str, Value); 5] {
     let message = json!([{ "role": "user", "content": "Hello" }]);
     let chat = json!({ "model": "m", "stream": true, "max_tokens": 9, "messages": message });
@@ -120,7 +120,7 @@ fn pace_delays_the_first_byte_and_each_frame() {
     let (_, path, body) = ways()[4].clone();
     let began = std::time::Instant::now();
     assert_eq!(post(&server, path, &body).chunks.len(), 2);
-    // A lower bound only: a loaded machine takes longer.
+    // Check only a lower bound, because a busy machine takes longer.
     assert!(began.elapsed().as_millis() >= 90);
 }
 

@@ -1,5 +1,5 @@
-//! The client that the official MCP conformance suite drives: lists the tools of the server at its last argument and
-//! calls each one.
+//! The client that the official MCP conformance suite runs. It lists the tools of the server whose address is its last
+//! argument, and calls each tool.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a driver for tests: what fails is to be seen")]
 
 use std::path::Path;
@@ -23,7 +23,7 @@ use haft_tools::mcp::{
 use serde_json::{Map, Value, json};
 use url::Url;
 
-/// A user who accepts every default.
+/// A simulated user who accepts every default.
 struct DefaultsElicitor;
 
 impl Elicitor for DefaultsElicitor {
@@ -35,10 +35,10 @@ impl Elicitor for DefaultsElicitor {
     }
 }
 
-/// The URL at which the suite publishes the client's metadata document.
+/// The URL at which the suite publishes the metadata document of the client.
 const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
 
-/// A user who consents at once: the suite redirects straight back.
+/// A simulated user who consents at once: the suite redirects straight back.
 struct ConsentingBrowser;
 
 impl OauthConsent for ConsentingBrowser {
@@ -127,7 +127,7 @@ async fn main() {
 
 async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefinition, context: &Value) {
     for arguments in arguments_for(tool, context) {
-        // The suite also sends arguments that the tool's schema would refuse, because it tests the protocol, not the
+        // The suite also sends arguments that the tool's schema would reject, because it tests the protocol, not the
         // schema.
         let any = Schema::compile(&json!({ "type": "object" }));
         let parsed = RawArguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
@@ -140,7 +140,7 @@ async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefiniti
     }
 }
 
-/// Returns the arguments that the suite wants, else arguments made up from the schema.
+/// Returns the arguments that the suite requires, or else arguments generated from the schema.
 fn arguments_for(tool: &ToolDefinition, context: &Value) -> Vec<Value> {
     let calls = context["toolCalls"].as_array().or_else(|| context["tool_calls"].as_array());
     let wanted: Vec<Value> = calls

@@ -1,8 +1,8 @@
-//! The crates that an embedder compiles.
+//! Checks which crates a program that embeds haft compiles.
 
 use std::process::Command;
 
-/// Names of crates in the default build of the library, without development dependencies.
+/// Returns the names of the crates in the default build of the library, without development dependencies.
 fn crates(features: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO"));
     command.args([

@@ -18,7 +18,7 @@ impl ExampleFixture {
         Self { directory, model: ModelServer::start(Script::of(steps)).unwrap() }
     }
 
-    /// Standard output of an example.
+    /// Runs an example, and returns its standard output.
     fn run(&self, example: &str, words: &[&str]) -> String {
         let mut command = Command::new(program(example));
         command.args(words).env_clear().current_dir(self.directory.path().join("ws"));
@@ -32,7 +32,7 @@ impl ExampleFixture {
     }
 }
 
-/// Cargo builds examples before it runs tests, next to the test binaries.
+/// Returns the path of an example program. Cargo builds examples before it runs tests, next to the test binaries.
 fn program(example: &str) -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     deps.ancestors().nth(2).unwrap().join("examples").join(example)
