@@ -1,8 +1,8 @@
-//! Measures `haft mcp serve`: calls that pass through it against the direct connection in one run, a list of 1,000 tools,
-//! the start with ten servers, and the memory of a client over HTTP.
+//! Measures `haft mcp serve`: calls through the gateway compared with direct calls in the same run, a list of 1,000
+//! tools, the start with ten servers, and the memory per HTTP client.
 //!
-//! `cargo bench -p haft-cli --bench gateway` prints the figures, and fails when a bound is missed. This program is also the
-//! server behind the gateway. Rounds of the two ways alternate and the best round of each counts.
+//! `cargo bench -p haft-cli --bench gateway` prints the figures, and fails if a limit is exceeded. This program is also
+//! the server behind the gateway. Gateway rounds and direct rounds alternate, and the best round of each is used.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints a figure with its bound, and returns whether the bound is kept.
+/// Prints a figure with its limit, and returns whether the limit is met.
 fn judged(figure: &str, bound: &str, kept: bool) -> bool {
     println!("{figure}{}", if kept { String::new() } else { format!("  missed: {bound}") });
     kept
@@ -55,7 +55,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The server behind the gateway: answers at once, one line after the other.
+/// Runs the server behind the gateway: answers each line at once, in order.
 fn serve(tools: usize) {
     let definition = |number: usize| {
         json!({"name": if number == 0 { "echo".to_owned() } else { format!("tool_{number}") },
@@ -86,7 +86,7 @@ fn serve(tools: usize) {
     }
 }
 
-/// A client on the standard streams of a server. The server ends with it.
+/// A client on the standard streams of a server. The server ends with the client.
 struct StreamClient {
     child: Child,
     input: Option<ChildStdin>,
@@ -134,7 +134,7 @@ impl StreamClient {
         }
     }
 
-    /// Makes calls, so many at once, and returns the time.
+    /// Makes calls, `at_once` of them concurrently, and returns the time.
     fn calls(&mut self, at_once: usize) -> Duration {
         let call = |id: usize| {
             json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",

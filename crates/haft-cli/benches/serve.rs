@@ -1,7 +1,7 @@
-//! Measures `haft serve`: CPU time of the server for one response, responses per second, start and idle memory.
+//! Measures `haft serve`: CPU time of the server for one response, responses per second, start time and idle memory.
 //!
-//! `cargo bench -p haft-cli --bench serve` prints the table in `docs/serving.md`. The scripted model answers at once. It, the
-//! server and the clients are three processes, so the measured CPU time is only that of the server.
+//! `cargo bench -p haft-cli --bench serve` prints the table in `docs/serving.md`. The scripted model answers at once.
+//! The model, the server and the clients are three processes, so the measured CPU time is only the server's.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

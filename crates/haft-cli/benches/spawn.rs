@@ -89,8 +89,8 @@ async fn measure(run: impl Future<Output = ()>) -> (Duration, Duration) {
     (began.elapsed(), children_cpu().saturating_sub(cpu_before))
 }
 
-/// Returns the CPU time of all children that were waited for. The kernel counts in ticks of 10 ms, so only the sum over
-/// many children is exact.
+/// Returns the CPU time of all child processes that were waited for. The kernel counts in ticks of 10 ms, so only the
+/// sum over many processes is exact.
 fn children_cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat[stat.rfind(')').unwrap()..].split_whitespace().collect();

@@ -1,8 +1,8 @@
 //! Records `haft demo` in a terminal and writes the recording as an animated SVG for the README: `cargo run -p haft-cli
 //! --example recording > docs/demo.svg`, once `haft` is built.
 //!
-//! `script` provides the terminal and the timing, `vt100` the screen at each moment. A viewer without animation shows
-//! the last screen.
+//! `script` provides the terminal and the timing, `vt100` the screen at each time. A viewer without animation shows the
+//! last screen.
 #![allow(clippy::print_stdout, reason = "the picture goes to standard output")]
 
 use std::error::Error;
@@ -13,10 +13,10 @@ use std::process::Command;
 const COLUMNS: u16 = 112;
 const ROWS: u16 = 20;
 
-/// Changes that follow faster than this share one frame.
+/// Changes within this time are shown in one frame.
 const FRAME_SECONDS: f64 = 0.08;
 
-/// The time the typed command line is shown before the demo starts.
+/// The time for which the typed command line is shown before the demo starts.
 const PROMPT_SECONDS: f64 = 1.0;
 
 const CELL_WIDTH: f64 = 8.4;
@@ -65,14 +65,14 @@ fn record(haft: &Path) -> Result<Vec<TerminalChunk>, Box<dyn Error>> {
     Ok(pieces)
 }
 
-/// Returns the screen contents, each with the second from which on it is shown.
+/// Returns the screen contents, each with the time in seconds at which it appears.
 fn frames(pieces: &[TerminalChunk]) -> Vec<(f64, String)> {
     let mut terminal = vt100::Parser::new(ROWS, COLUMNS, 0);
     terminal.process(b"\x1b[1m$\x1b[0m haft demo\r\n");
     let (mut now, mut last) = (PROMPT_SECONDS, 0.0);
     let mut frames = vec![(0.0, lines(terminal.screen()))];
     for TerminalChunk { seconds, bytes } in pieces {
-        // Shortens pauses in which the screen does not change.
+        // Shorten pauses in which the screen does not change.
         now += seconds.min(1.5);
         terminal.process(bytes);
         let seen = lines(terminal.screen());

@@ -40,7 +40,7 @@ fn list(args: &AgentsListArgs) -> Result<ExitCode, CliError> {
     for (file, read) in loader(&args.files)?.all() {
         match read {
             Ok(agent) => agents.push(agent),
-            // Only a warning: a file in this directory may be an include of an agent and not an agent itself.
+            // Print only a warning: a file in this directory may be an include of an agent and not an agent itself.
             Err(error) => {
                 let message = format!("`{}` is left out: {error}", printable(&file.to_string_lossy()));
                 terminal::warn(&hints::with(&message, hints::agent(&error)));
@@ -116,8 +116,8 @@ fn check(args: &AgentsCheckArgs) -> Result<ExitCode, CliError> {
     Ok(if written == ExitCode::SUCCESS { code } else { written })
 }
 
-/// Returns the problem of an agent, or of an agent reachable from it. With a configuration, it also checks that
-/// budgets in dollars can be held.
+/// Returns the problem with an agent, or with an agent reachable from it. With a configuration, also checks that
+/// budgets in US dollars can be enforced.
 pub(super) fn problem(
     read: &Result<AgentFile, AgentLoadError>,
     loader: &AgentLoader,
@@ -135,7 +135,7 @@ pub(super) fn problem(
     }
 }
 
-/// Returns the tools that an agent names and that cannot exist.
+/// Returns the tools that an agent names but that cannot exist.
 fn unknown_tools(read: &Result<AgentFile, AgentLoadError>, config: &ResolvedConfig) -> Option<String> {
     let AgentFile { agent, file, .. } = read.as_ref().ok()?;
     let shown = agent.reach.tools.iter().flatten().map(ToString::to_string);

@@ -7,16 +7,16 @@ use haft_core::text::is_bidi_control;
 use super::markdown::MarkdownRenderer;
 use super::terminal;
 
-/// The treatment of the text before it is written.
+/// The treatment of text before it is written.
 #[derive(Debug)]
 enum TextTreatment {
-    /// Unchanged, because a program reads it.
+    /// The text is written unchanged, because a program reads it.
     Raw,
-    /// For a terminal without colours: Markdown is most readable when its markers stay.
+    /// The text is for a terminal without colours. Markdown markers are kept, because it is most readable with them.
     Harmless,
-    /// For text with its own colours: only bidirectional controls are removed.
+    /// The text has its own colours. Only bidirectional controls are removed.
     Coloured,
-    /// For text with its own colours on a terminal without colours: all escape codes are removed.
+    /// The text has its own colours, but the terminal shows none. All escape codes are removed.
     Uncoloured,
     Styled(MarkdownRenderer),
 }
@@ -25,11 +25,11 @@ enum TextTreatment {
 #[derive(Debug)]
 pub(super) struct AnswerWriter {
     look: TextTreatment,
-    /// Set when the last character was a newline; `None` before the first character.
+    /// True if the last character was a newline; `None` before the first character.
     ends_line: Option<bool>,
 }
 
-/// Renders Markdown.
+/// Creates a writer that renders Markdown.
 impl Default for AnswerWriter {
     fn default() -> Self {
         let styled = || TextTreatment::Styled(MarkdownRenderer::new(terminal::answer_columns()));
@@ -43,12 +43,12 @@ impl AnswerWriter {
         Self::on_terminal(TextTreatment::Harmless, || TextTreatment::Harmless)
     }
 
-    /// Creates a writer for text that has its own colours. The caller must already have removed all other escape codes.
+    /// Creates a writer for text that has its own colours. The caller must have removed all other escape codes.
     pub(super) fn coloured() -> Self {
         Self::on_terminal(TextTreatment::Uncoloured, || TextTreatment::Coloured)
     }
 
-    /// Text is written unchanged to anything but a terminal.
+    /// Selects the treatment for a terminal. If standard output is not a terminal, text is written unchanged.
     fn on_terminal(without_colours: TextTreatment, with_colours: impl FnOnce() -> TextTreatment) -> Self {
         let out = io::stdout();
         let wants_colours = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
@@ -60,7 +60,7 @@ impl AnswerWriter {
         Self { look, ends_line: None }
     }
 
-    /// Writes text. On a terminal, escape codes of a model are removed, so that it cannot control the terminal.
+    /// Writes text. On a terminal, removes the escape codes that a model wrote, so that it cannot control the terminal.
     pub(super) fn write(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -77,12 +77,12 @@ impl AnswerWriter {
         }
     }
 
-    /// Returns true when the last line is not complete.
+    /// Returns true if the last line is not complete.
     pub(super) fn is_mid_line(&self) -> bool {
         self.ends_line == Some(false)
     }
 
-    /// Ends the answer: shows the text held back, and ends the line.
+    /// Ends the answer: writes the text that was held back, and ends the line.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let held = match &mut self.look {
             TextTreatment::Raw

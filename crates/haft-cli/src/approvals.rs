@@ -29,7 +29,7 @@ use super::terminal;
 /// The number of characters of an id that lists show.
 const ID_CHARS: usize = 8;
 
-/// The fewest characters of an id that name a grant.
+/// The minimum number of characters of an id prefix that identifies a grant.
 const ID_CHARS_MIN: usize = 4;
 
 pub(super) async fn run(command: &ApprovalsCommand) -> ExitCode {
@@ -43,7 +43,8 @@ pub(super) async fn run(command: &ApprovalsCommand) -> ExitCode {
     }
 }
 
-/// Opens the remembered approvals. Warns about those of an earlier version that were dropped, and about failures later.
+/// Opens the store of remembered approvals. Warns about approvals of an earlier version that were dropped, and about
+/// later failures.
 pub(super) fn store(home: &Home) -> Arc<dyn GrantStore> {
     if let Some(warning) = import(home) {
         terminal::warn(&warning);
@@ -51,12 +52,12 @@ pub(super) fn store(home: &Home) -> Arc<dyn GrantStore> {
     Arc::new(ReportingGrants::new(Arc::new(FileGrants::of(home)), |warning| terminal::warn(&warning)))
 }
 
-/// Returns the beginning of an id, as lists show it.
+/// Returns the beginning of an id, in the form that lists show.
 pub(super) fn short_id(grant: &Grant) -> String {
     grant.id.to_string().chars().take(ID_CHARS).collect()
 }
 
-/// Returns the name of a tool as the default naming scheme exposes it.
+/// Returns the tool name under the default naming scheme.
 pub(super) fn tool_name(tool: &ToolIdentity) -> String {
     match tool.kind {
         ProviderKind::Builtin => tool.tool.to_string(),
@@ -124,7 +125,8 @@ fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
     }
 }
 
-/// Returns the path in the form of a sandbox policy. A directory that is gone keeps the written form.
+/// Returns the path in the form that a sandbox policy uses. The path of a directory that does not exist any more is
+/// returned unchanged.
 fn resolved(directory: &Path) -> PathBuf {
     let absolute = || std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     directory.canonicalize().unwrap_or_else(|_| absolute())
@@ -167,7 +169,7 @@ fn table(grants: &[Grant], now_ms: u64) -> Table {
     table
 }
 
-/// Names the end of a grant that has one.
+/// Returns the expiry time of a grant as text; empty if it does not expire.
 fn end_of(grant: &Grant, now_ms: u64) -> String {
     match grant.expires_ms {
         None => String::new(),
@@ -180,7 +182,7 @@ fn workspace(grant: &Grant) -> Option<&str> {
     grant.target.as_ref().map(|target| target.workspace.as_str())
 }
 
-/// Names the mode, and the network where it differs from the default of the mode.
+/// Returns the sandbox mode as text, and the network access where it differs from the default of the mode.
 fn sandbox(confinement: SandboxBinding) -> String {
     let SandboxBinding { mode, network } = confinement;
     let difference = match (mode, network) {

@@ -17,7 +17,7 @@ use super::{question, terminal};
 pub(super) struct TerminalApprover;
 
 impl TerminalApprover {
-    /// Returns an approver only when standard input and standard error are both a terminal; a script is never asked.
+    /// Returns an approver only if standard input and standard error are both a terminal; a script is never asked.
     pub(super) fn for_interactive_terminal() -> Option<Arc<dyn Approver>> {
         let there = io::stdin().is_terminal() && io::stderr().is_terminal();
         there.then(|| Arc::new(TerminalApprover) as Arc<dyn Approver>)
@@ -45,7 +45,7 @@ impl Approver for TerminalApprover {
 /// A key that allows the call.
 #[derive(Debug, Clone)]
 struct KeyOffer {
-    /// In lower case; both cases count.
+    /// The key in lower case. The upper case letter has the same effect.
     key: char,
     answer: ApprovalAnswer,
     text: String,
@@ -83,7 +83,8 @@ fn choices(offers: &[KeyOffer]) -> String {
     )
 }
 
-/// Finds the offer for the typed key. Enter after the key is ignored; any further text is a paste, which allows nothing.
+/// Finds the offer for the typed key. Ignores an Enter after the key. Any further text is a paste, which allows
+/// nothing.
 fn chosen<'a>(typed: &str, offers: &'a [KeyOffer]) -> Option<&'a KeyOffer> {
     let typed = typed.trim_end_matches(['\r', '\n']);
     offers.iter().find(|offer| typed.eq_ignore_ascii_case(offer.key.encode_utf8(&mut [0; 4])))

@@ -1,4 +1,4 @@
-//! `haft ask`: one question to a model, one answer. It is a run without tools.
+//! `haft ask`: one question to a model, one answer. The command is a run without tools.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let exit = tokio::select! {
-        // A finished answer wins over a signal that arrives at the same time.
+        // If the answer is finished when a signal arrives, print the answer.
         biased;
         exit = asked.end(args) => exit,
         exit = cancel::cancelled() => exit.into(),
@@ -55,7 +55,7 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
     }
 }
 
-/// The run that answers the question, and everything that watches it.
+/// The run that answers the question, and its watchers.
 struct StartedQuestion {
     handle: RunHandle,
     reply: Arc<ReplyWatcher>,
@@ -69,7 +69,7 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
     let mut configuration = settings::configuration(&args.files)?;
     let mut spec = spec(args, &configuration).await?;
     let config = &mut configuration.resolved;
-    // The run has no tools, so no server is started and no API description is loaded.
+    // The run has no tools, so no server is started and no OpenAPI document is loaded.
     config.mcp_servers.clear();
     config.rest.tools.clear();
     config.rest.specs.clear();
@@ -82,7 +82,7 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
     let record = |file: &Path| PendingRecording::create(file, config, &variables);
     let recording = args.record.as_deref().map(record).transpose()?;
     let home = settings::home()?;
-    // A replay was paid for when it was recorded, so its cost is not accounted for a second time.
+    // A replay was paid for when it was recorded, so its cost is not recorded a second time.
     let is_paid = args.replay.is_none();
     let stores = if is_paid { accounting_stores(&home) } else { Stores::at(&home).without_accounting() };
     let watch = CommandWatchers::of_question(args);
@@ -104,11 +104,11 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
     Ok(StartedQuestion { handle, reply, watch, recorder: recording.map(PendingRecording::keep), began })
 }
 
-/// Describes the run: an agent without tools that gets one reply and does not ask again.
+/// Builds the spec of the run: an agent without tools that gets one reply and sends no further request.
 async fn spec(args: &AskArgs, configuration: &Configuration) -> Result<RunSpec, CliError> {
     let internal = |error: &dyn std::fmt::Display| (ExitReason::Internal, error.to_string());
-    // Read before a recording is created: a recording without an exchange would block the next attempt, because the
-    // file must be new.
+    // Read the question before the recording is created: the file must be new, so an empty recording would block the
+    // next attempt.
     let question = question(args).await?;
     let images = args.image.iter().map(|path| images::image(path)).collect::<Result<_, _>>()?;
     let output_schema = args.output_schema.as_deref().map(object_schema).transpose()?;
@@ -145,7 +145,7 @@ async fn question(args: &AskArgs) -> Result<String, CliError> {
     Ok(piped.map_or(text.clone(), |input| piped_input::inline(&text, &input)))
 }
 
-/// Reads the schema of the answer. Providers accept only a schema of an object.
+/// Reads the schema of the answer. Providers accept only a schema of type object.
 fn object_schema(file: &Path) -> Result<Arc<Value>, CliError> {
     let schema = output_schema(file)?;
     match schema.get("type").filter(|kind| *kind != "object") {
@@ -171,8 +171,8 @@ pub(super) fn unusable(error: &RecordingError) -> CliError {
     (ExitReason::Input, hints::with(error, Some(hints::recording(error))))
 }
 
-/// Writes the reply to standard output as it arrives. Requests to the model go on to the other watchers; the events of
-/// the run do not, because a log of one question shows only its requests.
+/// Writes the reply to standard output as it arrives. Model requests are forwarded to the other watchers. Events of the
+/// run are not, because a log of one question shows only its requests.
 struct ReplyWatcher {
     /// True if text is written as it arrives. JSON is written when it is complete, and an answer with a schema after
     /// the check.
@@ -184,7 +184,7 @@ struct ReplyWatcher {
 #[derive(Default)]
 struct ArrivingReply {
     fold: ReplyFold,
-    /// Indexes of the parts with text or a refusal; reasoning and calls are not shown.
+    /// The indexes of the parts with text or a refusal; reasoning and calls are not shown.
     texts: Vec<usize>,
     prose: AnswerWriter,
 }
@@ -209,7 +209,7 @@ impl ReplyWatcher {
             ModelEvent::PartDelta { index, delta: PartDelta::Text(text) }
                 if self.streams && texts.contains(index) =>
             {
-                // `cancel::cancelled` notices a closed pipe.
+                // Ignore an error: `cancel::cancelled` detects a closed pipe.
                 let _ = prose.write(text);
             }
             ModelEvent::Started { .. }
@@ -268,7 +268,7 @@ impl StartedQuestion {
 struct QuestionOutcome {
     reply: ModelReply,
     finish: RunFinish,
-    /// `None` if there is a reply. It may still be incomplete, see [`stop_row`].
+    /// `None` if there is a reply. The reply may still be incomplete, see [`stop_row`].
     failure: Option<QuestionFailure>,
 }
 
@@ -301,14 +301,14 @@ impl QuestionFailure {
                 message,
                 hint: finish.reason.row().hint,
             }),
-            // There is a reply, and its stop reason says more.
+            // There is a reply, and its stop reason is more specific.
             (_, FinishClass::Answered | FinishClass::Limited | FinishClass::Failed) => None,
         }
     }
 }
 
 impl QuestionOutcome {
-    /// Reports everything besides the streamed text, and returns the exit code.
+    /// Reports all results except the streamed text, and returns the exit code.
     fn print(&self) -> ExitCode {
         for note in &self.reply.notes {
             terminal::warn(&note.to_string());
@@ -362,7 +362,7 @@ impl QuestionOutcome {
     }
 }
 
-/// Returns the name of a stop reason and, for an incomplete answer, its message.
+/// Returns the name of a stop reason and, for an incomplete answer, the message about it.
 fn stop_row(stop: &StopReason) -> (&str, Option<&'static str>) {
     match stop {
         StopReason::EndOfTurn => ("end_of_turn", None),

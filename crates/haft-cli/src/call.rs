@@ -46,10 +46,10 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let call = ToolCall { id: CallId("1".into()), name, arguments };
     let mut signals = CancelSignals::listen();
     let outcome = tokio::select! {
-        // A finished result wins over a signal that arrives at the same time.
+        // If the result is finished when a signal arrives, print the result.
         biased;
         result = async {
-            // Warnings about the called tool's server are reported with the result, so that each is reported once.
+            // Report warnings about the called tool's server with the result, so that each is reported once.
             let (own, others): (Vec<_>, Vec<_>) =
                 warmed_up(&orchestrator, &definitions).await.into_iter().partition(|warning| concerns(&call.name, warning));
             warn(&others);
@@ -82,12 +82,12 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &CommandWatchers) -> ExitC
     code
 }
 
-/// Makes the tools ready before the first call, and reports each warning once.
+/// Prepares the tools before the first call, and reports each warning once.
 pub(super) async fn begin(orchestrator: &Orchestrator, definitions: &DefinitionWatch) {
     warn(&warmed_up(orchestrator, definitions).await);
 }
 
-/// Makes the tools ready, and returns the warnings for the caller to report.
+/// Prepares the tools, and returns the warnings, which the caller reports.
 async fn warmed_up(orchestrator: &Orchestrator, definitions: &DefinitionWatch) -> Vec<CatalogWarning> {
     let mut warnings = waiting("preparing tools", String::new, wiring::warm_up(orchestrator)).await;
     warnings.extend(definitions.warnings(orchestrator));
@@ -106,7 +106,7 @@ fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
 }
 
 /// Replaces the error "unknown tool" by the reason why the tool's server is not ready. The tools of a server that was
-/// never ready are unknown, so the caller made no mistake. `warnings` are those about the server of the tool.
+/// never ready are unknown, so the caller made no mistake. `warnings` are the warnings about this server.
 fn explain_unknown_tool(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
     match (result.error_kind(), warnings) {
         (Some(ToolErrorKind::UnknownTool), [first, rest @ ..]) => {
@@ -119,12 +119,12 @@ fn explain_unknown_tool(mut result: ToolResult, warnings: &[CatalogWarning]) -> 
 }
 
 pub(super) async fn end(orchestrator: &Orchestrator, definitions: &DefinitionWatch) {
-    // A server that started with a call may have listed other definitions than before.
+    // A server that started during a call may have listed other definitions than before.
     warn(&definitions.late_warnings(orchestrator));
     wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
 }
 
-/// Shuts down after a signal: servers are notified that the call is cancelled and end in good order, unless a second
+/// Shuts down after a signal. Servers are notified that the call is cancelled and can end in order, unless a second
 /// signal arrives.
 pub(super) async fn shut_down_after_signal(
     orchestrator: &Orchestrator,
@@ -138,7 +138,7 @@ pub(super) async fn shut_down_after_signal(
     }
 }
 
-/// Everything that the calls of one command need.
+/// The values that the calls of one command need.
 pub(super) struct CallSetup {
     pub(super) orchestrator: Orchestrator,
     pub(super) watch: CommandWatchers,
@@ -179,12 +179,12 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<CallSetup, CliError>
     Ok(CallSetup { orchestrator, watch, context: Arc::new(context), definitions })
 }
 
-/// Servers learn that haft can ask a person only where there is one.
+/// Returns the elicitation support that servers are told: only with a user who can answer.
 pub(super) fn elicitation(person: Option<&Arc<dyn Elicitor>>) -> ElicitationSupport {
     if person.is_some() { ElicitationSupport::Offered } else { ElicitationSupport::NotOffered }
 }
 
-/// Returns the tools over HTTP. Reading API descriptions is slow, so a call of a built-in tool skips it.
+/// Returns the HTTP tools. Reading OpenAPI documents is slow, so a call of a built-in tool skips it.
 async fn others(args: &CallArgs, config: &ResolvedConfig, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
     if args.tool.as_deref().is_some_and(wiring::is_builtin) {
         return Vec::new();
@@ -218,11 +218,11 @@ fn read_arguments(input: impl Read) -> Result<RawArguments, CliError> {
         (ExitReason::Input, format!("the arguments cannot be read from standard input: {error}\n{hint}"))
     };
     let mut bytes = Vec::new();
-    // One byte more than allowed, so that the parser can report that the arguments are too large.
+    // Read one byte more than allowed, so that the parser can report that the arguments are too large.
     let bytes_max = u64::try_from(ARGUMENTS_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
     input.take(bytes_max).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
     if bytes.len() > ARGUMENTS_BYTES_MAX {
-        // The text may be cut inside a character; the parser rejects it for its size anyway.
+        // The text may be cut inside a character, but the parser rejects it for its size anyway.
         return Ok(RawArguments::from_text(String::from_utf8_lossy(&bytes)));
     }
     String::from_utf8(bytes).map(RawArguments::from_text).map_err(|error| unreadable(&error.utf8_error()))
@@ -244,15 +244,15 @@ fn print_text(result: &ToolResult, policy: &PolicyArgs) -> ExitCode {
     }
 }
 
-/// Rewrites a message that was written for a model. A person sees `error:` before it, and a hint after it.
+/// Converts a message that was written for a model. A user sees `error:` before it, and a hint after it.
 fn message_with_hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| strip_error_label(line, error.kind)).collect();
     let message = lines.join("\n");
     hints::with(&message, hint(error, result, policy))
 }
 
-/// Removes the label `Error:`. Only errors about arguments have it on every line; in other errors a line may be output
-/// of a command.
+/// Removes the label `Error:`. Errors about arguments have it on every line; in other errors, a line may be output of a
+/// command.
 fn strip_error_label(line: &str, kind: ToolErrorKind) -> &str {
     match kind {
         ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),
@@ -288,7 +288,7 @@ fn hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> Option<S
     remedy::of(error, &result.call.name, &config.resolved)
 }
 
-/// The result in the JSON form for programs.
+/// The result as JSON, for programs.
 #[derive(Serialize)]
 struct CallResultJson<'a> {
     tool: &'a str,
@@ -302,7 +302,7 @@ struct CallResultJson<'a> {
     repairs: &'a [&'static str],
     unvalidated: bool,
     notes: &'a std::collections::BTreeMap<&'static str, Value>,
-    /// Only with `--tree`.
+    /// The tree, with `--tree`.
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<Value>,
 }

@@ -49,7 +49,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     code
 }
 
-/// The reason why the stream ended before its input.
+/// The reason why the stream ended before the end of its input.
 enum CallStreamError {
     Reading(io::Error),
     Writing(io::Error),
@@ -66,7 +66,7 @@ impl CallStreamError {
     }
 }
 
-/// Serves calls. Reads a line only while there is room for another call, so that input stays in the pipe.
+/// Serves calls. Reads a line only while another call may start, so that the input stays in the pipe.
 async fn serve(
     orchestrator: &Orchestrator,
     watch: &CommandWatchers,
@@ -113,7 +113,8 @@ fn perform<'a>(
     }
 }
 
-/// The caller's id, any JSON value, kept as the original text so that a number with many digits comes back unchanged.
+/// The caller's id, which may be any JSON value. It is kept as text, so that a number with many digits is returned
+/// unchanged.
 type JsonCallId = Option<Box<RawValue>>;
 
 /// A line of input.
@@ -123,7 +124,7 @@ struct CallInputLine {
     #[serde(default)]
     id: JsonCallId,
     tool: String,
-    /// Kept as the original text, for the parser of arguments.
+    /// The arguments as text, for the parser of arguments.
     #[serde(default)]
     args: Option<Box<RawValue>>,
 }
@@ -146,7 +147,7 @@ impl CallInputLine {
                 format!("not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
             CallOutputLine::bad_line(id_of(&text), message)
         };
-        // serde would accept a JSON array as the fields in their order.
+        // Require an object: serde would accept a JSON array as the fields in their order.
         if !text.trim_ascii_start().starts_with(b"{") {
             return Err(not_a_call(&"the line is not a JSON object"));
         }
@@ -191,7 +192,7 @@ impl CallOutputLine {
         Self { id, content: message, is_error: true, error_kind, latency_ms: 0 }
     }
 
-    /// Prints asynchronously: a slow reader must not keep haft from noticing a signal.
+    /// Prints asynchronously: a slow reader must not prevent haft from handling a signal.
     async fn print(&self) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');

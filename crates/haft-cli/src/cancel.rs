@@ -1,4 +1,4 @@
-//! The ways to cancel a command: signals, and a closed reader of standard output.
+//! Detects that a command is cancelled: by a signal, or because the reader of standard output is gone.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,24 +20,25 @@ pub(super) async fn cancelled() -> ExitReason {
     CancelSignals::listen().first().await
 }
 
-/// Listens from the moment it is created, so that a command can be ended in good order at any point of its setup.
+/// Listens for signals from its creation on, so that a command can be ended in order at any point of its setup.
 #[derive(Debug)]
 pub(super) struct SignalListener(oneshot::Receiver<SignalNotice>);
 
 /// The exit code of the signal, and a channel to acknowledge that the command handles it.
 type SignalNotice = (ExitReason, oneshot::Sender<()>);
 
-/// The time within which the command must acknowledge a signal: it may be blocked on a pipe without a writer.
+/// The time in which the command must acknowledge a signal. It may not be able to, if it is blocked on a pipe without a
+/// writer.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl SignalListener {
-    /// Starts to listen. Exits the process when the command does not acknowledge the first signal in time, or when a
-    /// second signal arrives. Confined processes end with the process.
+    /// Starts to listen. Exits the process if the command does not acknowledge the first signal in time, or if a second
+    /// signal arrives. Confined processes end with this process.
     pub(super) fn begin() -> Self {
         Self::begin_with(CancelSignals::listen)
     }
 
-    /// Leaves SIGHUP to the caller, for a server that reads its configuration again then.
+    /// Starts to listen, but leaves SIGHUP to the caller: a server reads its configuration again on SIGHUP.
     #[cfg(feature = "serve")]
     pub(super) fn begin_without_hangup() -> Self {
         Self::begin_with(|| CancelSignals { hangup: None, ..CancelSignals::listen() })
@@ -46,7 +47,7 @@ impl SignalListener {
     fn begin_with(listen_to: fn() -> CancelSignals) -> Self {
         let (notice_sender, notice) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
-        // A separate thread, because the main thread may block on a pipe without a writer.
+        // Use a separate thread, because the main thread may block on a pipe without a writer.
         let listen = move || {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
@@ -61,7 +62,7 @@ impl SignalListener {
         Self(notice)
     }
 
-    /// Waits for the first signal, acknowledges it and returns its exit code. After that it never resolves again.
+    /// Waits for the first signal, acknowledges it and returns its exit code. A second call never returns.
     pub(super) async fn first_signal(&mut self) -> ExitReason {
         match (&mut self.0).await {
             Ok((exit, acknowledge)) => {
@@ -89,7 +90,7 @@ fn exit_immediately(exit: ExitReason) {
     std::process::exit(exit.code().into());
 }
 
-/// The signals that cancel a command, received from the moment of creation.
+/// The signals that cancel a command, received from the creation of this value on.
 #[derive(Debug)]
 pub(super) struct CancelSignals {
     interrupt: Option<Signal>,
@@ -123,13 +124,13 @@ impl CancelSignals {
     }
 }
 
-/// Returns true when the parent process made us ignore the signal, as `nohup` does.
+/// Returns true if the parent process made us ignore the signal, as `nohup` does.
 fn ignores(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     is_in_signal_mask(&status, kind.as_raw_value())
 }
 
-/// Checks the `SigIgn` mask, a hexadecimal number with one bit per signal, the lowest bit for signal 1.
+/// Checks the `SigIgn` mask: a hexadecimal number with one bit per signal, in which the lowest bit is signal 1.
 fn is_in_signal_mask(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
@@ -157,8 +158,8 @@ async fn arrives(signal: &mut Option<Signal>) {
     }
 }
 
-/// Notifies when the reader of standard output is gone. `poll` reports a pipe with a closed reading end at once, before
-/// any write fails.
+/// Sends a notification when the reader of standard output is gone. `poll` reports a pipe with a closed reading end at
+/// once, before any write fails.
 fn watch_reader() -> oneshot::Receiver<()> {
     let (notice_sender, notice) = oneshot::channel();
     let watch = move || {
@@ -170,7 +171,7 @@ fn watch_reader() -> oneshot::Receiver<()> {
             let _ = notice_sender.send(());
         }
     };
-    // A separate thread and not one of the pool: it may block for the whole life of the process.
+    // Use a separate thread and not one of the pool, because it may block as long as the process runs.
     let _ = thread::Builder::new().name("stdout-watch".into()).spawn(watch);
     notice
 }

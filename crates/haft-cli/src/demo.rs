@@ -1,4 +1,4 @@
-//! `haft demo`: a run that needs no key. The model is scripted, the tools and the sandbox are real.
+//! `haft demo`: a run that needs no API key. The model is scripted; the tools and the sandbox are real.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::settings::{CliError, Configuration};
 use super::terminal;
 use haft_config::skills::Skills;
 
-/// A dummy key: the server on the loopback does not check it.
+/// A dummy API key, which the scripted server does not check.
 const KEY: &str = "demo";
 
 pub(super) async fn run(args: &DemoArgs) -> ExitCode {
@@ -40,7 +40,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     let started = async {
         let typed = typed(args, workspace.path())?;
         let given = RunSetup {
-            // The configuration files of the operator could name another server, or deny a tool.
+            // Use no configuration files: they could name another server, or deny a tool.
             configuration: priced(Configuration::defaults()?),
             skills: Skills::default(),
             variables: Arc::new(variables),
@@ -69,10 +69,10 @@ Try it with a model of your own:
   haft run -m ollama/llama3 'What is in this directory?'
 `haft models` lists the providers, and `haft doctor` checks this machine.";
 
-/// The model of the demo, whose name selects the script.
+/// The model of the demo. Its name selects the script.
 const MODEL: &str = "openai/scripted";
 
-/// The agent that gets the request, and the one that it calls.
+/// The agent that receives the request, and the agent that it calls.
 const LEAD: (&str, &str) = (
     "accountant.md",
     "---\nagents: checker.md\ntools: [read, write]\n---\nYou add up invoices. Have every total checked.\n",
@@ -101,7 +101,7 @@ fn priced(mut configuration: Configuration) -> Configuration {
     configuration
 }
 
-/// Builds the arguments as if they had been typed on the command line.
+/// Builds the arguments as if the user had typed them.
 fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliError> {
     let mut words = vec!["haft", "run", "-m", MODEL, "--mode", "workspace", "--workspace"];
     let agent = format!("@{}", workspace.join(LEAD.0).display());
@@ -118,8 +118,8 @@ fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliErr
     }
 }
 
-/// Scripts two reads at once, a call of the other agent, a write that the sandbox must deny, one that it allows, and the
-/// answer.
+/// Scripts two concurrent reads, a call of the other agent, a write that the sandbox must deny, a write that it allows,
+/// and the answer.
 fn script() -> Script {
     let read = |(name, _): (&str, &str)| ScriptPart::call("read", json!({ "file_path": name }));
     let check = "awk -F, '{ total += $2 } END { print total }' january.csv february.csv";

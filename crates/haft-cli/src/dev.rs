@@ -13,7 +13,7 @@ use super::{cancel, terminal};
 /// The largest script that is read, in bytes.
 const SCRIPT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Serves a script on the loopback until it is interrupted.
+/// Serves a script on the loopback interface until the command is interrupted.
 pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
     let (script, listener) = match prepare(args).await {
         Ok(prepared) => prepared,
@@ -37,7 +37,7 @@ pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
     }
 }
 
-/// Prints the schema that `stream-json`, stored event logs, JSON log lines and accounting follow.
+/// Prints the schema of the events in `stream-json`, stored event logs, JSON log lines and usage records.
 pub(super) fn events() -> ExitCode {
     terminal::answer(&format!("{:#}", haft_core::event_log::schema()))
 }

@@ -22,7 +22,7 @@ use super::table::hanging;
 use super::{hints, settings, terminal};
 use haft_config::{ResolvedConfig, environment};
 
-/// The limit of a protection by mounts: another program that replaces a file removes its mount.
+/// The limit of protection by mounts: if another program replaces a file, the mount on the file is gone.
 const REPLACED_FILE: &str = "a protected file of the workspace, such as .git/config, that another program replaces is \
     writable for a running command until it is protected again, about a millisecond later; a command that may have \
     changed it is ended, and the error names the file";
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
             exit = cancel::cancelled() => return exit.into(),
             servers = servers::try_all(config, policy) => servers,
         },
-        // Without a sandbox there is nothing to run the servers in.
+        // Without a sandbox, no servers can be started.
         (Err(_), _) | (_, Err(_)) => Vec::new(),
     };
     let config = both.as_ref().ok().map(|(_, config)| config);
@@ -68,7 +68,8 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     if code == ExitCode::SUCCESS && !findings.are_good() { ExitReason::Unavailable.into() } else { code }
 }
 
-/// Lists all tools and checks that they fit; `None` if they cannot be listed, which the other checks report.
+/// Lists all tools and checks that they fit into a request. Returns `None` if they cannot be listed, which other checks
+/// report.
 async fn tools_fit(args: &DoctorArgs, config: &ResolvedConfig) -> Option<tools::ToolsFinding> {
     let files = &args.policy.files;
     let configuration = settings::configuration(files).ok()?;
@@ -92,11 +93,11 @@ struct DoctorReport {
     models: Vec<models::ModelFinding>,
     queues: Vec<queues::QueueFinding>,
     agents: Vec<agents::AgentFinding>,
-    /// `None` if models search for tools.
+    /// The check of the tools; `None` if models search for tools.
     tools: Option<tools::ToolsFinding>,
 }
 
-/// Returns the column at which the text of a line begins: after a label, or after the name of a layer of the sandbox.
+/// Returns the column at which the text of a line begins: after a label, or after the name of a sandbox layer.
 fn text_column(line: &str) -> usize {
     const LABEL: usize = "workspace  ".len();
     const LAYER: usize = "  off  capabilities  ".len();
@@ -200,7 +201,7 @@ impl DoctorReport {
         }
     }
 
-    /// Returns what this level cannot prevent, on any machine.
+    /// Returns the limits of this sandbox level, which are the same on every machine.
     fn limits_of(&self, level: SandboxLevel) -> &'static [&'static str] {
         match (self.mode, level) {
             (

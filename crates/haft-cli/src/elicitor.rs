@@ -1,4 +1,4 @@
-//! Asks the person at the terminal for the fields of an MCP server's elicitation request, one after the other.
+//! Asks the user at the terminal for the fields of an MCP server's elicitation request, one after the other.
 
 mod form;
 
@@ -13,7 +13,7 @@ use self::form::{ElicitationForm, FormField, FormFieldInput};
 use super::question::{self, QuestionTurn};
 use super::terminal;
 
-/// The number of attempts per field before the request is cancelled.
+/// The maximum number of attempts per field before the request is cancelled.
 const ATTEMPTS_MAX: usize = 3;
 
 /// Asks on standard error and reads answers from standard input.
@@ -21,7 +21,7 @@ const ATTEMPTS_MAX: usize = 3;
 pub(super) struct TerminalElicitor;
 
 impl TerminalElicitor {
-    /// Returns an elicitor only when standard input and standard error are both a terminal.
+    /// Returns an elicitor only if standard input and standard error are both a terminal.
     pub(super) fn for_interactive_terminal() -> Option<Arc<dyn Elicitor>> {
         let there = io::stdin().is_terminal() && io::stderr().is_terminal();
         there.then(|| Arc::new(Self) as Arc<dyn Elicitor>)
@@ -59,7 +59,7 @@ async fn ask(server: &str, form: &ElicitationForm, turn: &mut QuestionTurn) -> E
     ElicitationAnswer::Accepted(Value::Object(answers))
 }
 
-/// Asks for agreement when the form has no fields; an empty line declines.
+/// Asks for agreement if the form has no fields; an empty line declines.
 async fn agreed(turn: &mut QuestionTurn) -> ElicitationAnswer {
     match answer(&FormField::agreement(), turn).await {
         Ok(Some(Value::Bool(true))) => ElicitationAnswer::Accepted(Value::Object(Map::new())),
@@ -68,7 +68,7 @@ async fn agreed(turn: &mut QuestionTurn) -> ElicitationAnswer {
     }
 }
 
-/// Asks for one field. Returns `None` for a field that was left out; an error ends the whole request.
+/// Asks for one field. Returns `None` if the user leaves out the field; an error ends the whole request.
 async fn answer(field: &FormField, turn: &mut QuestionTurn) -> Result<Option<Value>, ElicitationAnswer> {
     for _ in 0..ATTEMPTS_MAX {
         terminal::prompt(&field.question());

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::result::ToolErrorKind;
 
-/// The exit status of the program. A test keeps this table equal to the one in `docs/exit-codes.md`.
+/// The exit status of the program. A test compares this table with the one in `docs/exit-codes.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReason {
     Success,

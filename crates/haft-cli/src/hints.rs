@@ -1,7 +1,8 @@
-//! Hints for errors of the libraries: the next step of a person at the command line.
+//! Hints for errors of the libraries: the next step for a user at the command line.
 //!
-//! An error of a library names no command and no option, because any program can embed the libraries. Each function here
-//! takes one error type and matches all of its variants, so that a new variant gets a hint, or a decision against one.
+//! An error of a library names no command and no option, because any program can embed the libraries. Each function in
+//! this module takes one error type and matches all its variants, so that each new variant needs a decision about a
+//! hint.
 
 use std::fmt::Display;
 
@@ -207,7 +208,7 @@ pub(super) fn warning(text: &str) -> Option<String> {
     named.split_once('`').map(|(server, _)| login_at(server))
 }
 
-/// Returns the hint for the end of a run where the one of the library is not enough.
+/// Returns the hint for the end of a run, if the hint of the library is not enough.
 pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
     match reason {
         FinishReason::Unrecorded => Some("free disk space in haft's home, then run `haft resume`"),

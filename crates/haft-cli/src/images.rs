@@ -1,4 +1,4 @@
-//! Reads the images that a command line names.
+//! Reads the images that the command line names.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::settings::CliError;
 /// The largest image that is sent, in bytes.
 const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 
-/// Reads an image. Its first bytes say the format, because a file name may be wrong.
+/// Reads an image. Determines the format from the first bytes, because the file name may be wrong.
 pub(super) fn image(path: &Path) -> Result<Media, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("{}: {reason}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! `haft keys`: the API keys of `haft serve`.
+//! `haft keys`: manages the API keys of `haft serve`.
 
 use std::io;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! The command line: arguments in, an exit code out. Answers go to standard output, everything else to standard error.
-//! Start reading at `dispatch`: each command has a separate module.
+//! The command line: takes arguments and returns an exit code. Answers are written to standard output, and all other
+//! text to standard error. Start reading at `dispatch`: each command has a module of its own.
 
 mod agents;
 mod answer_writer;
@@ -62,7 +62,7 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, CliCommand, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
 pub use exit::ExitReason;
 
-/// The longest wait, at the end of the program, until confined processes are gone.
+/// The maximum wait, at the end of the program, until confined processes have ended.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the command line and returns its exit code.
@@ -87,8 +87,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit
 }
 
-/// Single-threaded, because work that waits for a model, a server or a process gains nothing from moving between threads.
-/// A server does: it works for many callers at once.
+/// Builds a single-threaded runtime for most commands: a task that waits for a model, a server or a process gains
+/// nothing from several threads. A server gets several threads, because it works for many callers at once.
 fn builder(command: &CliCommand) -> tokio::runtime::Builder {
     match command {
         #[cfg(feature = "serve")]

@@ -1,15 +1,15 @@
-//! Lines of bounded length from standard input.
+//! Reads lines of bounded length from standard input.
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
-/// The longest accepted line, in bytes: the largest arguments plus room for the fields around them.
+/// The maximum length of a line, in bytes: the largest arguments plus space for the fields around them.
 pub(super) const LINE_BYTES_MAX: usize = haft_core::arguments::ARGUMENTS_BYTES_MAX + (64 << 10);
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
     Text(Vec<u8>),
-    /// Read to its end and discarded, so that the next line can be read.
+    /// The line was too long. It was read to its end and discarded, so that the next line can be read.
     TooLong {
         bytes: usize,
     },
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     async fn check(input: &str, expected: &[InputLine]) {
-        // A small buffer, so that lines span several reads.
+        // Use a small buffer, so that lines need several reads.
         let mut lines = InputLineReader::new(tokio::io::BufReader::with_capacity(3, input.as_bytes()), 8);
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {

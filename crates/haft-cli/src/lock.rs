@@ -1,4 +1,5 @@
-//! `haft lock`: writes the definitions of all tools to `haft.lock`, compares them with it, and lets a person accept changes.
+//! `haft lock`: writes the definitions of all tools to `haft.lock`, compares them with it, and lets the user accept
+//! changes.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -60,7 +61,7 @@ async fn answer(args: &LockArgs) -> Result<LockCommandOutput, CliError> {
     }
 }
 
-/// The tools that exist now, and the lock file to compare them with.
+/// The current tools, and the lock file to compare them with.
 struct LockComparison {
     path: PathBuf,
     locked: Option<Arc<ToolLock>>,
@@ -75,7 +76,7 @@ impl LockComparison {
         let path = tool_lock::path_for(project.as_deref(), Some(&home))
             .ok_or_else(|| (ExitReason::Input, "there is no directory for the lock file".to_owned()))?;
         let policy = settings::policy(&PolicyArgs::of_files(files), &configuration).await?;
-        // This file alone: the configuration holds its agreement with the one in home.
+        // Load this file alone: the configuration contains it merged with the one in haft's home directory.
         let locked = tool_lock::load(&path).map_err(|error| (ExitReason::Input, error.to_string()))?;
         let rest = super::rest::tools(&configuration.resolved, &home, Freshness::Kept).await;
         let mut found = servers(&configuration.resolved, &policy).await?;
@@ -102,7 +103,7 @@ impl LockComparison {
     }
 }
 
-/// Starts every server, because a stored tool list may be older than the server.
+/// Starts every server, because a cached tool list may be older than the server.
 async fn servers(
     config: &ResolvedConfig,
     policy: &haft_sandbox::SandboxPolicy,
@@ -209,7 +210,7 @@ fn shown(changes: &[LockChange]) -> String {
     text
 }
 
-/// Asks the person at the terminal. A script must say `--yes`.
+/// Asks the user at the terminal. A script must pass `--yes`.
 async fn consent(overview: &str) -> Result<(), CliError> {
     match question::consent(overview, "accept these definitions? [y] yes, any other key: no").await {
         Consent::Given => Ok(()),

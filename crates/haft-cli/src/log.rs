@@ -1,5 +1,5 @@
-//! Writes log lines on standard error for events. Lines for people name the tool or model and the outcome, never the
-//! content; lines for programs are the events themselves.
+//! Writes log lines for events to standard error. Text lines name the tool or model and the outcome, never the content;
+//! JSON lines are the events themselves.
 
 mod json;
 mod model;
@@ -44,13 +44,13 @@ impl LogLevel {
     }
 }
 
-/// Writes lines of the wanted severity, and warns once when the sandbox is weaker than promised.
+/// Writes lines of the selected severity, and warns once if the sandbox is weaker than configured.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     level: LogLevel,
     format: LogFormat,
     json: Mutex<JsonLines>,
-    /// Knows the position of each call in the tree. It must receive every event before the log does.
+    /// Tracks the position of each call in the tree. It must receive every event before the log does.
     tree: Arc<TreeKeeper>,
     warned: AtomicBool,
 }
@@ -66,7 +66,7 @@ impl LogWriter {
         Self { level, format, json, tree, warned: AtomicBool::new(false) }
     }
 
-    /// Returns the line of an event for people; `None` for events of runs, which the screen shows.
+    /// Returns the text line of an event; `None` for events of runs, which the screen shows.
     fn text(&self, event: &Event) -> Option<String> {
         if let Some(line) = ModelLogLine::of(event) {
             return Some(line.text());
@@ -75,7 +75,7 @@ impl LogWriter {
         Some(line.text(&self.tree.path(line.operation.id)))
     }
 
-    /// Writes the line while the lines are locked, so that they are in the order of their numbers.
+    /// Writes the line under a lock, so that the lines are in the order of their numbers.
     fn write_json(&self, event: &Event) {
         let mut json = self.json.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = json.line(event, now_ms()) {
@@ -83,7 +83,7 @@ impl LogWriter {
         }
     }
 
-    /// Logs the details that only the receipt of a call has.
+    /// Logs the details that are only in the receipt of a call.
     pub(super) fn log_result(&self, result: &ToolResult) {
         if let Some(warning) = weaker(result)
             && !self.warned.swap(true, Ordering::Relaxed)
@@ -124,7 +124,7 @@ impl EventSink for LogWriter {
     }
 }
 
-/// Returns the severity of an event. Events that report no failure are information.
+/// Returns the severity of an event. Events that report no failure have the level `info`.
 fn level_of(event: &Event) -> LogLevel {
     let model = ModelLogLine::of(event).map(|line| line.level());
     model.or_else(|| ToolLogLine::of(event).map(|line| line.level())).unwrap_or(LogLevel::Info)
@@ -135,7 +135,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One line: a call of a tool, or its result.
+/// One line: the start of a call, or its result.
 struct ToolLogLine<'e> {
     operation: &'e CallOperation,
     tool: &'e ToolReference,
@@ -148,7 +148,7 @@ enum ToolLogPhase<'e> {
 }
 
 impl<'e> ToolLogLine<'e> {
-    /// Progress is not logged, because it may contain a piece of the output.
+    /// Returns the line of an event. Progress is not logged, because it may contain a part of the output.
     fn of(event: &'e Event) -> Option<Self> {
         let (operation, tool, about) = match event {
             Event::ToolStarted { operation, tool, waited } => {
@@ -173,7 +173,7 @@ impl<'e> ToolLogLine<'e> {
         }
     }
 
-    /// Returns `namespace:tool`, or the name as the model wrote it when the tool is unknown.
+    /// Returns `namespace:tool`, or the name that the model wrote if the tool is unknown.
     fn remote(&self) -> String {
         match self.tool {
             ToolReference::Written(name) => shown(name),
@@ -216,12 +216,12 @@ impl<'e> ToolLogLine<'e> {
     }
 }
 
-/// Returns the rule that decided about the call; `None` when no rule did, such as when the default applied.
+/// Returns the rule that decided about the call; `None` if no rule did, for example because the default applied.
 fn rule(account: &CallAccount) -> Option<&str> {
     account.verdict.as_ref()?.rule.as_deref()
 }
 
-/// Returns a warning for errors an operator should look at, and an error for broken parts.
+/// Returns `warn` for errors that an operator should examine, and `error` for failures of haft's own parts.
 fn severity(kind: ToolErrorKind) -> LogLevel {
     match kind {
         ToolErrorKind::UnknownTool
@@ -239,7 +239,7 @@ fn severity(kind: ToolErrorKind) -> LogLevel {
     }
 }
 
-/// Formats notes of the receipt on topics that contain no arguments and no output.
+/// Formats the notes of the receipt that contain no arguments and no output.
 fn details(result: &ToolResult) -> Vec<String> {
     const TOPICS: [&str; 13] = [
         "approval",

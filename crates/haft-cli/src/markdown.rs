@@ -1,7 +1,7 @@
-//! Renders Markdown to a terminal while it arrives, with markers turned into bold, italic and colour.
+//! Renders Markdown to a terminal while it arrives. Markers become bold, italic and colour.
 //!
-//! The first characters of a line decide its kind; inside a line, only text after an opening marker is held back until
-//! its end. A marker that is never closed is shown literally, so no word of an answer is lost.
+//! The first characters of a line determine its kind. Inside a line, only text after an opening marker is held back
+//! until its end. A marker that is never closed is shown literally, so no word of an answer is lost.
 
 mod line;
 mod span;
@@ -11,13 +11,13 @@ use line::{CodeLine, MarkdownLine};
 use span::MarkdownSpan;
 use table::{MarkdownTable, TableStart};
 
-/// The most bytes that are held back to decide the meaning of a marker.
+/// The maximum number of bytes that are held back to decide the meaning of a marker.
 const HELD_BYTES_MAX: usize = 400;
 
 /// The width of a horizontal rule.
 const RULE_CHARS: usize = 40;
 
-/// The width of a terminal that does not report one.
+/// The assumed width of a terminal that does not report one.
 const COLUMNS: usize = 80;
 
 /// The escape code that resets all others.
@@ -32,7 +32,7 @@ pub(super) struct MarkdownRenderer {
     place: MarkdownPosition,
     /// Text that cannot be shown before more arrives.
     held: String,
-    /// The character before the held text: after a letter or digit, a marker does not open a span.
+    /// The character before the held text. After a letter or digit, a marker does not open a span.
     before: char,
     /// The width of the terminal, for tables.
     columns: usize,
@@ -51,7 +51,7 @@ enum MarkdownPosition {
     Table(MarkdownTable),
 }
 
-/// Tells if more text may follow.
+/// Tells whether more text may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextCompleteness {
     MayCome,
@@ -64,7 +64,7 @@ impl Default for MarkdownRenderer {
     }
 }
 
-/// Returns a text without Markdown marks.
+/// Returns a text without Markdown markers.
 fn inline_text(text: &str) -> String {
     let place = MarkdownPosition::Inside("");
     let mut markdown = MarkdownRenderer { place, ..MarkdownRenderer::default() };
@@ -120,7 +120,7 @@ impl MarkdownRenderer {
         shown
     }
 
-    /// Takes the next lines of a table.
+    /// Processes the next lines of a table.
     fn table_step(&mut self, text: &str, rest: TextCompleteness, shown: &mut String) -> TableStep {
         match &mut self.place {
             MarkdownPosition::LineStart => match MarkdownTable::begin(text, rest) {
@@ -146,7 +146,7 @@ impl MarkdownRenderer {
         }
     }
 
-    /// Shows the next piece and returns its length in bytes; `None` while it is still ambiguous.
+    /// Renders the next piece and returns its length in bytes; `None` while its meaning is still ambiguous.
     fn step(&mut self, text: &str, rest: TextCompleteness, shown: &mut String) -> Option<usize> {
         match self.place.clone() {
             MarkdownPosition::LineStart => self.line_start(text, rest, shown),
@@ -228,9 +228,9 @@ impl MarkdownRenderer {
     }
 }
 
-/// Returns the part of a text that is searched for the end of a marker. A marker that would have to be held back for
-/// longer is literal, even when all the text is there already: otherwise a text with many markers would be searched to
-/// its end for each of them, in quadratic time.
+/// Returns the part of a text that is searched for the end of a marker. A marker whose end is further away is literal,
+/// even if all the text has arrived: otherwise a text with many markers would be searched to its end for each of them,
+/// in quadratic time.
 fn reach(text: &str, rest: TextCompleteness) -> (&str, TextCompleteness) {
     if text.len() > HELD_BYTES_MAX {
         (&text[..text.ceil_char_boundary(HELD_BYTES_MAX + 1)], TextCompleteness::IsThere)
@@ -239,16 +239,16 @@ fn reach(text: &str, rest: TextCompleteness) -> (&str, TextCompleteness) {
     }
 }
 
-/// Shows the newline after a fence, if it is there already, and returns its length.
+/// Writes the newline after a fence, if it has arrived, and returns its length.
 fn end_of_line(text: &str, shown: &mut String) -> usize {
     let newline = usize::from(text.starts_with('\n'));
     shown.push_str(&text[..newline]);
     newline
 }
 
-/// The outcome of looking for the next lines of a table.
+/// The result of looking for the next lines of a table.
 enum TableStep {
-    /// The text here belongs to no table.
+    /// The text does not belong to a table.
     NoTable,
     /// More text is needed to decide.
     Undecided,

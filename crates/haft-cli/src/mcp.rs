@@ -109,7 +109,7 @@ fn directory(home: &Home) -> PathBuf {
 /// Returns the configuration file of a scope.
 fn file_of(scope: ConfigScopeArg, home: &Home) -> Result<PathBuf, CliError> {
     match scope {
-        // The file may be a symlink to elsewhere; the link must survive the edit.
+        // The file may be a symlink; the edit must not replace the link.
         ConfigScopeArg::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
         ConfigScopeArg::Project => {
             let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
@@ -120,7 +120,7 @@ fn file_of(scope: ConfigScopeArg, home: &Home) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Returns the server with that name.
+/// Returns the server with this name.
 fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServerSettings, CliError> {
     config.mcp_servers.get(name).ok_or_else(|| {
         let known: Vec<&str> = config.mcp_servers.keys().map(String::as_str).collect();
@@ -132,7 +132,7 @@ fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServe
     })
 }
 
-/// Returns the server with that name, unless another server uses its namespace.
+/// Returns the server with this name, unless another server uses the same namespace.
 fn unambiguous<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServerSettings, CliError> {
     match namespace_conflict(&config.mcp_servers, name) {
         None => configured(config, name),

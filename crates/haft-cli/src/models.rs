@@ -66,17 +66,17 @@ fn table(provider: &str, models: &[ListedModel]) -> String {
     table.text()
 }
 
-/// One row of the list of providers.
+/// One row of the provider list.
 struct ProviderLine {
     name: String,
     format: &'static str,
-    /// The reason the provider cannot be used.
+    /// The reason why the provider cannot be used.
     problem: Option<String>,
     server: ServerProbeOutcome,
 }
 
-/// Lists the known providers, whether each has a key, and whether its server answers. Only servers on this machine are
-/// asked, unless the user wants to know about all.
+/// Lists the known providers, whether each has an API key, and whether its server answers. Probes only servers on this
+/// machine, unless the user asks for all.
 async fn providers(args: &ModelsArgs, config: &ResolvedConfig) -> ExitCode {
     let scope = if args.check { ProbeScope::All } else { ProbeScope::Local };
     let lines = models::known(config).into_iter().map(|name| async move {
@@ -117,7 +117,7 @@ fn lines_text(lines: &[ProviderLine]) -> String {
     table.text()
 }
 
-/// Returns the remedy, the last part of an error message.
+/// Returns the remedy, which is the last part of an error message.
 fn remedy(complaint: &str) -> &str {
     complaint.rsplit_once("; ").map_or(complaint, |(_, remedy)| remedy)
 }

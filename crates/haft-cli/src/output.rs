@@ -1,4 +1,4 @@
-//! `haft output HANDLE`: an output that was stored, or a part of it.
+//! `haft output HANDLE`: prints a stored output, or a part of it.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -67,11 +67,11 @@ async fn answer(question: &str, content: &[u8]) -> ExitCode {
     }
 }
 
-/// Answers in a confined worker, as for a model: a filter may come from a model too, and it may never end.
+/// Answers in a confined worker, as for a model: a filter may come from a model too, and may run forever.
 async fn confined(question: &str, content: &[u8]) -> Result<Result<String, ExtractError>, CliError> {
     let configuration = settings::configuration(&FileArgs::default())?;
     let limit = configuration.resolved.tool_timeout;
-    // The worker gets the content, so it needs no workspace of the user.
+    // The worker receives the content, so it needs no workspace of the user.
     let unusable =
         |error: &dyn std::fmt::Display| (ExitReason::Internal, format!("no worker can run: {error}"));
     let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;

@@ -1,4 +1,4 @@
-//! Standard input that is piped into a command together with its request, as in `git diff | haft run "Review this"`.
+//! Standard input that is piped into a command in addition to the request, as in `git diff | haft run "Review this"`.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -13,23 +13,23 @@ use super::settings::CliError;
 use super::status_line::waiting;
 use super::terminal;
 
-/// The longest input that is read.
+/// The largest input that is read, in bytes.
 const PIPED_BYTES_MAX: u64 = 64 << 20;
 
-/// The longest input that becomes a part of the request. A longer one is stored, and the model reads it through a
-/// handle.
+/// The largest input that becomes a part of the request, in bytes. A longer input is stored, and the model reads it
+/// through a handle.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// The beginning of a stored input that the model sees at once.
+/// The maximum number of characters of a stored input that the model sees at once.
 const HEAD_CHARS_MAX: usize = 8_000;
 
-/// Reads the value of `--stdin-wait`; `off` is zero. The wait is bounded because a program may start haft with a pipe
+/// Parses the value of `--stdin-wait`; `off` is zero. The wait is bounded, because a program may start haft with a pipe
 /// that it neither writes nor closes.
 pub(super) fn wait_of(text: &str) -> Result<Duration, String> {
     if text == "off" { Ok(Duration::ZERO) } else { super::settings::duration(text) }
 }
 
-/// Reads standard input to its end, if it is a pipe or a file with content. A terminal is not read.
+/// Reads standard input to its end, if it is a pipe or a file with content. Does not read a terminal.
 pub(super) async fn read(wait: Duration) -> Result<Option<String>, CliError> {
     if wait.is_zero() {
         return Ok(None);
@@ -78,7 +78,7 @@ fn read_bytes(wait: Duration) -> io::Result<PipeContent> {
         FileType::RegularFile => {}
         FileType::Fifo | FileType::Socket if has_data(&stdin, wait)? => {}
         FileType::Fifo | FileType::Socket => return Ok(PipeContent::Silent),
-        // A terminal, or a device such as /dev/null.
+        // Standard input is a terminal, or a device such as /dev/null.
         _ => return Ok(PipeContent::None),
     }
     let mut bytes = Vec::new();
@@ -99,7 +99,7 @@ fn has_data(stdin: &io::Stdin, wait: Duration) -> io::Result<bool> {
     }
 }
 
-/// Puts the input below the request, in a frame. A long input goes to the store, if there is one.
+/// Adds the input below the request, between marks. A long input is stored, if there is a store.
 pub(super) fn beside(request: &str, input: &str, store: Option<&dyn OutputStore>) -> String {
     if input.len() <= INLINE_BYTES_MAX {
         return inline(request, input);
@@ -113,7 +113,7 @@ pub(super) fn beside(request: &str, input: &str, store: Option<&dyn OutputStore>
     format!("{request}\n\n{ABOUT}, {} bytes. {rest}\nIt begins:\n{head}", input.len())
 }
 
-/// Puts all of the input below the request, for a model without tools to read a stored one.
+/// Adds the whole input below the request, for a model that has no tools to read a stored input.
 pub(super) fn inline(request: &str, input: &str) -> String {
     format!("{request}\n\n{ABOUT}, {} bytes:\n{}", input.len(), framed(input))
 }
@@ -126,14 +126,14 @@ fn put(store: &dyn OutputStore, input: &str) -> Result<StoreEntry, StoreError> {
     spool.finish()
 }
 
-/// Tells the user, and returns the sentence for the model.
+/// Warns the user that the input was left out, and returns a sentence about it for the model.
 fn left_out(problem: &dyn std::fmt::Display) -> String {
     terminal::warn(&format!("only the beginning of standard input is sent: {problem}"));
     "Only its beginning is available.".into()
 }
 
-/// Marks the beginning and the end of the input. An input that contains the end mark gets another mark, which depends on
-/// the input, so that it cannot end its own frame.
+/// Puts marks before and after the input. If the input contains the end mark, uses another mark that depends on the
+/// input, so that the input cannot contain its own end mark.
 fn framed(input: &str) -> String {
     let mark = if input.contains("</stdin>") {
         format!("stdin-{}", &Digest::of_text(input).to_string()[..8])

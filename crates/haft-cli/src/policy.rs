@@ -64,17 +64,18 @@ fn explained(command: &ExplainedCommand) -> Value {
     json!({ "command": command, "readIn": carrier, "decision": ruling.decision.name(), "why": ruling.why })
 }
 
-/// The remembered approvals that matter for a call.
+/// The remembered approvals that are relevant for a call.
 #[derive(Default)]
 struct RememberedApprovals {
-    /// They cover the call together.
+    /// The approvals that together cover the call.
     covering: Vec<Grant>,
-    /// Approvals for a tool with this name. Only its server knows the current definition, and no server is started here.
+    /// Approvals for a tool with this name. They may not apply, because only its server has the current definition, and
+    /// this command starts no server.
     possible: Vec<Grant>,
 }
 
 impl RememberedApprovals {
-    /// Returns `None` where no call could be made, for example in a workspace that no policy permits.
+    /// Returns `None` if no call could be made, for example in a workspace that no policy permits.
     async fn find(args: &ExplainArgs, arguments: RawArguments, config: Configuration) -> Option<Self> {
         let policy = settings::explained_policy(&args.policy, &config).ok()?;
         let context = RunContext {

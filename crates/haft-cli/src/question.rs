@@ -1,4 +1,5 @@
-//! Questions to the person at the terminal, one at a time. Only input typed after a question appeared answers it.
+//! Asks the user at the terminal, one question at a time. Only input that is typed after a question appeared answers
+//! it.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,37 +13,37 @@ use tokio::time::sleep;
 
 use super::terminal;
 
-/// The time without any key after which a question accepts an answer. Without this pause, a person who types while a
+/// The time without any key after which a question accepts an answer. Without this pause, a user who types while a
 /// question appears would answer it before reading it.
 const KEYBOARD_QUIET: Duration = Duration::from_millis(400);
 
-/// The time between two looks at the keyboard while a question is open.
+/// The interval at which the keyboard is polled while a question is open.
 const KEYBOARD_POLL: Duration = Duration::from_millis(20);
 
-/// The longest line that is read. A terminal does not deliver longer ones.
+/// The maximum length of a line, in bytes. A terminal does not deliver longer lines.
 const LINE_BYTES_MAX: usize = 4096;
 
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// The modes of the terminal before a question changed them.
+/// The terminal modes before a question changed them.
 static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Waits for the turn to ask. The caller holds it until the answer arrives or is no longer wanted.
+/// Waits until no other question is open. The caller keeps the turn until the answer arrives or is no longer needed.
 pub(super) async fn turn() -> QuestionTurn {
     let turn = TURN.lock().await;
     QuestionTurn { _held: terminal::hold_lines(), _turn: turn }
 }
 
-/// The answer to a question that a script cannot answer.
+/// The answer to a question that only a user can answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consent {
     Given,
     Refused,
-    /// There is no person to ask; the overview was printed.
+    /// There is no user to ask; the overview was printed.
     NoTerminal,
 }
 
-/// Shows an overview and asks the person at the terminal for a yes.
+/// Shows an overview, and asks the user at the terminal for consent.
 pub(super) async fn consent(overview: &str, choices: &str) -> Consent {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         terminal::note(overview);
@@ -60,25 +61,24 @@ pub(super) fn is_open() -> bool {
     TURN.try_lock().is_err()
 }
 
-/// Gives the terminal its modes back. The end of the process does not drop the guard that does this otherwise.
+/// Restores the terminal modes. At the end of the process, the guard that usually does this is not dropped.
 pub(super) fn restore_terminal() {
     if let Some(modes) = modes_before().take() {
-        // An error is ignored, because a terminal that is gone needs no modes.
+        // Ignore an error: a terminal that is gone needs no modes.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &modes);
     }
 }
 
-/// The exclusive right to ask. Lines of others wait until it ends, so that none appears between a question and its
-/// answer.
+/// The exclusive right to ask. Other lines wait until it ends, so that none appears between a question and its answer.
 pub(super) struct QuestionTurn {
-    /// Declared before the turn, so that held lines are written before the next question.
+    /// This field is declared before the turn, so that held lines are written before the next question.
     _held: terminal::HeldLines,
     _turn: tokio::sync::MutexGuard<'static, ()>,
 }
 
 impl QuestionTurn {
-    /// Waits until the keyboard is quiet, shows the choices, and returns the next key. `None` means that the terminal is
-    /// gone. Text that arrives at once, such as a paste, counts as one answer.
+    /// Waits until the keyboard is quiet, shows the choices, and returns the next key; `None` if the terminal is gone.
+    /// Text that arrives at once, such as a paste, is one answer.
     pub(super) async fn key(&mut self, choices: &str) -> Option<String> {
         let keys = SingleKeys::begin();
         discard_typed().await;
@@ -88,7 +88,7 @@ impl QuestionTurn {
         typed
     }
 
-    /// Waits until the keyboard is quiet. What was typed before is discarded.
+    /// Waits until the keyboard is quiet, and discards all earlier input.
     pub(super) async fn settle(&mut self) {
         let _keys = SingleKeys::begin();
         discard_typed().await;
@@ -111,7 +111,7 @@ impl SingleKeys {
             modes.special_codes[SpecialCodeIndex::VMIN] = 1;
             modes.special_codes[SpecialCodeIndex::VTIME] = 0;
             *modes_before() = Some(before);
-            // Without these modes an answer still counts, after the Enter key.
+            // Ignore an error: without these modes, the answer still works after the Enter key.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
         }
         Self
@@ -124,7 +124,7 @@ impl Drop for SingleKeys {
     }
 }
 
-/// Discards input until none arrives for a moment, so that type-ahead and a paste answer nothing.
+/// Discards input until none arrives for a moment, so that neither earlier keys nor a paste answer a question.
 async fn discard_typed() {
     loop {
         let _ = tcflush(io::stdin(), QueueSelector::IFlush);
@@ -154,9 +154,10 @@ fn input_state() -> InputState {
     }
 }
 
-/// Returns what the terminal delivers next: a key, or a line, by its modes. Dropping the future consumes no input.
+/// Returns the next input of the terminal: a key or a line, depending on its modes. Dropping the future consumes no
+/// input.
 async fn typed() -> Option<String> {
-    // Standard input blocks, so it may only be read when the terminal has something now.
+    // Reading standard input blocks, so read it only when input is available.
     while input_state() == InputState::Quiet {
         sleep(KEYBOARD_POLL).await;
     }

@@ -1,4 +1,4 @@
-//! The setting an operator would change after a failed call.
+//! Finds the setting that an operator would change after a failed call.
 
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_tools::mcp::LOGIN_NEEDED;
@@ -32,7 +32,7 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
         ToolErrorKind::Unavailable => match server {
             Some(ServerOfTool { name, .. }) if error.message.contains(LOGIN_NEEDED) => Some(hints::login_at(name)),
             Some(ServerOfTool { name, .. }) => Some(format!("`haft mcp test {name}` tests the server; its settings are in `mcpServers.{name}`")),
-            // The other tools of haft need nothing but the sandbox.
+            // The other built-in tools need only the sandbox.
             None if wiring::is_builtin(tool) => Some(
                 "`haft doctor` tests the sandbox; `haft call --help` lists the options that change it".into(),
             ),

@@ -1,4 +1,4 @@
-//! `haft rest`: adds, lists, checks and removes API descriptions.
+//! `haft rest`: adds, lists, checks and removes OpenAPI documents.
 
 mod add;
 pub(super) mod args;
@@ -36,7 +36,7 @@ pub(super) async fn run(command: &RestCommand) -> ExitCode {
     }
 }
 
-/// Returns all tools over HTTP, and warns about those that cannot be used.
+/// Returns all HTTP tools, and warns about those that cannot be used.
 pub(super) async fn tools(config: &ResolvedConfig, home: &Home, freshness: Freshness) -> Vec<RestTool> {
     let loaded = rest::load(&config.rest, around(home, freshness)).await;
     for problem in &loaded.problems {

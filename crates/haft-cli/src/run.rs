@@ -45,7 +45,7 @@ async fn started(args: &RunArgs) -> Result<StartedRun, CliError> {
     Box::pin(begin(args, given, StdinPolicy::Read)).await
 }
 
-/// The use of standard input together with a request.
+/// Selects whether standard input is added to the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StdinPolicy {
     Read,
@@ -77,7 +77,7 @@ pub(super) async fn carry_out(
     match unless_signalled(&mut listening, start).await {
         Ok(started) => Box::pin(to_the_end(started, listening)).await,
         Err((exit, message)) => {
-            // A program that reads JSON gets the reason as JSON too.
+            // Return the reason as JSON too, for a program that reads JSON.
             if let Some(result) = output::not_started(format, exit, &message) {
                 let _ = terminal::answer(&result);
             }
@@ -102,8 +102,8 @@ async fn to_the_end(started: StartedRun, mut listening: SignalListener) -> ExitC
     tokio::select! {
         biased;
         () = started.handle.closed() => {}
-        // The run is over and its result is known: a signal now must not wait for servers that shut down slowly. After
-        // an earlier signal this branch stays off, because `heard` resolves only once.
+        // The run has ended and its result is known: a signal now must not wait for servers that shut down slowly.
+        // After an earlier signal this branch is disabled, because `heard` resolves only once.
         _ = listening.first_signal(), if stopped_by.is_none() => {}
     }
     for warning in started.handle.warnings().iter().skip(started.shown_warnings) {

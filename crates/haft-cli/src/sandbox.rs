@@ -1,4 +1,4 @@
-//! `haft sandbox -- CMD`: runs a command of the user, confined like a tool.
+//! `haft sandbox -- CMD`: runs a command of the user in the same sandbox as a tool.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use tokio::net::unix::pipe;
 use super::args::SandboxArgs;
 use super::{cancel, hints, settings, terminal};
 
-/// Exit codes as in `env` and `docker run`: haft itself failed, or the command was not found.
+/// The exit codes if haft itself failed, or if the command was not found, as in `env` and `docker run`.
 const HAFT_FAILED: u8 = 125;
 const NOT_FOUND: u8 = 127;
-/// Added to the number of the signal that killed the command.
+/// The exit code of a command that a signal killed is this number plus the signal number.
 const BY_SIGNAL: i32 = 128;
 
 pub(super) async fn run(args: &SandboxArgs) -> ExitCode {
@@ -72,12 +72,12 @@ async fn confined(args: &SandboxArgs, policy: &SandboxPolicy) -> Result<u8, Sand
     Ok(code_of(exit?))
 }
 
-/// Copies output as it arrives. The command never gets access to our terminal.
+/// Copies output as it arrives. The command never gets access to haft's terminal.
 async fn copy_output(from: Option<pipe::Receiver>, mut to: impl Write) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
-        // `cancel` notices a reader that is gone and ends the command.
+        // `cancel` detects a reader that is gone, and ends the command.
         if to.write_all(&chunk[..read]).and_then(|()| to.flush()).is_err() {
             return;
         }

@@ -1,9 +1,9 @@
-//! Finds out from the error of a call which option would have allowed it.
+//! Determines from the error of a call which option would have allowed it.
 
 use haft_runtime::wiring;
 use haft_sandbox::{ResourceAccess, SandboxMode};
 
-/// Something that the sandbox refused and that an option grants.
+/// An operation that the sandbox refused, and that an option allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SandboxRefusal {
     Write,
@@ -23,8 +23,8 @@ const NO_NETWORK: [&str; 6] = [
 ];
 
 impl SandboxRefusal {
-    /// Finds the refusal in the message of a failed call. The tools of servers have their own errors, which say
-    /// nothing about this sandbox.
+    /// Finds the refusal in the message of a failed call. Ignores the tools of servers, whose errors are not about this
+    /// sandbox.
     pub(super) fn find(tool: &str, message: &str, network: ResourceAccess) -> Option<Self> {
         if !wiring::is_builtin(tool) {
             return None;
@@ -44,7 +44,7 @@ impl SandboxRefusal {
         }
     }
 
-    /// Returns the option that grants it.
+    /// Returns a hint about the option that allows the operation.
     pub(super) fn hint(self) -> &'static str {
         match self {
             Self::Write => {
@@ -59,7 +59,7 @@ impl SandboxRefusal {
     }
 }
 
-/// Returns the access to the network that the options and the configuration lead to.
+/// Returns the network access that results from the options and the configuration.
 pub(super) fn network(access: Option<ResourceAccess>, mode: SandboxMode) -> ResourceAccess {
     access.unwrap_or(match mode {
         SandboxMode::Workspace => ResourceAccess::Deny,

@@ -24,7 +24,7 @@ use super::settings::{self, CliError, Configuration};
 use super::watch::{self, CallLog, CommandWatchers};
 use super::{agents, keys, mcp, skills, terminal};
 
-/// The longest time that an agent without a run keeps its MCP servers for the next request.
+/// The maximum time for which an agent without a run keeps its MCP servers for the next request.
 const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
 
 /// The arguments of every command that serves HTTP.
@@ -40,7 +40,7 @@ pub(super) struct HttpServeSettings<'a> {
     pub(super) configuration: Configuration,
 }
 
-/// Serves the API and the MCP gateway until it is interrupted or terminated, and then exits with 0.
+/// Serves the API and the MCP gateway until the command is interrupted or terminated, and then exits with 0.
 pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
     let configuration = match settings::configuration(&args.files) {
         Ok(configuration) => configuration,
@@ -69,7 +69,7 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
     exit
 }
 
-/// The MCP gateway beside the API: all tools, under the configured rules.
+/// Builds the MCP gateway that is served together with the API: all tools, under the configured rules.
 fn gateway(
     files: &FileArgs,
     configuration: Configuration,
@@ -85,13 +85,13 @@ fn gateway(
     Ok((gateway, watch))
 }
 
-/// Serves until it is interrupted or terminated. `mount` adds further interfaces to the server.
+/// Serves until the command is interrupted or terminated. `mount` adds further interfaces to the server.
 pub(super) async fn run(
     args: HttpServeSettings<'_>,
     mount: impl FnOnce(Server) -> Result<Server, CliError>,
 ) -> ExitCode {
     let mut signals = SignalListener::begin_without_hangup();
-    // From the beginning, because SIGHUP would end the process otherwise.
+    // Listen from the beginning, because otherwise SIGHUP would end the process.
     let hangups = signal(SignalKind::hangup()).ok();
     let server = match prepare(&args).await.and_then(mount) {
         Ok(server) => server,
@@ -120,7 +120,7 @@ pub(super) async fn run(
     ExitReason::Success.into()
 }
 
-/// Reads the configuration again at each SIGHUP. If it is wrong, the old one stays in use.
+/// Reads the configuration again at each SIGHUP. If the configuration is invalid, keeps the old one.
 async fn reload_at_hangup(hangups: Option<Signal>, reloads: ConfigReloads, files: FileArgs) {
     let Some(mut hangups) = hangups else { return };
     while hangups.recv().await.is_some() {
@@ -162,7 +162,7 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
     Server::bind(settings, runtime, agents).await.map_err(|error| refused(&error))
 }
 
-/// Returns the sandbox of runs, from the configuration. The server replaces the directory by that of the caller.
+/// Returns the sandbox of runs, from the configuration. The server replaces the directory by the caller's directory.
 fn workspace(directory: &std::path::Path, configuration: &Configuration) -> WorkspaceSpec {
     let config = &configuration.resolved.sandbox;
     WorkspaceSpec {
@@ -181,7 +181,7 @@ fn workspace(directory: &std::path::Path, configuration: &Configuration) -> Work
     }
 }
 
-/// Creates a key if there is none, so that the first start needs no further command.
+/// Creates an API key if there is none, so that the first start needs no further command.
 fn first_key(args: &HttpServeSettings<'_>) -> Result<Option<String>, CliError> {
     let store = keys::store()?;
     let known = store.load().map_err(|error| keys::unusable(&error))?;

@@ -10,13 +10,13 @@ use super::terminal;
 use haft_config::ResolvedConfig;
 use haft_runtime::wiring::{self, McpClientSettings};
 
-/// The needs of the command: its tool, and its ability to ask a person.
+/// The needs of the command: its tool, and whether it can ask a user.
 #[derive(Default)]
 pub(super) struct ServerRequirements<'a> {
-    /// The one tool of the command; `None` for all.
+    /// The only tool of the command; `None` for all tools.
     pub(super) tool: Option<&'a str>,
     pub(super) elicitation: ElicitationSupport,
-    /// Gives the spans of calls.
+    /// Looks up the spans of calls.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn face(config: &ResolvedConfig) -> McpClientSettings {
     McpClientSettings { trace: trace(config), ..McpClientSettings::default() }
 }
 
-/// Returns a sink that shows messages to and from servers, if the user asked for it.
+/// Returns a sink that shows messages to and from servers, if the user enabled it.
 pub(super) fn trace(config: &ResolvedConfig) -> Option<Arc<dyn TraceSink>> {
     config.trace_mcp.then(|| Arc::new(StderrTraceSink) as _)
 }
@@ -93,7 +93,7 @@ impl TraceSink for StderrTraceSink {
     }
 }
 
-/// Returns true when a name may be a tool of this server.
+/// Returns true if the name may belong to a tool of this server.
 pub(super) fn begins_with(tool: &str, namespace: &str) -> bool {
     let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
     tool.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('_'))

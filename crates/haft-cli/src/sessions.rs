@@ -1,4 +1,4 @@
-//! `haft sessions`: what runs did.
+//! `haft sessions`: lists, shows and removes stored runs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
     }
 }
 
-/// Tests if a word names a recording: an id has neither a dot nor a slash.
+/// Returns true if a word names a recording: a session id has neither a dot nor a slash.
 fn is_file(word: &str) -> bool {
     word.contains(['.', '/'])
 }
@@ -65,13 +65,13 @@ fn recorded(file: &Path) -> Result<SessionHistory, CliError> {
     recordings::root(&recording).map_err(|error| unusable(&error))
 }
 
-/// Opens the store without limits, so that sessions which were written under other limits can be read.
+/// Opens the store without limits, so that sessions that were written under other limits can be read.
 pub(super) fn sessions() -> Result<SessionStore, CliError> {
     let limits = SessionLimits { bytes_max: u64::MAX, keep: std::time::Duration::MAX };
     Ok(SessionStore::of(&settings::home()?, limits))
 }
 
-/// By the beginning of an id; `last` is the newest.
+/// Finds a session by the beginning of its id; `last` is the newest session.
 pub(super) fn find(sessions: &SessionStore, word: &str) -> Result<SessionId, CliError> {
     if word != "last" {
         return sessions.find(word).map_err(refused);
@@ -103,11 +103,11 @@ fn exit_of(error: &SessionError) -> ExitReason {
 /// One line of the list.
 struct SessionRow {
     id: SessionId,
-    /// Its overview and state, or the problem of a session that cannot be read.
+    /// The overview and state of the session, or the reason why it cannot be read.
     overview: Result<(SessionOverview, String), String>,
 }
 
-/// Sessions that work for others are a part of them and not listed.
+/// Lists root sessions. Sessions of sub-agents are a part of them and are not listed.
 fn list(sessions: &SessionStore, limit: usize) -> Result<Vec<SessionRow>, CliError> {
     let listed = |id: SessionId| {
         let overview = sessions.overview(id).map(|overview| {
@@ -131,7 +131,7 @@ fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliE
         for below in below {
             sessions.remove(below).map_err(refused)?;
         }
-        // The event log and the outputs hold content of the run, so they go with it.
+        // The event log and the outputs contain content of the run, so they are removed with it.
         let key = RunKey { tenant: tenant.unwrap_or_else(|| "local".into()), run: *id };
         let removed = events.remove(&key).and_then(|()| FileOutputs::of(&home).remove(&key));
         removed.map_err(|error| {
@@ -172,7 +172,7 @@ fn listed(found: &[SessionRow]) -> String {
     table.text()
 }
 
-/// Nothing where no price is known.
+/// Returns the cost as text; empty if no price is known.
 fn cost(total: &RunBill) -> String {
     if total.unpriced < total.requests { total.cost.to_string() } else { "-".into() }
 }
@@ -220,7 +220,7 @@ pub(super) fn age(then_ms: u64) -> String {
     span(now_ms().saturating_sub(then_ms))
 }
 
-/// Formats a time in its largest unit.
+/// Formats a duration in its largest unit.
 pub(super) fn span(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {

@@ -1,4 +1,4 @@
-//! Turns the arguments of the command line into settings.
+//! Converts the arguments of the command line to settings.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use haft_config::{
 };
 
 /// Parses the duration of a flag: `90s`, `1500ms`, `2m`, or a number of seconds. A number in a configuration file means
-/// milliseconds, but a person who types `--timeout 5` means seconds.
+/// milliseconds, but a user who types `--timeout 5` means seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let is_number = text.ends_with(|c: char| c.is_ascii_digit());
     let with_unit = if is_number { format!("{text}s") } else { text.to_owned() };
@@ -25,13 +25,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// An error message with its exit code.
 pub(super) type CliError = (ExitReason, String);
 
-/// Returns haft's home and creates it if needed. The sandbox cannot protect a path that does not exist.
+/// Returns haft's home directory, and creates it if needed. The sandbox cannot protect a path that does not exist.
 pub(super) fn home() -> Result<Home, CliError> {
     let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory for haft's data";
     let home = haft_runtime::home::find().ok_or((ExitReason::Usage, unknown.to_owned()))?;
     match haft_config::home::create(&home) {
         Ok(()) => Ok(home),
-        // In a directory that haft cannot write, confined commands cannot either; where they could, planning the
+        // If haft cannot write to the directory, confined commands cannot either. Where they could, planning the
         // sandbox fails.
         Err(_) if !home.root().exists() => Ok(home),
         Err(error) => {
@@ -44,7 +44,7 @@ pub(super) fn home() -> Result<Home, CliError> {
     }
 }
 
-/// The values of the configuration files that apply, and the paths of those files.
+/// The values of the configuration files in use, and the paths of those files.
 #[derive(Clone)]
 pub(super) struct Configuration {
     pub(super) resolved: ResolvedConfig,
@@ -52,12 +52,12 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Returns the files that apply.
+    /// Returns the files in use.
     pub(super) fn in_use(&self) -> &[PathBuf] {
         &self.in_use
     }
 
-    /// Returns the configuration without any files.
+    /// Returns the default configuration, without any files.
     pub(super) fn defaults() -> Result<Self, CliError> {
         let resolved = haft_config::defaults().map_err(|error| (ExitReason::Internal, error.to_string()))?;
         Ok(Self { resolved, in_use: Vec::new() })
@@ -65,7 +65,7 @@ impl Configuration {
 }
 
 pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, CliError> {
-    // A home that cannot be used is reported before a problem of its configuration.
+    // Report a home directory that cannot be used before a problem with its configuration.
     home()?;
     match super::config::load(args) {
         Ok(loaded) => {
@@ -82,7 +82,8 @@ pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, CliError> 
     }
 }
 
-/// Adds the servers of a file to those of the configuration. The operator named the file, so its servers win.
+/// Adds the servers of a file to the servers of the configuration. The operator named the file, so its servers take
+/// precedence.
 fn add_servers(resolved: &mut ResolvedConfig, path: &Path) -> Result<(), CliError> {
     let servers = super::mcp::import::servers_of(path)?;
     let servers = haft_config::mcp_servers_of(path, &servers, &haft_config::environment)
@@ -104,8 +105,8 @@ pub(super) fn granted(spec: &WorkspaceSpec) -> Result<SandboxPolicy, CliError> {
     spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
-/// Builds the workspace of a principal of a server. The user's home directory is covered, because the principal may be a
-/// stranger to the user.
+/// Builds the workspace of a server's principal. The user's home directory is hidden, because the principal may be
+/// another person.
 #[cfg(feature = "serve")]
 pub(super) fn workspace_of_stranger(
     directory: PathBuf,
@@ -125,7 +126,8 @@ pub(super) fn explained_policy(
     spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
-/// Builds the policy for a command that asks no question. The user's home directory as the workspace is an error.
+/// Builds the policy for a command that asks no question. Returns an error if the workspace is the user's home
+/// directory.
 pub(super) fn policy_outside_home(
     args: &PolicyArgs,
     configuration: &Configuration,
@@ -148,8 +150,8 @@ pub(super) async fn workspace_spec(
     spec_at(directory, view, args, configuration)
 }
 
-/// Builds the workspace of a question, which has no tools. A question may be asked in any directory, also in one that
-/// cannot be a workspace, such as the user's home; then the workspace is haft's own.
+/// Builds the workspace of a question, which has no tools. A question may be asked in any directory, even in one that
+/// cannot be a workspace, such as the user's home; then the workspace is in haft's home directory.
 pub(super) fn workspace_of_question(
     files: &FileArgs,
     configuration: &Configuration,
@@ -172,7 +174,7 @@ pub(super) fn workspace_of_question(
     })
 }
 
-/// Builds a workspace: arguments win over the configuration.
+/// Builds a workspace. Arguments take precedence over the configuration.
 fn spec_at(
     directory: PathBuf,
     home: UserHomeView,
@@ -196,7 +198,7 @@ fn spec_at(
     })
 }
 
-/// Decides if commands may work in the user's home directory, which a person must allow.
+/// Decides if commands may work in the user's home directory, which the user must allow.
 async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, CliError> {
     if !is_user_home(directory) {
         return Ok(UserHomeView::WithoutSecrets);

@@ -1,4 +1,4 @@
-//! `haft stats`: calls summed up by tool, and requests by model.
+//! `haft stats`: sums up calls by tool, and model requests by model.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! A status line for the person who waits for a slow operation.
+//! A status line for a user who waits for a slow operation.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,10 +14,10 @@ const QUIET: Duration = Duration::from_secs(1);
 /// The time between two updates.
 const REFRESH: Duration = Duration::from_millis(200);
 
-/// The most characters of the line that are shown.
+/// The maximum number of characters of the line that are shown.
 const LINE_CHARS_MAX: usize = 70;
 
-/// Waits for `work`, and after a second shows a status line with the elapsed time. A log file gets no such line.
+/// Waits for `work`. After a second, shows a status line with the elapsed time. Writes no such line to a log file.
 pub(super) async fn waiting<T>(what: &str, detail: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if !terminal::can_redraw() {

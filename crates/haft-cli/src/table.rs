@@ -8,7 +8,7 @@ const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-/// A table that is printed after all of its rows are known.
+/// A table that is printed after all its rows are known.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     columns: Vec<Column>,
@@ -26,14 +26,14 @@ pub(super) struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CellSide {
     Left,
-    /// For numbers.
+    /// Alignment for numbers.
     Right,
 }
 
 #[derive(Debug, Clone)]
 enum TableLine {
     Row(Vec<String>),
-    /// A sentence over all columns.
+    /// A sentence that spans all columns.
     Note(String),
 }
 
@@ -78,18 +78,18 @@ impl Table {
         self.lines.push(TableLine::Row(cells.into_iter().map(Into::into).collect()));
     }
 
-    /// Adds a line over all columns, such as the name of a group of rows.
+    /// Adds a line that spans all columns, such as the name of a group of rows.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.lines.push(TableLine::Note(text.into()));
     }
 
-    /// Returns the text of the table for standard output. A terminal gets lines that fit its width. A program gets one
-    /// line per row, whatever the width.
+    /// Returns the text of the table for standard output. Lines for a terminal fit its width. A program gets one line
+    /// per row, whatever the width.
     pub(super) fn text(&self) -> String {
         self.fitted(terminal::table_columns())
     }
 
-    /// Returns the text for a terminal of this width; `None` for one line per row.
+    /// Returns the text for a terminal of this width, or one line per row for `None`.
     pub(super) fn fitted(&self, columns_max: Option<usize>) -> String {
         let columns_max = columns_max.unwrap_or(usize::MAX);
         let (natural, least) = (self.widest(UnicodeWidthStr::width), self.widest(longest_word));
@@ -111,7 +111,7 @@ impl Table {
         self.columns.iter().map(|column| column.heading.clone()).collect()
     }
 
-    /// Returns the largest measure of each column.
+    /// Returns the maximum of `measure` for each column.
     fn widest(&self, measure: fn(&str) -> usize) -> Vec<usize> {
         let headings = self.headings();
         let count = self.rows().map(<[String]>::len).fold(headings.len(), usize::max);
@@ -176,7 +176,7 @@ impl Table {
         }
     }
 
-    /// Shows each row as a list of its cells, where the columns do not fit next to each other.
+    /// Shows each row as a list of its cells, if the columns do not fit next to each other.
     fn as_list(&self, columns_max: usize) -> String {
         if self.lines.is_empty() {
             return wrapped(&self.headings().join(" "), columns_max).join("\n") + "\n";
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// Breaks a line between words for the terminal. Its further lines begin below `column`, where its text begins.
+/// Breaks a line between words for the terminal. Further lines are indented to `column`, where the text begins.
 pub(super) fn hanging(line: &str, column: usize) -> String {
     let fitted = terminal::table_columns().and_then(|columns_max| {
         let (label, text) = line.split_at_checked(column)?;
@@ -218,14 +218,14 @@ pub(super) fn hanging(line: &str, column: usize) -> String {
     fitted.unwrap_or_else(|| line.to_owned())
 }
 
-/// Divides the room among the columns. Returns `None` if the longest words do not fit.
+/// Divides the width among the columns. Returns `None` if the longest words do not fit.
 fn widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>> {
     if natural.iter().sum::<usize>() <= room {
         return Some(natural.to_vec());
     }
     let mut widths = least.to_vec();
     let mut left = room.checked_sub(least.iter().sum())?;
-    // One by one, so that a short column is not starved by a long one.
+    // Add one character at a time, so that a long column does not take all the space.
     while left > 0 {
         let before = left;
         for (width, natural) in widths.iter_mut().zip(natural) {
@@ -241,8 +241,8 @@ fn widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>>
     Some(widths)
 }
 
-/// Breaks a text into lines of at most this width, at spaces. The spaces inside a line stay as they are, because a
-/// command with two of them is another command.
+/// Breaks a text into lines of at most this width, at spaces. Keeps the spaces inside a line, because they may be
+/// significant in a command.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

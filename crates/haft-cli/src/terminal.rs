@@ -1,4 +1,4 @@
-//! Writes all output: answers to standard output, everything else to standard error.
+//! Writes all output: answers to standard output, and all other text to standard error.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -15,8 +15,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::exit::ExitReason;
 use super::table;
 
-/// Prints an answer and ends it with a newline. It may quote untrusted text (from a server, a file name, an output), so
-/// control characters are removed on a terminal; a program gets it unchanged.
+/// Prints an answer and ends it with a newline. The text may quote untrusted text (from a server, a file name, an
+/// output), so control characters are removed on a terminal; a program gets it unchanged.
 pub(super) fn answer(text: &str) -> ExitCode {
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let text = format!("{text}{newline}");
@@ -55,14 +55,14 @@ pub(super) fn note(message: &str) {
     print_labelled("", message);
 }
 
-/// Prints a message. It may quote untrusted text, so only the label has colours.
+/// Prints a message. The message may quote untrusted text, so only the label has colours.
 fn print_labelled(label: &str, message: &str) {
     coloured(&format!("{label}{}", harmless(message.trim_end())));
 }
 
-/// Prints a line with its own colours. The caller must already have removed all other control sequences. `anstream`
-/// removes the colours where they are not wanted: with `NO_COLOR`, or without a terminal. While a question is open, the
-/// line waits until it is answered.
+/// Prints a line with its own colours. The caller must have removed all other control sequences. `anstream` removes the
+/// colours with `NO_COLOR` and without a terminal. While a question is open, the line waits until the question is
+/// answered.
 pub(super) fn coloured(line: &str) {
     if let Some(waiting) = waiting_lines().as_mut() {
         waiting.push(line);
@@ -71,8 +71,8 @@ pub(super) fn coloured(line: &str) {
     write_line(line);
 }
 
-/// Prints a part of an open question. Sentences break between words. Indented lines hold the arguments of a call, which
-/// the person must see unchanged.
+/// Prints a part of an open question. Sentences break between words. Indented lines contain the arguments of a call,
+/// which the user must see unchanged.
 pub(super) fn prompt(text: &str) {
     write_line(&broken_between_words(&harmless(text.trim_end()), message_columns()));
 }
@@ -87,14 +87,14 @@ fn broken_between_words(text: &str, columns: usize) -> String {
 
 fn write_line(line: &str) {
     clear_status_line();
-    // An error is ignored, because without standard error there is nowhere to report it.
+    // Ignore an error: without standard error, it cannot be reported.
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
-/// The lines that wait while a question is open; `None` without a question.
+/// The lines that wait while a question is open; `None` if none is open.
 static WAITING_LINES: Mutex<Option<WaitingLines>> = Mutex::new(None);
 
-/// The most lines that wait. Further ones are counted.
+/// The maximum number of waiting lines. Further lines are only counted.
 const WAITING_LINES_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
@@ -137,13 +137,13 @@ impl Drop for HeldLines {
     }
 }
 
-/// Set while a status line is shown on the terminal. The next output clears it.
+/// True while a status line is shown on the terminal. The next output clears it.
 static MOVING: AtomicBool = AtomicBool::new(false);
 
 /// The assumed width of a terminal that does not report one.
 const COLUMNS: u16 = 80;
 
-/// Returns true when standard error can show a status line: a terminal that understands control sequences. A log file
+/// Returns true if standard error can show a status line: it is a terminal that supports control sequences. A log file
 /// must not get one.
 pub(super) fn can_redraw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
@@ -154,7 +154,7 @@ pub(super) fn answer_columns() -> usize {
     table_columns().unwrap_or(COLUMNS.into())
 }
 
-/// Returns the width that tables must keep; `None` if standard output is no terminal.
+/// Returns the maximum width of tables; `None` if standard output is not a terminal.
 pub(super) fn table_columns() -> Option<usize> {
     let columns = tcgetwinsize(io::stdout()).ok()?.ws_col;
     (columns > 0).then_some(columns.into())
@@ -166,7 +166,8 @@ fn message_columns() -> usize {
     columns.unwrap_or(COLUMNS).into()
 }
 
-/// Replaces the status line. A line that is too wide loses characters before `end`. An open question hides it.
+/// Replaces the status line. If the line is too wide, characters before `end` are cut. While a question is open, the
+/// line is not shown.
 pub(super) fn moving(line: &str, end: &str) {
     if waiting_lines().is_some() {
         return;
@@ -179,12 +180,12 @@ pub(super) fn moving(line: &str, end: &str) {
 
 pub(super) fn clear_status_line() {
     if MOVING.swap(false, Ordering::Relaxed) {
-        // Written directly, because `anstream` could remove the control sequence along with colours.
+        // Write directly, because `anstream` could remove the control sequence together with colours.
         let _ = write!(io::stderr(), "\r\x1b[2K");
     }
 }
 
-/// Clears the row of the cursor, on a terminal. The caller must know that it holds nothing to keep.
+/// Clears the current row of the terminal. The caller must be sure that the row contains nothing to keep.
 pub(super) fn clear_row() {
     if can_redraw() {
         MOVING.store(true, Ordering::Relaxed);
@@ -192,7 +193,7 @@ pub(super) fn clear_row() {
     }
 }
 
-/// Fits the line into one row: of a wrapped line only the last row could be cleared.
+/// Fits the line into one row, because only the last row of a wrapped line could be cleared.
 fn fitted(line: &str, end: &str, columns: usize) -> String {
     let line = cut(line, columns.saturating_sub(end.width()));
     cut(&format!("{line}{end}"), columns).to_owned()
@@ -208,8 +209,8 @@ fn cut(line: &str, columns: usize) -> &str {
     end.map_or(line, |(end, _)| &line[..end])
 }
 
-/// Removes control characters and bidirectional controls from untrusted text, so that it cannot control the terminal and
-/// is read in the order in which it is stored.
+/// Removes control characters and bidirectional controls from untrusted text, so that it cannot control the terminal
+/// and is shown in the order in which it is stored.
 pub(super) fn harmless(text: &str) -> String {
     text.chars().filter(|c| !controls_terminal(*c) || matches!(c, '\n' | '\t')).collect()
 }
@@ -221,7 +222,7 @@ pub(super) fn counted(number: impl std::fmt::Display, noun: &str) -> String {
     format!("{number} {noun}{end}")
 }
 
-/// Prints help and version as answers, and everything else as a usage error.
+/// Prints help and version as answers, and all other errors as usage errors.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
     let printed = error.print();
     match error.exit_code() {
@@ -230,20 +231,20 @@ pub(super) fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Shows on a terminal the progress of a slow call: its last line of output, or the part that is done.
+/// Shows the progress of a slow call on a terminal: its last line of output, or the part that is done.
 #[derive(Debug)]
 pub(super) struct StatusLine {
     began: Instant,
     shown: Mutex<Option<Instant>>,
 }
 
-/// The time a call runs before its status is shown.
+/// The time that a call runs before its status is shown.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The shortest time between two updates.
+/// The minimum time between two updates.
 const REFRESH: Duration = Duration::from_millis(100);
 
-/// The most characters of a line that are shown.
+/// The maximum number of characters of a line that are shown.
 const STATUS_CHARS_MAX: usize = 60;
 
 impl StatusLine {

@@ -9,8 +9,8 @@ const OWN_NAMESPACES: [&str; 3] = ["agent", "rest", "router"];
 /// The group of the built-in tools.
 const BUILTIN: &str = "builtin";
 
-/// Returns the error for a name that no tool of this configuration can have. Only a running server knows its tools, so a
-/// name in the namespace of a configured server is accepted.
+/// Returns the error for a name that no tool of this configuration can have. Only a running server can list its tools,
+/// so a name in the namespace of a configured server is accepted.
 pub(super) fn unknown_tool(config: &ResolvedConfig, name: &str) -> Option<String> {
     if wiring::is_builtin(name) || is_pattern(name) || has_namespace(config, name) {
         return None;
@@ -20,7 +20,8 @@ pub(super) fn unknown_tool(config: &ResolvedConfig, name: &str) -> Option<String
     Some(format!("there is no tool `{}`{}", printable(name), near.unwrap_or_default()))
 }
 
-/// As [`unknown_tool`], for a word of `tools`, which may also be the name of a group or of a source of tools.
+/// Returns the error of [`unknown_tool`] for an item of `tools`, which may also be the name of a group or of a tool
+/// source.
 pub(super) fn unknown_selection(config: &ResolvedConfig, word: &str) -> Option<String> {
     let is_it = |known: &str| known.eq_ignore_ascii_case(word);
     let rest = &config.rest;
@@ -41,7 +42,7 @@ fn is_pattern(name: &str) -> bool {
 
 fn has_namespace(config: &ResolvedConfig, name: &str) -> bool {
     let Some((namespace, _)) = name.split_once("__") else { return false };
-    // The namespace of a server may differ from its name in case and in signs that tool names cannot have.
+    // The namespace of a server may differ from its name in case, and in characters that tool names cannot have.
     let letters = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
     let is_it = |known: &str| letters(known).eq_ignore_ascii_case(&letters(namespace));
     config.mcp_servers.keys().any(|server| is_it(server)) || OWN_NAMESPACES.into_iter().any(is_it)

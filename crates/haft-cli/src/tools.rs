@@ -70,7 +70,7 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
     }
 }
 
-/// Warns of tools whose arguments cannot be checked.
+/// Warns about tools whose arguments cannot be checked.
 fn warn_of_schemas(tools: &[ToolDefinition]) {
     for tool in tools {
         if let Some(reason) = schema_problem(tool) {
@@ -80,7 +80,7 @@ fn warn_of_schemas(tools: &[ToolDefinition]) {
     }
 }
 
-/// Returns the reason why the schema of a tool cannot check arguments.
+/// Returns the reason why arguments cannot be checked with the schema of a tool.
 pub(super) fn schema_problem(tool: &ToolDefinition) -> Option<String> {
     match Schema::compile(&tool.input_schema) {
         Schema::Checked(_) => None,
@@ -102,12 +102,12 @@ pub(super) fn tokens_by_length<'a>(tools: impl Iterator<Item = &'a ToolDefinitio
     Tokens::by_length(bytes as u64)
 }
 
-/// Returns a number of tokens as words, such as `about 1200 tokens`.
+/// Returns a number of tokens as text, such as `about 1200 tokens`.
 pub(super) fn tokens_text(tokens: Tokens) -> String {
     format!("{tokens} tokens")
 }
 
-/// Returns the end of a sentence about a new source with this many tools.
+/// Returns the end of a sentence about a new tool source with this many tools.
 pub(super) fn search_note(tools: usize) -> &'static str {
     if tools > SHOWN_TOOLS_MAX { "; models search them instead of seeing all" } else { "" }
 }

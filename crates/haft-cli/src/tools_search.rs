@@ -22,7 +22,7 @@ use super::{cancel, settings, terminal};
 
 /// The longest line of `--stdin`, in bytes.
 const LINE_BYTES_MAX: usize = 256 << 10;
-/// The largest number of tools that one search returns.
+/// The maximum number of tools that one search returns.
 const LIMIT_MAX: usize = 1_000;
 
 pub(super) async fn run(args: &ToolsSearchArgs) -> ExitCode {
@@ -58,7 +58,7 @@ pub(super) async fn run(args: &ToolsSearchArgs) -> ExitCode {
     terminal::answer(&table(&found))
 }
 
-/// Lists the tools to search: those of the servers in `--mcp-config` files, or all tools of the configuration.
+/// Lists the tools to search: the tools of the servers in `--mcp-config` files, or all tools of the configuration.
 async fn tools(args: &ToolsSearchArgs) -> Result<Vec<ToolDefinition>, CliError> {
     let mut configuration = settings::configuration(&args.files)?;
     if args.files.mcp_config.is_empty() {
@@ -70,7 +70,7 @@ async fn tools(args: &ToolsSearchArgs) -> Result<Vec<ToolDefinition>, CliError> 
     }
     configuration.resolved.mcp_servers.retain(|name, _| names.contains(name));
     let tools = listed(&args.files, None, configuration).await?;
-    // Built-in and HTTP tools are this machine's own.
+    // Leave out built-in and HTTP tools, which do not come from these files.
     Ok(tools.into_iter().filter(|tool| names.iter().any(|name| is_of_server(tool, name))).collect())
 }
 
@@ -119,7 +119,8 @@ impl<'a> ToolSearch<'a> {
         }
     }
 
-    /// Returns the answer to one line; `None` for an empty one. A bad line gets an error and the others go on.
+    /// Returns the answer to one line; `None` for an empty line. An invalid line gets an error, and the other lines are
+    /// still answered.
     fn answer(&self, line: &InputLine, limit: usize, exit: &mut ExitReason) -> Option<String> {
         let text = match line {
             InputLine::Text(text) if text.trim_ascii().is_empty() => return None,
@@ -148,7 +149,7 @@ impl<'a> ToolSearch<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SearchLine {
-    /// Any JSON value, returned as it was written.
+    /// The id, which may be any JSON value. It is returned unchanged.
     #[serde(default)]
     id: Option<Box<RawValue>>,
     query: String,

@@ -1,4 +1,4 @@
-//! `haft call --tree`: the tree of operations, drawn or as JSON.
+//! `haft call --tree`: the operation tree, as text or as JSON.
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 pub(super) struct TreeKeeper(Mutex<OpTree>);
 
 impl TreeKeeper {
-    /// Returns the path of an operation in the tree; a dash when the tree no longer holds it.
+    /// Returns the path of an operation in the tree; a dash if the tree does not contain it any more.
     pub(super) fn path(&self, operation: OperationId) -> String {
         self.tree().path(operation).unwrap_or("-").to_owned()
     }
@@ -67,7 +67,7 @@ pub(super) fn drawn(tree: &OpTree) -> String {
     if totals.requests > 0 {
         let (requests, read, written) = (totals.requests, totals.tokens_in, totals.tokens_out);
         let _ = write!(text, "\nmodels: {requests}, {read} tokens in, {written} out");
-        // The cost is zero when no price is known, and printing zero would be wrong.
+        // The cost is zero if no price is known, and printing zero would be wrong.
         if totals.cost.nano_usd > 0 {
             let _ = write!(text, ", {}", totals.cost);
         }
@@ -126,11 +126,11 @@ fn draw_leaf(tree: &OpTree, leaf: &TurnLeaf<'_>, inside: &str, text: &mut String
     }
 }
 
-/// An entry of a turn without calls below it.
+/// An entry of a turn that has no calls below it.
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Compaction(&'t Compaction),
-    /// A call that the run answered itself; a batch has the calls inside it.
+    /// A call that the run answered itself. A batch contains further calls.
     Own {
         call: &'t OwnCallNode,
         inside: Vec<&'t OperationNode>,
@@ -169,7 +169,7 @@ fn retry_after(account: &ModelAccount) -> Option<Duration> {
     }
 }
 
-/// Returns the wait of a call before it started; empty if it did not wait.
+/// Returns the time that a call waited before it started, as text; empty if it did not wait.
 fn waited_in_words(operation: &OperationNode) -> String {
     match operation.waited.as_millis() {
         0 => String::new(),
@@ -177,7 +177,7 @@ fn waited_in_words(operation: &OperationNode) -> String {
     }
 }
 
-/// Draws each item after its branch, and passes the indent for the lines inside it to `draw`.
+/// Draws each item after its branch. Passes the indentation of the lines inside it to `draw`.
 fn branches<T>(items: &[T], indent: &str, text: &mut String, draw: impl Fn(&T, &str, &mut String)) {
     for (at, item) in items.iter().enumerate() {
         let last = at + 1 == items.len();

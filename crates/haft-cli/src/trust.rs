@@ -77,7 +77,7 @@ fn project_paths(directory: &Path, args: &TrustArgs) -> Result<Vec<PathBuf>, Cli
     Ok(first.into_iter().chain(also).collect())
 }
 
-/// Asks the person at the terminal. A script must say `--yes`.
+/// Asks the user at the terminal. A script must pass `--yes`.
 async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !can_ask {
@@ -96,10 +96,10 @@ async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
     if agreed { Ok(()) } else { Err((ExitReason::Denied, "nothing was trusted".into())) }
 }
 
-/// Joins the outputs for the files of a project.
+/// Joins the outputs for all files of a project.
 fn joined(answers: Vec<TrustCommandOutput>) -> Result<TrustCommandOutput, CliError> {
     let mut answers = answers.into_iter();
-    // Always present: without any other file it is the configuration of the project itself.
+    // There is always one: without any other file, it is the configuration of the project.
     let first = answers.next().ok_or_else(|| (ExitReason::Input, "there is nothing to trust".to_owned()))?;
     Ok(answers.fold(first, TrustCommandOutput::and))
 }
@@ -115,13 +115,13 @@ impl TrustCommandOutput {
     }
 }
 
-/// A file of a project as the operator sees it before the decision. Exactly these bytes are trusted.
+/// A project file as the operator sees it before the decision. Exactly these bytes are trusted.
 struct ProjectFile {
     path: PathBuf,
     digest: FileDigest,
-    /// The content, in a form that is safe on a terminal.
+    /// The content, escaped so that it is safe on a terminal.
     content: String,
-    /// The programs, servers, agents and skills that it brings, one line each.
+    /// The programs, servers, agents and skills that the file defines, one line each.
     runs: Vec<String>,
     json: Value,
 }
@@ -133,7 +133,7 @@ impl ProjectFile {
     }
 }
 
-/// Returns the content of all files, followed by everything that they would run.
+/// Returns the content of all files, followed by the programs that they would run.
 fn overview(files: &[ProjectFile]) -> String {
     let mut text = String::new();
     for file in files {
@@ -165,7 +165,7 @@ fn is_skill(path: &Path) -> bool {
     path.ends_with(skills::FILE_NAME) || in_skills
 }
 
-/// Reads a file whose whole text counts: an agent, a file that agents may include, or instructions.
+/// Reads a file whose whole text is used: an agent, a file that agents may include, or instructions.
 fn inspect_text(path: &Path, purpose: &str) -> Result<ProjectFile, CliError> {
     let shown = named(path);
     let bytes = haft_config::file_bytes(path)
@@ -180,7 +180,7 @@ fn inspect_text(path: &Path, purpose: &str) -> Result<ProjectFile, CliError> {
     })
 }
 
-/// Reads a skill as a model would read it.
+/// Reads a skill in the form that a model sees.
 fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let shown = named(path);
     let bytes = haft_config::file_bytes(path)

@@ -1,4 +1,4 @@
-//! Everything that watches the calls of one command: status line, op tree, log, accounting and telemetry.
+//! The watchers of the calls of one command: status line, operation tree, log, usage records and telemetry.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub(super) struct CommandWatchers {
     session: SessionId,
     sinks: EventSinks,
     log: Arc<LogWriter>,
-    /// Present when `--tree` asks for it.
+    /// The operation tree, with `--tree`.
     tree: Option<Arc<TreeKeeper>>,
     telemetry: Option<Telemetry>,
     /// Whether a watcher may use the content of calls.
     captures_content: bool,
 }
 
-/// Decides if each call of an MCP client is logged.
+/// Selects whether each call of an MCP client is logged.
 #[cfg(feature = "serve")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallLog {
@@ -50,7 +50,7 @@ struct WatcherOptions {
 
 impl CommandWatchers {
     pub(super) fn begin(args: &CallArgs, home: &Home, content: LogContent) -> Self {
-        // First, so that the status line is cleared before another watcher writes a line.
+        // The status line is first, so that it is cleared before another watcher writes a line.
         let status = if args.stdin { None } else { StatusLine::new() };
         let first = status.map(|status| Arc::new(status) as Arc<dyn EventSink>);
         let wishes =
@@ -58,7 +58,7 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
-    /// Watches a run, whose accounting belongs to the runtime. The `first` sinks receive each event before all others.
+    /// Watches a run, whose usage the runtime records. The `first` sinks receive each event before all others.
     pub(super) fn of_run(show: ShowArgs, content: LogContent, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes =
             WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
@@ -73,7 +73,7 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), Vec::new())
     }
 
-    /// Watches one question to a model, whose events have no content. Its accounting belongs to the runtime.
+    /// Watches one question to a model. Its events have no content, and the runtime records its usage.
     pub(super) fn of_question(args: &AskArgs) -> Self {
         let wishes = WatcherOptions {
             verbose: args.verbose,
@@ -84,7 +84,7 @@ impl CommandWatchers {
         Self::with(wishes, None, Vec::new())
     }
 
-    /// Without a home the calls and their cost are not accounted for.
+    /// Builds the watchers. Without a home directory, usage is not recorded.
     fn with(wishes: WatcherOptions, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
         let level = level(wishes);
         let tree = Arc::new(TreeKeeper::default());
@@ -118,7 +118,7 @@ impl CommandWatchers {
         self.sinks.0.clone()
     }
 
-    /// Continues an existing session.
+    /// Uses an existing session.
     pub(super) fn continue_session(&mut self, session: SessionId) {
         self.session = session;
     }
@@ -127,12 +127,12 @@ impl CommandWatchers {
         Arc::new(self.sinks.clone())
     }
 
-    /// Returns the spans that become parents of the spans of MCP servers.
+    /// Returns the lookup of spans that become parents of the spans of MCP servers.
     pub(super) fn trace_parents(&self) -> Option<Arc<dyn TraceParents>> {
         self.telemetry.as_ref().map(Telemetry::trace_parents)
     }
 
-    /// Returns true when the operator turned content capture on and a watcher uses the content: spans or JSON log lines.
+    /// Returns true if the operator enabled content capture and a watcher uses the content: spans or JSON log lines.
     pub(super) fn captures_content(&self) -> bool {
         self.captures_content
     }
@@ -161,7 +161,7 @@ impl CommandWatchers {
         }
     }
 
-    /// Flushes telemetry. Called after the last answer, because a slow collector must not delay the answer.
+    /// Flushes telemetry. Call this method after the last answer, because a slow collector must not delay the answer.
     pub(super) fn finish(self) {
         if let Some(Err(complaint)) = self.telemetry.map(Telemetry::finish) {
             terminal::warn(&hints::with(&complaint, Some(hints::SPANS_LOST)));
@@ -169,7 +169,8 @@ impl CommandWatchers {
     }
 }
 
-/// Returns what spans and JSON log lines may contain. The environment wins over the configuration.
+/// Returns the content that spans and JSON log lines may contain. The environment takes precedence over the
+/// configuration.
 pub(super) fn content(configured: TelemetryConfig) -> LogContent {
     if captures_content().unwrap_or(configured.capture_content) {
         LogContent::Captured
@@ -178,7 +179,7 @@ pub(super) fn content(configured: TelemetryConfig) -> LogContent {
     }
 }
 
-/// Returns the log level. `-v` wins over the environment.
+/// Returns the log level. `-v` takes precedence over the environment.
 fn level(wishes: WatcherOptions) -> LogLevel {
     if wishes.verbose {
         return LogLevel::Info;
@@ -195,7 +196,8 @@ fn accounting(home: &Home) -> Arc<dyn EventSink> {
     Arc::new(AccountingSink::new(Arc::new(FileAccounting::of(home))))
 }
 
-/// Calls go on without accounting, and accounting goes on as soon as it can be written.
+/// Warns if usage records cannot be written. Calls continue without records, and records continue as soon as they can
+/// be written.
 pub(super) fn warn_if_unwritable(home: &Home) {
     if let Err(error) = FileAccounting::of(home).check_writable() {
         terminal::warn(&format!("calls are not recorded for `haft stats`: {error}"));

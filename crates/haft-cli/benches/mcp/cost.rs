@@ -1,4 +1,4 @@
-//! The cost of one call to this process alone: wall time and CPU time.
+//! Measures the cost of one call for this process alone: wall time and CPU time.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::process_stats::cpu_of;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Microseconds per call.
+/// The cost of a call, in microseconds.
 pub(crate) struct McpCallCost {
     pub(crate) wall: f64,
     pub(crate) cpu: f64,
@@ -19,7 +19,7 @@ impl McpCallCost {
         Self { wall: f64::INFINITY, cpu: f64::INFINITY }
     }
 
-    /// Keeps the minimum: everything above it is load of other processes.
+    /// Keeps the minimum, because everything above it is load of other processes.
     pub(crate) fn best(&mut self, other: &Self) {
         self.wall = self.wall.min(other.wall);
         self.cpu = self.cpu.min(other.cpu);
@@ -38,8 +38,8 @@ pub(crate) async fn measure<F: Future<Output = ()>>(
     McpCallCost { wall: each(began.elapsed()), cpu: each(cpu_time().saturating_sub(cpu)) }
 }
 
-/// Returns the CPU time of this process. The servers are separate processes. No thread ends while calls are made, so none is
-/// lost from the sum.
+/// Returns the CPU time of this process, without the servers, which are separate processes. No thread ends while calls
+/// are made, so the sum includes all threads.
 fn cpu_time() -> Duration {
     cpu_of(std::process::id())
 }

@@ -1,8 +1,8 @@
-//! Compares the cost of a governed call of an MCP tool with the bare client of the official SDK in one run, and
-//! measures the cost of starting and holding servers.
+//! Compares the cost of a governed call of an MCP tool with the client of the official SDK in the same run, and
+//! measures the cost of starting servers and keeping them open.
 //!
-//! `cargo bench -p haft-cli --bench mcp` prints the table in the README of `haft-tools`, and fails when a bound is
-//! missed. This program is also the servers; rounds of the two clients alternate and the best round of each counts.
+//! `cargo bench -p haft-cli --bench mcp` prints the table in the README of `haft-tools`, and fails if a limit is
+//! exceeded. This program is also the servers. Rounds of the two clients alternate, and the best round of each is used.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -32,7 +32,7 @@ use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use serde_json::{Value, json};
 
-/// Few, so that some rounds finish before another process needs the cores.
+/// The number of calls per round. It is small, so that some rounds finish before another process needs the cores.
 const CALLS: usize = 200;
 const ROUNDS: usize = 60;
 const AT_ONCE: [usize; 2] = [1, 32];
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         }
         Some(_) | None => {}
     }
-    // The HTTP clients require a default crypto provider, although no request here uses TLS.
+    // The HTTP clients require a default crypto provider, although no request of this benchmark uses TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints a missed bound, and returns its argument.
+/// Prints a line if the limit is exceeded, and returns `kept`.
 fn judged(what: &str, kept: bool) -> bool {
     if !kept {
         println!("missed: {what}");
@@ -150,7 +150,7 @@ async fn timed_start(dir: &Path, servers: Vec<Value>) -> Duration {
     took
 }
 
-/// Measures in a fresh process, because an allocator does not return the memory it once obtained.
+/// Measures in a new process, because an allocator does not return memory to the system.
 fn held() -> bool {
     let output = std::process::Command::new(program()).arg("hold").output().unwrap();
     let each: usize = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
@@ -158,7 +158,8 @@ fn held() -> bool {
     judged(&format!("{} KB each", HELD_BYTES_MAX >> 10), each <= HELD_BYTES_MAX)
 }
 
-/// Prints the bytes that each of many servers holds. The first server pays for state that all share.
+/// Prints the memory per server, in bytes, for many servers. The first server also pays for state that all servers
+/// share.
 fn hold() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

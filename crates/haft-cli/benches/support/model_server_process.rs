@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(crate) struct ModelServerProcess {
     child: Child,
     pub(crate) url: String,
-    /// Keeps the pipe open: the server ends when its standard output has no reader.
+    /// Keeps the pipe open, because the server ends when its standard output has no reader.
     _words: BufReader<ChildStdout>,
 }
 

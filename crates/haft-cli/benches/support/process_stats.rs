@@ -1,4 +1,4 @@
-//! The CPU time and the memory of a process, without those of its children.
+//! Returns the CPU time and the memory of a process, without its child processes.
 
 use std::time::Duration;
 

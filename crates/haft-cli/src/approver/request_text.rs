@@ -1,4 +1,4 @@
-//! The text that describes a call to the person who approves it. Characters that could hide a part of it are escaped.
+//! The text that describes a call to the user who approves it. Characters that could hide a part of it are escaped.
 
 use std::fmt::Write;
 
@@ -63,14 +63,14 @@ fn element(text: &mut String, value: &Value) {
     }
 }
 
-/// Writes the old text above the new one, each line of the text as a line.
+/// Writes the old text above the new text. Each line of a text becomes a line.
 fn diff(text: &mut String, fields: &Map<String, Value>, old: &str, new: &str) {
     let field = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     lines(text, "-", field(old));
     lines(text, "+", field(new));
 }
 
-/// Writes a block of lines. The mark before each line keeps a text from imitating other parts of the question.
+/// Writes a block of lines. The mark before each line prevents that a text imitates other parts of the question.
 fn lines(text: &mut String, mark: &str, value: &str) {
     for line in shown_lines(value) {
         let _ = writeln!(text, "    {mark} {line}");

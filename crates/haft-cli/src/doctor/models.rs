@@ -1,4 +1,4 @@
-//! Checks that every configured model provider is usable. No request is sent.
+//! Checks that every configured model provider can be used. Sends no request.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use haft_runtime::models;
 /// The result of the check of one provider.
 pub(super) struct ModelFinding {
     name: String,
-    /// The reason why the provider is not usable.
+    /// The reason why the provider cannot be used.
     problem: Option<String>,
 }
 

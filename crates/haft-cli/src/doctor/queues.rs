@@ -1,4 +1,4 @@
-//! The queues of the configuration, and the tools and servers that use each.
+//! Reports the queues of the configuration, with the tools and servers that use each.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use haft_config::ResolvedConfig;
 
-/// The queue of every tool without a queue.
+/// The name of the queue for every tool without a queue of its own.
 const DEFAULT: &str = "default";
 
 /// The result of the check of one queue.

@@ -17,7 +17,8 @@ use super::super::terminal::counted;
 use haft_config::{ResolvedConfig, printable};
 use haft_runtime::wiring;
 
-/// The time one server may take here; a server that is still downloading itself is reported as not ready yet.
+/// The maximum time that one server may take in this check. A server that still downloads its package is reported as
+/// not ready yet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The result of the check of one server.
@@ -128,7 +129,7 @@ fn ready(server: &SupervisedServer, took: Duration) -> ServerFinding {
     ServerFinding { name: status.name, outcome: Ok(ready) }
 }
 
-/// Returns a hint: the missing permission, the key or login that the server requires, else the commands that show more.
+/// Returns a hint: the missing permission, the key or login that the server requires, or the commands that show more.
 fn hint(name: &str, reason: &str, server: &SupervisedServer) -> String {
     let log = server.log(usize::MAX);
     let lines = log.iter().map(String::as_str).chain(reason.lines());

@@ -1,4 +1,4 @@
-//! Checks that the tools fit into a request, where the operator shows models all of them.
+//! Checks that the tools fit into a request, if models see all of them.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use haft_core::tool::ToolDefinition;
 use haft_runtime::models::{ModelToolFit, tool_fit};
 use serde_json::{Value, json};
 
-/// The result of the check. A configuration that lets models search needs none: a search always fits.
+/// The result of the check. If models search for tools, the check is not needed, because a search always fits.
 pub(super) struct ToolsFinding {
     tools: usize,
     fit: ModelToolFit,
@@ -35,7 +35,7 @@ impl ToolsFinding {
     }
 }
 
-/// Returns whether all tools are shown, so that they may be too many.
+/// Returns whether models see all tools, which may be too many.
 pub(super) fn shows_all(config: &ResolvedConfig) -> bool {
     match config.tool_search.mode {
         ToolSearchMode::Never => true,

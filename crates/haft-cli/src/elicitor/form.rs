@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-/// The most fields that a person is asked for.
+/// The maximum number of fields that a user is asked for.
 const FIELDS_MAX: usize = 32;
 
-/// A request in several fields.
+/// An elicitation request with its fields.
 #[derive(Debug, PartialEq)]
 pub(super) struct ElicitationForm {
     pub(super) message: String,
@@ -32,7 +32,7 @@ enum FormFieldKind {
     SomeOf(Vec<String>),
 }
 
-/// The meaning of a line typed by the person.
+/// The meaning of a line that the user typed.
 #[derive(Debug, PartialEq)]
 pub(super) enum FormFieldInput {
     Value(Value),
@@ -41,7 +41,7 @@ pub(super) enum FormFieldInput {
 }
 
 impl ElicitationForm {
-    /// Parses the request of a server. The error is the reason why a terminal cannot ask it.
+    /// Parses the request of a server. The error says why it cannot be asked at a terminal.
     pub(super) fn of(request: &Value) -> Result<Self, String> {
         if request["mode"].as_str().is_some_and(|mode| mode != "form") {
             return Err("it requires a browser".into());
@@ -67,7 +67,7 @@ impl ElicitationForm {
         Ok(Self { message: request["message"].as_str().unwrap_or_default().to_owned(), fields })
     }
 
-    /// Returns instructions for the person who answers.
+    /// Returns instructions for the user who answers.
     pub(super) fn how_to_answer(&self) -> &'static str {
         if self.fields.is_empty() {
             "an empty line declines"
@@ -91,7 +91,7 @@ fn kind(schema: &Value) -> Option<FormFieldKind> {
     }
 }
 
-/// Returns the values of `enum`, or of `oneOf` and `anyOf` with constants.
+/// Returns the values of `enum`, or the constants of `oneOf` and `anyOf`.
 fn choices(schema: &Value) -> Option<Vec<String>> {
     let plain = schema["enum"].as_array().map(|values| values.iter().collect::<Vec<_>>());
     let titled = ["oneOf", "anyOf"].iter().find_map(|key| schema[key].as_array());
@@ -123,7 +123,7 @@ impl FormField {
         format!("{}{title} ({wanted}{default}{optional})", self.name)
     }
 
-    /// Parses a line according to the kind of the field. An empty line takes the default, if there is one.
+    /// Parses a line according to the kind of the field. An empty line means the default, if there is one.
     pub(super) fn read(&self, line: &str) -> Result<FormFieldInput, String> {
         match (line, &self.default, self.required) {
             ("", Some(default), _) => return Ok(FormFieldInput::Value(default.clone())),

@@ -1,4 +1,4 @@
-//! Log lines for programs: the events of `haft dev events --schema`, one per line.
+//! Log lines for programs: events with the schema of `haft dev events --schema`, one per line.
 
 use haft_core::event::Event;
 use haft_core::event_log::{EventEnvelope, EventReader};
@@ -8,11 +8,11 @@ use haft_core::event_log::{EventEnvelope, EventReader};
 pub(crate) enum LogContent {
     /// Only sizes, digests and decisions.
     Removed,
-    /// Also the texts of models and the arguments and results of calls: the operator turned content capture on.
+    /// Also the texts of models, and the arguments and results of calls: the operator enabled content capture.
     Captured,
 }
 
-/// Turns events into log lines, and numbers the lines.
+/// Converts events to log lines, and numbers the lines.
 #[derive(Debug)]
 pub(super) struct JsonLines {
     content: LogContent,
@@ -25,7 +25,7 @@ impl JsonLines {
         Self { content, reader: EventReader::with_audit(), seq: 0 }
     }
 
-    /// Returns the line of an event; `None` for an event that programs do not see, or that has only content.
+    /// Returns the line of an event; `None` for an event that programs do not see, or that consists only of content.
     pub(super) fn line(&mut self, event: &Event, now_ms: u64) -> Option<String> {
         let (place, kind) = self.reader.read(event)?;
         let kind = match self.content {

@@ -1,4 +1,4 @@
-//! Log lines of attempts at model requests.
+//! Log lines of model requests.
 
 use haft_core::approval::shown;
 use haft_core::event::Event;
@@ -8,11 +8,11 @@ use haft_core::position::RunPosition;
 
 use super::LogLevel;
 
-/// One line: the start of an attempt, or its end.
+/// One line: the start of a model request, or its end.
 pub(super) struct ModelLogLine<'e> {
     place: RunPosition,
     attempt: &'e ModelAttempt,
-    /// `None` while the attempt is in progress.
+    /// `None` while the request is in progress.
     account: Option<&'e ModelAccount>,
 }
 
@@ -32,7 +32,7 @@ impl<'e> ModelLogLine<'e> {
         }
     }
 
-    /// Returns a warning for a failure that is retried or a cancelled attempt, and an error for a final failure.
+    /// Returns `warn` for a failure that is retried and for a cancelled request, and `error` for a final failure.
     pub(super) fn level(&self) -> LogLevel {
         match self.account.map(|account| (account.failure, account.next)) {
             None | Some((None, _)) => LogLevel::Info,

@@ -2,7 +2,7 @@
 
 use super::TextCompleteness;
 
-/// The kind of a line. Its marker is not shown, except that of a fence.
+/// The kind of a line. Its marker is not shown, except for a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MarkdownLine {
     Text,
@@ -10,10 +10,10 @@ pub(super) enum MarkdownLine {
     Item {
         indent: usize,
     },
-    /// The text after the marker is the beginning of a line again.
+    /// The text after the marker is treated as the beginning of a line.
     Quote,
     Rule,
-    /// All lines are code until one that repeats at least this marker.
+    /// All lines are code until a line that repeats at least this marker.
     Fence(String),
 }
 
@@ -40,7 +40,7 @@ impl MarkdownLine {
     }
 }
 
-/// Recognizes a fence. A fence may name a language, so its line must be complete. A line that repeats the marker is
+/// Detects a fence. A fence may name a language, so its line must be complete. If the line repeats the marker, it is
 /// inline code.
 fn fence(text: &str, indent: usize, mark: &str, rest: TextCompleteness) -> Option<(usize, MarkdownLine)> {
     let end = text.find('\n');

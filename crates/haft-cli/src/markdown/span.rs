@@ -78,7 +78,7 @@ fn between(
         return itself;
     }
     match closing(line, mark, run) {
-        // The next character decides whether this marker closes the span, so wait for it.
+        // The next character decides whether this marker closes the span, so wait for the character.
         Some(close) if close + run == text.len() && rest == TextCompleteness::MayCome => None,
         Some(close) if mark == '`' => Some((close + run, MarkdownSpan::Code(&line[run..close]))),
         Some(close) => {
@@ -94,7 +94,7 @@ fn opens(after: &str, before: char) -> bool {
     !before.is_alphanumeric() && after.chars().next().is_some_and(|next| !next.is_whitespace())
 }
 
-/// Returns the offset of the closing marker, a run of the same length.
+/// Returns the offset of the closing marker: a sequence of the same length.
 fn closing(line: &str, mark: char, run: usize) -> Option<usize> {
     let mut at = run;
     while let Some(found) = line[at..].find(mark) {

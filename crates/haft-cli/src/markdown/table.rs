@@ -1,9 +1,10 @@
-//! Reads the tables of Markdown, also while their text is still arriving.
+//! Parses Markdown tables, even while their text is still arriving.
 
 use super::super::table::{Table, left};
 use super::{TextCompleteness, inline_text};
 
-/// The most bytes of a table that are held back for its layout; the rest of a longer table is another table.
+/// The maximum number of bytes of a table that are held back for its layout. The rest of a longer table becomes another
+/// table.
 const TABLE_BYTES_MAX: usize = 64 << 10;
 
 /// The rows of a table that is arriving.
@@ -16,7 +17,7 @@ pub(super) struct MarkdownTable {
     open_end: bool,
 }
 
-/// The first lines of a text, as a table.
+/// The first lines of a text, parsed as a table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TableStart {
     /// More text is needed to decide.
@@ -53,8 +54,8 @@ impl MarkdownTable {
         TableStart::Table(table, end)
     }
 
-    /// Adds the next line and returns its length in bytes; `None` while the line is not complete. Returns 0 if the line is
-    /// no row, or the table is full.
+    /// Adds the next line and returns its length in bytes; `None` while the line is not complete. Returns 0 if the line
+    /// is not a row, or if the table is full.
     pub(super) fn push(&mut self, text: &str, rest: TextCompleteness) -> Option<usize> {
         if !text.starts_with('|') || self.bytes > TABLE_BYTES_MAX {
             return Some(0);
@@ -84,7 +85,7 @@ impl MarkdownTable {
     }
 }
 
-/// Splits a line into cells, without Markdown marks. `\|` is a bar inside a cell.
+/// Splits a line into cells, without Markdown markers. `\|` is a bar inside a cell.
 fn cells(line: &str) -> Vec<String> {
     let line = line.trim();
     let inner = line.strip_prefix('|').unwrap_or(line);
@@ -107,7 +108,7 @@ fn cells(line: &str) -> Vec<String> {
     cells.iter().map(words).collect()
 }
 
-/// Tests if a line is the one below the header, such as `|---|:--:|`.
+/// Returns true if a line is the one below the header, such as `|---|:--:|`.
 fn is_dashes(line: &str) -> bool {
     is_dashes_so_far(line) && line.contains('-') && line.trim_start().starts_with('|')
 }

@@ -8,14 +8,14 @@ fn whole(text: &str) -> String {
     shown + &markdown.finish()
 }
 
-/// Pushes one character at a time, because a model may split its text anywhere.
+/// Pushes one character at a time, because a model may split its text at any position.
 fn in_pieces(text: &str) -> String {
     let mut markdown = MarkdownRenderer::default();
     let shown: String = text.chars().map(|c| markdown.push(&c.to_string())).collect();
     shown + &markdown.finish()
 }
 
-/// Compares the output with the escape codes replaced by readable tags.
+/// Compares the output, in which escape codes are replaced by readable tags.
 fn check(text: &str, expected: &str) {
     let named = |shown: String| {
         let shown = shown.replace("\x1b[0m", "</>").replace("\x1b[1m", "<b>").replace("\x1b[2m", "<dim>");
@@ -97,7 +97,7 @@ fn spans_over_the_limit_render_equally_whole_or_streamed() {
 }
 
 proptest! {
-    /// Every split of a text gives the same output, and no letter or digit is lost.
+    /// Checks that every split of a text gives the same output, and that no letter or digit is lost.
     #[test]
     fn rendering_keeps_every_letter_and_ignores_chunking(text in "[ab1 \n*_`#>~\\\\-]{0,80}") {
         let shown = whole(&text);
@@ -107,7 +107,7 @@ proptest! {
         prop_assert_eq!(letters(&plain), letters(&text));
     }
 
-    /// A table that arrives in pieces looks like one that arrives at once.
+    /// Checks that a table that arrives in pieces looks like one that arrives at once.
     #[test]
     fn tables_ignore_chunking(text in "(\\|[ab|\n -]{0,12}\n|\\|-\\|-\\|\n|[ab\n]{0,6}){0,8}") {
         prop_assert_eq!(whole(&text), in_pieces(&text));

@@ -1,4 +1,4 @@
-//! `haft mcp add` and `haft mcp remove`: change one entry of a configuration file and leave the rest as it is.
+//! `haft mcp add` and `haft mcp remove`: change one entry of a configuration file, and leave the rest unchanged.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -40,12 +40,12 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The longest time that `haft mcp add` waits for the tools of a new server. The first start of a server that a package
-/// manager downloads takes longer; `haft mcp test` waits for it.
+/// The maximum time that `haft mcp add` waits for the tools of a new server. The first start takes longer if a package
+/// manager downloads the server; `haft mcp test` waits for that.
 const LIST_WAIT: Duration = Duration::from_secs(10);
 
-/// Adds a server, and starts it once to say what its tools cost. The user has just written the command or the URL, so this
-/// is no new trust; a project file that is not trusted starts nothing.
+/// Adds a server, and starts it once to report the token cost of its tools. The user has just typed the command or the
+/// URL, so starting it needs no further trust. Nothing is started if the project file is not trusted.
 pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     if args.name.trim().is_empty() {
@@ -74,7 +74,8 @@ pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError>
     Ok(McpCommandOutput::new(text, json))
 }
 
-/// Adds what the tools of a new server cost, or the reason why that is not known, if it was started.
+/// Adds the token cost of the new server's tools to the output, or the reason why it is not known, if the server was
+/// started.
 fn tell_cost(
     name: &str,
     tools: Result<Vec<ToolDefinition>, Option<String>>,
@@ -104,13 +105,13 @@ pub(super) async fn remove(args: &McpRemoveArgs) -> Result<McpCommandOutput, Cli
     let name = &args.name;
     let before = settings::configuration(&FileArgs::default());
     let is_shared = before.is_ok_and(|config| shares_namespace(&config.resolved.mcp_servers, name));
-    // Looked up before the removal, because the token store is known only while the server is configured.
+    // Look up the authorizer before the removal, because the token store is known only while the server is configured.
     let authorizer = login::authorizer_of(name);
     let path = changed(&home, args.scope, |path| edit::remove(path, ConfigEntry { section: SECTION, name }))?;
-    // Another server with the same namespace stores its data under the same name, so that data stays.
+    // Another server with the same namespace stores its data under the same name, so keep the data.
     if !is_shared {
         if let Some(authorizer) = authorizer {
-            // A token that cannot be removed does not prevent the removal of the server.
+            // Ignore a failure: the server is removed even if its token cannot be removed.
             let _ = authorizer.forget().await;
         }
         forget(&home, name);
@@ -165,13 +166,13 @@ pub(super) fn is_url(word: &str) -> bool {
     begins_with(word, &HTTP) || begins_with(word, &WEBSOCKET)
 }
 
-/// URL schemes are case-insensitive.
+/// Compares the scheme of a URL, ignoring case, as URL schemes are case-insensitive.
 fn begins_with(word: &str, schemes: &[&str]) -> bool {
     let word = word.to_ascii_lowercase();
     schemes.iter().any(|scheme| word.starts_with(scheme))
 }
 
-/// Rejects an address that can never be reached. An address with variables to expand is not checked.
+/// Rejects an address that can never be reached. Does not check an address with variables.
 fn check_address(address: &str, transport: Option<McpTransportArg>) -> Result<(), String> {
     let fits = match transport {
         None => true,
@@ -198,14 +199,14 @@ fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, St
     }
 }
 
-/// A changed file.
+/// A configuration file that was changed.
 pub(super) struct ChangedFile {
     pub(super) file: String,
     /// The next step for the user, on a separate line.
     hint: String,
 }
 
-/// Changes the file of a scope. A project file that was trusted before stays trusted, because the operator made this
+/// Changes the file of a scope. If a project file was trusted before, it stays trusted, because the operator made this
 /// change.
 pub(super) fn changed(
     home: &Home,
@@ -263,7 +264,7 @@ fn renew_trust(home: &Home, path: &Path) -> Result<String, CliError> {
     Ok(String::new())
 }
 
-/// Removes the stored data of a removed server. Errors are ignored: leftover files are harmless.
+/// Removes the stored data of a removed server. Ignores errors, because leftover files are harmless.
 fn forget(home: &Home, name: &str) {
     let namespace = namespace(name);
     for kind in ["json", "log"] {

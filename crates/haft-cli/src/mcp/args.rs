@@ -17,7 +17,7 @@ pub(crate) struct McpArgs {
 
 #[cfg(feature = "serve")]
 impl McpArgs {
-    /// Returns true if the command works for many clients at once.
+    /// Returns true if the command serves many clients at once.
     pub(crate) fn serves_http(&self) -> bool {
         matches!(&self.command, McpCommand::Serve(args) if args.http.is_some())
     }
@@ -61,7 +61,7 @@ pub(crate) struct McpAddArgs {
 }
 
 impl McpAddArgs {
-    /// Reads the options after a URL. After a command, everything belongs to the command.
+    /// Parses the options after a URL. After a command, all words belong to the command.
     pub(crate) fn with_options_after_url(mut self) -> Result<Self, String> {
         if self.target.first().is_some_and(|first| super::add::is_url(first)) {
             let rest = self.target.split_off(1);
@@ -381,7 +381,7 @@ pub(crate) struct McpInstallArgs {
     pub(crate) serve: Vec<String>,
 }
 
-/// Accepts names that need no quotes in any of the files.
+/// Accepts names that need no quotes in any of the configuration files.
 fn entry_name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !text.is_empty() && text.chars().all(is_plain) {

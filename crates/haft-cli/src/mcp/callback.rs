@@ -1,4 +1,4 @@
-//! Receives the redirect of a login in a browser: on a local port, or as a URL that the person pastes.
+//! Receives the redirect of a login in a browser: on a local port, or as a URL that the user pastes.
 
 use std::io::{self, BufRead, Read};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use url::Url;
 
 use super::super::terminal;
 
-/// The time a person may take to log in.
+/// The maximum time that a user may take to log in.
 const LOGIN_WAIT: Duration = Duration::from_mins(10);
 
-/// The time a browser may take to send its request.
+/// The maximum time that a browser may take to send its request.
 const REQUEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The most connections that are served at a time.
+/// The maximum number of connections that are served at the same time.
 const VISITS_MAX: usize = 256;
 
 /// The longest request or pasted input that is read, in bytes.
@@ -42,8 +42,9 @@ impl RedirectListener {
         Ok(Self { listener, port })
     }
 
-    /// Serves requests until a browser sends the redirect of this login; all other requests get an error. Any web page and
-    /// any local program can connect, so neither a silent connection nor a redirect with another state ends the wait.
+    /// Serves requests until a browser sends the redirect of this login; all other requests get an error. Any web page
+    /// and any local program can connect, so neither a silent connection nor a redirect with another state ends the
+    /// wait.
     async fn visited(&self, state: &str) -> Url {
         let mut visits = FuturesUnordered::new();
         loop {
@@ -75,7 +76,7 @@ impl RedirectListener {
             "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
             text.len()
         );
-        // The redirect counts even when the browser does not read the response.
+        // Ignore an error: the redirect is valid even if the browser does not read the response.
         let _ = stream.write_all(reply.as_bytes()).await;
         answer
     }
@@ -111,10 +112,10 @@ impl OauthConsent for RedirectListener {
     }
 }
 
-/// Returns the first line of standard input that is a redirect URL. Waits for ever when the input ends without one.
+/// Returns the first line of standard input that is a redirect URL. Waits for ever if the input ends without one.
 async fn pasted() -> Url {
     let (found, answer) = oneshot::channel();
-    // A detached thread, because a blocking read of a terminal cannot be cancelled.
+    // Use a detached thread, because a blocking read of a terminal cannot be cancelled.
     std::thread::spawn(move || {
         let mut input = io::stdin().lock().take(ANSWER_BYTES_MAX as u64);
         let mut line = String::new();

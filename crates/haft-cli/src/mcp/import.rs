@@ -1,4 +1,4 @@
-//! `haft mcp import`: takes over the MCP servers that other programs on this machine use.
+//! `haft mcp import`: imports the MCP servers that other programs on this machine use.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -117,7 +117,7 @@ fn text(path: &Path) -> Result<Option<String>, String> {
     std::fs::read_to_string(path).map(Some).map_err(|error| error.to_string())
 }
 
-/// The servers to add, and everything that is left out.
+/// The servers to add, and the servers and settings that are left out.
 struct ImportPlan {
     files: Vec<PlannedFile>,
     added: Vec<ImportedServer>,
@@ -131,7 +131,7 @@ struct PlannedFile {
 }
 
 impl ImportPlan {
-    /// Decides which servers are added. Of servers with the same name, the first one is.
+    /// Decides which servers are added. Of servers with the same name, only the first one is added.
     fn of(found: Vec<FoundFile>, is_known: impl Fn(&str) -> bool) -> Self {
         let mut taken: BTreeMap<String, &'static str> = BTreeMap::new();
         let mut files = Vec::new();
@@ -192,7 +192,7 @@ impl ImportPlan {
     }
 }
 
-/// Returns the program with its arguments, or the URL. Environment and headers may hold secrets and are not shown.
+/// Returns the program with its arguments, or the URL. Environment and headers may contain secrets and are not shown.
 fn target(server: &ImportedServer) -> String {
     let text = |key: &str| server.entry.get(key).and_then(Value::as_str).unwrap_or_default();
     let args = server.entry.get("args").and_then(Value::as_array).into_iter().flatten();
@@ -203,7 +203,7 @@ fn target(server: &ImportedServer) -> String {
     }
 }
 
-/// Reads the servers of a file for one command.
+/// Reads the servers of a file that applies to one command only.
 pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
     let text = text(path).map_err(refused)?.ok_or_else(|| refused("it does not exist".into()))?;

@@ -1,4 +1,4 @@
-//! `haft mcp install`: writes haft as an MCP server into the configuration of a client, or takes it out again.
+//! `haft mcp install`: adds haft as an MCP server to the configuration of a client, or removes it.
 
 use std::path::PathBuf;
 

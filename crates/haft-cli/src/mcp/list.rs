@@ -1,4 +1,4 @@
-//! `haft mcp list`: lists the configured servers and the cached data about them, without starting any.
+//! `haft mcp list`: lists the configured servers and the cached data about them, without starting a server.
 
 use haft_tools::mcp::{CatalogCacheSummary, RemoteTransport};
 use serde_json::{Value, json};

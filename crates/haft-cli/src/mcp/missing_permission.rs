@@ -1,4 +1,4 @@
-//! Finds the permission that a server lacked, from its output before it failed.
+//! Finds the permission that a server lacked, from its output before the failure.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::hints;
 /// A permission that the configuration would have to grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MissingPermission {
-    /// To write in this directory.
+    /// The permission to write in this directory.
     Writing { path: String, directory: String },
-    /// To open a unix socket.
+    /// The permission to open a Unix socket.
     Socket(Option<String>),
 }
 
 impl MissingPermission {
-    /// Returns the line for the server's entry that grants the permission.
+    /// Returns the configuration line for the server's entry that grants the permission.
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Writing { directory, .. } => format!("\"writable\": [{directory:?}]"),
@@ -56,8 +56,8 @@ pub(crate) fn config_hint(server: &str, reason: &str) -> Option<String> {
     Some(format!("check `mcpServers.{server}.{key}`"))
 }
 
-/// Phrases with which programs report a refusal. Those of the first list are about writing, those of the second may be
-/// about a socket.
+/// Phrases with which programs report a refusal. The phrases of the first list are about writing, the phrases of the
+/// second may be about a socket.
 const NOT_WRITTEN: [&str; 6] = [
     "read-only file system",
     "erofs",
@@ -68,10 +68,10 @@ const NOT_WRITTEN: [&str; 6] = [
 ];
 const NOT_PERMITTED: [&str; 2] = ["operation not permitted", "eperm"];
 
-/// Words in lines about sockets.
+/// Words that occur in lines about sockets.
 const OF_SOCKETS: [&str; 4] = ["socket", "connect", "dial unix", "af_unix"];
 
-/// The number of lines before a refusal that may name its object: a traceback ends with the refusal.
+/// The number of lines before a refusal that may name its object. A traceback, for example, ends with the refusal.
 const LINES_BEFORE: usize = 4;
 
 /// Finds the first refusal that names a path or a socket. `is_directory` checks the file system.
@@ -124,7 +124,7 @@ fn has_socket_extension(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|end| end == "sock" || end == "socket")
 }
 
-/// Recognizes a line of a traceback. It names a source file of the program, which is not the refused path.
+/// Returns true for a line of a traceback. It names a source file of the program, which is not the refused path.
 fn is_frame(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("File \"") || line.starts_with("at ")

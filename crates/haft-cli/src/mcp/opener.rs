@@ -1,4 +1,5 @@
-//! Opens the tools of the MCP gateway for a client: every principal has its own servers, workspace and stored outputs.
+//! Prepares the tools of the MCP gateway for a client: every principal has its own servers, workspace and stored
+//! outputs.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -32,13 +33,13 @@ use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::CommandWatchers;
 use super::super::{agents, approvals, servers, skills, terminal};
 
-/// Everything that the tools of all clients have in common.
+/// The values that the tools of all clients share.
 pub(crate) struct GatewayTools {
     pub(crate) configuration: Configuration,
     pub(crate) policy: PolicyArgs,
     pub(crate) exposure: EffectExposure,
-    /// The workspace of the local user in the directory of the command. `None` gives the local user a directory of its
-    /// own, as all other principals have one.
+    /// The workspace of the local user in the current directory of the command. If `None`, the local user gets a
+    /// separate directory, like all other principals.
     pub(crate) local: Option<ClientWorkspace>,
     /// The agents that clients can call.
     pub(crate) agents: GatewayAgents,
@@ -59,7 +60,7 @@ pub(crate) struct GatewayAgents {
 }
 
 impl GatewayAgents {
-    /// Reads all agents of haft's home and of the project. Without any there is no runtime.
+    /// Reads all agents of haft's home directory and of the project. If there are none, starts no runtime.
     pub(crate) async fn load(files: &FileArgs, configuration: &Configuration) -> Result<Self, CliError> {
         let (catalog, mut warnings) = AgentCatalog::load(&agents::loader(files)?);
         let found: Vec<Arc<AgentGraph>> = catalog.graphs().cloned().collect();
@@ -79,13 +80,13 @@ impl GatewayAgents {
         Ok(Self { runtime, agents: found })
     }
 
-    /// Returns the agents of an HTTP server, which its own runtime runs and shuts down.
+    /// Returns the agents of an HTTP server. The runtime of the server runs them and shuts them down.
     pub(crate) fn of(server: &Server) -> Self {
         let agents = server.agents().graphs().cloned().collect();
         Self { runtime: Some(server.runtime().clone()), agents }
     }
 
-    /// Returns the tools for a client. The agents that reach built-in tools need the right to use those.
+    /// Returns the agents as tools for a client. Agents that can reach built-in tools need the permission to use these.
     fn provider(
         &self,
         client: &GatewayClient,
@@ -109,7 +110,7 @@ impl GatewayAgents {
 }
 
 impl GatewayTools {
-    /// Returns the opener.
+    /// Returns the function that opens the tools for a client.
     pub(crate) fn opener(self, watch: &CommandWatchers) -> Result<ToolsOpener, CliError> {
         let mut configuration = self.configuration;
         configuration.resolved.telemetry.capture_content = watch.captures_content();
@@ -158,13 +159,13 @@ impl GatewayTools {
     }
 }
 
-/// The names of the built-in tools, but for the one that reads the client's own stored outputs.
+/// Returns the names of the built-in tools, except for the tool that reads the client's own stored outputs.
 fn builtin_globs() -> impl Iterator<Item = ToolGlob> {
     let names = wiring::builtin_names().into_iter().filter(|name| name != OUTPUT_TOOL);
     names.filter_map(|name| ToolGlob::new(&name).ok())
 }
 
-/// Returns the abilities of the client that upstream servers may use.
+/// Returns the capabilities of the client that upstream servers may use.
 fn offered(abilities: ClientAbilities, config: &ResolvedConfig) -> wiring::McpClientSettings {
     let elicitation =
         if abilities.elicitation { ElicitationSupport::Offered } else { ElicitationSupport::NotOffered };
@@ -180,7 +181,7 @@ fn later(config: ResolvedConfig, home: Home) -> BoxFuture<'static, Vec<Arc<dyn T
     Box::pin(async move { over_http(&config, &home).await })
 }
 
-/// The workspace of a client that is not the local user: a directory of its own, as in `haft serve`.
+/// Returns the workspace of a client that is not the local user: a separate directory, as in `haft serve`.
 fn workspace_of(
     args: &PolicyArgs,
     configuration: &Configuration,

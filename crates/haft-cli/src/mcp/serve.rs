@@ -82,7 +82,7 @@ async fn serve_http(
     http_server::run(settings, |server| Ok(server.with_mcp(gateway, ServedRoutes::McpOnly))).await
 }
 
-/// Prepares everything but the servers, which start behind the first reply.
+/// Prepares the gateway. Servers start only after the first reply.
 async fn gateway(
     args: &McpServeArgs,
     mut configuration: Configuration,
@@ -103,7 +103,7 @@ async fn gateway(
     Ok((gateway, watch))
 }
 
-/// Decides which tools the list has. The patterns of `alwaysShow` hold here as in runs.
+/// Decides which tools are listed. The patterns of `alwaysShow` apply as in runs.
 fn listed(form: ListForm, config: &ResolvedConfig) -> ListedTools {
     match form {
         ListForm::All => ListedTools::All,
@@ -114,14 +114,14 @@ fn listed(form: ListForm, config: &ResolvedConfig) -> ListedTools {
     }
 }
 
-/// The part of the gateway that its clients see.
+/// The settings of the gateway that its clients see.
 pub(crate) struct GatewayFace<'a> {
     pub(crate) name: &'a str,
     pub(crate) selection: ToolFilter,
     pub(crate) listed: ListedTools,
 }
 
-/// Builds the gateway over the tools.
+/// Builds the gateway with these tools.
 pub(crate) fn build(
     GatewayFace { name, selection, listed }: GatewayFace<'_>,
     tools: GatewayTools,
@@ -160,7 +160,7 @@ fn instructions(listed: &ListedTools) -> &'static str {
     }
 }
 
-/// Returns the tools that the client may see. Without a selection these are all active tools.
+/// Returns the tools that the client may see. Without a selection, these are all active tools.
 fn selection(args: &McpServeArgs) -> Result<ToolFilter, CliError> {
     let group =
         |name: &String| GroupName::new(name).map(ToolFilterItem::Group).map_err(|error| error.to_string());

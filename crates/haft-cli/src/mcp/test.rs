@@ -24,7 +24,7 @@ use haft_config::printable;
 use haft_config::resolved::McpServerSettings;
 use haft_runtime::wiring::{self, McpServers};
 
-/// The most log lines shown after a failure.
+/// The maximum number of log lines that are shown after a failure.
 const LINES_SHOWN_MAX: usize = 10;
 
 pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliError> {
@@ -45,8 +45,8 @@ pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliErro
     Ok(answer)
 }
 
-/// Starts a server, waits at most this long, and returns its tools or the reason why they are not known. Asks no question:
-/// in the user's home directory the server is not started.
+/// Starts a server, waits at most `wait`, and returns its tools or the reason why they are not known. Asks no question:
+/// if the workspace would be the user's home directory, the server is not started.
 pub(super) async fn listed_tools(name: &str, wait: Duration) -> Result<Vec<ToolDefinition>, String> {
     let files = FileArgs::default();
     let args = McpTestArgs { name: name.to_owned(), trace_mcp: false, json: false, files };
@@ -65,7 +65,7 @@ pub(super) async fn listed_tools(name: &str, wait: Duration) -> Result<Vec<ToolD
     tools
 }
 
-/// Returns the configuration with this server alone, enabled even where the configuration disables it.
+/// Returns the configuration with only this server, enabled even if the configuration disables it.
 fn alone(McpTestArgs { name, trace_mcp, files, .. }: &McpTestArgs) -> Result<Configuration, CliError> {
     let mut configuration = settings::configuration(files)?;
     let server = unambiguous(&configuration.resolved, name)?.clone();
@@ -136,7 +136,7 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
     McpCommandOutput::new(text, json)
 }
 
-/// Reports the reason of a failure, the last log lines, and the missing permission if the log shows it.
+/// Reports the reason for a failure, the last log lines, and the missing permission if the log shows one.
 fn failed(
     name: &str,
     status: &McpServerStatus,

@@ -1,4 +1,4 @@
-//! `haft rest add` and `haft rest remove`: change one entry of a configuration file and leave the rest as it is.
+//! `haft rest add` and `haft rest remove`: change one entry of a configuration file, and leave the rest unchanged.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use haft_config::resolved::{OpenapiSettings, Secret};
 use haft_config::{self};
 use haft_runtime::rest::{self, Freshness};
 
-/// The section of a configuration file for API descriptions.
+/// The section of a configuration file for OpenAPI documents.
 const SECTION: &str = "openapiSpecs";
 
 /// Parses `NAME: VALUE`.
@@ -30,14 +30,14 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Adds a description. Reads it before writing the configuration, so that only a working one is added.
+/// Adds an OpenAPI document. Reads it before writing the configuration, so that only a valid document is added.
 pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliError> {
     let home = settings::home()?;
     Namespace::new(&args.name).map_err(|error| (ExitReason::Usage, error.to_string()))?;
     let entry = ConfigEntry { section: SECTION, name: &args.name };
     let path = home.config();
     if !args.replace {
-        // Checked before the slow read of the description.
+        // Check this before the document is read, which is slow.
         edit::check_free(&path, entry).map_err(|error| refused(&error))?;
     }
     let source = absolute(&args.source)?;
@@ -122,7 +122,7 @@ fn absolute(source: &str) -> Result<String, CliError> {
     }
 }
 
-/// Returns the entry of the description for the configuration file.
+/// Returns the entry of the document for the configuration file.
 fn value(args: &RestAddArgs, source: &str) -> Value {
     let mut spec = Map::from_iter([("spec".to_owned(), json!(source))]);
     spec.extend(args.base_url.iter().map(|url| ("baseUrl".to_owned(), json!(url))));

@@ -1,4 +1,4 @@
-//! `haft rest check`: lists the operations of a description that are tools, and the skipped ones with a reason.
+//! `haft rest check`: lists the operations of an OpenAPI document that are tools, and the skipped ones with a reason.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! `haft rest list`: lists the configured descriptions and tools, and the state of each.
+//! `haft rest list`: lists the configured OpenAPI documents and tools, and the state of each.
 
 use haft_sandbox::Home;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ struct RestToolRow {
     name: String,
     kind: &'static str,
     from: String,
-    /// The numbers of tools and of skipped operations, or the problem.
+    /// The number of tools and the number of skipped operations, or the problem.
     state: Result<(usize, usize), String>,
 }
 

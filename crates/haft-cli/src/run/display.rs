@@ -1,4 +1,4 @@
-//! The output of a run: its answer on standard output, its progress on standard error.
+//! Shows a run: its answer on standard output, its progress on standard error.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl RunDisplay {
         self.screen.as_deref()
     }
 
-    /// Removes the `^C` that the terminal shows for the key.
+    /// Clears the `^C` that the terminal shows for the key.
     pub(super) fn clear_key_echo(&self) {
         if self.screen.is_some() && !self.output.is_mid_line() {
             terminal::clear_row();
@@ -70,7 +70,7 @@ impl RunDisplay {
     }
 }
 
-/// Counts denied calls: a run that fails because of them has its own exit code.
+/// Counts denied calls. A run that fails because of them has a separate exit code.
 #[derive(Debug, Default)]
 struct DenialCounter(AtomicU64);
 

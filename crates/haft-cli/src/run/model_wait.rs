@@ -1,4 +1,4 @@
-//! The wait for a model: the status line, and the lines about failed attempts.
+//! The wait for a model: the status line, and the lines about failed requests.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 use super::summary::time;
 use crate::terminal;
 
-/// The time before the wait is shown: most replies begin earlier, and a line that flashes disturbs.
+/// The time before the wait is shown. Most replies begin earlier, and a line that appears only briefly is distracting.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
 
-/// A request to a model that has not shown any text yet.
+/// A model request whose reply has not shown any text yet.
 #[derive(Debug)]
 pub(super) struct ModelWait {
     model: String,
@@ -23,7 +23,7 @@ pub(super) struct ModelWait {
 enum WaitPhase {
     Asked,
     Thinking,
-    /// The next attempt begins at this time.
+    /// The next attempt starts at this time.
     Retry {
         at: Instant,
         kind: ModelErrorKind,
@@ -53,7 +53,7 @@ impl ModelWait {
         self.phase = WaitPhase::Thinking;
     }
 
-    /// Returns the text of the status line and its time; `None` while there is nothing to say.
+    /// Returns the text of the status line and the elapsed time; `None` while there is nothing to show.
     pub(super) fn status(&self, now: Instant) -> Option<(String, String)> {
         let model = &self.model;
         let waited = now.saturating_duration_since(self.began);
@@ -70,14 +70,14 @@ impl ModelWait {
         Some((text, time(waited)))
     }
 
-    /// Returns the line for a wait that the user must know of: an attempt failed and another one follows.
+    /// Returns the line for a wait that the user must see: an attempt failed and another one follows.
     pub(super) fn retry_line(&self) -> Option<String> {
         let WaitPhase::Retry { at, kind } = self.phase else { return None };
         let after = time(at.saturating_duration_since(self.began));
         Some(format!("{}: {} ({}); next attempt in {after}", self.model, kind.name(), kind.row().hint))
     }
 
-    /// Returns the line for a model that another one replaces after a failure.
+    /// Returns the line for a model that replaces another one after a failure.
     pub(super) fn fallback_line(&self, next: &ModelAttempt) -> Option<String> {
         let WaitPhase::Failed(kind) = self.phase else { return None };
         let next = name(next);

@@ -41,19 +41,20 @@ struct JsonEventStream {
 /// The destination of model text while it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextDestination {
-    /// The user's terminal, as the text arrives.
+    /// The text is written to the user's terminal as it arrives.
     Streamed,
-    /// Held back until the reply is complete. Only then it is known to be the answer, and a pipe gets nothing else.
+    /// The text is held back until the reply is complete. Only then it is known to be the answer, and a pipe gets only
+    /// the answer.
     Held,
 }
 
 /// The reply that is arriving.
 #[derive(Debug, Default)]
 struct ArrivingReply {
-    /// For each part, true when it is text.
+    /// For each part, true if it is text.
     texts: Vec<bool>,
     prose: AnswerWriter,
-    /// True once the user has seen some of it.
+    /// True once the user has seen a part of the reply.
     seen: bool,
 }
 
@@ -83,7 +84,7 @@ impl RunOutput {
 
     /// Writes the answer and, with JSON, the account of the run.
     pub(super) fn end(&self, finish: &RunFinish, summary: &RunSummary) -> ExitCode {
-        // An answer that was not streamed begins in the row of the status line.
+        // The answer was not streamed, so the status line is still in the row where the answer begins.
         terminal::clear_status_line();
         match self.format {
             OutputFormat::Text => self.end_text(finish),
@@ -164,8 +165,8 @@ impl RunOutput {
         }
     }
 
-    /// Writes an event for programs. It omits times, operation numbers and the accounts of calls: a recording does not
-    /// have them, and a replay must write the same bytes.
+    /// Writes an event for programs. Omits times, operation numbers and the accounts of calls: a recording does not
+    /// contain them, and a replay must write the same bytes.
     fn stream(&self, event: &Event) {
         let mut stream = lock(&self.stream);
         let Some((place, kind)) = stream.reader.read(event) else { return };
@@ -243,7 +244,7 @@ fn result(finish: &RunFinish, summary: &RunSummary) -> Value {
     })
 }
 
-/// Returns the result of a run that could not start; `None` for an output that people read.
+/// Returns the result of a run that could not start, for programs; `None` for an output format that users read.
 pub(super) fn not_started(format: OutputFormat, exit: ExitReason, message: &str) -> Option<String> {
     let result = json!({
         "type": "result", "finish": null, "is_error": true, "exit_code": exit.code(), "answer": null,
@@ -260,7 +261,7 @@ fn millis(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes one line. A closed pipe is detected elsewhere and ends the run, so an error is ignored.
+/// Writes one line. Ignores an error, because a closed pipe is detected elsewhere and ends the run.
 fn write_line(envelope: &EventEnvelope) {
     let mut out = std::io::stdout().lock();
     let written = serde_json::to_writer(&mut out, envelope).map_err(std::io::Error::from);

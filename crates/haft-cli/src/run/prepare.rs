@@ -1,4 +1,4 @@
-//! Everything around a run of the command line: the runtime, the screen, watchers and the recording.
+//! The parts around a run of the command line: the runtime, the screen, watchers and the recording.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -47,10 +47,10 @@ pub(crate) struct RunSetup {
     pub(crate) variables: Variables,
     /// A provider that replaces the configured models.
     pub(crate) models: Option<Arc<dyn ModelProvider>>,
-    /// False for a run that leaves nothing behind: no session, and no line in the accounting. `haft stats` would count
-    /// the cost of a scripted or replayed model as if it had been paid.
+    /// False for a run that stores nothing: no session and no usage records. `haft stats` would count the cost of a
+    /// scripted or replayed model as if it had been paid.
     pub(crate) keeps_session: bool,
-    /// Standard input that belongs to the request.
+    /// Standard input that is added to the request.
     pub(crate) piped: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl RunLaunch {
     }
 }
 
-/// Opens the store in which the run finds its stored outputs; `None` if the configuration stores none.
+/// Opens the store in which the run finds its stored outputs; `None` if outputs are not stored.
 fn outputs(
     config: &ResolvedConfig,
     home: &Home,
@@ -106,16 +106,16 @@ fn outputs(
     store.map(|store| Some(Box::new(store) as _)).map_err(refused)
 }
 
-/// A started run, and everything that watches it.
+/// A started run, and its watchers.
 pub(crate) struct StartedRun {
     pub(super) handle: RunHandle,
     pub(super) watch: CommandWatchers,
     pub(super) show: RunDisplay,
     recorder: Option<Arc<RunRecorder>>,
     pub(super) began: Instant,
-    /// Warnings that were shown when the run began.
+    /// The number of warnings that were shown when the run began.
     pub(super) shown_warnings: usize,
-    /// True when the run can be resumed.
+    /// True if the run can be resumed.
     pub(super) keeps_session: bool,
 }
 
@@ -183,13 +183,13 @@ pub(crate) async fn start(
     Ok(StartedRun { handle, watch, show, recorder, began, shown_warnings: warnings.len(), keeps_session })
 }
 
-/// Returns the stores of a run that is accounted for.
+/// Returns the stores of a run whose usage is recorded.
 pub(crate) fn accounting_stores(home: &Home) -> Stores {
     watch::warn_if_unwritable(home);
     Stores::at(home)
 }
 
-/// Describes the wait before a run. The first start of a server may download its program.
+/// Describes the wait before a run. The first start of a server may download its package.
 fn preparation(servers: &[&str]) -> String {
     match servers {
         [] => "preparing tools".to_owned(),
@@ -219,7 +219,7 @@ pub(crate) async fn launch(
     }
 }
 
-/// Prints a warning, with a hint at the command that helps.
+/// Prints a warning, with a hint about the command that helps.
 pub(crate) fn warn(warning: &str) {
     terminal::warn(&hints::with(&warning, hints::warning(warning)));
 }
@@ -260,7 +260,7 @@ pub(super) fn not_resumed(error: &ResumeFailure) -> CliError {
 }
 
 impl StartedRun {
-    /// Records the end; returns the reason the recording is incomplete, if it is.
+    /// Records the end. Returns the reason why the recording is incomplete, if it is.
     pub(super) fn record_end(&self, took: Duration, stopped_by: Option<ExitReason>) -> Option<String> {
         let recorder = self.recorder.as_ref()?;
         recorder.end(took, stopped_by.map(ExitReason::code));
@@ -269,7 +269,7 @@ impl StartedRun {
 }
 
 /// The recording of a run that has not started yet. Dropping it removes the file, so that the user can correct a
-/// mistake and type the same command again.
+/// mistake and run the same command again.
 pub(crate) struct PendingRecording {
     tape: Arc<Tape>,
     recorder: Arc<RunRecorder>,

@@ -47,7 +47,7 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, CliE
     Ok(carry_out(shown.output_format, started).await)
 }
 
-/// Returns the spec in the recording; recordings of version 0.1 hold a command line instead.
+/// Returns the spec in the recording; recordings of version 0.1 contain a command line instead.
 async fn recorded_spec(order: Value, request: &str) -> Result<RunSpec, CliError> {
     let Some(sources) = order["sources"].as_str() else {
         return resume::spec_of_stored_command_line(order, request).await;
@@ -69,7 +69,7 @@ fn show_args(args: &ReplayArgs) -> ShowArgs {
     }
 }
 
-/// Replays the whole run from the recording, with the same driver as a live run. It calls no model and no tool.
+/// Replays the whole run from the recording, with the same driver as a live run. Calls no model and no tool.
 async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, CliError> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();

@@ -1,4 +1,4 @@
-//! Turns the command line into a run spec.
+//! Converts the command line to a run spec.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use haft_config::project_instructions::{InstructionFile, ProjectInstructions};
 use haft_config::{environment, printable};
 use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec};
 
-/// The longest request that is read from standard input.
+/// The largest request that is read from standard input, in bytes.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
-/// The longest schema that is read.
+/// The largest schema that is read, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
 
 /// Builds the run that the command line describes.
@@ -75,7 +75,7 @@ pub(super) async fn spec(
     Ok(spec)
 }
 
-/// Reads the trusted instruction files of the project, and warns of the others.
+/// Reads the trusted instruction files of the project, and warns about the others.
 fn instructions(files: &FileArgs) -> Result<Vec<InstructionFile>, CliError> {
     let home = settings::home()?;
     let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
@@ -92,7 +92,7 @@ fn instructions(files: &FileArgs) -> Result<Vec<InstructionFile>, CliError> {
     Ok(files)
 }
 
-/// Returns the keys of the agent's file that the command line sets.
+/// Returns the keys of the agent file that the command line sets.
 fn overrides(args: &RunArgs) -> AgentOverrides {
     let mut overrides = args.overrides.clone();
     if args.allow_unpriced {
@@ -105,7 +105,8 @@ fn overrides(args: &RunArgs) -> AgentOverrides {
     AgentOverrides(overrides)
 }
 
-/// Returns true if piped input can join the request: standard input is not the request itself, and the agent takes text.
+/// Returns true if piped input can be added to the request: standard input is not the request itself, and the agent
+/// accepts text.
 pub(super) fn accepts_input(args: &RunArgs, spec: &RunSpec) -> bool {
     let takes_text =
         spec.graph(&environment).is_ok_and(|graph| graph.first().agent.input.format == InputFormat::Text);
@@ -172,12 +173,12 @@ pub(crate) fn output_schema(file: &Path) -> Result<Arc<Value>, CliError> {
     let text = read_bounded(file, SCHEMA_BYTES_MAX).map_err(wrong)?;
     let schema: Arc<Value> =
         serde_json::from_str(&text).map(Arc::new).map_err(|error| wrong(error.to_string()))?;
-    // Check the schema here, because this error names the file; the runtime would only name the schema.
+    // Check the schema before the run, because this error names the file; the runtime would only name the schema.
     ReportShape::json(Arc::clone(&schema)).map_err(wrong)?;
     Ok(schema)
 }
 
-/// Removes empty words, so that `--tools ''` means no tools at all.
+/// Removes empty words, so that `--tools ''` means no tools.
 fn words(typed: &[String]) -> Vec<String> {
     typed.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }

@@ -52,7 +52,7 @@ async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
         return Err(lost(&format!("its directory `{}` does not exist", directory.display())));
     }
     let given = RunSetup { piped, ..RunSetup::configured(&request::files_of(&spec))? };
-    // Protect the files of the current configuration, which may differ from those at the start of the run.
+    // Protect the files of the current configuration, which may differ from the files at the start of the run.
     spec.workspace.protected = given.configuration.in_use().to_vec();
     let takeover = if args.take_over { Takeover::Allowed } else { Takeover::Never };
     let job = RunLaunch::Resume { id, spec: Box::new(spec), more, takeover };
@@ -86,7 +86,7 @@ struct StoredCommandLine {
     words: Vec<StoredArgument>,
 }
 
-/// An argument. File names need not be UTF-8.
+/// A command-line argument. File names need not be UTF-8.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum StoredArgument {
@@ -110,7 +110,8 @@ pub(super) async fn spec_of_stored_command_line(order: Value, request: &str) -> 
     request::spec(&typed, &configuration, &agents::loader(&typed.policy.files)?).await
 }
 
-/// Parses that command line with another request. Changes to its directory first, because its files are relative to it.
+/// Parses that command line with another request. Changes to its directory first, because its file names are relative
+/// to it.
 fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, CliError> {
     let order: StoredCommandLine =
         serde_json::from_value(order).map_err(|_| lost(&"it was not started from a command line"))?;

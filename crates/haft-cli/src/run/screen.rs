@@ -1,4 +1,4 @@
-//! The progress of a run on standard error: one line per call, the calls in progress, and the cost.
+//! Shows the progress of a run on standard error: one line per call, the calls in progress, and the cost.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -26,16 +26,16 @@ use crate::args::{OutputFormat, ShowArgs};
 use crate::sandbox_refusal::SandboxRefusal;
 use crate::{question, terminal};
 
-/// The longest prefix of a call's arguments that is shown.
+/// The maximum number of characters of a call's arguments that are shown.
 const ARGUMENTS_CHARS_MAX: usize = 60;
 
-/// The longest prefix of a call that is shown next to its output.
+/// The maximum number of characters of a call that are shown next to its output.
 const CALL_CHARS_MAX: usize = 30;
 
-/// The part of a call's output that is kept while it runs.
+/// The maximum size of a running call's output that is kept, in bytes.
 const OUTPUT_BYTES_MAX: usize = 4096;
 
-/// The most lines of output that are shown of a call that was interrupted.
+/// The maximum number of output lines that are shown of a call that was interrupted.
 const OUTPUT_LINES_MAX: usize = 10;
 
 /// The animation frames of the status line.
@@ -48,18 +48,18 @@ pub(crate) struct RunScreen {
     /// True on a terminal, where the status line can be redrawn.
     moves: bool,
     output: Arc<RunOutput>,
-    /// The meter of the run, for the spent budget. Weak, because the meter holds its watchers, and this screen is one
-    /// of them.
+    /// The meter of the run, which shows the spent budget. The reference is weak, because the meter holds its watchers,
+    /// and this screen is one of them.
     meter: OnceLock<Weak<Meter>>,
-    /// The access of commands to the network, which explains some failures.
+    /// The network access of commands, which explains some failures.
     network: OnceLock<ResourceAccess>,
     state: Mutex<ScreenState>,
 }
 
-/// The amount of output.
+/// The amount of text on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScreenVerbosity {
-    /// Only the end of the run: programs read the rest from standard output.
+    /// Only the end of the run is shown: programs read the rest from standard output.
     Few,
     Usual,
     Many,
@@ -73,15 +73,15 @@ struct ScreenState {
     frame: usize,
     /// The text of the model in this turn.
     answer_text: String,
-    /// For each part of the reply, true when it is text.
+    /// For each part of the reply, true if it is text.
     texts: Vec<bool>,
-    /// The request of the root run to a model, until its text appears.
+    /// The model request of the root run, until its text appears.
     model: Option<ModelWait>,
     /// The refusals for which the user has already seen a hint.
     hinted: HashSet<SandboxRefusal>,
 }
 
-/// A call that the model requested. It may wait for a slot or for an approval.
+/// A call that the model requested. It may still wait for a slot or for an approval.
 #[derive(Debug)]
 struct RunningCall {
     session: SessionId,
@@ -94,7 +94,7 @@ struct RunningCall {
 
 impl RunningCall {
     fn is_of(&self, operation: &CallOperation) -> bool {
-        // Events carry only a prefix of the call id.
+        // Events contain only a prefix of the call id.
         self.session == operation.place.session && self.call.id.0.starts_with(&operation.call.0)
     }
 
@@ -129,7 +129,7 @@ impl RunScreen {
         let _ = self.meter.set(Arc::downgrade(meter));
     }
 
-    /// Explains failures of commands without network from now on.
+    /// Sets the network access of commands, so that failures without network are explained from now on.
     pub(super) fn set_network(&self, access: ResourceAccess) {
         let _ = self.network.set(access);
     }
@@ -149,7 +149,7 @@ impl RunScreen {
         }
     }
 
-    /// Shows the calls that the end of the run interrupted, with the end of their output.
+    /// Shows the calls that were interrupted by the end of the run, with the end of their output.
     fn show_interrupted(&self) {
         let mut state = self.state();
         for running in std::mem::take(&mut state.running) {
@@ -180,7 +180,7 @@ impl RunScreen {
         self.show_wait(retry);
     }
 
-    /// Shows a line about a failed attempt. With `--verbose` the log has it already.
+    /// Shows a line about a failed attempt. With `--verbose`, the log already contains it.
     fn show_wait(&self, line: Option<String>) {
         if let (Some(line), ScreenVerbosity::Usual) = (line, self.words) {
             self.print_line(&format!("\x1b[33m!\x1b[0m {line}"));
@@ -298,7 +298,7 @@ impl RunScreen {
         self.show_running(state);
     }
 
-    /// Shows the option that would allow what the sandbox refused, once for each option.
+    /// Shows the option that would allow the refused operation, once for each option.
     fn hint_at_option(&self, state: &mut ScreenState, answered: &CallAnswer) {
         if answered.failure.is_none() {
             return;
@@ -361,14 +361,14 @@ impl RunScreen {
         let call = describe(&running.call);
         let end = format!(" {}{}", time(began.elapsed()), self.spent());
         let line = match running.newest_line() {
-            // Shorten the command, because its output is more useful here.
+            // Shorten the command, because its output is more useful.
             Some(newest) => format!("{frame} {who}{}{more} │ {newest}", cut(&call, CALL_CHARS_MAX)),
             None => format!("{frame} {who}{call}{more}"),
         };
         terminal::moving(&line, &end);
     }
 
-    /// Formats the used part of the budget, if there is one.
+    /// Formats the spent part of the budget, if there is a budget.
     fn spent(&self) -> String {
         let meter = self.meter.get().and_then(Weak::upgrade);
         let used = meter.and_then(|meter| meter.budget().used_percent(&meter.left(Duration::ZERO)));
@@ -386,7 +386,7 @@ impl EventSink for RunScreen {
             Event::Run { place, event } => self.run_event(*place, event),
             Event::ToolStarted { operation, .. } => self.started(operation),
             Event::ToolProgress { operation, progress } => self.progressed(operation, progress),
-            // The wait for the model of a sub-agent is a part of the call that runs it.
+            // The wait for a sub-agent's model is a part of the call that runs the sub-agent.
             Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. }
                 if place.parent.is_some() => {}
             Event::ModelStarted { attempt, .. } => self.model_started(attempt),
@@ -396,7 +396,7 @@ impl EventSink for RunScreen {
     }
 }
 
-/// Returns the indentation and the name prefix of a line, by the path of sub-agents.
+/// Returns the indentation and the name prefix of a line, from the path of sub-agents.
 fn standing(below: Option<&Vec<String>>) -> (String, String) {
     let Some(below) = below else { return (String::new(), String::new()) };
     let who = below.last().map(|agent| format!("{}: ", first_line(agent))).unwrap_or_default();
@@ -436,7 +436,7 @@ fn describe(call: &ToolCall) -> String {
     if summary.is_empty() { name } else { format!("{name} {summary}") }
 }
 
-/// Returns the most informative argument: one with a well-known name, else the first string.
+/// Returns the most informative argument: one with a well-known name, or the first string.
 fn most_informative_argument(fields: &Map<String, Value>) -> &str {
     const NAMES: [&str; 6] = ["command", "file_path", "path", "pattern", "url", "query"];
     let named = NAMES.iter().find_map(|name| fields.get(*name).and_then(Value::as_str));

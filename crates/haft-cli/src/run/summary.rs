@@ -1,4 +1,4 @@
-//! The end of a run: its exit code, and the messages about it.
+//! The end of a run: its exit code, and its messages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::exit::ExitReason;
 use crate::hints;
 use crate::terminal::counted;
 
-/// The effort and cost of a run.
+/// The number of turns and calls, the tokens, the cost and the time of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunSummary {
     pub(super) session: SessionId,
@@ -48,8 +48,8 @@ fn hint(finish: &RunFinish) -> &'static str {
     }
 }
 
-/// Returns the details of the end without a hint. The message of a model error ends with the hint, which is printed on
-/// its own line.
+/// Returns the details of the end, without a hint. The message of a model error ends with a hint, which is printed on a
+/// separate line.
 pub(crate) fn detail(finish: &RunFinish) -> &str {
     let whole = finish.detail.as_str();
     let detail = whole.strip_suffix(hint(finish)).map_or(whole, |detail| detail.trim_end_matches("; "));
@@ -62,7 +62,7 @@ pub(super) fn complaint(finish: &RunFinish, exit: ExitReason) -> Option<String> 
     match row.class {
         FinishClass::Answered if exit == ExitReason::Success => None,
         FinishClass::Answered => Some("the model reports that it did not succeed".into()),
-        // The line about the stored session names the next step.
+        // The line about the stored session shows the next step.
         FinishClass::Interrupted => Some(format!("the run ended early: {detail}")),
         FinishClass::Limited | FinishClass::Budget | FinishClass::TimedOut | FinishClass::Failed => {
             Some(format!("the run ended early: {detail}\nhint: {hint}"))
@@ -96,7 +96,7 @@ pub(super) fn line(summary: &RunSummary) -> String {
     )
 }
 
-/// Says what an interrupted run leaves behind, and how to continue it.
+/// Returns the line about the stored state of an interrupted run, and how to continue it.
 pub(super) fn kept(summary: &RunSummary) -> String {
     format!(
         "kept: {} and {}; `haft resume last` continues it (session {})",

@@ -1,5 +1,5 @@
-//! Finds the files of a project that its configuration starts or reads. The digest of a trusted configuration does not
-//! cover them, so the operator is warned.
+//! Finds the project files that its configuration starts or reads. The digest of a trusted configuration does not cover
+//! them, so the operator is warned.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use haft_config::ConfigRow;
 use haft_config::resolved::McpEndpoint;
 use haft_config::skills::Skill;
 
-/// Returns the files that the rows of a configuration name, under any server or tool.
+/// Returns the files that any server or tool in a configuration names.
 pub(super) fn of_rows(project: &Path, rows: &[ConfigRow]) -> Vec<PathBuf> {
     let names_files =
         |row: &&ConfigRow| matches!(row.key.rsplit('.').next(), Some("command" | "args" | "spec" | "caFile"));
@@ -34,7 +34,7 @@ pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
     inside(project, words)
 }
 
-/// Returns a line for each command and address that the rows of a configuration name.
+/// Returns a line for each command and address in a configuration.
 pub(super) fn commands_of_rows(rows: &[ConfigRow]) -> Vec<String> {
     let words = |value: &Value| match value {
         Value::Array(words) => words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
@@ -73,7 +73,7 @@ pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
     servers.collect()
 }
 
-/// Formats the warning about the files.
+/// Formats the warning about these files.
 pub(super) fn uncovered_lines(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {
         format!(
