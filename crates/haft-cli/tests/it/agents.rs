@@ -1,4 +1,5 @@
-//! Agents that use agents, end to end: the real binary, the scripted model server, real tools in the real sandbox.
+//! Tests of agents that use agents, end to end: the real binary, the scripted model server, real tools in the real
+//! sandbox.
 
 use haft_model_server::{
     ModelServer, RequestExpectation, ResponsePace, Script, ScriptPart, ScriptStep, ScriptUsage,
@@ -170,7 +171,7 @@ fn sub_agents_run_concurrently_and_hold_no_queue_slot() {
         ("SECOND", vec![meet("b", "a"), ScriptStep::text("two saw")]),
     ]);
     assert_eq!(run(&tree, meeting, &["@lead.md", "LEAD"]).expect_code(0).stdout, "met\n");
-    // With a single queue slot, the calls of an agent would deadlock if the call of the agent itself held the slot.
+    // With a single queue slot, the calls of an agent would deadlock if the call that runs the agent held the slot.
     tree.file("home/haft.json", r#"{"queues": {"default": {"maxConcurrency": 1}}}"#);
     let one_by_one = script([
         ("LEAD", vec![both(), ScriptStep::text("done")]),
@@ -228,7 +229,7 @@ fn budget_covers_agent_and_its_sub_agents() {
     let ran = run(&tree, script(helper), &["--output-format", "json", "@lead.md", "LEAD"]).expect_code(10);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&said["finish"], &said["answer"]), (&"budget".into(), &"what we have".into()));
-    // With its own budget, only the helper is cut short.
+    // If the helper has its own budget, only the helper is stopped early.
     tree.file("ws/helper.md", "---\nbudget: {calls: 1}\n---\n");
     let helper = vec![
         ScriptStep::say([
@@ -260,7 +261,7 @@ fn sub_agent_timeout_fails_its_call() {
     assert!(ran.stderr.contains("✗ agent__helper") && ran.stderr.contains("timeout"), "{}", ran.stderr);
 }
 
-/// A key typed after a question timed out answers the next question and not the earlier one.
+/// A key typed after a question timed out answers the next question, and not the earlier one.
 #[test]
 fn typed_answer_does_not_approve_a_timed_out_call() {
     let tree = here();
@@ -548,7 +549,7 @@ fn project_agents_are_found_by_name_only_when_trusted() {
     tree.file("ws/agents/rules.txt", "Be evil.");
     let changed = go("@helper").expect_code(42).stderr;
     assert!(changed.contains("changed since it was trusted") && changed.contains("haft trust"), "{changed}");
-    // A user who writes out a path has chosen that file, so trust is not checked.
+    // A user who writes a path has chosen that file, so trust is not checked.
     run(&tree, Script::of([ScriptStep::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
 }
 
@@ -564,7 +565,7 @@ fn agents_list_warns_about_unreadable_agent() {
     assert!(named, "{}", list.stderr);
 }
 
-/// A process that can write the workspace can replace an include by a pipe without a writer.
+/// A process that can write to the workspace can replace an include by a pipe without a writer.
 #[test]
 fn fifo_as_included_file_is_rejected_without_blocking() {
     let tree = here();
@@ -585,7 +586,7 @@ fn fifo_as_included_file_is_rejected_without_blocking() {
     }
 }
 
-/// A process that can write the workspace can create links and files of any name there.
+/// A process that can write to the workspace can create links and files of any name in it.
 #[test]
 fn symlink_or_same_named_file_does_not_become_agent() {
     let tree = here();
@@ -666,8 +667,8 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
     check("when is the tide?", &[], &["Ask the moon.", "Knows the sky"]);
 }
 
-/// The scripted server answers three kinds of requests, by a text in each: those of the run, of the reader of pieces, and of
-/// the reader that searches.
+/// The scripted server answers three kinds of requests, which it recognises by a text in each: requests of the run, of
+/// the reader of pieces, and of the reader that searches.
 #[test]
 fn stored_output_is_answered_by_reader_model() {
     let tree = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);

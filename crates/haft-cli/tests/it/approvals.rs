@@ -1,4 +1,4 @@
-//! Remembered approvals: given at a terminal, listed, explained and revoked.
+//! Tests of remembered approvals: given at a terminal, listed, explained and revoked.
 
 use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 use haft_testkit::{HaftCommand, HaftOutput, TestTree, TestUser, eventually};
@@ -16,7 +16,7 @@ fn bash(command: &str) -> String {
     format!("{{\"command\": {command:?}}}")
 }
 
-/// Calls `bash` on a terminal and answers with this key. Returns everything that the terminal showed.
+/// Calls `bash` on a terminal and answers with this key. Returns the whole output of the terminal.
 fn at_a_terminal(tree: &TestTree, flags: &[&str], command: &str, key: &str) -> String {
     let mut run = call(tree, flags, command).on_terminal();
     run.wait_for(QUESTION);
@@ -30,7 +30,7 @@ fn call(tree: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
 
 const QUESTION: &str = "allow? [y] once";
 
-/// Returns true when the call asks. The answer is no.
+/// Returns true if haft asks about the call. The answer is no.
 fn prompts_for_approval(tree: &TestTree, flags: &[&str], command: &str) -> bool {
     let mut run = call(tree, flags, command).on_terminal();
     let mut asked = false;
@@ -171,7 +171,7 @@ fn unwritable_grant_store_warns_and_call_still_runs() {
     assert!(ran.stderr.contains("cannot be read") && ran.stderr.contains("hint: "), "{}", ran.stderr);
 }
 
-/// A model that calls tools, and haft with a rule that asks about `bash`.
+/// Starts a run with a model that calls tools, and a rule that asks about `bash`.
 fn asking_run(tree: &TestTree, steps: impl IntoIterator<Item = ScriptStep>) -> (ModelServer, HaftCommand) {
     tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "*", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of(steps)).unwrap();
@@ -190,7 +190,7 @@ fn keys_typed_before_a_question_appears_do_not_answer_it() {
     let (_server, run) =
         asking_run(&tree, [touch("first"), touch("second"), touch("third"), ScriptStep::text("done")]);
     let mut run = run.on_terminal();
-    // Typed before the first question.
+    // These keys are typed before the first question.
     run.type_keys("y\ny\ny\n");
     run.wait_for("touch first");
     run.wait_for(QUESTION);
@@ -198,7 +198,7 @@ fn keys_typed_before_a_question_appears_do_not_answer_it() {
     run.type_keys("n\ny\ny\n");
     run.wait_for("→ no");
     run.wait_for("touch second");
-    // Typed while the second question appears, before its keys count.
+    // This key is typed while the second question appears, before the question accepts keys.
     run.type_keys("y");
     run.wait_for(QUESTION);
     run.type_keys("N");
@@ -245,7 +245,8 @@ fn a_question_shows_edits_as_a_diff_and_look_alikes_as_escapes() {
     run.finish();
 }
 
-/// Two calls of one turn only read, so they run together: one asks, the other ends meanwhile.
+/// Two calls of one turn only read, so they run at the same time: one asks, and the other ends while the question is
+/// open.
 #[test]
 fn no_result_appears_between_a_question_and_its_answer() {
     let tree = tree();

@@ -1,4 +1,4 @@
-//! `haft ask`, `haft models`, `haft tools check` and `haft dev`, against the scripted model server.
+//! Tests of `haft ask`, `haft models`, `haft tools check` and `haft dev`, against the scripted model server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ fn server(steps: impl IntoIterator<Item = ScriptStep>) -> ModelServer {
     ModelServer::start(Script::of(steps).with_key(KEY)).unwrap()
 }
 
-/// Returns haft with the usual environment variables of every provider, pointing at the server.
+/// Returns haft with the usual environment variables of every provider, which name the server.
 fn haft(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let url = server.url();
     tree.haft(words)
@@ -378,7 +378,7 @@ fn unwritable_recording_fails_before_model_request() {
     assert_eq!(server.requests().len(), 0, "nobody was asked");
 }
 
-/// A schema with optional properties, which strict providers must send as null.
+/// A schema with optional properties. For strict providers, a missing value must be null.
 const PLACE: &str = r#"{"type": "object", "properties": {"city": {"type": "string"}, "street": {"type": "string"},
     "floor": {"type": ["integer", "null"]}}, "required": ["city", "floor"]}"#;
 

@@ -1,4 +1,4 @@
-//! `haft call` and the built-in tools: the command line, and its exact output.
+//! Tests of `haft call` and the built-in tools: the command line, and its exact output.
 
 use std::fs;
 use std::process::Command;
@@ -16,7 +16,7 @@ pub(super) fn call(tree: &TestTree, tool: &str, arguments: &Value) -> HaftOutput
     tree.haft(&["call", tool, &arguments.to_string()]).output()
 }
 
-/// Makes one call with its arguments on standard input, which can be longer than a command line.
+/// Makes one call with its arguments on standard input, which may be longer than a command line.
 fn piped(tree: &TestTree, tool: &str, arguments: impl Into<Vec<u8>>) -> HaftOutput {
     tree.haft(&["call", tool, "-"]).stdin(arguments).output()
 }
@@ -32,7 +32,7 @@ fn check_bash(command: &str, code: i32, stdout: &str) {
     assert_eq!(ran.stderr, "", "{command}");
 }
 
-/// Checks a call that is refused before anything runs: nothing on standard output, every fragment on standard error.
+/// Checks a call that is refused before a tool runs: nothing on standard output, every fragment on standard error.
 #[track_caller]
 fn check_refused(ran: HaftOutput, code: i32, fragments: &[&str]) {
     let ran = ran.expect_code(code);
@@ -134,7 +134,7 @@ fn bash_reports_exit_code_or_signal() {
     check_bash("echo before; kill -9 $$", 3, "before\n");
 }
 
-/// The shell exits and its output ends in either order; the result must not depend on the order.
+/// The exit of the shell and the end of its output come in either order; the result must not depend on the order.
 #[test]
 fn successful_command_succeeds_thirty_times_in_a_row() {
     let tree = here();

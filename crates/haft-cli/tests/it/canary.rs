@@ -6,10 +6,10 @@ use haft_testkit::{SpanCollector, TestTree, eventually, libc, send_signal};
 use super::call::here;
 use super::watching::accounting;
 
-/// A secret in haft's environment, and in the configuration by a variable. No output of haft may contain it.
+/// A secret in haft's environment, which the configuration uses through a variable. No output of haft may contain it.
 const OURS: &str = "canary-of-the-operator-1f9a";
 
-/// A secret in arguments and outputs. Only the result may contain it, because it belongs to the caller.
+/// A secret in arguments and outputs. Only the result may contain it, because the result belongs to the caller.
 const THEIRS: &str = "canary-of-the-asker-77c2";
 
 const CONFIG: &str = r#"{
@@ -23,7 +23,7 @@ const CONFIG: &str = r#"{
     ]}
 }"#;
 
-/// One way for a call to end: the kind of its error, the tool and the arguments.
+/// The ways in which a call can end: the error kind, the tool and the arguments.
 const WAYS: [(&str, &str, &str); 11] = [
     ("", "bash", r#"{"command":"echo THEIRS"}"#),
     ("unknown_tool", "nosuch", r#"{"text":"THEIRS"}"#),
@@ -49,7 +49,7 @@ fn kept(tree: &TestTree, collector: &SpanCollector) -> String {
     format!("{}\n{:?}", tree.text("home/data/accounting.jsonl"), collector.spans())
 }
 
-/// Returns the log lines of standard error, in either format, without the error message of the call.
+/// Returns the log lines on standard error, in either format, without the error message of the call.
 fn log(stderr: &str) -> String {
     let starts = ["INF ", "WRN ", "ERR ", "    ", "{"];
     let lines = stderr.lines().filter(|line| starts.iter().any(|start| line.starts_with(start)));
@@ -81,7 +81,7 @@ fn secrets_reach_no_log_or_trace_for_any_call_outcome() {
     }
 }
 
-/// The endings that a single call cannot reach.
+/// Covers the endings that a single call cannot reach.
 #[test]
 fn queue_full_and_interrupted_calls_log_no_secret() {
     let (tree, collector) = (planted(), SpanCollector::start());
@@ -112,7 +112,7 @@ fn queue_full_and_interrupted_calls_log_no_secret() {
     assert!(!stderr.contains(OURS));
 }
 
-/// Sends keys of the environment and of the configuration to the model, which repeats them in its reply.
+/// Sends keys from the environment and the configuration to the model, which repeats them in its reply.
 #[test]
 fn provider_key_and_headers_are_redacted_in_recording() {
     use haft_model_server::{ModelServer, Script, ScriptStep};
@@ -131,7 +131,7 @@ fn provider_key_and_headers_are_redacted_in_recording() {
     assert!(ran.stdout.contains(OURS), "the answer itself is the asker's");
     let recorded = tree.text("ws/r.jsonl");
     assert!(recorded.contains("[redacted]"), "{recorded}");
-    // Not split over several deltas either.
+    // The recording must not contain it split over several deltas either.
     let letters: String =
         recorded.split("\"more\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     for secret in [OURS, header] {

@@ -1,4 +1,4 @@
-//! `claude-code/MODEL`: the `claude` command in the sandbox, as a scripted stand-in and as the real program.
+//! Tests of `claude-code/MODEL`: the `claude` command in the sandbox, as a scripted stand-in and as the real program.
 
 use std::io::Read;
 
@@ -135,7 +135,7 @@ fn run_directories(tree: &TestTree) -> usize {
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".claude-code-")).count()
 }
 
-/// Hooks and instructions there would run, unconfined, the next time the user starts the command.
+/// Hooks and instructions in that directory would run, unconfined, the next time the user starts the command.
 #[test]
 fn it_cannot_change_the_users_configuration() {
     for (mode, wrapper) in
@@ -157,7 +157,7 @@ fn it_cannot_change_the_users_configuration() {
     }
 }
 
-/// The file holds tokens. It goes with the command, also when haft itself is killed.
+/// The file contains tokens. It is removed when the command ends, even if haft itself is killed.
 #[test]
 fn the_list_of_servers_goes_with_the_command() {
     let tree = tree();

@@ -1,4 +1,4 @@
-//! The command line itself: help, exit codes, doctor, tools, completions, home.
+//! Tests of the command line itself: help, exit codes, doctor, tools, completions, home.
 
 use std::fs;
 use std::io::Write;
@@ -22,7 +22,7 @@ fn json(ran: &HaftOutput) -> Value {
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-/// Runs haft with exactly these variables and PATH.
+/// Runs haft with exactly these environment variables and PATH.
 fn haft_with(tree: &TestTree, variables: &[(&str, &Path)], words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
     command.args(words).env_clear().env("PATH", "/usr/bin:/bin").envs(variables.iter().copied());

@@ -1,4 +1,5 @@
-//! Compaction of long runs: every request fits, nothing early is lost, and a killed or replayed run agrees.
+//! Tests of compaction in long runs: every request fits, early content is not lost, and a killed or replayed run has
+//! the same result.
 
 use haft_model_server::{
     ErrorResponse, ModelServer, RequestExpectation, ResponsePace, Script, ScriptConversation, ScriptPart,
@@ -11,13 +12,13 @@ use super::call::here;
 use super::run::{FORMATS, haft, told};
 use super::sessions::kill;
 
-/// The text by which the server recognizes a request for a summary.
+/// The text by which the server recognises a request for a summary.
 const SUMMARY_REQUEST: &str = "Summarize the record below";
 
 const SMALL_WINDOW: &str = "contextWindow=8192";
 
 /// Starts a server with this context window. It refuses each request that does not fit, as a provider does, and reports
-/// the tokens that it counted itself.
+/// its own token counts.
 fn server(window: u64, steps: Vec<ScriptStep>, summaries: Vec<ScriptStep>) -> ModelServer {
     let summaries = ScriptConversation { about: SUMMARY_REQUEST.into(), steps: summaries };
     let script = Script { context_window: Some(window), conversations: vec![summaries], ..Script::of(steps) };
@@ -78,8 +79,8 @@ fn inputs(tree: &TestTree, name: &str) -> usize {
     journal(tree).iter().filter(|line| !parsed(line)["told"][name].is_null()).count()
 }
 
-/// Returns the handle of the output that has a code: the archive, or an output that did not fit into the context and was
-/// stored alone. The archive has the handle of such an output.
+/// Returns the handle of the output that contains a code: the archive, or an output that did not fit into the context
+/// and was stored alone. The archive contains the handle of such an output.
 fn holder(archived: &str, archive: &str, number: usize) -> String {
     if archived.contains(&code(number)) {
         return archive.to_owned();
@@ -89,8 +90,8 @@ fn holder(archived: &str, archive: &str, number: usize) -> String {
     handle.split('"').next().unwrap().to_owned()
 }
 
-/// This shows that every request of a long run fits, and that the text of its first turns can still be queried at its
-/// end. It does not show that a model would do so: the script asks, with the handle that its last request contains.
+/// This test shows that every request of a long run fits, and that the text of its first turns can still be queried at
+/// its end. It does not show that a model would do so: the script asks, with the handle that is in its last request.
 #[test]
 fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
     for window in [8_192, 131_072] {
@@ -126,7 +127,7 @@ fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
     }
 }
 
-/// The server checks that each tool result answers a call, and that signatures of reasoning come back unchanged.
+/// The server checks that each tool result answers a call, and that reasoning signatures are sent back unchanged.
 #[test]
 fn compacted_conversations_are_valid_in_every_format() {
     for model in FORMATS {
@@ -231,7 +232,7 @@ fn bad_summaries_do_not_end_the_run() {
     }
 }
 
-/// The turns of a run that compacts once by a summary. Its outputs are too small to move alone.
+/// The number of turns of a run that compacts once by a summary. Its outputs are too small to be stored alone.
 const TURNS: usize = 40;
 
 /// The steps of a run that compacts once by a summary, well before its end.
@@ -284,7 +285,8 @@ fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_req
     }
 }
 
-/// The process gets SIGKILL while the model that summarizes is silent: the archive is written, the summary is not.
+/// The process gets SIGKILL while it waits for the model that writes the summary: the archive is written, the summary
+/// is not.
 #[test]
 fn a_run_killed_while_it_waits_for_a_summary_goes_on_when_it_is_resumed() {
     let tree = here();

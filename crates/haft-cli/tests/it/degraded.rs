@@ -1,4 +1,4 @@
-//! The sandbox on a kernel without namespaces: Landlock and seccomp alone, and a report of each lost guarantee.
+//! Tests of the sandbox on a kernel without namespaces: only Landlock and seccomp, and a report of each lost guarantee.
 
 use haft_testkit::{HaftOutput, TestTree, libc, processes_with, unique_marker, users};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::escape::network::ConnectionOutcome::{Reached, Refused};
 use crate::escape::network::{ABSTRACT, DATAGRAM, DATAGRAM_OF_A_PAIR, PATHNAME, TCP, UDP, check_through};
 use crate::escape::{EscapeTrial, TRIAL, python, tried, whole};
 
-/// A user namespace that allows no nested ones, without the capabilities to create others.
+/// A command that creates a user namespace which allows no nested ones, without the capabilities to create others.
 pub(crate) const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
 const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
 exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;
@@ -58,7 +58,7 @@ fn sandbox_command_warns_about_degraded_sandbox() {
     });
 }
 
-/// The number of guarantees that are lost at least.
+/// The minimum number of guarantees that are lost.
 const LOST: usize = 4;
 
 #[track_caller]
@@ -174,7 +174,7 @@ fn cannot_read_a_cache() {
     .attempt_to_read(r#"cat "$home/cache/server/token""#);
 }
 
-/// Without an IPC namespace they would be those of the whole machine.
+/// Without an IPC namespace, a command would use those of the whole machine.
 #[test]
 fn shared_memory_semaphores_and_message_queues_are_refused() {
     DEGRADED.refused("for kind in '-M 4096' '-S 1' -Q; do ipcmk $kind && echo ESCAPED; done");
@@ -261,7 +261,7 @@ fn daemons_do_not_outlive_the_call() {
     }
 }
 
-/// Processes that fork and exit in a loop, so that each is gone before a watcher can kill it.
+/// Processes fork and exit in a loop, so that each has ended before a watcher can kill it.
 #[test]
 fn fork_chains_do_not_outlive_the_call() {
     assert_no_process_is_left(

@@ -1,4 +1,4 @@
-//! Runs every command shown in the documents and checks its documented exit code.
+//! Runs every command in the documentation, and checks its documented exit code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 
 use super::call::here;
 
-/// The ways to invoke haft in the documents.
+/// The ways to invoke haft in the documentation.
 const PROMPTS: [&str; 3] = ["haft ", "cargo run --release -- ", "cargo run -q --release -- "];
 
 /// Marks a line that a test cannot run; the reason follows.
 const NOT_RUN: &str = "# not run: ";
 
-/// The most lines that may be skipped. Skipped lines are unchecked, so there should be few.
+/// The maximum number of lines that may be skipped. Skipped lines are unchecked, so there should be few.
 const NOT_RUN_MAX: usize = 9;
 
-/// A command in a document.
+/// A command in the documentation.
 struct DocumentedCommand {
     tree: String,
     words: String,
@@ -39,7 +39,7 @@ fn readme_counts_the_providers() {
     assert!(readme.contains(&format!("[{word} providers]")), "{count} providers: {listed}");
 }
 
-/// Every block has a separate place; its lines run there in order, as a reader would type them.
+/// Every block has a separate directory; its lines run in it in order, as a reader would type them.
 #[test]
 fn documented_commands_exit_with_documented_code() {
     let blocks: Vec<Vec<DocumentedCommand>> =
@@ -66,7 +66,8 @@ fn few_documented_commands_are_skipped_each_with_reason() {
     );
 }
 
-/// The documents must show exactly the text of the compiled example, and it must be as short as they claim.
+/// The documentation must show exactly the text of the compiled example, and the example must be as short as the
+/// documentation claims.
 #[test]
 fn documented_tool_code_matches_example_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../haft");
@@ -96,7 +97,7 @@ fn run(block: &[DocumentedCommand]) -> Vec<String> {
     for shown in block {
         let DocumentedEnd::Code(expected) = shown.ends else { continue };
         let mut shell = std::process::Command::new("bash");
-        // `haft` and the ways to run it from source all mean the binary under test.
+        // `haft` and the ways to run it from source all run the binary under test.
         let script = format!("haft() {{ \"$HAFT_BINARY\" \"$@\"; }}\n{}", shown.words);
         shell.args(["-c", &script]).current_dir(tree.path("ws")).env_clear();
         shell.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HAFT_BINARY", env!("CARGO_BIN_EXE_haft"));
@@ -104,7 +105,7 @@ fn run(block: &[DocumentedCommand]) -> Vec<String> {
             .env("HAFT_HOME", tree.path("home"))
             .env("HOME", tree.path("user"))
             .stdin(std::process::Stdio::null());
-        // The variables that a reader would have exported for a provider.
+        // Set the variables that a reader would have exported for a provider.
         shell.env("OPENAI_BASE_URL", format!("{}/v1", models.url())).env("OPENAI_API_KEY", "example");
         shell.env("ANTHROPIC_BASE_URL", models.url()).env("ANTHROPIC_API_KEY", "example");
         shell.env("OLLAMA_HOST", models.url());
@@ -122,7 +123,7 @@ fn run(block: &[DocumentedCommand]) -> Vec<String> {
     failures
 }
 
-/// Starts a server that replaces every provider of the documents.
+/// Starts a server that replaces every provider in the documentation.
 fn model_server() -> ModelServer {
     let say = ScriptStep::text("The part of a tool that the hand holds.");
     let long = ScriptStep::say([ScriptPart::Json(serde_json::json!({ "centimetres": 30 }))]);
@@ -169,7 +170,7 @@ fn blocks(document: &Path) -> Vec<Vec<DocumentedCommand>> {
     blocks
 }
 
-/// Parses a line that calls haft or creates a file for it; other lines show output or other programs.
+/// Parses a line that calls haft or creates a file for it. Other lines show output or other programs.
 fn shown(tree: String, line: &str) -> Option<DocumentedCommand> {
     let typed = line.strip_prefix("$ ").unwrap_or(line);
     let called =

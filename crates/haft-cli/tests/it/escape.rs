@@ -1,26 +1,26 @@
-//! Ways out of the sandbox, one test per attempt, each tried as every user.
+//! Attempts to escape from the sandbox, one test per attempt, each tried as every user.
 //!
 //! An attempt is a script. It first runs without a sandbox, where it must succeed: an attempt that cannot succeed
-//! anywhere proves nothing. A script that would harm the machine is only run confined, and prints `ESCAPED` if it
+//! anywhere proves nothing. A script that would harm the machine runs only in the sandbox, and prints `ESCAPED` if it
 //! succeeds.
 
 // Files outside the workspace: content, names, mode, owner, times, attributes.
 mod outside;
 // Mounts, namespaces, devices, kernel interfaces and system calls.
 mod kernel;
-// Other processes, and things that a command could inherit by mistake.
+// Other processes, and resources that a command could inherit by mistake.
 mod processes;
 // Sockets of every kind.
 pub(crate) mod network;
-// haft's own home, and the user's secrets.
+// haft's home directory, and the user's secrets.
 mod home;
-// Every path on the list of secrets, and those that the operator adds.
+// Every path on the list of secrets, and the paths that the operator adds.
 mod secrets;
 // Protected files that another program replaces while a command runs.
 mod renames;
-// Hooks and configuration of the workspace's repository.
+// Git hooks and git configuration of the workspace.
 mod git;
-// System directories in the open mode.
+// System directories in the mode `full`.
 mod blocklist;
 // The workspaces that are refused, and the user that a command runs as.
 mod workspace;
@@ -34,16 +34,16 @@ pub(crate) const CANARY: &str = "canary-6f1d";
 /// The output of an attempt that succeeded and leaves no other trace.
 pub(crate) const ESCAPED: &str = "ESCAPED";
 
-/// The setting of an attempt. In flags, `@` is replaced by the root of the place.
+/// The settings of an attempt. In flags, `@` is replaced by the root of the test directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EscapeTrial<'a> {
     pub(crate) below: &'a str,
     pub(crate) flags: &'a [&'a str],
-    /// A script run first, without a sandbox.
+    /// A script that runs first, without a sandbox.
     pub(crate) setup: &'a str,
     /// The paths that must not change.
     pub(crate) watched: &'a [&'a str],
-    /// A command line put before haft.
+    /// A command line that is put before haft.
     pub(crate) wrapper: &'a [&'a str],
 }
 
@@ -55,7 +55,7 @@ pub(crate) const TRIAL: EscapeTrial<'static> = EscapeTrial {
     wrapper: &[],
 };
 
-/// Tries a script that changes something outside unless the sandbox prevents it.
+/// Tries a script that changes a file outside, unless the sandbox prevents it.
 #[track_caller]
 pub(crate) fn attempt(script: &str) {
     TRIAL.attempt(script);
@@ -67,7 +67,7 @@ pub(crate) fn attempt_to_read(script: &str) {
     TRIAL.attempt_to_read(script);
 }
 
-/// Tries a script that prints `ESCAPED` when it succeeds; never runs it without a sandbox.
+/// Tries a script that prints `ESCAPED` if it succeeds. Never runs it without a sandbox.
 #[track_caller]
 pub(crate) fn refused(script: &str) {
     TRIAL.refused(script);
@@ -82,7 +82,7 @@ impl EscapeTrial<'_> {
             let ran = free.unconfined(&whole(&free, script));
             assert!(before != self.snapshot(&free), "does nothing even when free, as {user:?}: {ran:?}");
             self.confined(user, script);
-            // One attempt moves the whole place to a path that its own clean-up does not remove.
+            // One attempt moves the whole test directory to a path that the usual clean-up does not remove.
             let _ = std::fs::remove_dir_all(free.root().with_extension("moved"));
         }
     }
@@ -114,7 +114,7 @@ impl EscapeTrial<'_> {
         }
     }
 
-    /// Runs the script confined, and checks that it ran to its end and changed nothing.
+    /// Runs the script in the sandbox, and checks that it ran to its end and changed nothing.
     #[track_caller]
     fn confined(&self, user: TestUser, script: &str) -> HaftOutput {
         let tree = self.arena(user);
@@ -155,7 +155,7 @@ impl EscapeTrial<'_> {
     }
 }
 
-/// Checks that a script ran to its end without mistakes: otherwise it tried nothing.
+/// Checks that a script ran to its end without errors; otherwise it did not try the escape.
 #[track_caller]
 pub(crate) fn tried(ran: &HaftOutput) {
     assert!(ran.stdout.ends_with("tried\n"), "the attempt did not run to its end: {ran:?}");
@@ -166,12 +166,12 @@ pub(crate) fn tried(ran: &HaftOutput) {
     }
 }
 
-/// An empty configuration with the canary in a comment.
+/// Returns an empty configuration with the canary in a comment.
 pub(crate) fn configuration() -> String {
     format!("{{}} // {CANARY}")
 }
 
-/// Creates a place with everything worth attacking.
+/// Creates a directory with all files that are worth attacking.
 pub(crate) fn arena(below: &str, user: TestUser) -> TestTree {
     let tree = TestTree::below(Path::new(below), user);
     for name in [
@@ -193,7 +193,8 @@ pub(crate) fn arena(below: &str, user: TestUser) -> TestTree {
     tree
 }
 
-/// Returns the script with variables for the paths of the place, and a last line that proves that it ran to its end.
+/// Returns the script with variables for the paths of the test directory, and a last line that proves that it ran to
+/// its end.
 pub(crate) fn whole(tree: &TestTree, script: &str) -> String {
     let root = tree.root().display();
     format!(

@@ -1,4 +1,4 @@
-//! The file tools with unexpected objects at a path, and with files that change during a call.
+//! Tests of the file tools with unexpected objects at a path, and with files that change during a call.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -260,7 +260,7 @@ fn edit_without_effect_is_rejected() {
     check("CANARY", "x", "Error: old_string not found in file");
 }
 
-/// The worker process lives on between calls but must not reuse its view of the file.
+/// The worker process continues to run between calls, but must not reuse its view of the file.
 #[test]
 fn file_swapped_for_symlink_between_calls_is_denied() {
     for user in users() {

@@ -1,4 +1,4 @@
-//! `haft mcp serve`: all tools as one MCP server, through the real binary.
+//! Tests of `haft mcp serve`: all tools as one MCP server, through the real binary.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -19,7 +19,7 @@ fn place() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
-/// Configures upstream servers (name, mode of the test server, arguments), and further keys of the configuration.
+/// Configures upstream servers (name, mode of the test server, arguments), and adds further keys to the configuration.
 fn configure(place: &TestTree, servers: &[(&str, &str, &[&str])], keys: &str) {
     let entry = |(name, mode, args): &(&str, &str, &[&str])| {
         format!("\"{name}\": {{{}}}", place.misbehaving_server(mode, args))
@@ -34,9 +34,9 @@ struct McpClient {
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
     next: u64,
-    /// Adds the metadata of the era without sessions to every request.
+    /// The metadata that every request of a protocol revision without sessions contains.
     meta: Option<Value>,
-    /// Messages that are not the reply to the last request.
+    /// Messages other than the reply to the last request.
     others: Vec<Value>,
 }
 
@@ -62,7 +62,7 @@ impl McpClient {
         client
     }
 
-    /// Starts a client of the era without sessions.
+    /// Starts a client of a protocol revision without sessions.
     fn stateless(place: &TestTree, flags: &[&str], capabilities: Value) -> Self {
         let mut client = Self::start(place, flags);
         let mut meta = json!({
@@ -115,7 +115,7 @@ impl McpClient {
         }
     }
 
-    /// Waits for a request or notification of the server; keeps other messages.
+    /// Waits for a request or notification from the server; keeps other messages.
     fn wait_for(&mut self, method: &str) -> Value {
         if let Some(at) = self.others.iter().position(|message| message["method"] == method) {
             return self.others.remove(at);

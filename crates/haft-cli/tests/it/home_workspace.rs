@@ -1,4 +1,4 @@
-//! The user's home directory as the workspace: after a question at a terminal, or with a flag.
+//! Tests with the user's home directory as the workspace: after a question at a terminal, or with a flag.
 
 use haft_model_server::ScriptStep;
 use haft_testkit::{HaftCommand, TestTree};
@@ -8,7 +8,7 @@ use super::run::{self, bash, told};
 
 const QUESTION: &str = "work in it? [y] yes, any other key: no";
 
-/// A home directory with haft's own home and a secret in it.
+/// Returns a home directory with haft's home directory and a secret in it.
 fn tree() -> TestTree {
     let tree = here();
     tree.file("user/.haft/haft.json", "{}");
@@ -41,7 +41,7 @@ fn home_directory_needs_a_yes_or_a_flag() {
     }
     call(&tree, &["--allow-home"], "touch again").output().expect_code(0);
     assert!(tree.exists("user/again"));
-    // Explaining a rule runs nothing, so it asks nothing.
+    // Explaining a rule runs nothing, so haft does not ask.
     in_home(&tree, tree.haft(&["policy", "explain", "bash", r#"{"command": "ls"}"#])).output().expect_code(0);
 }
 
@@ -78,7 +78,7 @@ fn secrets_and_own_home_stay_hidden_in_the_home_directory() {
     assert!(read.code != Some(0) && !read.stdout.contains("private key"), "{}", read.stdout);
     assert_eq!(tree.text("user/.ssh/id_rsa"), "a private key");
     assert_eq!(tree.text("user/.haft/haft.json"), "{}");
-    // Only the home directory itself is allowed, not one that contains it or lies in a secret.
+    // Only the home directory itself is allowed, not a directory that contains it or is inside a secret.
     for workspace in ["..", ".ssh", ".haft"] {
         call(&tree, &["--allow-home", "--workspace", workspace], "true").output().expect_code(2);
     }

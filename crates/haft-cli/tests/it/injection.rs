@@ -1,4 +1,4 @@
-//! Prompt injection: texts that an MCP server returns, and a model that obeys every one of them.
+//! Tests of prompt injection: texts that an MCP server returns, and a model that obeys every one of them.
 
 use haft_model_server::ScriptStep;
 use haft_testkit::TestTree;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::call::here;
 use super::run::{haft, server};
 
-/// Injected texts, each with the call that an obedient model makes. Every call would leave a file.
+/// Returns injected texts, each with the call that an obedient model makes. Every call would create a file.
 fn corpus() -> Vec<(&'static str, &'static str, Value)> {
     let bash = |command: &str| json!({ "command": command });
     let write = |path: &str| json!({ "file_path": path, "content": "x" });
@@ -72,7 +72,7 @@ fn an_obedient_model_changes_and_sends_nothing_after_untrusted_text() {
     }
 }
 
-/// The corpus is only worth something if an obedient model does harm without the setting.
+/// The corpus is only useful if an obedient model does harm without the setting.
 #[test]
 fn an_obedient_model_does_harm_without_the_setting() {
     let (text, tool, arguments) = corpus().remove(0);
@@ -86,7 +86,7 @@ fn an_obedient_model_does_harm_without_the_setting() {
     assert!(tree.exists("ws/stolen"));
 }
 
-/// The mark of the delimiters around the last message of a request.
+/// Returns the mark in the delimiters around the last message of a request.
 fn mark_of(body: &str) -> String {
     let mark = body.split("[data ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
     assert!(mark.len() == 32 && body.contains(&format!("[data {mark} ends]")), "{body}");
@@ -113,7 +113,7 @@ fn the_model_reads_output_between_delimiters_that_name_its_source() {
     }
 }
 
-/// An output that repeats the delimiters of an earlier output ends neither that one nor itself.
+/// An output that repeats the delimiters of an earlier output ends neither that output nor itself.
 #[test]
 fn a_forged_end_of_the_delimiters_closes_nothing() {
     let tree = tree("allow");
@@ -145,7 +145,7 @@ fn a_forged_end_of_the_delimiters_closes_nothing() {
     );
 }
 
-/// A program of the workspace is trusted, so its output has no delimiters.
+/// A program in the workspace is trusted, so its output has no delimiters.
 #[test]
 fn output_of_a_command_without_network_has_no_delimiters() {
     let tree = tree("allow");

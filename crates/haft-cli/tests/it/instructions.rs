@@ -1,4 +1,4 @@
-//! What a project and its user give to the model in addition to the request: `AGENTS.md`, `CLAUDE.md`, and images.
+//! Tests of the instruction files (`AGENTS.md`, `CLAUDE.md`) and images that a project and its user add to the request.
 
 use haft_model_server::{ModelServer, ScriptStep};
 use haft_testkit::{HaftOutput, TestTree};
@@ -7,10 +7,10 @@ use serde_json::json;
 use super::call::here;
 use super::run::{FORMATS, haft, server};
 
-/// The smallest PNG header that has a size: 640 by 480.
+/// The smallest PNG header that contains a size: 640 by 480.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0";
 
-/// The beginning of the same image in base64, as requests contain it.
+/// The beginning of the same image in base64, as in requests.
 const PNG_BASE64: &str = "iVBORw0KGgoAAAANSUhEUgAAAoAAAAHg";
 
 fn run(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftOutput {
@@ -110,7 +110,7 @@ fn read_shows_a_picture_to_models_that_see_and_describes_it_to_others() {
     check("openai/gpt-oss-20b", false);
 }
 
-/// The journal holds the images, so that a continued run still shows them.
+/// The journal contains the images, so that a resumed run still sends them.
 #[test]
 fn resumed_run_keeps_images_and_instructions() {
     let tree = here();

@@ -1,5 +1,5 @@
-//! Ctrl-C at every stage of `haft run`: it exits at once with code 130, reports the interrupt, and leaves no process
-//! behind.
+//! Tests of Ctrl-C at every stage of `haft run`: haft exits at once with code 130, reports the interrupt, and leaves no
+//! process behind.
 
 use std::process::Output;
 
@@ -13,7 +13,7 @@ use super::call::here;
 /// Interrupts haft once it has reached the stage.
 fn interrupted(run: HaftCommand, moment: &str, mut is_there: impl FnMut(u32) -> bool) -> Output {
     let mut child = run.start();
-    // Kept open, because the end of standard input would end the request.
+    // Keep it open, because the end of standard input would end the request.
     let _stdin = child.stdin.take();
     eventually(moment, || is_there(child.id()));
     send_signal(child.id(), libc::SIGINT);
@@ -22,7 +22,7 @@ fn interrupted(run: HaftCommand, moment: &str, mut is_there: impl FnMut(u32) -> 
     output
 }
 
-/// Returns true once haft listens to signals. The thread that watches its output is the last one started for that.
+/// Returns true once haft handles signals. The thread that watches its output is the last one that is started for this.
 fn listens(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let name = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -72,7 +72,7 @@ fn interrupt_while_reading_stdin_sends_no_request() {
     assert!(server.requests().is_empty());
 }
 
-/// haft itself cannot handle the signal while it blocks on a pipe without a writer.
+/// haft cannot handle the signal itself while it blocks on a pipe without a writer.
 #[test]
 fn interrupt_while_blocked_on_a_fifo_exits() {
     let tree = here();
@@ -158,7 +158,7 @@ fn interrupt_after_handoff_aborts_and_can_be_resumed() {
     assert_handoff_resumes(&tree, &answers);
 }
 
-/// The first agent has finished; the agent that received the handoff continues.
+/// Checks that after the first agent has finished, the agent that received the handoff continues.
 fn assert_handoff_resumes(tree: &TestTree, server: &ModelServer) {
     let resume = tree.haft(&["resume", "-q"]);
     let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
@@ -195,7 +195,7 @@ fn resumed_model_gets_the_output_of_the_interrupted_call() {
     let server = ModelServer::start(Script::of([bash("echo half done; touch begun; sleep 300")])).unwrap();
     let run = haft(&tree, &server, &["--output-format", "json", "go"]);
     assert_aborted(&interrupted(run, "the command runs", |_| tree.exists("ws/begun")));
-    // The resumed conversation has one reply of the model, so its next request is the second of a script.
+    // The resumed conversation already has one reply of the model, so its next request is the second of a script.
     let answers = ModelServer::start(Script::of([bash("exit 9"), ScriptStep::text("I see.")])).unwrap();
     assert_session_resumes(&tree, &answers, "I see.");
     let request = answers.requests()[0].raw.clone();
@@ -223,7 +223,7 @@ fn resumed_sub_agent_gets_the_output_of_the_interrupted_call() {
     assert!(requests.iter().any(|request| request.contains(told)), "{requests:#?}");
 }
 
-/// Presses the key in a terminal while a question is open.
+/// Types Ctrl-C in a terminal while a question is open.
 #[test]
 fn interrupt_at_approval_prompt_aborts_without_the_call() {
     let tree = here();
@@ -254,8 +254,8 @@ fn nohup_run_survives_sighup() {
     }
 }
 
-/// Interrupts between any two lines of the journal: completed calls are kept, none is made twice, and the run can be
-/// resumed.
+/// Interrupts the run between any two lines of the journal: completed calls are kept, no call is made twice, and the
+/// run can be resumed.
 #[test]
 fn interrupt_at_any_journal_line_repeats_no_call() {
     let steps = || {

@@ -1,4 +1,4 @@
-//! The library, embedded in a program that is not haft: this test binary, started again in a separate place.
+//! Tests of the library in a program that is not haft: this test binary, which starts itself again.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ use haft_sandbox::{Home, SandboxMode, SandboxPolicy};
 use haft_testkit::{TestTree, TestUser, copy_program};
 use serde_json::json;
 
-/// The workspace; set only in the process that embeds the library.
+/// The environment variable with the workspace. It is set only in the process that embeds the library.
 const WORKSPACE: &str = "HAFT_TEST_WORKSPACE";
 
 /// Runs one test of this binary as a separate program with its own environment.
@@ -124,7 +124,7 @@ fn embedding_program_can_use_file_tools() {
     assert_eq!(tree.text("ws/note"), "hello");
 }
 
-/// A tool that returns the number of its earlier calls; tests add and remove it at run time.
+/// A tool that returns the number of its earlier calls. Tests add and remove it at run time.
 struct CountingTool(std::sync::atomic::AtomicUsize);
 
 impl Tool for CountingTool {
@@ -139,7 +139,7 @@ impl Tool for CountingTool {
     }
 }
 
-/// Returns a registry in addition to the built-in tools, governed by a configuration of the embedding program.
+/// Returns an orchestrator with a registry and the built-in tools, under a configuration of the embedding program.
 fn with_registry(tree: &TestTree, change: impl FnOnce(&mut ResolvedConfig)) -> (Arc<Registry>, Orchestrator) {
     let mut config = haft_config::defaults().unwrap();
     change(&mut config);

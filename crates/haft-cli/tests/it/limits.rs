@@ -1,4 +1,4 @@
-//! Limits on the resources of a command, which the command itself cannot raise.
+//! Tests of resource limits of a command, which the command itself cannot raise.
 
 use haft_testkit::{HaftOutput, TestTree, TestUser, checks, processes_with, unique_marker, users};
 
@@ -128,7 +128,7 @@ fn calls_have_default_limits() {
     }
 }
 
-/// With a control group, twenty small processes are limited like one large process.
+/// With a control group, the limit is the same for twenty small processes as for one large process.
 #[test]
 fn memory_limit_covers_all_processes_of_a_call() {
     let tree = TestTree::new(TestUser::Ourselves);

@@ -9,7 +9,7 @@ mod ordinary;
 mod home_workspace;
 // The remaining guarantees on a kernel with fewer features.
 mod degraded;
-// Processes: nothing outlives its call.
+// Processes: none outlives its call.
 mod processes;
 // Limits on the resources of a command.
 mod limits;
@@ -23,11 +23,11 @@ mod run;
 mod piped;
 // Instruction files of a project, and images.
 mod instructions;
-// The terminal screen of a run, character by character.
+// The terminal screen of a run, checked character by character.
 mod screen;
-// Final reports in every format and by every way to submit them.
+// Final reports in every format, submitted in every way.
 mod reports;
-// Ctrl-C at every moment of a run.
+// Ctrl-C at every point of a run.
 mod interrupt;
 // Replays of recorded runs.
 mod replay;
@@ -35,15 +35,15 @@ mod replay;
 mod sessions;
 // Compaction: long runs that do not fill the context.
 mod compaction;
-// Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.
+// Agents that use agents: sub-agents, routers, shared budgets, and the keys of an agent file.
 mod agents;
-// Budgets that must hold: unknown prices, models that never stop, providers without usage.
+// Budgets that must be enforced: unknown prices, models that never stop, providers that report no usage.
 mod spending;
 // `haft ask` and the other commands about models.
 mod ask;
 // Claude Code as a model.
 mod claude_code;
-// Third-party schemas, in every provider's grammar.
+// Third-party schemas, converted for every provider.
 mod schemas;
 // Tools that a run hides behind a search.
 mod tool_search;
@@ -53,23 +53,23 @@ mod tools_search;
 mod serve;
 // `haft call --stdin`.
 mod stream;
-// Tools of MCP servers, well-behaved and misbehaving.
+// Tools of MCP servers, both well-behaved and misbehaving.
 mod mcp;
 // `haft mcp serve`: all tools as one MCP server.
 mod gateway;
-// `haft.lock`: tools that change after a person agreed to them.
+// `haft.lock`: tools that change after the user accepted them.
 mod lock;
 // `SKILL.md` files: found, checked, trusted.
 mod skills;
-// Configuration, trust, rules, stored outputs and accounting, from the operator's side.
+// Configuration, trust, rules, stored outputs and usage records, as an operator uses them.
 mod governed;
-// Texts that tell a model to do harm, and the calls that it then makes.
+// Texts that tell a model to do harm, and the calls that the model then makes.
 mod injection;
 // Remembered approvals: given at a terminal, listed, explained and revoked.
 mod approvals;
-// Observability of calls: op tree, log lines, accounting.
+// Observability of calls: operation tree, log lines, usage records.
 mod watching;
-// Spans, with a real collector at the other end.
+// Spans, sent to a real collector.
 mod telemetry;
 // Secrets that must not appear in any output, log or file.
 mod canary;
@@ -81,9 +81,9 @@ mod tables;
 mod cli;
 // The library, embedded in another program.
 mod library;
-// The errors of the troubleshooting page, each reproduced.
+// The errors on the troubleshooting page, each reproduced.
 mod troubleshooting;
-// Runs every command shown in the documents.
+// Every command in the documentation.
 mod docs;
-// Tools over HTTP: a real server with its own description, and misbehaving servers.
+// HTTP tools: a real server with its own OpenAPI document, and misbehaving servers.
 mod rest;

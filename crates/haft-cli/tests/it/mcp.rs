@@ -1,4 +1,4 @@
-//! MCP servers through the real binary, in the real sandbox, including badly behaved ones.
+//! Tests of MCP servers through the real binary, in the real sandbox, including misbehaving servers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
@@ -25,7 +25,8 @@ fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
-/// Configures the server `bad`. Runs wait for it, because a busy machine may need more than `mcp.readyWait` to start it.
+/// Configures the server `bad`. Runs wait for it, because on a busy machine its start may take longer than
+/// `mcp.readyWait`.
 pub(crate) fn configure(tree: &TestTree, mode: &str, args: &[&str], keys: &str) {
     let server = tree.misbehaving_server(mode, args);
     tree.file(
@@ -38,7 +39,7 @@ fn echo(tree: &TestTree) -> haft_testkit::HaftOutput {
     tree.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).output()
 }
 
-/// A stream of calls to one running haft.
+/// A running haft process that gets a stream of calls.
 struct McpCallStream {
     child: Child,
     answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -110,7 +111,7 @@ fn schema_that_does_not_compile_warns_in_tools_test_and_verbose_calls() {
     assert!(!echo(&tree).expect_code(0).stderr.contains(reason), "a plain call says nothing of it");
 }
 
-/// One such schema would otherwise make the provider refuse every request of the run.
+/// Otherwise one such schema would make the provider refuse every request of the run.
 #[test]
 fn schema_that_a_provider_refuses_is_reduced_and_named_in_runs_and_checks() {
     let tree = tree();
@@ -183,7 +184,7 @@ fn failed_or_silent_era_probe_falls_back_to_initialize() {
     }
 }
 
-/// haft reports the server's own error to `initialize`, not the failure of the probe for its era that follows.
+/// haft reports the server's own error to `initialize`, not the failure of the probe that follows.
 #[test]
 fn initialize_error_of_server_is_reported_verbatim() {
     let tree = tree();
@@ -206,7 +207,7 @@ fn unanswered_call_times_out_and_is_cancelled() {
     assert!(tree.text("ws/noted").starts_with("cancelled\n"));
 }
 
-/// Applies to any timeout: here the tool's timeout is shorter than that of the server.
+/// This applies to any timeout: the tool's timeout is shorter than the server's.
 #[test]
 fn hanging_server_is_restarted_after_tool_timeout() {
     let tree = tree();
@@ -322,7 +323,7 @@ fn sigterm_shuts_servers_down_cleanly() {
     configure(&tree, "obeys-term", &["x", noted.to_str().unwrap()], "");
     let mut stream = McpCallStream::open(&tree, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
-    // Kept open, because the end of standard input would end haft in good order as well.
+    // Keep it open, because the end of standard input would also end haft in order.
     let _stdin = stream.child.stdin.take();
     send_signal(stream.child.id(), 15);
     assert_eq!(stream.child.wait().unwrap().code(), Some(143));

@@ -1,8 +1,8 @@
-//! Ordinary work that succeeds inside the sandbox, for every user.
+//! Tests of ordinary work that succeeds inside the sandbox, for every user.
 
 use haft_testkit::{TestTree, TestUser, checks, users};
 
-/// Checks that the script succeeds and prints this.
+/// Checks that the script succeeds and prints `expected`.
 #[track_caller]
 fn check(script: &str, expected: &str) {
     check_with(&[], script, expected);
@@ -122,7 +122,7 @@ for name in (\"db\", \"/dev/shm/db\"):
         "x\n";
 });
 
-/// Only as the current user: the toolchain is often below a private home directory.
+/// Run this only as the current user: the toolchain is often below a private home directory.
 #[test]
 fn cargo_works() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").into());

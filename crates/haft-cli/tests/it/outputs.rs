@@ -205,8 +205,8 @@ fn invalid_handles_look_like_expired_ones() {
 #[test]
 fn full_disk_loses_only_the_truncated_output() {
     let tree = tree();
-    // Limits files to 64 KiB. With the signal ignored, a longer write fails as on a full disk instead of killing the
-    // writer.
+    // Limits files to 64 KiB. The signal is ignored, so that a longer write fails as on a full disk and does not kill
+    // the writer.
     let full = ["bash", "-c", r#"trap '' XFSZ; ulimit -S -f 64; exec "$0" "$@""#];
     tree.file("ws/long", &numbers(20_000));
     let calls = [
@@ -263,7 +263,7 @@ fn concurrent_processes_share_one_output_store() {
     }
 }
 
-/// Returns the part of a sentence that counts lines and tokens.
+/// Returns the part of a sentence with the numbers of lines and tokens.
 fn counts<'a>(text: &'a str, nouns: [&str; 2]) -> Vec<&'a str> {
     let words: Vec<&str> = text.split([',', ';', '(', ')']).map(str::trim).collect();
     words.into_iter().filter(|part| nouns.iter().any(|noun| part.ends_with(noun))).collect()

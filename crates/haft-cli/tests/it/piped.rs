@@ -1,4 +1,4 @@
-//! Standard input together with a request.
+//! Tests of standard input together with a request.
 
 use haft_model_server::{ModelServer, RequestExpectation, ScriptStep};
 use haft_testkit::{HaftCommand, TestTree};

@@ -1,4 +1,4 @@
-//! No process of a call outlives it, for any way the call ends.
+//! Tests that no process of a call outlives it, whichever way the call ends.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -23,19 +23,19 @@ impl SleeperProcess {
         script.replace("SLEEPER", &format!("bash -c 'echo > started; exec -a {} sleep 600'", self.marker))
     }
 
-    /// Returns the processes with that name, including the scripts that started them.
+    /// Returns the processes with this name, including the scripts that started them.
     fn left(&self) -> Vec<i32> {
         processes_with(&self.marker)
     }
 
-    /// Waits for the sleeper's own command line, not that of the script that names it.
+    /// Waits for the command line of the sleeper itself, not of the script that names it.
     fn wait_until_asleep(&self) {
         let asleep = format!("{}\0600", self.marker);
         eventually("the sleeper sleeps", || !processes_with(&asleep).is_empty());
     }
 }
 
-/// Ways to start the sleeper so that it is detached from the shell before the shell goes on.
+/// Ways to start the sleeper so that it is detached from the shell before the shell continues.
 const DAEMONS: [&str; 7] = [
     "SLEEPER &",
     "setsid SLEEPER &",
@@ -101,7 +101,7 @@ fn start_sleeping_call(tree: &TestTree, sleeper: &SleeperProcess, words: &[&str]
     child
 }
 
-/// Both ways to start a command, with the most stubborn daemon and a shell that waits.
+/// Returns both ways to start a command, with the most stubborn daemon and a shell that waits.
 fn ways(sleeper: &SleeperProcess) -> [Vec<String>; 2] {
     let script = format!("{}; sleep 600", daemon(sleeper, "(trap '' TERM INT HUP; setsid SLEEPER) &"));
     let arguments = serde_json::json!({ "command": script }).to_string();
@@ -162,7 +162,7 @@ fn killing_the_watcher_kills_the_process_tree() {
     }
 }
 
-/// Without a pid namespace the kernel does not kill the tree, so the keeper must.
+/// Without a PID namespace the kernel does not kill the process tree, so the keeper must.
 #[test]
 fn killing_the_watcher_ends_the_tree_without_namespaces() {
     for user in users() {
@@ -263,7 +263,7 @@ fn command_runs_in_a_separate_session() {
     let tree = TestTree::new(TestUser::Ourselves);
     let marker = unique_marker();
     let mut haft = tree.confined(&[], &format!("exec -a {marker} sleep 60")).start();
-    // The name is in haft's own arguments too; only the command line of the command begins with it.
+    // haft's own arguments contain the name too; only the command line of the command begins with it.
     let command = || processes_with(&marker).into_iter().find(|pid| arguments_of(*pid).starts_with(&marker));
     eventually("the command runs", || command().is_some());
     let haft_pid = i32::try_from(haft.id()).unwrap();

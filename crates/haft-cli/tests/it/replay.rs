@@ -1,4 +1,4 @@
-//! Replays of recorded runs: the same events to the byte, without a model and without making a call.
+//! Tests of replays of recorded runs: the same events to the byte, without calling a model or a tool.
 
 mod journals;
 mod tree;
@@ -12,7 +12,7 @@ use super::run::{bash, haft, server};
 
 const STREAM: [&str; 2] = ["--output-format", "stream-json"];
 
-/// A run with concurrent calls, progress, a failure, a refusal and reasoning.
+/// Scripts a run with concurrent calls, progress, a failure, a refusal and reasoning.
 fn script() -> Vec<ScriptStep> {
     let read = |file: &str| ScriptPart::call("read", json!({ "file_path": file }));
     vec![
@@ -85,7 +85,7 @@ fn invalid_or_mismatched_recording_is_an_error() {
     assert!(ran.stderr.contains("exists already"), "{}", ran.stderr);
 }
 
-/// A failed start leaves no recording behind, so that the user can fix the problem and repeat the same command.
+/// A run that cannot start leaves no recording, so that the user can fix the problem and repeat the same command.
 #[test]
 fn run_that_fails_to_start_leaves_no_recording() {
     let tree = here();
@@ -99,7 +99,7 @@ fn run_that_fails_to_start_leaves_no_recording() {
     assert!(tree.text("ws/r.jsonl").contains(r#""type":"end""#));
 }
 
-/// haft removes keys from recordings and journals wherever they occur.
+/// haft removes API keys from recordings and journals, wherever they occur.
 #[test]
 fn recordings_and_journals_contain_no_api_key() {
     let tree = here();

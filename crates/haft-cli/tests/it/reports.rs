@@ -1,4 +1,4 @@
-//! Final reports: every format, as a call and between tags, with every wire format.
+//! Tests of final reports: every format, as a call and between tags, with every wire format.
 
 use haft_model_server::{ModelServer, Script, ScriptPart, ScriptStep};
 use serde_json::{Value, json};
@@ -42,7 +42,8 @@ fn script(by: &str) -> Script {
     })
 }
 
-/// One run asks seven agents concurrently, each for one format; each first submits an invalid report and gets an error.
+/// One run asks seven agents concurrently, each for one format. Each agent first submits an invalid report and gets an
+/// error.
 #[test]
 fn every_report_format_works_by_tool_and_xml_on_every_api() {
     for by in ["tool", "xml"] {

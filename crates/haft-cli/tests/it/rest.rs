@@ -1,4 +1,4 @@
-//! Tools over HTTP, through the real binary.
+//! Tests of HTTP tools, through the real binary.
 
 mod bad_servers;
 mod cached;

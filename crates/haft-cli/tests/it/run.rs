@@ -1,4 +1,5 @@
-//! `haft run` and `haft demo`, end to end: the scripted model server in every format, real tools, the real sandbox.
+//! Tests of `haft run` and `haft demo`, end to end: the scripted model server in every format, real tools, the real
+//! sandbox.
 
 use haft_model_server::{
     ErrorResponse, ModelServer, RequestExpectation, ResponseFault, ResponsePace, Script, ScriptCall,
@@ -39,7 +40,7 @@ fn run(steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutpu
     run_in(&here(), steps, &[&["-m", "openai/m"], words].concat())
 }
 
-/// Expects this text in the last tool result.
+/// Returns the step, which expects this text in the last tool result.
 pub(crate) fn told(step: ScriptStep, text: &str) -> ScriptStep {
     step.expecting(RequestExpectation {
         last_tool_result: Some(text.into()),
@@ -76,7 +77,7 @@ fn every_model_api_runs_tools_and_answers() {
     }
 }
 
-/// These notes appear without `-v`, because the answer may not be what it seems.
+/// These notes appear without `-v`, because the answer may be less reliable than it looks.
 #[test]
 fn truncated_prompt_and_model_fallback_are_always_reported() {
     let cut =
@@ -209,7 +210,7 @@ fn stream_json_prints_one_event_per_line() {
     assert_eq!(ran.stderr, "");
 }
 
-/// Checks that the document lists every event with every field, and no others.
+/// Checks that the documentation lists every event with every field, and no others.
 #[test]
 fn stream_json_events_match_documentation_and_schema() {
     let document = include_str!("../../../../docs/agents.md");
@@ -296,7 +297,7 @@ fn run_limits_have_exit_codes_and_print_the_last_answer() {
     let dates =
         |number: usize| (0..number).map(|_| ScriptStep::call("current_date", json!({}))).collect::<Vec<_>>();
     let with_end = |number: usize| [dates(number), vec![ScriptStep::text("what I have")]].concat();
-    // An answer of its own accord in the last turn is a normal end; one after a refused call is not.
+    // An answer that the model gives on its own in the last turn is a normal end; one after a refused call is not.
     assert_eq!(run(with_end(2), &["--max-turns", "3", "go"]).expect_code(0).stdout, "what I have\n");
     let ran = run(with_end(3), &["--max-turns", "3", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "what I have\n");
@@ -305,9 +306,9 @@ fn run_limits_have_exit_codes_and_print_the_last_answer() {
     tree.file("ws/poor.md", "---\nbudget:\n  tokens: 20\n---\nSpend little.\n");
     let ran = run_in(&tree, with_end(1), &["-m", "openai/m", "@poor.md", "go"]).expect_code(10);
     assert!(ran.stdout.contains("what I have"), "{}", ran.stdout);
-    // The same call over and over.
+    // The model makes the same call again and again.
     run(dates(9), &["go"]).expect_code(3);
-    // Five hundred calls at once: ten are made, the others are refused.
+    // The model makes five hundred calls at once: ten are made, the others are refused.
     let flood = ScriptStep::say((0..500).map(|n| bash(&format!("echo {n} >> count.txt"))));
     let tree = here();
     let ran = run_in(&tree, [flood, ScriptStep::text("enough")], &["-m", "openai/m", "go"]);
@@ -393,7 +394,7 @@ fn unknown_tool_names_in_tool_lists_are_warned_about() {
     check(&["--tools", "bsh,read"], &["bsh"]);
     check(&["--allowed-tools", "read"], &[]);
     check(&["--allowed-tools", "raed"], &["raed"]);
-    // The agents that it uses may have typos too.
+    // The agents that it uses may contain typos too.
     let tree = here();
     tree.file("ws/lead.md", "---\nagents: a.md\nrouter: {destinations: [b.md]}\n---\n");
     tree.file("ws/a.md", "---\ntools: [raed]\nhandoff: b.md\n---\n");
@@ -452,7 +453,7 @@ fn interrupt_kills_commands_and_reports_the_aborted_run() {
     assert_eq!(tree.text("ws/kept.txt"), "x");
 }
 
-/// The model list of the scripted server serves as a user's own API.
+/// The model list of the scripted server stands for an API of the user.
 #[test]
 fn rest_tools_can_be_called_in_a_run() {
     let tree = here();
@@ -508,10 +509,10 @@ fn terminal_run_prompts_for_approval_and_shows_progress() {
 #[test]
 fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
     let tree = here();
-    // A proxy that does not answer: the demo must not use it.
+    // This proxy does not answer: the demo must not use it.
     let ran = tree.haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
     assert!(ran.stdout.contains("The two invoices add up to 200"), "{}", ran.stdout);
-    // The picture in the README shows the same; `examples/recording.rs` draws it again.
+    // The picture in the README shows the same run; `examples/recording.rs` draws it again.
     let picture = include_str!("../../../../docs/demo.svg");
     for shown in ran.stdout.split_whitespace().chain(["✓", "✗", "january.csv", "agent__checker"]) {
         assert!(picture.contains(shown), "the picture does not show `{shown}`");
@@ -535,7 +536,7 @@ fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
     assert!(!tree.path("home/data/accounting.jsonl").exists());
 }
 
-/// haft learns once that a model cannot call tools, not once per process.
+/// haft finds out once that a model cannot call tools, not once per process.
 #[test]
 fn missing_tool_support_of_a_model_is_cached_across_runs() {
     use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptStep};

@@ -1,4 +1,4 @@
-//! Third-party schemas in the grammar of every provider: the tools of real MCP servers and of real APIs.
+//! Tests of third-party schemas, converted for every provider: the tools of real MCP servers and of real APIs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,14 +16,14 @@ use url::Url;
 use super::call::here;
 use super::mcp::real::{npm, python};
 
-/// The number of operations of each API that are checked, spread over all of it.
+/// The number of operations of each API that are checked, spread over the whole API.
 const OPERATIONS: usize = 20;
 
-/// The largest depth of generated arguments.
+/// The maximum depth of generated arguments.
 const DEPTH_MAX: usize = 40;
 
-/// One line per source: the number of its tools, and for each grammar the number of tools that lose something and the
-/// share of the generated arguments accepted by the grammar that the tool itself accepts.
+/// One line per source: the number of its tools and, for each provider grammar, two numbers: how many tools lose a
+/// constraint, and which share of the generated arguments that the grammar accepts is also accepted by the tool.
 const SERVERS: &str = include_str!("../schemas/servers.txt");
 const APIS: &str = include_str!("../schemas/apis.txt");
 
@@ -66,7 +66,7 @@ fn operations(name: &str) -> Vec<Value> {
     all.iter().step_by(step).take(OPERATIONS).map(|tool| tool.input_schema.clone()).collect()
 }
 
-/// Returns the file with the description of a real API.
+/// Returns the file with the OpenAPI document of a real API.
 pub(super) fn description_of(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let mut places = own.ancestors().map(|tree| tree.join("tools/openapi").join(format!("{name}.json")));
@@ -144,8 +144,8 @@ fn schema_use_of(grammar: SchemaDialect) -> schema_check::SchemaUse {
     }
 }
 
-/// Returns true when the tool accepts arguments that its grammar accepts. Otherwise the downgrade must have lost
-/// something, and the model gets an error that explains the problem.
+/// Returns true if the tool accepts arguments that its grammar accepts. If not, the downgrade must have removed a
+/// constraint, and the model gets an error that explains the problem.
 fn fits(original: &Value, down: &DowngradedSchema, arguments: &Value) -> bool {
     let parsed = RawArguments::from_value(arguments).parse(&ArgumentLimits::default()).unwrap();
     match Schema::compile(original).validate(parsed) {
@@ -158,7 +158,7 @@ fn fits(original: &Value, down: &DowngradedSchema, arguments: &Value) -> bool {
     }
 }
 
-/// Replaces `nullable`, which only Gemini knows; JSON Schema uses a branch instead.
+/// Replaces `nullable`, which only Gemini supports; JSON Schema uses a branch instead.
 fn without_nullable(schema: &Value) -> Value {
     match schema {
         Value::Object(object) => {
@@ -175,7 +175,7 @@ fn without_nullable(schema: &Value) -> Value {
     }
 }
 
-/// The extent of generated arguments.
+/// The amount of generated arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ArgumentExtent {
     /// Only required properties, and null where it is allowed.

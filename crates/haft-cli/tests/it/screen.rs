@@ -1,4 +1,4 @@
-//! `haft run` in a terminal of eighty columns: the final screen, and the screens on the way there.
+//! Tests of `haft run` in a terminal of eighty columns: the final screen, and the screens before it.
 
 use haft_model_server::{
     ErrorResponse, ModelServer, RequestExpectation, ResponsePace, Script, ScriptPart, ScriptStep,
@@ -38,7 +38,7 @@ assert **left** == right
 • the others pass
 2 turns, 2 calls (1 denied), 20 tokens read, 10 written, TIME";
 
-/// Returns everything written to the terminal, which `script` provides.
+/// Returns the whole output to the terminal, which `script` provides.
 fn typescript(tree: &TestTree, words: &str, steps: impl IntoIterator<Item = ScriptStep>) -> Vec<u8> {
     typed(tree, &server(steps), &format!("run -m openai/m {words} go"))
 }
@@ -48,7 +48,7 @@ fn typed(tree: &TestTree, server: &ModelServer, words: &str) -> Vec<u8> {
     let run = haft(tree, server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
     run.output().expect_code(0);
     let written = std::fs::read(tree.root().join("ws/typescript")).unwrap();
-    // `script` adds a first and a last line of its own.
+    // `script` adds a first and a last line.
     let begin = written.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let last = b"\nScript done on";
     let end = written.windows(last.len()).rposition(|window| window == last).unwrap();
@@ -106,7 +106,7 @@ fn running_call_has_a_progress_line() {
     assert!(seen.lines().last().unwrap().contains("bash sleep"), "{seen}");
 }
 
-/// Of a wrapped line only the last row could be cleared.
+/// Only the last row of a wrapped line could be cleared.
 #[test]
 fn progress_line_is_no_wider_than_the_terminal() {
     let command = format!("sleep 0.5; echo {}", "word ".repeat(20));
@@ -182,7 +182,7 @@ fn no_color_prints_markdown_marks_unchanged() {
     assert!(!terminal.screen().contents_formatted().windows(4).any(|window| window == b"\x1b[32"));
 }
 
-/// U+202E shows the text after it from right to left, so that a person reads another command than the one that runs.
+/// U+202E shows the text after it from right to left, so that a user reads another command than the one that runs.
 #[test]
 fn no_bidirectional_control_reaches_the_terminal() {
     let evil = "\u{202e}\u{2066}fr mr\u{2069}\u{200f}";
@@ -205,7 +205,7 @@ fn no_bidirectional_control_reaches_the_terminal() {
         let script = format!(r#"script -qec "$0 {quoted}" typescript; true"#);
         haft(&tree, &server([]), &[]).env("TERM", "xterm").through(&["bash", "-c", &script]).output();
         let written = std::fs::read(tree.root().join("ws/typescript")).unwrap();
-        // The first line is the command as `script` repeats it.
+        // The first line is the command, which `script` repeats.
         let begin = written.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         let shown = String::from_utf8_lossy(&written[begin..]).into_owned();
         assert!(shown.contains("xy") && !found(&written[begin..written.len()]), "{words}: {shown:?}");

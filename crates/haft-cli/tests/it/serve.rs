@@ -1,4 +1,4 @@
-//! `haft serve` and `haft keys`: the first start, the keys, the checks and the end.
+//! Tests of `haft serve` and `haft keys`: the first start, the keys, the checks and the end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

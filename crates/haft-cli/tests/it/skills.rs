@@ -1,4 +1,4 @@
-//! Skills through the real binary: listed, checked, trusted.
+//! Tests of skills through the real binary: listed, checked, trusted.
 
 use haft_testkit::{TestTree, TestUser};
 use serde_json::Value;

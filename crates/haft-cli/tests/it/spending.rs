@@ -1,4 +1,5 @@
-//! Budgets of runs: refused when they cannot hold, and held when providers or models do not help.
+//! Tests of budgets: refused if they cannot be enforced, and enforced even if providers report no usage or models never
+//! stop.
 
 use haft_model_server::{ModelServer, Script, ScriptStep, ScriptUsage};
 use haft_testkit::{HaftOutput, TestTree};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use super::call::here;
 use super::run::{haft, server};
 
-/// Steps of a model that calls a tool in every reply, with other arguments each time.
+/// Returns the steps of a model that calls a tool in every reply, with different arguments each time.
 fn calls_without_end() -> Vec<ScriptStep> {
     (0..40)
         .map(|n| {
@@ -64,7 +65,7 @@ fn a_model_that_never_stops_calling_gets_one_request_after_its_budget() {
     }
 }
 
-/// haft does not ask Mistral for usage, because Mistral always sends it. The scripted server sends it only when asked, so
+/// haft does not ask Mistral for usage, because Mistral always sends it. The scripted server sends it only if asked, so
 /// this run gets none.
 #[test]
 fn a_token_budget_holds_when_the_provider_reports_no_usage() {

@@ -1,4 +1,4 @@
-//! `haft call --stdin`: many calls through one process, each answered independently of the others.
+//! Tests of `haft call --stdin`: many calls through one process, each answered independently of the others.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::call::here;
 
-/// A stream that stays open, for tests in which one event must happen before another.
+/// A stream of calls that stays open, for tests in which one event must happen before another.
 pub(super) struct StdinCallStream {
     child: Child,
     input: Option<ChildStdin>,
@@ -67,7 +67,7 @@ impl Drop for StdinCallStream {
     }
 }
 
-/// Sends all of the input at once, expects success, and returns all results in the order they arrive.
+/// Sends the whole input at once, expects success, and returns all results in the order of their arrival.
 #[track_caller]
 pub(super) fn answers(tree: &TestTree, flags: &[&str], input: impl Into<Vec<u8>>) -> Vec<Value> {
     let ran = tree.haft(&[&["call", "--stdin"], flags].concat()).stdin(input).output().expect_code(0);
@@ -86,7 +86,7 @@ fn by_id(answers: &[Value], id: u64) -> &Value {
     answers.iter().find(|answer| answer["id"] == id).unwrap()
 }
 
-/// Waits in a shell of the sandbox for a file that another process creates.
+/// Returns a shell command that waits in the sandbox for a file that another process creates.
 fn wait_for(name: &str) -> String {
     format!("until [ -e {name} ]; do sleep 0.02; done")
 }
@@ -193,7 +193,7 @@ fn jobs_1_runs_calls_sequentially() {
     assert_eq!(tree.text("ws/log"), expected);
 }
 
-/// Each call waits for all others: with one job fewer, the first would wait until its timeout.
+/// Each call waits for all others: with one job fewer, the first call would wait until its timeout.
 #[test]
 fn jobs_8_runs_eight_calls_concurrently() {
     let tree = here();
@@ -229,7 +229,7 @@ fn ordered_reads_run_concurrently() {
         tree.file(&format!("ws/src/{number}.txt"), "some text\n");
     }
     let mut stream = StdinCallStream::start(&tree, &["--ordered"]);
-    // Starting a confined worker and walking a tree takes long; returning the date does not.
+    // Starting a confined worker and visiting a tree takes long; returning the date does not.
     stream.send(1, "introspect", &json!({ "level": "all" }));
     stream.send(2, "current_date", &json!({}));
     stream.send(3, "write", &json!({ "file_path": "after", "content": "" }));
@@ -320,7 +320,7 @@ fn signals_end_the_stream_with_their_exit_codes() {
     check(Signal::TERM, 143);
 }
 
-/// A writer that blocks on a full pipe must still notice a signal.
+/// A writer that blocks on a full pipe must still handle a signal.
 #[test]
 fn interrupt_works_while_stdout_is_blocked() {
     const PIPE_BYTES: u64 = 64 << 10;
@@ -330,7 +330,7 @@ fn interrupt_works_while_stdout_is_blocked() {
     let mut input = stream.input.take().unwrap();
     let feeder = std::thread::spawn(move || while writeln!(input, "{line}").is_ok() {});
     let pipe = stream.output.as_ref().unwrap();
-    // A page of the pipe takes no line that does not fit whole, so a little of each page stays free.
+    // A line that does not fit into a page of the pipe is not split, so a part of each page stays free.
     eventually("the pipe is full", || {
         rustix::io::ioctl_fionread(pipe.get_ref()).unwrap() + 4096 > PIPE_BYTES
     });
@@ -359,7 +359,7 @@ fn unreadable_stdin_exits_with_1() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input cannot be read: "));
 }
 
-/// A project is often moved away and cloned again while an editor keeps haft running.
+/// Users often move a project away and clone it again while an editor keeps haft running.
 #[test]
 fn a_workspace_that_was_replaced_can_be_written() {
     let tree = here();

@@ -1,4 +1,4 @@
-//! Tables of all commands on a narrow terminal.
+//! Tests of the tables of all commands on a narrow terminal.
 
 use haft_model_server::ScriptStep;
 use haft_testkit::TestTree;
@@ -15,13 +15,13 @@ fn shown(tree: &TestTree, words: &[&str]) -> Vec<String> {
     text.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Checks that the terminal gets every word that a program gets, and no line that it would have to break.
+/// Checks that the terminal gets every word that a program gets, and no line that is wider than the terminal.
 #[track_caller]
 fn check(tree: &TestTree, words: &[&str]) {
     let whole = tree.haft(words).output().expect_code(0).stdout;
     let lines = shown(tree, words);
     let narrow: Vec<&str> = lines.iter().flat_map(|line| line.split_whitespace()).collect();
-    // The age of a session may have changed in between.
+    // The age of a session may change between the two outputs.
     for word in whole.split_whitespace().filter(|word| word.parse::<u64>().is_err()) {
         let named = format!("{word}:");
         assert!(

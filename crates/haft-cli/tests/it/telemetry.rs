@@ -150,7 +150,7 @@ fn content_is_exported_only_if_capture_is_enabled() {
     check(on, "false", false);
 }
 
-/// A port without a listener, and one whose listener never answers.
+/// One port has no listener, and the listener of the other never answers.
 #[test]
 fn unreachable_collector_causes_one_warning() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -169,7 +169,7 @@ fn unreachable_collector_causes_one_warning() {
             ran.stderr
         );
         assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
-        // haft waits two seconds at most; the rest allows for a loaded machine.
+        // haft waits at most two seconds; the rest is a margin for a loaded machine.
         assert!(began.elapsed() < Duration::from_secs(20));
     }
 }
@@ -279,7 +279,7 @@ fn request_to_an_mcp_server_is_a_client_span_inside_its_call() {
     };
     let (call, request) = (named("execute_tool bad__echo"), named("tools/call echo"));
     assert_eq!((request.parent.as_str(), request.trace.as_str()), (call.id.as_str(), call.trace.as_str()));
-    // 3 is CLIENT.
+    // The span kind 3 is CLIENT.
     assert_eq!(request.kind, 3);
     check_attributes(&request, &[("mcp.method.name", Some("tools/call")), ("haft.mcp.server", Some("bad"))]);
 }

@@ -1,4 +1,5 @@
-//! Tools that a run hides behind a search: what the model sees, finds and calls, in every wire format.
+//! Tests of tools that a run hides behind a search: the tools that the model sees, finds and calls, in every wire
+//! format.
 
 use std::fmt::Write as _;
 
@@ -29,7 +30,7 @@ fn tool_call(name: &str, arguments: &Value) -> ScriptStep {
     ScriptStep::call("tool_call", json!({ "name": name, "arguments": arguments }))
 }
 
-/// Returns the tools of each request, as the wire format writes them.
+/// Returns the tools of each request, in the wire format.
 fn tool_lists(server: &ModelServer) -> Vec<Value> {
     server.requests().iter().map(|request| request.body["tools"].clone()).collect()
 }
@@ -191,7 +192,7 @@ fn model_that_only_searches_is_warned_and_stopped() {
 fn late_tool_is_reached_by_search_and_the_list_stays() {
     let place = here();
     shop(&place, 100, &["grows"], "");
-    // The list is read again while the first call runs; the server answers the later calls after that.
+    // haft lists the tools again during the first call; the server answers the later calls after that.
     let order = |text: &str| tool_call("shop__get_order", &json!({ "text": text }));
     let model_server = server([
         order("a"),
@@ -238,7 +239,7 @@ fn resumed_run_shows_the_same_tools_as_before() {
         ScriptStep::say([ScriptPart::Text("Which one?".into())]),
     ]);
     haft(&place, &first, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
-    // More tools than before: the stored exposure decides, not the current configuration.
+    // There are more tools than before. The stored exposure decides, not the current configuration.
     let text = place.text("home/haft.json").replace(r#""expose": "append""#, r#""toolSearch": "never""#);
     place.file("home/haft.json", &text);
     let second = server([
@@ -266,7 +267,7 @@ fn recorded_run_with_searches_replays_without_the_server() {
     assert_eq!(replayed.stdout, ran.stdout);
 }
 
-/// Models that load tools by name, each with the words of a reply that loads one.
+/// Models that load tools by name, each with the text of a reply that loads one.
 const LOADING: [(&str, &str); 2] = [
     ("anthropic/claude-sonnet-4-5", "tool_reference shop__create_invoice"),
     ("openai-responses/gpt-5.4", "loaded shop__create_invoice"),
@@ -340,8 +341,8 @@ fn instructions_of_a_hidden_server_come_with_its_first_found_tool() {
 /// The number of turns of the run whose prompts are compared.
 const TURNS: usize = 50;
 
-/// Returns the prompt in the order in which providers cache it: tools, system text, messages. Cache markers are not part of
-/// the prompt.
+/// Returns the prompt in the order in which providers cache it: tools, system text, messages. Cache markers are not
+/// part of the prompt.
 fn prompt(body: &Value) -> String {
     let mut body = body.clone();
     remove_markers(&mut body);
@@ -362,8 +363,8 @@ fn remove_markers(value: &mut Value) {
     }
 }
 
-/// Each prompt must begin with the whole prompt before it, also when an output is stored, a search finds tools and a server
-/// lists new ones in between.
+/// Each prompt must begin with the whole previous prompt, even if an output is stored, a search finds tools or a server
+/// lists new tools in between.
 #[test]
 fn prompt_of_each_turn_is_the_beginning_of_the_next_one_in_every_format() {
     for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
@@ -387,17 +388,17 @@ fn prompt_of_each_turn_is_the_beginning_of_the_next_one_in_every_format() {
             model_server.requests().iter().map(|request| prompt(&request.body)).collect();
         assert_eq!(prompts.len(), TURNS, "{model}");
         for (turn, pair) in prompts.windows(2).enumerate() {
-            // Without the brackets that close the list of messages and a message that is continued.
+            // Remove the brackets that close the list of messages, and a message that is continued.
             let before = pair[0].trim_end_matches([']', '}']);
             assert!(pair[1].starts_with(before), "{model}: the prompt of turn {} changes", turn + 1);
         }
     }
 }
 
-/// The most tokens of all definitions in a request whose tools are searched, with those of the built-in tools.
+/// The maximum number of tokens of all definitions in a request with tool search, including the built-in tools.
 const SHOWN_TOKENS_MAX: u64 = 1_400;
 
-/// The most tokens of the answer of a search, and of the call and the JSON around both.
+/// The maximum number of tokens of a search answer, including the call and the JSON around both.
 const ANSWER_TOKENS_MAX: u64 = 820;
 const CALL_TOKENS_MAX: u64 = 80;
 
@@ -405,7 +406,7 @@ fn tokens(text: &str) -> u64 {
     tokens_of(&Vocabulary, text).count()
 }
 
-/// Returns the tools of a first request as the model sees them: a deferred tool is sent, but not shown.
+/// Returns the tools of a first request that the model sees: a deferred tool is sent, but not shown.
 fn shown_tools(request: &Value) -> Value {
     let is_shown = |tool: &&Value| tool["defer_loading"] != true;
     request["tools"].as_array().unwrap().iter().filter(is_shown).cloned().collect()

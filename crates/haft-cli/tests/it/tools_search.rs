@@ -1,4 +1,5 @@
-//! `haft tools search`: queries from the command line and from standard input, and the operations of a large real API.
+//! Tests of `haft tools search`: queries from the command line and from standard input, and the operations of a large
+//! real API.
 #![allow(clippy::cast_precision_loss, reason = "the numbers are small")]
 
 use std::fmt::Write as _;
@@ -57,30 +58,30 @@ fn query_lines_are_answered_in_order_and_bad_lines_get_an_error() {
     assert_eq!(lines.len(), 4);
 }
 
-/// Queries with the operations that answer them; see the comments in the files. The ranking was improved with the first two
-/// files only. The others were measured afterwards.
+/// Queries with the operations that answer them; see the comments in the files. The ranking was tuned with the first
+/// two files only; the others were measured afterwards.
 const QUERIES: &str = include_str!("../search/queries.txt");
 const TUNING: &str = include_str!("../search/tuning.txt");
 const HELD_OUT: &str = include_str!("../search/held_out.txt");
 const FRESH: &str = include_str!("../search/fresh.txt");
 
-/// The catalogs of about 1,000 tools that are searched, each made of the operations of real APIs.
+/// The catalogs of about 1,000 tools that are searched. Each consists of the operations of real APIs.
 const CATALOGS: [&[(&str, &str)]; 3] = [
     &[("github", "api.github.com")],
     &[("kubernetes", "kubernetes.io"), ("box", "box.com")],
     &[("stripe", "stripe.com"), ("digitalocean", "digitalocean.com"), ("zoom", "zoom.us")],
 ];
 
-/// The share of queries whose tool must be in one answer, in percent.
+/// The minimum share of queries whose tool is in one answer, in percent.
 const RECALL_PERCENT_MIN: usize = 95;
 const TUNING_PERCENT_MIN: usize = 91;
 const HELD_OUT_PERCENT_MIN: usize = 94;
 const FRESH_PERCENT_MIN: usize = 95;
 
-/// The most tokens of an answer.
+/// The maximum number of tokens of an answer.
 const ANSWER_TOKENS_MAX: u64 = 820;
 
-/// The most calls of one reply that a run carries out.
+/// The maximum number of calls in one reply that a run makes.
 const SEARCHES_PER_TURN: usize = 10;
 
 struct RecallQuery {
@@ -111,7 +112,7 @@ impl RecallQuery {
     }
 }
 
-/// Runs the searches in a run with these APIs, and returns the answers as the model got them.
+/// Makes the searches in a run with these APIs, and returns the answers that the model got.
 fn answers(apis: &[(&str, &str)], queries: &[RecallQuery]) -> Vec<String> {
     let place = here();
     for (api, file) in apis {
@@ -182,8 +183,8 @@ fn queries_kept_apart_find_their_tools_in_the_first_answer() {
     println!("{}", check_recall(FRESH, FRESH_PERCENT_MIN));
 }
 
-/// Compares a tool name with an operation id, without separators: a tool name cannot hold all characters, and a long one
-/// ends with a digest.
+/// Compares a tool name with an operation id, ignoring separators: a tool name cannot contain all characters, and a
+/// long one ends with a digest.
 fn same_words(one: &str, other: &str) -> bool {
     let letters =
         |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();

@@ -1,5 +1,5 @@
 //! Reproduces each error of `docs/troubleshooting.md`: the error names the setting to change, and the page shows the
-//! actual message.
+//! real message.
 
 use haft_model_server::ScriptStep;
 use haft_testkit::{HaftOutput, TestTree};
@@ -16,7 +16,7 @@ fn tree(config: &str) -> TestTree {
     tree
 }
 
-/// Checks that standard error contains all texts, and that the page contains those in `shown`.
+/// Checks that standard error contains all texts, and that the page contains the texts in `shown`.
 fn check(ran: &HaftOutput, said: &[&str], shown: &[&str]) {
     for words in said.iter().chain(shown) {
         assert!(ran.stderr.contains(words), "`{words}` is not said:\n{}\n{}", ran.stderr, ran.stdout);
@@ -73,7 +73,7 @@ fn tool_denied_by_its_server_is_denied_to_streams_and_models() {
     let model = run::server([call(), run::told(ScriptStep::text("I may not."), told)]);
     let ran = run::haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(ran.stdout == "I may not.\n" && ran.stderr.contains("1 denied"), "{}", ran.stderr);
-    // A run that makes only denied calls ends as one whose calls the list for all tools denies.
+    // A run that makes only denied calls ends in the same way if the list for all tools denies them.
     let model = run::server((0..9).map(|_| call()));
     run::haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(4);
 }

@@ -9,12 +9,12 @@ const RULES: &str = r#"{"policy": {"rules": [
     {"tool": "write", "decision": "ask"}
 ]}}"#;
 
-/// Returns the events of the journal, after a check of each line against the schema.
+/// Returns the usage records, after checking each line against the schema.
 pub(super) fn accounting(tree: &TestTree) -> Vec<Value> {
     events(&tree.text("home/data/accounting.jsonl"))
 }
 
-/// Returns the events of lines that must fit the published schema and have a time. The run and the parent are added to
+/// Returns the events of lines that must match the published schema and have a time. Adds the run and the parent to
 /// each event.
 fn events(text: &str) -> Vec<Value> {
     let validator = jsonschema::validator_for(&haft_core::event_log::schema()).unwrap();
@@ -142,7 +142,7 @@ fn json_log_lines_are_tool_events() {
     assert_eq!((&lines[1]["decision"], &lines[1]["error_kind"]), (&json!("allow"), &Value::Null));
 }
 
-/// A run whose request, arguments, output and answer contain a word that the log lines may or may not contain.
+/// Makes a run whose request, arguments, output and answer contain a word. Tests check whether log lines contain it.
 fn run_with_canaries(config: &str, variable: &str) -> (TestTree, HaftOutput) {
     let call = ScriptStep::call("bash", json!({"command": "echo canary-in-a-call"}));
     let server = ModelServer::start(Script::of([call, ScriptStep::text("canary-in-an-answer")])).unwrap();
@@ -157,7 +157,7 @@ fn run_with_canaries(config: &str, variable: &str) -> (TestTree, HaftOutput) {
     (tree, ran)
 }
 
-/// Returns the log lines of a run, without what its screen shows.
+/// Returns the log lines of a run, without the lines of its screen.
 fn log_of(ran: &HaftOutput) -> String {
     let lines: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with('{')).collect();
     lines.join("\n")
@@ -183,7 +183,7 @@ fn json_log_of_a_run_omits_content() {
     assert_eq!(types, expected);
     assert_eq!((&lines[2]["principal"], &lines[2]["model"]), (&json!("local"), &json!("openai/m")));
     assert!(lines.iter().all(|line| line["run"] == lines[0]["run"]), "{log}");
-    // The same event is on both records.
+    // Both records contain the same event.
     let accounts = accounting(&tree);
     let mut finished: Vec<&Value> = lines
         .iter()
@@ -215,7 +215,7 @@ fn json_log_has_content_only_if_capture_is_enabled() {
     check(ON, "false", false);
 }
 
-/// Lines for people have no content, even if the operator captures it.
+/// Text lines have no content, even if the operator enables content capture.
 #[test]
 fn captured_content_is_only_in_json_log_lines() {
     let tree = here();
@@ -261,7 +261,7 @@ fn long_call_shows_progress_on_a_terminal() {
     assert!(answer.starts_with("step 1 of many\n") && !answer.contains('\u{1b}'), "{answer:?}");
 }
 
-/// A run of two requests, the first of which fails once, and one call.
+/// Makes a run of two model requests, the first of which fails once, and one call.
 fn run_with_a_model(words: &[&str], collector: Option<&SpanCollector>) -> (TestTree, HaftOutput) {
     let refused = ScriptStep::fail(ErrorResponse::new(503, "busy"));
     let call = ScriptStep::call("current_date", json!({}));
@@ -284,7 +284,7 @@ fn run_with_a_model(words: &[&str], collector: Option<&SpanCollector>) -> (TestT
 #[test]
 fn model_attempts_are_in_tree_and_log_with_tokens_and_cost() {
     let (tree, ran) = run_with_a_model(&["-v", "--tree"], None);
-    // Checks that a line contains these pieces in this order.
+    // Check that a line contains these pieces in this order.
     let has = |pieces: &[&str]| {
         let holds = |line: &str| {
             pieces.iter().try_fold(line, |rest, piece| Some(rest.split_once(piece)?.1)).is_some()

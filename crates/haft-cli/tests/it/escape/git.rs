@@ -1,4 +1,5 @@
-//! Hooks and configuration of the workspace's repository: they run outside the sandbox, at the user's next git command.
+//! Attempts on git hooks and git configuration of the workspace: git runs them outside the sandbox, at the user's next
+//! git command.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -68,7 +69,7 @@ fn cannot_write_hooks_and_config_in_network_and_full_mode() {
     }
 }
 
-/// Runs git outside the sandbox and checks that it executes nothing that the calls planted.
+/// Runs git outside the sandbox, and checks that it executes nothing that the calls planted.
 #[track_caller]
 fn assert_git_executes_nothing_planted(calls: &[&str]) {
     for user in users() {
@@ -90,7 +91,7 @@ fn cannot_point_the_repository_to_another_common_directory() {
     assert_git_executes_nothing_planted(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
 }
 
-/// An editor queries git all the time, also while a call runs.
+/// An editor queries git all the time, even while a call runs.
 #[test]
 fn cannot_point_the_repository_elsewhere_while_the_call_runs() {
     for user in users() {
@@ -119,7 +120,7 @@ fn cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
     }
 }
 
-/// A call that has done its first part and waits before the second.
+/// A call that has done its first part, and waits before the second.
 struct WaitingCall {
     child: Child,
     go: PathBuf,
@@ -179,7 +180,7 @@ fn cannot_write_hooks_of_a_separate_git_directory() {
     way.attempt("echo 'gitdir: evil' > .git");
 }
 
-/// No mount holds the name of a symlink. The error names the file that git follows in the same way.
+/// A mount cannot protect the name of a symlink. The error names a file that git follows in the same way.
 #[test]
 fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
     for user in users() {
@@ -205,7 +206,7 @@ fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
     }
 }
 
-/// The operator's other directories are repositories too.
+/// The other writable directories of the operator may be repositories too.
 #[test]
 fn cannot_change_the_repository_of_a_writable_directory() {
     for mode in ["workspace", "network", "full"] {
@@ -241,7 +242,7 @@ fn git_writable_flag_allows_writing_hooks_and_config() {
         .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
 }
 
-/// git looks into such a repository as soon as the index of the root names it.
+/// git opens such a repository as soon as the index of the root names it.
 #[test]
 fn hooks_and_configuration_of_a_nested_repository() {
     let setup =
@@ -261,7 +262,7 @@ fn hooks_and_configuration_of_a_nested_repository() {
     EscapeTrial { setup, ..TRIAL }.granted(commits);
 }
 
-/// `commondir` of a linked worktree names the configuration that git obeys there, also if the worktree is elsewhere.
+/// `commondir` of a linked worktree names the configuration that git uses in it, even if the worktree is elsewhere.
 #[test]
 fn cannot_redirect_a_linked_worktree() {
     let setup = r#"git init -q "$ws"; cd "$ws"; git -c user.name=n -c user.email=e commit -q --allow-empty -m x
@@ -306,7 +307,7 @@ fn a_repository_that_a_call_creates_is_reported() {
     let changed = serde_json::json!([path("ws/.vscode/tasks.json"), path("ws/Makefile")]);
     assert_eq!(result["notes"]["run_files_changed"], changed, "{ran:?}");
     assert!(ran.stderr.contains("warning: the call created git repositories"), "{ran:?}");
-    // A directory with the parts of a repository is one for git, whatever its name.
+    // git treats a directory with the parts of a repository as one, whatever its name.
     let bare = r#"{"command":"mkdir -p sub/objects sub/refs; echo ref: refs/heads/x > sub/HEAD; echo > sub/config"}"#;
     let ran = place.haft(&["call", "--json", "bash", bare]).output().expect_code(0);
     let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -341,7 +342,8 @@ fn a_repository_that_the_write_tool_completes_is_reported() {
     }
 }
 
-/// git takes a directory with `HEAD` and `commondir` for a repository, and reads the configuration elsewhere.
+/// git treats a directory with `HEAD` and `commondir` as a repository, and reads the configuration from another
+/// directory.
 #[test]
 fn a_repository_in_two_directories_is_reported() {
     let place = TRIAL.arena(TestUser::Ourselves);

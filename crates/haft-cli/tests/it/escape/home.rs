@@ -1,4 +1,4 @@
-//! haft's own home in every mode and location, and the user's secrets.
+//! Attempts on haft's home directory in every mode and location, and on the user's secrets.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -6,7 +6,8 @@ use haft_testkit::{TestUser, checks, users};
 
 use super::{CANARY, EscapeTrial, TRIAL, arena, attempt_to_read, configuration, tried, whole};
 
-/// haft's home outside all writable directories, then inside of one in each mode, and with the workspace inside of it.
+/// haft's home directory outside all writable directories, then inside of one in each mode, and with the workspace
+/// inside of it.
 const WAYS: [EscapeTrial<'static>; 5] = [
     EscapeTrial { watched: HOME, ..TRIAL },
     EscapeTrial { below: "/tmp", watched: HOME, ..TRIAL },
@@ -35,7 +36,7 @@ fn cannot_read_the_database() {
     assert_home_is_not_read(r#"cat "$home/data/db""#);
 }
 
-/// Caches of MCP servers may hold tokens.
+/// Caches of MCP servers may contain tokens.
 #[test]
 fn cannot_read_a_cache() {
     for way in WAYS {
@@ -121,7 +122,7 @@ fn cannot_read_or_write_symlinked_haft_home() {
     }
 }
 
-/// Protection is by name: a file created while a command runs is hidden like one that existed before.
+/// Protection is by name: a file that is created while a command runs is hidden like one that existed before.
 #[test]
 fn cannot_read_home_files_created_while_the_command_runs() {
     for user in users() {
@@ -238,7 +239,7 @@ fn writable_flag_opens_only_the_named_directory() {
     widened.refused(r#"ln -sfn "$home" "$outside/dir/link"; echo x > "$outside/dir/link/haft.json"; mv "$outside/dir" "$outside/gone""#);
 }
 
-/// With root working in the project of another user, the command runs as that user, whose secrets must stay hidden.
+/// If root works in the project of another user, the command runs as that user, whose secrets must stay hidden.
 #[test]
 fn cannot_read_secrets_of_the_workspace_owner() {
     if !users().contains(&TestUser::Nobody) {

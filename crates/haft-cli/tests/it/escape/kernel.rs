@@ -1,4 +1,4 @@
-//! Mounts, namespaces, devices, kernel interfaces and system calls.
+//! Attempts with mounts, namespaces, devices, kernel interfaces and system calls.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -257,7 +257,7 @@ fn setuid_program_gains_no_privileges() {
 
 #[test]
 fn program_with_file_capabilities_gains_no_privileges() {
-    /// Version 2, effective, permitted: `CAP_DAC_OVERRIDE`.
+    /// The bytes of a capability attribute: version 2, effective, permitted: `CAP_DAC_OVERRIDE`.
     const DAC_OVERRIDE: [u8; 20] = [1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     if !users().contains(&TestUser::Nobody) {
         return;
@@ -287,7 +287,7 @@ fn cannot_create_setuid_program() {
         "cp /usr/bin/id one && chmod 2755 one && echo ESCAPED; install -m 2755 /usr/bin/id five && echo ESCAPED",
     );
     for mode in ["0o4755", "0o2755"] {
-        // A file without a name gets one later.
+        // A file that is created without a name gets one later.
         refused(&python(&format!(
             r#"
 try: file = os.open(".", os.O_TMPFILE | os.O_WRONLY, {mode})

@@ -1,4 +1,4 @@
-//! Sockets of every kind, checked by listeners of the test that are reached or not.
+//! Attempts with sockets of every kind. Listeners of the test detect whether they are reached.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
@@ -134,7 +134,8 @@ attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
     }
 }
 
-/// A netlink socket may query interfaces but not change them. The request would set the loopback to its current state.
+/// A netlink socket may query interfaces but not change them. The request would set the loopback interface to its
+/// current state.
 #[test]
 fn cannot_change_an_interface_by_netlink() {
     for mode in ["workspace", "network", "full"] {
@@ -203,7 +204,7 @@ impl SocketListeners {
         format!("export port={port} port6={port6} name={}", self.name)
     }
 
-    /// Checks all listeners. Local sockets have delivered everything by the time the sender has exited.
+    /// Checks all listeners. Local sockets have delivered all data by the time the sender has exited.
     fn heard(&self) -> ConnectionOutcome {
         let mut bytes = [0; 64];
         let quiet = [
@@ -220,7 +221,7 @@ impl SocketListeners {
     }
 }
 
-/// Checks that the script reaches the test when unconfined, and has the expected outcome with the flags.
+/// Checks that the script reaches the test without a sandbox, and has the expected outcome with the flags.
 #[track_caller]
 fn check(flags: &[&str], script: &str, expected: ConnectionOutcome) {
     check_through(&[], flags, script, expected);

@@ -1,4 +1,4 @@
-//! Nothing outside the workspace and `/tmp` changes.
+//! Attempts to change files outside the workspace and `/tmp`.
 
 use haft_testkit::{checks, libc};
 
@@ -119,7 +119,8 @@ checks!(attempt {
 
 #[test]
 fn cannot_write_through_the_directory_of_any_process() {
-    // Only where it leads outside: the unconfined run must not write into directories of unrelated processes.
+    // Run it only where it leads outside: the run without a sandbox must not write into directories of unrelated
+    // processes.
     attempt(
         r#"cd "$outside"; for process in /proc/[0-9]*; do
             [ "$(readlink "$process/cwd")" = "$outside" ] && echo x > "$process/cwd/file"
@@ -165,7 +166,7 @@ fn cannot_make_a_repository() {
     attempt(r#"cd "$outside" && git init -q ."#);
 }
 
-/// Gives a name to an open file.
+/// Returns code that gives a name to an open file.
 fn link(descriptor: &str, name: &str) -> String {
     let (number, follow) = (libc::SYS_linkat, libc::AT_SYMLINK_FOLLOW);
     python(&format!(

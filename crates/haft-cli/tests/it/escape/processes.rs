@@ -1,4 +1,5 @@
-//! Attempts to escape through other processes, and through things that a command could inherit by mistake: environment, descriptors, a terminal.
+//! Attempts to escape through other processes, and through resources that a command could inherit by mistake:
+//! environment, descriptors, a terminal.
 
 use haft_testkit::{HaftOutput, TestTree, checks, libc, users};
 
@@ -82,7 +83,7 @@ fn environment_contains_only_allowlisted_variables() {
             .output();
         let mut names: Vec<&str> = ran.stdout.split_whitespace().collect();
         names.sort_unstable();
-        // bash may add the last four itself.
+        // bash may add the last four variables itself.
         let expected =
             ["HOME", "LC_ALL", "PATH", "TERM", "TMPDIR", "TZ", "USER", "OLDPWD", "PWD", "SHLVL", "_"];
         assert!(names.iter().all(|name| expected.contains(name)), "as {user:?}: {names:?}");
@@ -113,7 +114,7 @@ for number in range(3, 20): refused({}, keeper, number, 0)",
 
 #[test]
 fn cannot_trace_the_keeper_in_full_mode() {
-    // Detaches at once: a keeper that stays stopped would block the test.
+    // Detach at once: a keeper that stays stopped would block the test.
     let attach = python(&format!(
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
         libc::SYS_ptrace
@@ -130,7 +131,7 @@ checks!(assert_cannot_reach_test_process {
         "ls -d /proc/PID && echo ESCAPED; grep -l 'haft-test-binar[y]' /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED";
 });
 
-/// A confined process cannot create a wider sandbox, neither by running haft nor by calling its launcher.
+/// A confined process cannot create a weaker sandbox, neither by running haft nor by calling its launcher.
 #[test]
 fn cannot_escape_by_running_haft_inside_the_sandbox() {
     let haft = haft_testkit::binary();
@@ -195,7 +196,7 @@ fn cannot_read_shared_memory_of_others() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Otherwise a command could type into the terminal on which haft runs.
+/// Otherwise a command could type into the terminal in which haft runs.
 #[test]
 fn cannot_type_into_the_terminal() {
     let on_a_terminal = ["python3", "-c", "import pty, sys; pty.spawn(sys.argv[1:])"];

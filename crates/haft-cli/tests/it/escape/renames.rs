@@ -1,4 +1,4 @@
-//! Protected files that another program replaces while a command runs, as git and most editors do.
+//! Attempts on protected files that another program replaces while a command runs, as git and most editors do.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,7 +9,7 @@ use haft_testkit::{TestTree, TestUser, users};
 use super::{EscapeTrial, TRIAL, python};
 use crate::degraded::WITHOUT_NAMESPACES;
 
-/// The variable with the number of renames; `cargo xtask test --long` sets it.
+/// The environment variable with the number of renames; `cargo xtask test --long` sets it.
 const RENAMES: &str = "HAFT_TEST_RENAMES";
 const RENAMES_DEFAULT: usize = 40;
 
@@ -20,11 +20,11 @@ fn renames() -> usize {
 const REPOSITORY: EscapeTrial<'static> =
     EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, watched: &[], ..TRIAL };
 
-/// A deterministic random generator, so that a failure is reproducible.
+/// A deterministic random generator, so that a failure can be reproduced.
 struct Dice(u64);
 
 impl Dice {
-    /// Spins for a random time, so that renames meet the command at different moments.
+    /// Spins for a random time, so that renames happen at different points of the command.
     fn pause(&mut self) {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (0..(self.0 >> 33) % 20_000).for_each(|_| std::hint::spin_loop());
@@ -43,13 +43,13 @@ fn start(trial: EscapeTrial<'_>, tree: &TestTree, script: &str) -> Child {
     child
 }
 
-/// Replaces a file as git does: another file is written, then renamed.
+/// Replaces a file as git does: writes another file, then renames it.
 fn replace(tree: &TestTree, from: &str, name: &str, content: &str) {
     let next = tree.file(from, content);
     std::fs::rename(next, tree.path(name)).unwrap();
 }
 
-/// Tries without a pause to write the configuration, until it is told to stop.
+/// Tries in a loop to write the configuration, until it is told to stop.
 const WRITE: &str = "
 print('ready', flush=True)
 while not os.path.exists('stop'):
@@ -60,7 +60,7 @@ while not os.path.exists('stop'):
             os.close(file)
         except OSError: pass";
 
-/// Tries without a pause to put another file in place of the configuration.
+/// Tries in a loop to replace the configuration by another file.
 const RENAME: &str = "
 print('ready', flush=True)
 while not os.path.exists('stop'):
@@ -70,7 +70,7 @@ while not os.path.exists('stop'):
             os.rename('evil', '.git/config')
         except OSError: pass";
 
-/// The place where the next configuration is written.
+/// The path at which the next configuration is written.
 const NEXT: &str = "outside/next";
 
 /// Each call in which the command wrote the configuration must end with an error that names the file.
@@ -117,7 +117,7 @@ fn cannot_write_a_configuration_that_git_replaces_without_namespaces() {
     }
 }
 
-/// The user's own `git config` neither opens the file to the command nor ends the command.
+/// When the user runs `git config`, the command neither gets access to the file nor ends.
 #[test]
 fn a_replaced_configuration_is_covered_again() {
     let wait = r#"echo ready; read -r _ < go
@@ -151,7 +151,7 @@ fn a_replaced_repository_ends_the_command() {
     }
 }
 
-/// Reads secrets without a pause while they are replaced.
+/// Reads secrets in a loop while they are replaced.
 #[test]
 fn cannot_read_secrets_that_are_replaced() {
     const NAMES: [&str; 3] = ["user/.git-credentials", "user/.docker/config.json", "user/.ssh"];

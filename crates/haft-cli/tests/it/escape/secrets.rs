@@ -1,4 +1,5 @@
-//! Every path on the list of secrets in every mode and at every level, for commands, file tools and MCP servers.
+//! Tests of every path on the list of secrets in every mode and at every sandbox level, for commands, file tools and
+//! MCP servers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use crate::degraded::WITHOUT_NAMESPACES;
 /// The content of every listed secret.
 const SECRET: &str = "secret-81c4";
 
-/// Creates each listed secret as a file, or as a directory with a file where the arena has a directory.
+/// Creates each listed secret as a file, or as a directory with a file if the test directory has a directory at that
+/// path.
 fn with_secrets(tree: &TestTree) -> Vec<PathBuf> {
     let root = tree.path("user");
     let file = |secret: &PathBuf| {
@@ -58,7 +60,7 @@ fn the_read_tool_refuses_every_listed_secret() {
     assert!(!ran.stdout.contains(SECRET), "{ran:?}");
 }
 
-/// CI and containers run as root.
+/// CI jobs and containers run as root.
 #[test]
 fn passwords_of_the_machine_are_hidden_from_root() {
     let root = users().contains(&TestUser::Nobody);
@@ -76,7 +78,7 @@ fn passwords_of_the_machine_are_hidden_from_root() {
     assert!(root == ran.stderr.contains("is a protected path") && ran.stdout.is_empty(), "{ran:?}");
 }
 
-/// Also a file inside the workspace, which the built-in list never names.
+/// Also tests a file inside the workspace, which is never on the built-in list.
 #[test]
 fn path_of_the_operator_is_hidden() {
     for user in users() {
@@ -125,7 +127,7 @@ fn mcp_servers_read_no_secret() {
     assert!(ran.stdout.contains(SECRET), "a server without a sandbox reads all: {ran:?}");
 }
 
-/// A name of the list that does not exist when the command starts is hidden as soon as it appears.
+/// A listed path that does not exist when the command starts is hidden as soon as it appears.
 #[test]
 fn secret_that_appears_while_the_command_runs_is_hidden() {
     for user in users() {

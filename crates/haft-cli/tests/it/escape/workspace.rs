@@ -1,4 +1,4 @@
-//! The workspaces that are refused, and the user that a command runs as.
+//! Tests of the workspaces that are refused, and of the user that a command runs as.
 
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
@@ -101,7 +101,7 @@ fn command_of_root_runs_as_workspace_owner() {
     }
 }
 
-/// An owner without an account has no home, and must not get root's.
+/// An owner without an account has no home directory, and must not get root's.
 #[test]
 fn owner_without_account_does_not_inherit_user_home() {
     if !users().contains(&TestUser::Nobody) {

@@ -1,4 +1,4 @@
-//! Agents as tools of the gateway, with the scripted model server behind them.
+//! Tests of agents as tools of the gateway, with the scripted model server.
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{McpClient, configure, place, text};
 
-/// A place with the agent `helper`, and a model that follows the script.
+/// Returns a test directory with the agent `helper`, and a model that follows the script.
 fn with_agent(steps: impl IntoIterator<Item = ScriptStep>, keys: &str) -> (TestTree, ModelServer) {
     let place = place();
     let server = ModelServer::start(Script::of(steps)).unwrap();
@@ -93,7 +93,7 @@ fn client_that_leaves_ends_its_agents() {
     assert!(processes_with(&marker).is_empty());
 }
 
-/// Capabilities of a client that knows tasks and forms.
+/// Returns the capabilities of a client that supports tasks and forms.
 fn with_tasks() -> Value {
     json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
 }

@@ -1,4 +1,4 @@
-//! Approvals and questions through the client.
+//! Tests of approvals and elicitation requests through the client.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn client_with_a_handshake_approves_by_elicitation() {
         assert!(text(&refused).contains("the user refused"), "{refused}");
     }
     assert_eq!(text(&run(&mut client, accept("always allow this exact call"))).trim(), "done");
-    // Remembered from now on: no question.
+    // The approval is remembered from now on, so there is no question.
     let again = client.call("bash", json!({"command": "echo done"}));
     assert_eq!(text(&again).trim(), "done");
 }
@@ -50,7 +50,7 @@ fn client_without_sessions_approves_in_a_second_request() {
         call
     };
     let state = &asked["requestState"];
-    // The state is valid only for the same call, and once. Without an answer the question comes again.
+    // The state is valid only for the same call, and only once. Without an answer, the question is asked again.
     let mut other = with(state, json!({"question": accept("allow once")}));
     other["arguments"]["command"] = "echo other".into();
     assert_eq!(client.error("tools/call", other), -32_602);
@@ -108,7 +108,7 @@ fn question_of_an_upstream_server_reaches_the_client_in_both_eras() {
         client.names();
         let asked = client.call("up__slow", json!({}));
         assert_eq!(asked["resultType"], "input_required", "{asked}");
-        // The gateway keeps the name that the server gave its question.
+        // The gateway keeps the key that the server gave its request.
         let key = if server == "modern" { "colour" } else { "question" };
         assert_eq!(asked["inputRequests"].as_object().unwrap().keys().collect::<Vec<_>>(), [key]);
         let mut again = json!({"name": "up__slow", "arguments": {}, "requestState": asked["requestState"]});

@@ -1,4 +1,4 @@
-//! Clients and upstream servers that misbehave.
+//! Tests with clients and upstream servers that misbehave.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ fn cancelled_call_gets_no_reply_and_reaches_the_upstream_server() {
     let mut client = McpClient::handshake(&place, &[], json!({}));
     client.names();
     let id = client.begin("tools/call", json!({"name": "up__echo", "arguments": {}}));
-    // Another request is answered meanwhile, so the call has been read.
+    // Another request is answered after the call, so the call has been read.
     client.ask("ping", json!({}));
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
     eventually("the server learns it", || place.exists("ws/cancelled.txt"));
@@ -165,14 +165,14 @@ fn client_that_never_reads_does_not_make_haft_grow_or_hang() {
     let mut input = client.input.take().unwrap();
     let writer = std::thread::spawn(move || {
         let line = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n";
-        // Ends when haft reads no further, or has gone.
+        // This loop ends when haft does not read any more, or has ended.
         for _ in 0..20_000 {
             if input.write_all(line).is_err() {
                 return;
             }
         }
     });
-    // Nothing of the output is read: closing it ends haft, also while its queue is full.
+    // The output is not read: closing it ends haft, even while its queue is full.
     let McpClient { mut child, output, .. } = client;
     drop(output);
     child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! The gateway over HTTP: sessions, headers, keys and principals.
+//! Tests of the gateway over HTTP: sessions, headers, keys and principals.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -83,7 +83,7 @@ impl HttpReply {
         line.unwrap_or_else(|| panic!("no {name} in {}", self.0))
     }
 
-    /// The last message of the body, as JSON or as an event.
+    /// Returns the last message of the body, as JSON or as an event.
     fn message(&self) -> Value {
         let body = self.0.split_once("\r\n\r\n").unwrap().1;
         let last = body.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap_or(body);
@@ -103,7 +103,7 @@ fn request(id: u64, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-/// A request of the era without sessions, with its headers.
+/// Sends a request of a protocol revision without sessions, with its headers.
 fn stateless(server: &HttpServer, method: &str, mut params: Value, headers: &[(&str, &str)]) -> HttpReply {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -125,7 +125,7 @@ fn both_eras_list_and_call_over_http() {
     let call = json!({"name": "up__echo", "arguments": {"text": "hi"}});
     let called = server.post(&own, &request(2, "tools/call", &call)).message();
     assert_eq!(called["result"]["content"][0]["text"], "echo: hi", "{called}");
-    // A call that takes longer is a stream, with its progress on it.
+    // A call that takes longer gets a stream, which contains its progress.
     let slow = json!({"name": "up__slow", "arguments": {}, "_meta": {"progressToken": "p"}});
     let slow = server.post(&own, &request(3, "tools/call", &slow));
     assert_eq!(slow.header("content-type"), "text/event-stream");
@@ -300,7 +300,8 @@ fn client_that_does_not_read_one_stream_loses_it_and_nothing_else() {
     assert_eq!(called["result"]["content"][0]["text"], "loud", "{called}");
     assert_eq!(server.post(&own, &request(5, "ping", &json!({}))).status(), 200);
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
-    // The unread stream has ended, so that another one can be opened. It tells what the client may have missed.
+    // The unread stream has ended, so another one can be opened. It reports the changes that the client may have
+    // missed.
     let (status, mut lines) = listen();
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert!(lines.any(|line| line.unwrap().contains("notifications/resources/updated")));

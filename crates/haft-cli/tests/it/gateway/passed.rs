@@ -1,4 +1,4 @@
-//! Resources and prompts of upstream servers, and results that keep what haft does not know.
+//! Tests of resources and prompts of upstream servers, and of result fields that haft does not define.
 
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ fn question_of_a_prompt_reaches_the_client_in_both_eras() {
     let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
     assert_eq!(question["method"], "elicitation/create");
     params["requestState"] = asked["requestState"].clone();
-    // Without the answer the question comes again, with another state.
+    // Without the answer, the question is asked again, with another state.
     let again = client.ask("prompts/get", params.clone());
     assert_eq!(again["inputRequests"], asked["inputRequests"], "{again}");
     assert_eq!(client.error("prompts/get", params.clone()), -32602, "the state was used");

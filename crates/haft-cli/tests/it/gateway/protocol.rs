@@ -1,4 +1,4 @@
-//! The protocol towards well-behaved clients, in both eras.
+//! Tests of the protocol with well-behaved clients, for revisions with and without a handshake.
 
 use haft_testkit::{processes_with, unique_marker};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn selected_groups_and_tools_are_the_only_ones_listed_and_called() {
 #[test]
 fn read_only_serves_only_tools_that_are_known_to_read() {
     let place = place();
-    // The server claims that `echo` only reads; that alone is not believed.
+    // The server claims that `echo` only reads; haft does not trust that claim alone.
     configure(&place, &[("up", "good", &[])], "");
     let mut client = McpClient::handshake(&place, &["--read-only"], json!({}));
     let names = client.names();
@@ -164,7 +164,7 @@ fn large_output_is_stored_and_read_with_tool_output() {
     let mut client = McpClient::handshake(&place, &[], json!({}));
     assert!(client.names().contains(&"tool_output".into()));
     let stored = client.call("bash", json!({"command": "seq 1 100000"}));
-    // The text is followed by the handle of the rest.
+    // After the text comes the handle of the stored output.
     let told = stored["content"][1]["text"].as_str().unwrap_or_else(|| panic!("{stored:.400}"));
     let begin = told.find("session-").unwrap_or_else(|| panic!("{told}"));
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '/' || c == '_';

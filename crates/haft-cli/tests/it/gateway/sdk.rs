@@ -1,4 +1,4 @@
-//! The official SDKs as clients, in the eras that they speak.
+//! Tests with the official SDKs as clients, for the protocol revisions that they support.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ fn report(program: &str, script: &str, era: &str, transport: ClientTransport) ->
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"))
 }
 
-/// The way in which the client reaches the gateway.
+/// The transport between the client and the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientTransport {
     Stdio,
@@ -82,7 +82,7 @@ fn rust_sdk_lists_and_calls_in_both_eras_over_both_transports() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = HttpServer::start(&place, &["--no-auth"]);
-    // The client requires a default crypto provider, although no request here uses TLS.
+    // The client requires a default crypto provider, although no request of this test uses TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! `haft mcp serve --expose search`: meta tools in place of all definitions.
+//! Tests of `haft mcp serve --expose search`: meta tools instead of all definitions.
 
 use serde_json::{Value, json};
 

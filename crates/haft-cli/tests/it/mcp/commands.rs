@@ -1,4 +1,4 @@
-//! `haft mcp`: adding, testing, inspecting and removing a server, as a user does.
+//! Tests of `haft mcp`: adding, testing, inspecting and removing a server, as a user does.
 
 use serde_json::Value;
 
@@ -95,7 +95,7 @@ fn invalid_mcp_add_arguments_write_no_config() {
         tree.haft(args).output().expect_code(2);
     }
     assert!(!tree.path("home/haft.json").exists());
-    // A valid address with a variable is accepted, and its transport is recognized.
+    // A valid address with a variable is accepted, and its transport is detected.
     tree.haft(&["mcp", "add", "a", "HTTPS://E.com/${PATH_OF_IT:-mcp}"]).output().expect_code(0);
     assert_eq!(json(&tree, &["mcp", "list", "--json"], 0)[0]["transport"], "http");
 }
@@ -222,7 +222,7 @@ fn mcp_test_suggests_config_for_a_denied_path() {
     assert!(target.exists(), "what was named was enough");
 }
 
-/// Programs whose errors do not name the refused path, in the real sandbox.
+/// The errors of these programs do not name the refused path. They run in the real sandbox.
 #[test]
 fn mcp_test_infers_permission_from_a_bare_error() {
     let tree = tree();
@@ -289,7 +289,7 @@ fn trace_mcp_prints_messages_without_secrets() {
     assert!(tried.stderr.contains("mcp bad ◄ ") && tried.stderr.contains("tools/list"), "{}", tried.stderr);
 }
 
-/// A server may repeat a secret it was given in results, on standard error, in its log and in errors.
+/// A server may repeat a secret that it was given in results, on standard error, in its log and in errors.
 #[test]
 fn secret_echoed_by_server_is_redacted_everywhere() {
     let tree = tree();

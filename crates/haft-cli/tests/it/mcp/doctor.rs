@@ -1,4 +1,4 @@
-//! `haft doctor` tries every server and reports it as ready, or with a reason and a hint.
+//! Tests that `haft doctor` tries every server and reports it as ready, or with a reason and a hint.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Hostile servers: they flood, send endless requests and huge replies, and lie. Each harms at most its own call,
-//! within limits.
+//! Tests with hostile servers: they flood, send endless requests and huge replies, and lie. Each can harm only its own
+//! call, within limits.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -91,7 +91,7 @@ fn long_server_text_is_truncated_and_has_no_escapes() {
     assert!(ran.stdout.len() + ran.stderr.len() < 20_000, "{}", ran.stdout.len());
 }
 
-/// Covers the results of a server and its output before it exits.
+/// Covers the results of a server, and its output before it exits.
 #[test]
 fn server_text_reaches_the_terminal_without_escapes() {
     let tree = tree();
@@ -121,7 +121,7 @@ fn number_of_server_requests_per_call_is_limited() {
     assert!(ran.stdout.contains("more than 16 input requests at once"), "{ran:?}");
 }
 
-/// Calls a server at an address.
+/// Calls a tool of a server at a URL.
 fn call_far(tree: &TestTree, address: &str, keys: &str) -> HaftOutput {
     tree.file(
         "home/haft.json",
@@ -130,7 +130,7 @@ fn call_far(tree: &TestTree, address: &str, keys: &str) -> HaftOutput {
     tree.haft(&["call", "far__t", "{}"]).through(&["prlimit", MEMORY]).output()
 }
 
-/// Returns the response of a good server; `None` for a call.
+/// Returns the response of a well-behaved server; `None` for a call.
 fn good(request: &http::McpHttpRequest) -> Option<Vec<u8>> {
     let tools = r#"{"tools":[{"name":"t"}]}"#;
     let greeting = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{}}"#;
@@ -193,7 +193,7 @@ fn ever_closing_sse_stream_is_not_reopened_endlessly() {
             return http::response("200 OK", "content-type: text/event-stream\r\n", b"retry: 0\n\n");
         }
         good(request).unwrap_or_else(|| {
-            // Long enough for a hundred streams if nothing limited them.
+            // This would be enough time for a hundred streams without a limit.
             std::thread::sleep(Duration::from_secs(2));
             http::json(request, r#"{"content":[{"type":"text","text":"done"}]}"#)
         })
@@ -210,7 +210,7 @@ fn unread_replies_to_server_pings_are_bounded() {
     let (address, _asked) = http::serve(move |request| {
         if request.body.contains("\"result\":{}") || request.body.contains("\"error\":") {
             count.fetch_add(1, Ordering::Relaxed);
-            // The server never responds to it.
+            // The server never responds to this request.
             std::thread::sleep(Duration::from_secs(20));
         }
         good(request).unwrap_or_else(|| {

@@ -1,4 +1,5 @@
-//! Remote servers: streamable HTTP in both eras, and every failure on the way.
+//! Tests of remote servers: streamable HTTP for protocol revisions with and without a handshake, and every kind of
+//! failure.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,7 +29,7 @@ impl McpHttpRequest {
     }
 }
 
-/// Starts a server whose every response is up to the test. Returns its address and a channel of the received requests.
+/// Starts a server whose responses the test determines. Returns its address and a channel with the received requests.
 pub(super) fn serve(
     answer: impl Fn(&McpHttpRequest) -> Vec<u8> + Send + Sync + 'static,
 ) -> (String, mpsc::Receiver<McpHttpRequest>) {
@@ -86,7 +87,7 @@ const TEXT: &str = r#"{"content":[{"type":"text","text":"from afar"}]}"#;
 
 const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{}}"#;
 
-/// Starts a well-behaved server of the handshake era, except for its response to calls.
+/// Starts a server with a handshake. It is well-behaved, except for its response to calls.
 fn legacy(
     call: impl Fn(&McpHttpRequest) -> Vec<u8> + Send + Sync + 'static,
 ) -> (String, mpsc::Receiver<McpHttpRequest>) {
@@ -145,7 +146,7 @@ fn credentials_are_not_sent_to_a_same_named_server() {
     assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));
 }
 
-/// Credentials follow neither a redirect to another host, nor an SSE `endpoint` event that names another host.
+/// haft sends credentials neither to a redirect target on another host, nor to an SSE `endpoint` on another host.
 #[test]
 fn credentials_do_not_follow_redirects_to_another_host() {
     let (thief, stolen) = serve(|request| json(request, TEXT));
@@ -194,7 +195,7 @@ fn sessionless_era_requests_carry_version_and_capabilities() {
     assert!(called.body.contains("io.modelcontextprotocol/clientCapabilities"), "{}", called.body);
 }
 
-/// The server refuses the old era in one of two ways: with the error of its new era, or with 404.
+/// The server refuses the old handshake in one of two ways: with the error of its new revision, or with 404.
 #[test]
 fn stale_cached_protocol_era_is_detected_again() {
     let unsupported = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}"#;
@@ -238,7 +239,7 @@ fn each_http_failure_has_a_specific_error() {
         ("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", gzip_bomb, "larger than"),
         ("404 Not Found", "", b"gone".to_vec(), "drops every session"),
         ("302 Found", "location: http://elsewhere.invalid/mcp\r\n", Vec::new(), "elsewhere.invalid"),
-        // Followed, it would become a GET, and no response to that can answer a call.
+        // If haft followed the redirect, the request would become a GET, whose response cannot answer a call.
         ("301 Moved Permanently", "location: /mcp/\r\n", Vec::new(), "/mcp/` (301 Moved Permanently)"),
         (
             "307 Temporary Redirect",
@@ -276,7 +277,7 @@ fn lost_reply_of_mutating_call_is_unknown_outcome() {
     let stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1\nretry: 1\ndata:\n\n";
     let gateway = b"HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     check(gateway, "far__change", "unknown_outcome", "a gateway in front of the server answered 504");
-    // The result cannot be fetched: the server offers no streams.
+    // The result cannot be fetched, because the server offers no streams.
     check(stream, "far__change", "unknown_outcome", "405 Method Not Allowed");
 }
 
@@ -292,7 +293,8 @@ fn interrupt_sends_cancelled_and_deletes_the_session() {
     let asked = || asked.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
     while !asked().calls("tools/call") {}
     haft_testkit::send_signal(child.id(), haft_testkit::libc::SIGINT);
-    // Earlier messages may arrive late, so skip them; a message that never arrives fails the test by a timeout.
+    // Earlier messages may arrive late, so skip them. If the expected message never arrives, the test fails by a
+    // timeout.
     while !asked().calls("notifications/cancelled") {}
     while asked().method != "DELETE" {}
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -1,4 +1,4 @@
-//! Taking over the servers of other programs, and writing haft's own entry into their files.
+//! Tests of importing the servers of other programs, and of writing haft's own entry into their files.
 
 use std::path::Path;
 
@@ -127,7 +127,7 @@ fn entry_of_a_client_is_written_and_taken_out_again() {
     assert_eq!(tree.text("user/.cursor/mcp.json"), "{");
 }
 
-/// Such files hold tokens of servers. A copy that haft makes must not be readable where the file is hidden.
+/// Such files contain tokens of servers. A copy that haft makes must not be readable if the file itself is hidden.
 #[test]
 fn files_of_other_programs_and_their_copies_are_secrets() {
     let home = Path::new("/home/u");

@@ -9,7 +9,7 @@ use haft_testkit::{eventually, processes_with, send_signal, unique_marker};
 const SERVERS: usize = 5;
 const ROUNDS: usize = 200;
 
-/// A deterministic random generator, so that a failure is reproducible.
+/// A deterministic random generator, so that a failure can be reproduced.
 struct LeakTestRandom(u64);
 
 impl LeakTestRandom {
@@ -47,11 +47,11 @@ fn random_kills_and_cancels_leak_no_process_or_descriptor() {
         let number = dice.roll(SERVERS);
         let victims = processes_with(&format!("{marker}-{number}"));
         if dice.roll(3) == 0 && !victims.is_empty() {
-            // The process may have exited since it was listed.
+            // The process may have exited after it was listed.
             let victim = victims[dice.roll(victims.len())];
             let _ = std::panic::catch_unwind(|| send_signal(u32::try_from(victim).unwrap(), 9));
         }
-        // `slow` takes longer than the timeout of calls, so it is cancelled.
+        // `slow` takes longer than the call timeout, so it is cancelled.
         let tool = ["echo", "slow", "fail"][dice.roll(3)];
         let line = format!("{{\"id\":1,\"tool\":\"s{number}__{tool}\",\"args\":{{}}}}\n");
         stream.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();

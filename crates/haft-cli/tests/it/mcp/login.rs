@@ -1,5 +1,5 @@
-//! Servers that require a login: the login itself, tokens that are renewed once for all callers, and secrets that never
-//! leak.
+//! Tests of servers that require a login: the login itself, tokens that are renewed once for all callers, and secrets
+//! that never leak.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn echo(place: &TestTree) -> HaftOutput {
     place.haft(&["call", "far__echo", "{}"]).output()
 }
 
-/// Starts a login and returns the URL that the person is asked to open.
+/// Starts a login, and returns the URL that the user is asked to open.
 fn begin(place: &TestTree) -> (Child, String) {
     begin_with(place.haft(&["mcp", "login", "far"]))
 }
@@ -69,7 +69,7 @@ fn log_in_with(login: HaftCommand) {
 fn browser_login_authorizes_calls_until_logout() {
     let server = GuardedServer::start();
     let place = configured(&server);
-    // The tools are unknown before the first login, and that is not the caller's mistake.
+    // The tools are unknown before the first login, and this is not the caller's mistake.
     let refused = echo(&place).expect_code(5);
     assert!(refused.stderr.contains("haft mcp login far"), "{}", refused.stderr);
 
@@ -178,7 +178,7 @@ fn refresh_outage_keeps_the_token_and_revocation_needs_login() {
     assert!(revoked.stderr.contains("haft mcp login far"), "{}", revoked.stderr);
 }
 
-/// haft renews a token half a minute early, and the issuer may be down just then.
+/// haft renews a token half a minute before its expiry, and the issuer may be unavailable at that time.
 #[test]
 fn valid_token_is_used_while_its_issuer_is_down() {
     let server = GuardedServer::start();
@@ -253,7 +253,7 @@ fn client_credentials_grant_authorizes_calls() {
     let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", &secret).output();
     let called = run().expect_code(0);
     assert!(called.stdout.contains("let in") && !format!("{called:?}").contains(CANARY), "{called:?}");
-    // An expired token is replaced without a person.
+    // An expired token is replaced without the user.
     server.expire();
     run().expect_code(0);
     let wrong = place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", "wrong").output();
@@ -280,7 +280,7 @@ fn tokens_appear_only_in_the_token_file() {
     }
 }
 
-/// Reads all files except the tokens.
+/// Reads all files except the token files.
 fn files(directory: &Path, seen: &mut Vec<String>) {
     for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
         if path.is_dir() && !path.ends_with("data/tokens") {
@@ -291,7 +291,7 @@ fn files(directory: &Path, seen: &mut Vec<String>) {
     }
 }
 
-/// A separate secret service on its own bus; it ends with the test.
+/// A separate secret service on its own bus. It ends with the test.
 struct SecretService {
     bus: Child,
     daemon: Child,
@@ -395,7 +395,7 @@ fn token_store_setting_selects_file_or_keyring() {
     assert!(refused.stderr.contains("no session bus"), "{refused:?}");
 }
 
-/// A bus whose socket accepts connections but never answers.
+/// The socket of this bus accepts connections but never answers.
 #[test]
 fn hanging_keyring_falls_back_to_the_token_file() {
     let server = GuardedServer::start();

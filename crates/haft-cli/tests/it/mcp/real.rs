@@ -1,4 +1,4 @@
-//! Widely used third-party servers, called in the sandbox over every transport they support.
+//! Tests of widely used third-party servers, called in the sandbox over every transport that they support.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -127,7 +127,7 @@ impl Drop for McpServerProcess {
     }
 }
 
-/// Starts the server over HTTP, on the loopback only.
+/// Starts the server over HTTP, on the loopback interface only.
 fn everything(way: &str) -> (McpServerProcess, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = Command::new("node");

@@ -1,4 +1,4 @@
-//! Sampling requests of servers: approval, cost, and limits for servers that ask for too much.
+//! Tests of sampling requests from servers: approval, cost, and limits for servers that ask for too much.
 
 use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use haft_testkit::{HaftOutput, TestTree, eventually};
@@ -17,7 +17,7 @@ fn paris() -> ModelServer {
     server([ScriptStep::text("Paris.").expecting(expected)])
 }
 
-/// Calls the tool of a server that sends a sampling request to `model` as `arguments` describe.
+/// Calls the tool of a server, which sends a sampling request to `model` with these arguments.
 fn asked(tree: &TestTree, model: &ModelServer, arguments: &Value) -> HaftOutput {
     haft(tree, model, &["call", "bad__echo", &arguments.to_string()]).output()
 }
@@ -44,7 +44,7 @@ fn allowed_sampling_is_answered_by_model_in_both_eras() {
     }
 }
 
-/// The sampled reply belongs to the server's call, also in a replay.
+/// The sampled reply belongs to the server's call, in a replay too.
 #[test]
 fn recorded_run_with_sampling_replays_byte_for_byte() {
     let tree = tree();
@@ -139,7 +139,7 @@ fn sampling_outside_a_tool_call_is_refused() {
     assert!(model.requests().is_empty());
 }
 
-/// Makes three requests: two of the run itself, and one for the server in between.
+/// Makes three requests: two of the run itself, and one for the server between them.
 fn run_with(tree: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
     let steps = [ScriptStep::call("bad__echo", json!({})), told(ScriptStep::text("Done."), "Paris.")];
     let script = Script::of(steps).about("capital of France", [ScriptStep::text("Paris.")]);

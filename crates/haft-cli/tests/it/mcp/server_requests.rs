@@ -1,4 +1,5 @@
-//! Metadata sent with a call, requests of servers during a call, and tool lists that change meanwhile.
+//! Tests of the metadata sent with a call, of requests from servers during a call, and of tool lists that change during
+//! it.
 
 use super::{McpCallStream, configure, tree};
 use haft_testkit::{SpanCollector, TestTree, eventually};
@@ -60,7 +61,7 @@ fn repeated_input_requests_fail_the_call() {
     assert!(ran.stdout.contains("more than 8 times"), "{ran:?}");
 }
 
-/// Runs haft on a terminal, types the line once the terminal shows the question, and returns everything shown.
+/// Runs haft on a terminal, types the line once the terminal shows the question, and returns the whole output.
 pub(super) fn answered_at_a_terminal(tree: &TestTree, words: &[&str], question: &str, typed: &str) -> String {
     let mut run = tree.haft(words).on_terminal();
     run.wait_for(question);
@@ -68,7 +69,7 @@ pub(super) fn answered_at_a_terminal(tree: &TestTree, words: &[&str], question: 
     run.finish().stdout
 }
 
-/// Runs haft on a terminal and returns everything shown.
+/// Runs haft on a terminal and returns the whole output.
 pub(super) fn at_a_terminal(tree: &TestTree, words: &[&str]) -> String {
     tree.haft(words).on_terminal().finish().stdout
 }
@@ -156,7 +157,7 @@ fn more_than_sixteen_mcp_servers_can_start_at_once() {
     let servers: Vec<String> = (0..SERVERS).map(server).collect();
     let config = format!("{{\"maxMcpStarts\": {SERVERS}, \"mcpServers\": {{{}}}}}", servers.join(", "));
     tree.file("home/haft.json", &config);
-    // Each server waits for all others; with fewer started concurrently, none would ever be ready.
+    // Each server waits for all others: if fewer were started concurrently, none would ever be ready.
     let listed = tree.haft(&["tools"]).output().expect_code(0);
     assert!((0..SERVERS).all(|number| listed.stdout.contains(&format!("s{number}__echo"))), "{listed:?}");
 }
@@ -209,7 +210,7 @@ fn server_start_failure_is_reported_once() {
     configure(&tree, "exits-at-once", &[], "");
     let ran = tree.haft(&["call", "bad__echo", "{}"]).output().expect_code(5);
     assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
-    // The warning does not concern the called tool, but is still reported.
+    // The warning is not about the called tool, but is still reported.
     let ran = tree.haft(&["call", "nothing__like_it", "{}"]).output();
     assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
 }

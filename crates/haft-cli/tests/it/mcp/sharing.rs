@@ -1,4 +1,4 @@
-//! Several runs in one process: which share a server, and that no task is left when all are done.
+//! Tests of several runs in one process: which of them share a server, and that no task is left when all have ended.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{configure, tree};
 use haft_testkit::{TestTree, eventually, processes_with, send_signal, unique_marker};
 
-/// Starts one run: a separate orchestrator over the servers of the configuration.
+/// Starts one run: a separate orchestrator with the servers of the configuration.
 fn run(tree: &TestTree, face: &McpClientSettings) -> Orchestrator {
     let home = Home::at(&tree.path("home"));
     haft_config::home::create(&home).unwrap();
@@ -76,7 +76,7 @@ async fn server_kills_and_dropped_calls_leak_no_task() {
     wiring::warm_up(&run).await;
     for round in 0..20 {
         let slow = ToolCall::new("1", "bad__slow", &json!({}));
-        // Dropping the future in the middle cancels the call.
+        // Dropping the future before the call ends cancels the call.
         let _ = tokio::time::timeout(Duration::from_millis(20), run.execute(slow)).await;
         if round % 3 == 0 {
             for pid in processes_with(&marker) {

@@ -1,4 +1,4 @@
-//! The older HTTP with SSE: one stream for events, another address for requests, and streams that break off.
+//! Tests of the older HTTP with SSE: one stream for events, another URL for requests, and streams that break off.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,9 +12,9 @@ use haft_testkit::{HaftOutput, TestTree};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SseStreamBehavior {
     Steady,
-    /// Breaks off once, when a tool is called; events have ids, so the stream can be resumed.
+    /// The stream breaks off once, when a tool is called. Its events have ids, so the stream can be resumed.
     Numbered,
-    /// Breaks off too, but events have no ids.
+    /// The stream breaks off too, but its events have no ids.
     Lossy,
 }
 

@@ -1,4 +1,4 @@
-//! The journals in a recording: the lines of the stored sessions, and one reader for both.
+//! Tests of the journals in a recording: they have the lines of the stored sessions, and the same reader.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::agents::{agents, ask, bash, script};
 /// The fields of the first line of a journal that only a recording has.
 const START_FIELDS: [&str; 6] = ["turn", "works_for", "path", "request", "tools", "reply_timeout_ms"];
 
-/// Records a run with two agents below it. One of them makes a call that fails.
+/// Records a run with two sub-agents. One of them makes a call that fails.
 fn with_agents(place: &TestTree) -> String {
     let twice = ScriptStep::say([ask("helper", "HELP A"), ask("reader", "READ B")]);
     let about = script([
@@ -35,7 +35,7 @@ fn lines(text: &str) -> impl Iterator<Item = Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap())
 }
 
-/// A line without the time at which it was written and without the fields that only a recording has.
+/// Returns a line without its time of writing and without the fields that only a recording has.
 fn comparable(mut line: Value) -> Value {
     let is_first = line["type"] == "session";
     let fields = line.as_object_mut().unwrap();
@@ -68,7 +68,7 @@ fn recording_contains_every_journal_line_of_each_session() {
     }
 }
 
-/// What `haft sessions show` prints about a session or a recording, without the times.
+/// Returns the output of `haft sessions show` for a session or a recording, without the times.
 fn shown(place: &TestTree, word: &str) -> Value {
     let text = place.haft(&["sessions", "show", "--json", word]).output().expect_code(0).stdout;
     let mut value: Value = serde_json::from_str(&text).unwrap();
@@ -87,7 +87,7 @@ fn sessions_show_prints_a_recording_like_its_session() {
     assert_eq!((&of_session["state"], &of_session["calls"]), (&json!("completed"), &json!(4)));
     let drawn = place.haft(&["sessions", "show", "./r.jsonl"]).output().expect_code(0).stdout;
     assert!(drawn.contains("completed: LEAD") && drawn.contains("1-1.1-1 bash"), "{drawn}");
-    // The lines that name a session are a separate journal.
+    // The lines with the same session are a separate journal.
     let id = of_session["session"].as_str().unwrap();
     let journal: Vec<String> = place
         .text("ws/r.jsonl")

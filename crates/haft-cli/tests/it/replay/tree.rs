@@ -1,4 +1,4 @@
-//! Replays of runs with several agents: concurrent agents, a batch, a handoff, models that read outputs, and
+//! Tests of replays of runs with several agents: concurrent agents, a batch, a handoff, models that read outputs, and
 //! interrupted runs.
 
 use haft_model_server::{ModelServer, ResponsePace, Script, ScriptStep};
@@ -31,7 +31,7 @@ fn sessions(stream: &str) -> usize {
     started.map(|line| line["session"].to_string()).collect::<std::collections::HashSet<_>>().len()
 }
 
-/// Slow enough that the deltas of several agents interleave.
+/// Returns a step that is slow enough for the deltas of several agents to interleave.
 pub(super) fn slowly(text: &str) -> ScriptStep {
     ScriptStep::text(text).at_pace(ResponsePace {
         between_milliseconds: 3,
@@ -67,7 +67,7 @@ fn concurrent_agents_replay_in_the_recorded_order() {
     assert_replays_identically(&tree, &stream, 0);
     let shown = tree.haft(&["replay", "r.jsonl"]).output().expect_code(0);
     assert!(shown.stderr.contains("three: bash") && shown.stdout == "all\n", "{}", shown.stderr);
-    // With `--live-tools` only the replies of models come from the recording: the agents run again, each with its own
+    // With `--live-tools`, only the replies of models come from the recording: the agents run again, each with its own
     // replies.
     let live = tree.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
     assert!(live.stderr.contains("three: bash") && live.stdout == "all\n", "{}", live.stderr);
@@ -92,7 +92,7 @@ fn batch_with_sub_agents_replays_identically() {
     assert_replays_identically(&tree, &stream, 0);
 }
 
-/// `--route` chooses a model, the router hands the request off, and the answer goes on to a third agent.
+/// `--route` chooses a model, the router hands over the request, and the answer is passed to a third agent.
 #[test]
 fn handoffs_and_routing_replay_identically() {
     let tree = agents(&[
@@ -109,7 +109,7 @@ fn handoffs_and_routing_replay_identically() {
         ("hands this request", vec![bash("echo law"), slowly("It is allowed.")]),
         (
             "MAY I?",
-            // As a reply to the choice of a model this call is not a valid word, so haft takes the larger model.
+            // As a reply to the model choice, this call is not a valid word, so haft uses the complex model.
             vec![ScriptStep::call("router__handoff-to", json!({"agent": "legal", "message": "Look at 5."}))],
         ),
     ]))
@@ -188,7 +188,7 @@ fn timed_out_runs_replay_identically() {
         assert_replays_identically(&tree, &stream, code);
         std::fs::remove_file(tree.path("ws/r.jsonl")).unwrap();
     };
-    // The agent below times out, and the run continues without it.
+    // The sub-agent times out, and the run continues without it.
     let about = script([
         ("LEAD", vec![ScriptStep::say([ask("a", "BELOW")]), ScriptStep::text("alone, then")]),
         ("BELOW", vec![bash("echo x"), slow()]),

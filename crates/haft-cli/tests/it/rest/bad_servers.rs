@@ -1,4 +1,4 @@
-//! Misbehaving servers: each gives a clear error, in bounded time and memory.
+//! Tests of misbehaving servers: each causes a clear error, in bounded time and memory.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ fn http_error_reports_status_and_truncated_body() {
 /// The largest response that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Announces a gigabyte and sends without end.
+/// Starts a server that announces a gigabyte and sends without end.
 fn endless() -> CannedServer {
     CannedServer::with(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n");
@@ -129,7 +129,7 @@ fn hanging_response_ends_at_the_call_timeout() {
     eventually("the request arrived", || server.heads().len() == 1);
 }
 
-/// Configures a description whose only operation declares a JSON response.
+/// Configures an OpenAPI document whose only operation declares a JSON response.
 fn described(server: &CannedServer) -> TestTree {
     let tree = TestTree::new(TestUser::Ourselves);
     let answer = json!({ "description": "It", "content": { "application/json": { "schema": {} } } });
@@ -149,11 +149,11 @@ fn html_instead_of_json_is_an_error() {
     assert!(ran.stdout.contains("expected JSON; the server answered text/html: <html>"), "{ran:?}");
 }
 
-/// The memory limit of a call for any response: haft holds the bytes it read a few times over, never the whole
-/// response.
+/// The maximum memory of haft for a call with any response, in megabytes: haft holds the bytes that it read a few
+/// times, never the whole response.
 const PEAK_MEGABYTES_MAX: u64 = 250;
 
-/// Runs a command and prints its peak memory in kilobytes on standard error.
+/// A program that runs a command and prints its peak memory in kilobytes on standard error.
 const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; \
     print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)";
 

@@ -1,4 +1,4 @@
-//! Cached outputs that several processes share.
+//! Tests of cached outputs that several processes share.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::canned::{CannedServer, answer};
 use crate::run::{haft, server, told};
 
-/// Answers each request with its number, from 1 on.
+/// Starts a server that answers each request with its number, starting at 1.
 fn counter() -> CannedServer {
     CannedServer::with(|before, stream| {
         let body = format!("answer {}", before + 1);
@@ -42,7 +42,7 @@ fn call(tree: &TestTree, flags: &[&str], city: &str) -> HaftOutput {
     tree.haft(&words).env("TOKEN_OF_IT", "first").output().expect_code(0)
 }
 
-/// The files with entries.
+/// Returns the files of the cache entries.
 fn entries(tree: &TestTree) -> Vec<PathBuf> {
     let files = fs::read_dir(tree.path("home/data/cache/local")).unwrap();
     files.map(|file| file.unwrap().path()).collect()
@@ -69,7 +69,7 @@ fn two_processes_make_one_cached_call() {
 #[test]
 fn two_processes_at_once_make_one_cached_call() {
     let server = CannedServer::with(|before, stream| {
-        // Long enough for the other process to start and ask for the same output.
+        // Wait long enough for the other process to start and ask for the same output.
         std::thread::sleep(Duration::from_secs(2));
         let body = format!("answer {}", before + 1);
         let _ = stream.write_all(answer("200 OK", "Content-Type: text/plain\r\n", &body).as_bytes());

@@ -1,4 +1,4 @@
-//! A server with the same response to every request, byte for byte.
+//! A server that sends the same response to every request, byte for byte.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,12 +16,12 @@ impl CannedServer {
         Self::with(move |_, stream| drop(stream.write_all(&answer)))
     }
 
-    /// `answer` gets the number of earlier requests.
+    /// Starts a server. `answer` gets the number of earlier requests.
     pub(super) fn with(answer: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> Self {
         Self::answering(move |before, _, stream| answer(before, stream))
     }
 
-    /// `answer` also gets the request.
+    /// Starts a server whose `answer` also gets the request.
     pub(super) fn answering(answer: impl Fn(usize, &str, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! `haft rest`: adding, replacing and removing descriptions, with text and JSON output.
+//! Tests of `haft rest`: adding, replacing and removing OpenAPI documents, with text and JSON output.
 
 use haft_testkit::{HaftOutput, TestTree, TestUser};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn remote_openapi_description_may_span_several_files() {
     assert_eq!((&said(&added)["tools"], &said(&added)["skipped"]), (&json!(1), &json!(2)));
     let asked = server.heads().len();
     assert_eq!(asked, 4, "{:?}", server.heads());
-    // The description is cached, so only the missing document is requested again.
+    // The first document is cached, so only the missing document is requested again.
     let shown = tree.haft(&["tools", "rest__x_a", "--schema"]).output().expect_code(0);
     assert!(shown.stdout.contains("\"integer\""), "{}", shown.stdout);
     assert!(server.heads()[asked..].iter().all(|head| head.contains("/gone.json")), "{:?}", server.heads());

@@ -1,4 +1,4 @@
-//! OAuth client credentials: a token is fetched once, used, renewed, and never shown.
+//! Tests of OAuth client credentials: a token is fetched once, used, renewed, and never shown.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use super::canned::{CannedServer, answer};
 const ID: &str = "client-of-ours";
 const SECRET: &str = "s3cret-of-the-client";
 
-/// Both credentials in base64, as they are sent.
+/// Client id and secret in base64, as they are sent.
 const BASIC: &str = "Y2xpZW50LW9mLW91cnM6czNjcmV0LW9mLXRoZS1jbGllbnQ=";
 
-/// Issues tokens `t0ken-number-0`, `t0ken-number-1` and so on.
+/// Starts a server that issues tokens `t0ken-number-0`, `t0ken-number-1` and so on.
 fn tokens(life_seconds: u32) -> CannedServer {
     CannedServer::with(move |before, stream| {
         let granted = json!({ "access_token": format!("t0ken-number-{before}"), "expires_in": life_seconds });
@@ -66,7 +66,7 @@ fn call(api: &CannedServer, tokens: &CannedServer, operations: &[&str]) -> HaftO
     ran
 }
 
-/// Returns the tokens of the requests.
+/// Returns the tokens in the requests.
 fn carried(api: &CannedServer) -> Vec<String> {
     let heads = api.heads().into_iter();
     let line = |head: String| {

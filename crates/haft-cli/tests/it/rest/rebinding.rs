@@ -1,4 +1,4 @@
-//! DNS rebinding: haft connects to the address that it checked, not to a later answer for the name.
+//! Tests of DNS rebinding: haft connects to the address that it checked, not to a later answer for the name.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A shop written with a framework that publishes its own description: every operation is called and its effect
+//! Tests with a shop whose framework publishes its OpenAPI document: every operation is called and its effect is
 //! checked.
 
 use std::net::TcpListener;

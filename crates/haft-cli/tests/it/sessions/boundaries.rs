@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{bash, events, here, journals, resume, run, server};
 
-/// The number of places that work on the cases concurrently.
+/// The number of directories in which cases are tested concurrently.
 const PLACES: usize = 3;
 
 const MARKS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
@@ -20,7 +20,8 @@ fn read() -> ScriptPart {
     ScriptPart::call("read", json!({"file_path": "given.txt"}))
 }
 
-/// Scripts ten calls: six that leave a mark, three that only read, one that writes the same content every time.
+/// Scripts ten calls: six that create a mark file, three that only read, and one that writes the same content every
+/// time.
 fn script() -> Vec<ScriptStep> {
     let write = ScriptPart::call("write", json!({"file_path": "same.txt", "content": "same"}));
     vec![
@@ -55,8 +56,8 @@ impl CompleteRun {
         whole
     }
 
-    /// Resumes the run as if haft had been killed after so many lines, or in the middle of the next line. Every call
-    /// that had begun by then has left its mark.
+    /// Resumes the run as if haft had been killed after this many lines, or in the middle of the next line. Every call
+    /// that had begun by then has created its mark file.
     fn check(&self, lines: usize, part: NextLinePart) {
         let case = format!("killed after line {lines} of {} ({part:?})", self.lines.len());
         let kept = &self.lines[..lines];
@@ -92,7 +93,7 @@ impl CompleteRun {
         self.check_marks(case, unknown);
     }
 
-    /// Checks that every mark exists exactly once, left before or after the kill.
+    /// Checks that every mark exists exactly once, created either before or after the kill.
     fn check_marks(&self, case: &str, unknown: &BTreeSet<&String>) {
         let found = self.tree.text("ws/marks");
         let mut marks: Vec<&str> = found.lines().collect();
@@ -102,7 +103,7 @@ impl CompleteRun {
         assert_eq!(marks, expected, "{case}, not known: {unknown:?}");
     }
 
-    /// Returns the calls that leave a mark.
+    /// Returns the calls that create a mark file.
     fn marks_by_call(&self) -> Vec<(String, &'static str)> {
         let replies =
             self.lines.iter().map(|line| parsed(line)).filter(|line| !line["told"]["replied"].is_null());
@@ -144,8 +145,8 @@ fn ended(line: &Value) -> Option<String> {
     line["told"]["ended"][0]["replied"]["call"].as_str().map(str::to_owned)
 }
 
-/// Every boundary between two lines is a case; in every fourth, half of the next line is written. The tests of the
-/// journal reader show that a partial line, cut at any byte, counts as none.
+/// Every boundary between two lines is a case; in every fourth case, half of the next line is written. The tests of the
+/// journal reader show that a partial line, cut at any byte, is ignored.
 #[test]
 fn run_resumes_from_every_journal_line() {
     std::thread::scope(|scope| {

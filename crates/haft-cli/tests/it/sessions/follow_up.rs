@@ -11,7 +11,7 @@ fn asked(server: &ModelServer) -> Vec<String> {
     server.requests().iter().map(model).collect()
 }
 
-/// Starts a server with the same reply in every turn.
+/// Starts a server that gives the same reply in every turn.
 fn always(step: &ScriptStep) -> ModelServer {
     ModelServer::start(Script::of((0..4).map(|_| step.clone()))).unwrap()
 }
@@ -70,8 +70,8 @@ fn resume_keeps_triggered_skills() {
     assert_eq!(ran.stdout, "at noon\n");
 }
 
-/// Finished calls of a batch are kept; the agent in it resumes its own session, and the outcome of its command is
-/// unknown.
+/// Finished calls of a batch are kept. The agent in the batch resumes its own session, and the outcome of its command
+/// is unknown.
 #[test]
 fn killed_batch_resumes_without_repeating_calls() {
     let marker = unique_marker();
