@@ -1,4 +1,4 @@
-//! The checks that cargo itself runs.
+//! The checks that cargo itself does.
 
 use crate::step::{run, run_with};
 

@@ -1,6 +1,6 @@
 //! Counts patterns of unclear language, and fails when a count rises.
 //!
-//! The patterns come from the style guide: comments that open with a free relative, words such as "somebody", stilted
+//! The patterns come from the style guide: comments that open with a free relative, indefinite pronouns, stilted
 //! verbs, type names that are a bare participle, and type names that mean different things in different files. A match
 //! is a reason to look at the text, not proof of a fault. The limits in `prose.json` may only decrease.
 
@@ -54,7 +54,7 @@ struct ProseCounts {
     opening: u32,
     somebody: u32,
     stilted: u32,
-    /// Each type name, and the files that define it.
+    /// Each type name, with the files that define it.
     types: BTreeMap<String, BTreeSet<String>>,
 }
 

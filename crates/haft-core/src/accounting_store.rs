@@ -28,7 +28,7 @@ pub trait AccountingStore: Send + Sync {
 /// One line of the usage records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AccountingLine {
-    /// `tool_finished` or `model_finished`, with the audit fields and without content.
+    /// A `tool_finished` or `model_finished` event, with the audit fields and without content.
     Event(Box<EventEnvelope>),
     /// A gap before the next line: the store failed, and more lines waited than the writer may keep in memory.
     Lost {
@@ -55,7 +55,7 @@ pub struct AccountingSummary {
 /// The sums for one tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolStats {
-    /// The exposed name.
+    /// The exposed tool name.
     pub tool: String,
     /// The number of calls, including those that were refused.
     pub calls: u64,
@@ -80,9 +80,9 @@ pub struct ModelStats {
     pub attempts: u64,
     /// The number of requests that failed.
     pub errors: u64,
-    /// The tokens of all requests.
+    /// The input tokens of all requests.
     pub input_tokens: u64,
-    /// The tokens of all replies.
+    /// The output tokens of all requests.
     pub output_tokens: u64,
     /// The input tokens that the provider read from its cache.
     pub cache_read_tokens: u64,

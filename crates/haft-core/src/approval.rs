@@ -89,7 +89,7 @@ pub enum ApprovalAnswer {
     AllowExact,
     /// Allows commands that start with the offered prefix from now on, in this workspace.
     AllowPrefix,
-    /// Allows every call that these rules ask about from now on, in this workspace.
+    /// Allows, from now on in this workspace, every call for which the listed rules require approval.
     AllowRule,
     /// Refuses the call. The model gets an error that says that the user refused.
     Deny,

@@ -21,7 +21,7 @@ pub struct RawArguments(String);
 pub struct ArgumentLimits {
     /// The maximum length of the arguments text, in bytes.
     pub bytes_max: usize,
-    /// The deepest allowed nesting of objects and arrays. `parse` never allows more than [`NESTING_MAX`].
+    /// The maximum nesting depth of objects and arrays. `parse` never allows more than [`NESTING_MAX`].
     pub depth_max: usize,
 }
 

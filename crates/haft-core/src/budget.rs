@@ -17,7 +17,7 @@ use crate::tokens::TokenCounter;
 pub struct ContextLimits {
     /// The size of the model's context window.
     pub window_tokens: u64,
-    /// Tokens that stay free, because our token counts differ slightly from the model's own.
+    /// Tokens that stay free, because haft's token counts differ slightly from the model's own.
     pub buffer_tokens: u64,
     /// Tokens that stay free for the model's reply.
     pub output_tokens_max: u64,
@@ -257,7 +257,7 @@ pub struct TokenShortage {
     pub asked_tokens: u64,
     /// The tokens that the call could have reserved.
     pub left_tokens: u64,
-    /// Whether the call may succeed after other calls of the turn have ended.
+    /// The cause, which shows if the call may succeed after other calls of the turn have ended.
     pub cause: ShortageCause,
 }
 

@@ -30,9 +30,9 @@ pub struct CacheEntry {
 /// The capacity of a cache, over all tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// The largest number of entries.
+    /// The maximum number of entries.
     pub entries_max: u64,
-    /// The largest size of all entries, in bytes.
+    /// The maximum size of all entries together, in bytes.
     pub bytes_max: u64,
 }
 

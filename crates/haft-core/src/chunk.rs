@@ -12,7 +12,7 @@ pub struct ChunkSettings {
     pub avg_line_bytes_threshold: usize,
 }
 
-/// The largest overlap: with more, the chunks would hold mostly repeated text.
+/// The maximum overlap, in percent. With more, the chunks would consist mostly of repeated text.
 pub const OVERLAP_PERCENT_MAX: usize = 50;
 
 /// The size of the longest UTF-8 character, in bytes. Every chunk must have room for at least one character.

@@ -95,7 +95,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// Writes two digits for each byte. Bytes for which `text` has no room are left out.
+/// Writes two hexadecimal digits for each byte. Bytes that do not fit into `text` are left out.
 pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (byte, digits) in bytes.iter().zip(text.chunks_exact_mut(2)) {

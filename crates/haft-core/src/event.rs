@@ -50,12 +50,12 @@ pub enum Event {
         failure: Option<ToolErrorKind>,
         /// The time since the call was requested.
         latency: Duration,
-        /// Sizes, digests and decisions for the audit record.
+        /// The audit data of the call: sizes, digests and decisions.
         account: CallAccount,
         /// The content of the call, if the operator enabled content capture.
         content: Option<Arc<CapturedContent>>,
     },
-    /// A request to a model started.
+    /// An attempt to call a model started.
     ModelStarted {
         /// The id of the request; all its attempts share it.
         id: Arc<str>,

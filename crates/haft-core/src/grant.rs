@@ -39,7 +39,7 @@ pub struct Grant {
     pub confinement: SandboxBinding,
     /// The expiry time, in milliseconds since 1970; `None` if the grant does not expire.
     pub expires_ms: Option<u64>,
-    /// The origin of the approval.
+    /// The approver, and the time of the approval.
     pub decision: GrantDecision,
 }
 

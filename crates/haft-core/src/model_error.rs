@@ -79,7 +79,7 @@ pub struct ModelErrorRow {
 }
 
 impl ModelErrorKind {
-    /// Every kind, in the order of the variants.
+    /// All kinds, in the order of the variants.
     pub const ALL: [ModelErrorKind; 18] = [
         Self::Unauthorized,
         Self::Forbidden,

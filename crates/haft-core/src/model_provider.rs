@@ -18,8 +18,8 @@ use crate::provider::Principal;
 /// A reply while it streams. The stream ends after [`ModelEvent::Finished`] or after an error, whichever comes first.
 pub type ReplyStream<'a> = BoxStream<'a, Result<ModelEvent, ModelError>>;
 
-/// A client of models. A request does not start before the caller polls the stream. Dropping the stream cancels the
-/// request at once: it closes the connection and kills any child process.
+/// Sends requests to models. A request does not start before the caller polls the stream. Dropping the stream cancels
+/// the request at once: it closes the connection and kills any child process.
 pub trait ModelProvider: Send + Sync {
     /// Returns the provider name that configuration, messages and usage records use.
     fn name(&self) -> &str;
@@ -112,7 +112,7 @@ impl fmt::Debug for ModelContext {
 pub struct ModelAttempt {
     /// The configured name of the provider.
     pub provider: Arc<str>,
-    /// The provider's own name of the model.
+    /// The provider's own name for the model.
     pub model: Arc<str>,
     /// The number of the attempt, counted from 1 for each provider and model.
     pub number: u32,

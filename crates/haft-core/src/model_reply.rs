@@ -110,7 +110,7 @@ pub enum ReplyNote {
     },
     /// A part of an unknown kind. Only an encoder of the same format sends it back.
     UnknownPart {
-        /// The provider's own name of the kind.
+        /// The provider's own name for the kind.
         kind: String,
     },
     /// The stream ended without an end event.
@@ -138,7 +138,7 @@ pub enum ReplyNote {
     },
     /// A call written as plain text was not valid JSON, and the parser repaired it.
     CallRepaired {
-        /// The tool that the call names.
+        /// The tool name in the call.
         name: String,
         /// The repair, in words for the operator.
         how: String,
@@ -223,7 +223,7 @@ pub struct ReplyFold {
 }
 
 impl ReplyFold {
-    /// Folds all events of a reply.
+    /// Builds a reply from all its events.
     pub fn of(events: impl IntoIterator<Item = ModelEvent>) -> ModelReply {
         let mut fold = Self::default();
         for event in events {

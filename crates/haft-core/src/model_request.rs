@@ -9,7 +9,7 @@ use crate::conversation::Conversation;
 /// One request to a model, independent of any provider.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
-    /// The provider's own name of the model.
+    /// The provider's own name for the model.
     pub model: String,
     /// The instructions before the first message; empty for none.
     pub system: Arc<str>,
@@ -21,7 +21,7 @@ pub struct ModelRequest {
     pub deferred: Arc<[ModelTool]>,
     /// The tools that the model may or must call.
     pub tool_choice: ToolChoice,
-    /// Selects if one reply may hold several calls.
+    /// Selects whether one reply may hold several calls.
     pub parallel_calls: ParallelCalls,
     /// The messages so far, shared with the run that sends the request.
     pub conversation: Arc<Conversation>,
@@ -33,9 +33,9 @@ pub struct ModelRequest {
     pub reasoning: Option<ReasoningEffort>,
     /// The maximum number of tokens in the reply, including reasoning; `None` for the provider's default.
     pub output_tokens_max: Option<u32>,
-    /// The size of the context window, for providers that let the client set it.
+    /// The size of the context window in tokens, for providers that let the client set it.
     pub context_tokens: Option<u32>,
-    /// Selects if the provider caches the prompt.
+    /// Selects whether the provider caches the prompt.
     pub caching: PromptCaching,
 }
 
@@ -103,12 +103,12 @@ pub enum ToolChoice {
     Allowed {
         /// The exposed names of the tools.
         names: Vec<String>,
-        /// Selects if a reply without a call is acceptable.
+        /// Selects whether a reply without a call is acceptable.
         must_call: MustCall,
     },
 }
 
-/// Selects if the model must call at least one of the allowed tools.
+/// Selects whether the model must call at least one of the allowed tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MustCall {
     /// The model may answer in text.
@@ -117,7 +117,7 @@ pub enum MustCall {
     Yes,
 }
 
-/// Selects if one reply may hold several calls.
+/// Selects whether one reply may hold several calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParallelCalls {
     /// A reply may hold any number of calls.

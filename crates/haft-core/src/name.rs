@@ -60,14 +60,14 @@ name_type! {
 }
 
 impl ToolName {
-    /// Returns the nearest legal name. A hash of the whole text keeps long names distinct after truncation.
+    /// Returns the most similar valid name. A hash of the whole text keeps long names distinct after truncation.
     pub fn sanitize(text: &str) -> Self {
         Self(sanitize(text).into())
     }
 }
 
 impl Namespace {
-    /// Returns the nearest legal namespace, in the same case.
+    /// Returns the most similar valid namespace, in the same case.
     pub fn sanitize(text: &str) -> Self {
         Self(sanitize(text).into())
     }

@@ -72,7 +72,7 @@ pub struct NamedTool {
 pub enum NameResolution<'a> {
     /// The name belongs to one tool.
     Known {
-        /// The row of the table.
+        /// The table row of the tool.
         tool: &'a NamedTool,
         /// The rule by which the name matched.
         matched: NameMatch,

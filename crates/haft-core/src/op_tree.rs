@@ -115,7 +115,7 @@ pub enum OperationState {
         failure: Option<ToolErrorKind>,
         /// The time since the call was requested.
         latency: Duration,
-        /// Sizes, digests and decisions.
+        /// The audit data of the call: sizes, digests and decisions.
         account: CallAccount,
     },
 }

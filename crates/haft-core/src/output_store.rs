@@ -23,7 +23,7 @@ pub struct Handle {
 const SESSION_PREFIX: &str = "session-";
 
 impl Handle {
-    /// Creates a handle from the two random names of a store.
+    /// Creates a handle from the random names of a session and of a file in it.
     pub fn new(session: &str, file: &str) -> Option<Self> {
         let known = is_name(session) && is_name(file);
         known.then(|| Self { session: session.to_owned(), file: file.to_owned() })

@@ -132,7 +132,7 @@ pub enum ToolErrorKind {
     Unavailable,
     /// The tool ran and reported a failure.
     Failed,
-    /// A defect of haft or of a provider, such as a panic.
+    /// A bug in haft or in a provider, such as a panic.
     Internal,
     /// It is unknown if the call took effect, for example because the process ended.
     UnknownOutcome,
@@ -150,7 +150,7 @@ pub struct ErrorRow {
 }
 
 impl ToolErrorKind {
-    /// Every kind, in the order of the variants.
+    /// All kinds, in the order of the variants.
     pub const ALL: [ToolErrorKind; 12] = [
         ToolErrorKind::UnknownTool,
         ToolErrorKind::Denied,

@@ -238,7 +238,7 @@ impl PermissionRules {
         self.rules.iter().enumerate().filter(move |(_, rule)| rule.tool.matches(tool))
     }
 
-    /// Decides by the rules without a command pattern.
+    /// Returns the ruling of the rules without a command pattern.
     fn by_tool(&self, tool: &str) -> Ruling {
         let most_specific = self.without_command(tool).max_by_key(|(_, rule)| rule.rank());
         match most_specific {
@@ -257,7 +257,7 @@ impl PermissionRules {
         }
     }
 
-    /// Decides about a command line whose commands are unknown.
+    /// Returns the ruling for a command line whose commands are unknown.
     fn unseen(&self, tool: &str, why: &str) -> Ruling {
         let start = (self.default.max(PermissionDecision::Ask), None);
         let rules = self.without_command(tool).map(|(index, rule)| (rule.decision, Some(index)));

@@ -147,7 +147,7 @@ pub enum OutputPolicy {
     },
 }
 
-/// Selects if a user must approve the call.
+/// Selects whether a user must approve the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalPolicy {
     /// No approval is needed, unless a rule requires it.

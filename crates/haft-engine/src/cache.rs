@@ -37,7 +37,7 @@ impl Default for CacheConfig {
     }
 }
 
-/// Selects if the cache may answer a call.
+/// Selects whether the cache may answer a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CacheUse {
     /// Follows the tool's policy.

@@ -197,7 +197,8 @@ impl Drop for EndGuard {
     }
 }
 
-/// Uses one counter for the whole process, because several orchestrators may emit to the same sink.
+/// Returns a new operation id. Uses one counter for the whole process, because several orchestrators may emit to the
+/// same sink.
 fn next_operation() -> OperationId {
     static LAST: AtomicU64 = AtomicU64::new(0);
     OperationId(LAST.fetch_add(1, Ordering::Relaxed) + 1)

@@ -197,7 +197,7 @@ impl Catalog {
         Arc::clone(&self.current().sources.providers)
     }
 
-    /// Returns the operator's warnings about the providers' tool lists.
+    /// Returns the warnings for the operator about the providers' tool lists.
     pub fn warnings(&self) -> Vec<CatalogWarning> {
         self.snapshot().warnings().cloned().collect()
     }

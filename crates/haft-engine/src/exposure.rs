@@ -43,7 +43,7 @@ pub struct ModelToolLimits {
     pub window_tokens: Option<u64>,
 }
 
-/// The tool settings of one run.
+/// The inputs for choosing the tools that one run shows.
 #[derive(Debug, Clone, Copy)]
 pub struct ExposureRequest<'a> {
     /// The operator's settings.

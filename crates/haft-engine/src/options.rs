@@ -24,13 +24,13 @@ pub struct CallOptions {
     pub timeout: Option<Duration>,
     /// The priority of the call, unless the operator sets one for the tool.
     pub priority: Priority,
-    /// Selects if a cached output may answer the call.
+    /// Selects whether a cached output may answer the call.
     pub cache: CacheUse,
     /// The session and turn of the call, for its events.
     pub place: RunPosition,
     /// The context window of the run, from which outputs reserve tokens. If `None`, only size limits apply.
     pub budget: Option<Arc<ContextWindow>>,
-    /// Selects if the call waits for a slot in its tool's queue.
+    /// Selects whether the call waits for a slot in its tool's queue.
     pub concurrency: Concurrency,
     /// The tools that the request selected. The orchestrator refuses calls to other tools.
     pub selection: ToolFilter,
@@ -67,7 +67,7 @@ pub struct SearchScope {
     pub instructed: Mutex<HashSet<String>>,
 }
 
-/// Selects if a call waits for a slot in its tool's queue.
+/// Selects whether a call waits for a slot in its tool's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Concurrency {
     /// The call waits until its queue has a free slot.

@@ -67,12 +67,12 @@ pub struct OrchestratorConfig {
     pub after_untrusted: PermissionDecision,
     /// Counts the tokens of an output for the context budget. It is not used for a call without a budget.
     pub tokens: Arc<dyn TokenCounter>,
-    /// Selects if events contain arguments and results.
+    /// Selects whether events contain arguments and results.
     pub capture: ContentCapture,
 }
 
-/// Selects if events contain the content of calls. Arguments and results may contain secrets, so only the operator can
-/// enable this.
+/// Selects whether events contain the content of calls. Arguments and results may contain secrets, so only the operator
+/// can enable this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContentCapture {
     /// Events contain only sizes and digests.

@@ -44,11 +44,11 @@ pub struct GovernedTool {
     pub trusted_effects: Effects,
     /// The groups by which a request or a rule may select the tool. The provider's namespace is one of them.
     pub groups: Vec<GroupName>,
-    /// Selects if the model sees the tool and may call it.
+    /// Selects whether the model sees the tool and may call it.
     pub activity: ToolActivity,
 }
 
-/// Selects if a tool is in use.
+/// Selects whether a tool is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolActivity {
     /// The model may call the tool, and sees it if the request selects it.

@@ -293,7 +293,7 @@ impl ToolSearchIndex {
     }
 }
 
-/// Returns the part of a name after the server.
+/// Returns the part of a tool name after the server name.
 fn own_name(name: &str) -> &str {
     name.rsplit_once("__").map_or(name, |(_, own)| own)
 }

@@ -11,7 +11,7 @@ pub(crate) fn output_bytes(output: &ToolOutput) -> usize {
     content_bytes(output) + output.structured.as_ref().map_or(0, json_bytes) + raw
 }
 
-/// Returns the size of an output without the structured part.
+/// Returns the size of an output without its structured part.
 pub(crate) fn content_bytes(output: &ToolOutput) -> usize {
     output.content.iter().map(piece_bytes).sum()
 }

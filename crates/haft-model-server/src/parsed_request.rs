@@ -31,7 +31,7 @@ pub(crate) struct ConversationSummary {
     pub(crate) spoke_last: LastSpeaker,
 }
 
-/// Selects if a reply is sent as a whole or as a stream.
+/// Selects whether a reply is sent as a whole or as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ResponseDelivery {
@@ -40,7 +40,7 @@ pub enum ResponseDelivery {
     Streamed,
 }
 
-/// Selects if a stream contains the usage.
+/// Selects whether a stream contains the usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UsageReporting {
     #[default]

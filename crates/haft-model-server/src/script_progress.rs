@@ -1,4 +1,4 @@
-//! Selects the step that answers a request.
+//! Chooses the step that answers a request.
 
 use std::collections::HashMap;
 

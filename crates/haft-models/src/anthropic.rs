@@ -11,7 +11,8 @@ use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
-/// The Messages API. Cache markers go after the tools, the system prompt and the last two user turns.
+/// The codec for the Messages API. Cache markers are put after the tools, the system prompt and the last two user
+/// turns.
 pub const ANTHROPIC: Codec = Codec {
     format: ModelApiFormat::Anthropic,
     unsupported: UNSUPPORTED,

@@ -15,12 +15,12 @@ pub(crate) fn is_generated_id(id: &str) -> bool {
     id.starts_with(GENERATED_ID_PREFIX)
 }
 
-/// The ids that a format accepts.
+/// The rules for the call ids that a format accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallIdRule {
     pub(crate) chars_min: usize,
     pub(crate) chars_max: usize,
-    /// Selects if `_` and `-` are accepted. Letters and digits always are.
+    /// Selects whether `_` and `-` are accepted. Letters and digits always are.
     pub(crate) punctuation: PunctuationRule,
 }
 

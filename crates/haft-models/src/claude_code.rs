@@ -36,7 +36,7 @@ pub const TIMEOUT: Duration = Duration::from_hours(1);
 /// The delay before the first resume. Each further delay is twice as long.
 pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 
-/// The settings of the command.
+/// The settings of the `claude` command.
 #[derive(Debug)]
 pub struct ClaudeCodeSettings {
     pub name: Arc<str>,
@@ -50,7 +50,7 @@ pub struct ClaudeCodeSettings {
     pub resume_delay: Duration,
 }
 
-/// MCP servers that the command starts itself.
+/// The MCP servers that the command itself starts.
 #[derive(Debug)]
 pub struct ClaudeMcpServers {
     pub names: Vec<String>,

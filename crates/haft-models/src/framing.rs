@@ -15,7 +15,7 @@ const LIMITS: StreamLimits =
 #[derive(Debug)]
 pub enum Framing {
     Sse(SseDecoder),
-    /// One JSON document per line.
+    /// Each frame is one line with a JSON document.
     Lines(LineSplitter),
 }
 

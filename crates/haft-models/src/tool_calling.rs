@@ -1,4 +1,4 @@
-//! Passes tools to models: natively, in the prompt, or not at all.
+//! Passes tools to models: through the provider's API, in the prompt, or not at all.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -39,7 +39,7 @@ pub trait WireFormat: Send + Sync {
     }
 }
 
-/// A format without dialects, as a table of functions.
+/// A wire format without dialects, as a table of functions.
 #[derive(Debug, Clone, Copy)]
 pub struct Codec {
     pub(crate) format: ModelApiFormat,

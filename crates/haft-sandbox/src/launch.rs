@@ -1,4 +1,4 @@
-//! Everything needed to start a confined process.
+//! Everything that is needed to start a confined process.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;

@@ -71,7 +71,7 @@ fn look_at(path: PathBuf) -> ResolvedPath {
     }
 }
 
-/// The depth below a dangling link up to which missing names are appended to the link's target.
+/// The maximum number of missing names that are appended to the target of a dangling link.
 const LINKS_FOLLOWED_MAX: usize = 40;
 
 fn resolve_shallow(path: &Path) -> PathBuf {

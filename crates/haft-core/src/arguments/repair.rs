@@ -114,7 +114,7 @@ impl<'a> RepairPass<'a> {
         Self { text, at: start, out, frames: Vec::new(), depth_max, repairs: Vec::new(), cut_off: false }
     }
 
-    /// Runs until the outermost value is closed or the text ends.
+    /// Repairs the text until the outermost value is closed or the text ends.
     fn run(&mut self) -> Result<(), RepairError> {
         self.open()?;
         while !self.frames.is_empty() {
@@ -171,7 +171,7 @@ impl<'a> RepairPass<'a> {
         if frame.place != ExpectedToken::After && frame.place != frame.first_expected_token() {
             return self.expected("a value");
         }
-        // In this state the output after the last complete member can only be a comma.
+        // In this state, any output after the last complete member can only be a comma.
         if self.out.len() > frame.whole {
             self.out.truncate(frame.whole);
             self.record(TRAILING_COMMA);

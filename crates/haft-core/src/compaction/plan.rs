@@ -52,7 +52,7 @@ pub struct CompactionPlan {
     pub scope: CompactionScope,
     /// The index of the first recent message. This message and all later ones stay unchanged.
     pub recent_from: usize,
-    /// The longest summary, in estimated tokens.
+    /// The maximum length of the summary, in estimated tokens.
     pub summary_tokens_max: u64,
 }
 

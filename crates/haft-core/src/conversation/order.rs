@@ -1,4 +1,4 @@
-//! The rules for the next message, decided from the open calls.
+//! Decides if a message may come next, given the open calls.
 
 use std::collections::HashSet;
 

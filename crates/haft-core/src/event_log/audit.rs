@@ -120,7 +120,7 @@ impl LogEvent {
 }
 
 impl CallAudit {
-    /// Builds the fields from the account of a call.
+    /// Builds the fields from the audit data of a call.
     pub fn new(place: RunPosition, tool: &ToolReference, account: &CallAccount) -> Self {
         Self {
             principal: account.principal.to_string(),
@@ -170,7 +170,7 @@ impl CallContent {
 }
 
 impl ModelAudit {
-    /// Builds the fields from the account of an attempt.
+    /// Builds the fields from the figures of an attempt.
     pub fn new(request_id: &str, principal: &Principal, account: &ModelAccount) -> Self {
         Self {
             principal: principal.to_string(),

@@ -22,7 +22,7 @@ pub const BATCH_CALLS_MAX: usize = 200;
 pub struct BatchPlan {
     /// The calls, in the order of the list. Never empty.
     pub items: Vec<BatchItem>,
-    /// Tells if the list arrived whole. If not, the reply tells the model to send the rest again.
+    /// Tells whether the list arrived whole. If not, the reply tells the model to send the rest again.
     pub extent: BatchCompleteness,
 }
 

@@ -59,7 +59,7 @@ struct NameBid {
     level: usize,
 }
 
-/// The state of one name. It only ever gets stricter, so the order of the bids has no effect on the outcome.
+/// The state of one name. A state can only become stricter, so the order of the bids has no effect on the outcome.
 #[derive(Debug, Clone, Copy)]
 enum NameClaim {
     Reserved,

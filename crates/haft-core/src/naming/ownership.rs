@@ -16,7 +16,7 @@ pub struct NamingSource {
     pub namespace: Namespace,
 }
 
-/// The scheme and all configured providers.
+/// The naming scheme and all configured providers.
 pub(super) struct NamingSources {
     scheme: NamingScheme,
     /// The kind of provider that owns the names in each namespace. Names of built-in tools have no namespace.

@@ -1,4 +1,4 @@
-//! The decision about one simple command.
+//! Decides if one simple command is allowed.
 
 use super::{PermissionDecision, PermissionRule, PermissionRules, Ruling};
 use crate::approval::shown;

@@ -196,7 +196,7 @@ impl AgentRun {
         }
     }
 
-    /// Reports if the text of the last [`RunStep::Archive`] was stored.
+    /// Reports whether the text of the last [`RunStep::Archive`] was stored.
     pub fn archived(&mut self, outcome: ArchiveOutcome) -> Result<(), RunError> {
         let stage = self.expect_stage("the end of an archive step")?;
         if stage.waits != CompactionWait::Archive {

@@ -45,13 +45,13 @@ pub struct RunContext {
     pub relay: Option<Arc<dyn ClientRelay>>,
     /// Receives the events of calls outside a run. Inside a run, the meter receives them.
     pub events: Arc<dyn EventSink>,
-    /// Selects if outputs of MCP tools keep the server's own JSON, for an interface that passes it on.
+    /// Selects whether outputs of MCP tools keep the server's own JSON, for an interface that passes it on.
     pub raw_results: RawResults,
     /// Records that the run has read untrusted text. Sub-agents share it with the agent that called them.
     pub untrusted: Arc<UntrustedReads>,
 }
 
-/// Selects if an output keeps the JSON text that its server sent.
+/// Selects whether an output keeps the JSON text that its server sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RawResults {
     /// Only the parsed content is kept, because the text would double the size of every output.

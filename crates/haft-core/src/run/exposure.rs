@@ -18,11 +18,11 @@ pub struct ToolExposure {
 pub struct ToolSearchPlan {
     /// The sources of the tools, as the model reads them.
     pub roster: String,
-    /// Selects if found tools are added to the tool list.
+    /// Selects whether found tools are added to the tool list.
     pub growth: ToolListGrowth,
 }
 
-/// Selects if found tools are added to the tool list.
+/// Selects whether found tools are added to the tool list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolListGrowth {
     /// The list never changes. The model calls found tools with `tool_call`, or in the provider's own way.

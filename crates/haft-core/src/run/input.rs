@@ -60,7 +60,7 @@ pub enum ArchiveOutcome {
 pub enum CallEnd {
     /// The call ended with this reply for the model.
     Replied(ToolReply),
-    /// A user must decide first.
+    /// The call waits for a user's decision.
     AwaitsApproval(CallId),
 }
 

@@ -34,7 +34,7 @@ struct MeterTotals {
     held: SpendAmount,
 }
 
-/// An amount to reserve.
+/// An amount of tokens and tool calls to reserve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendAmount {
     /// The number of input and output tokens together.

@@ -94,7 +94,7 @@ pub enum LimitError {
     TooSmall {
         /// The name of the limit.
         name: String,
-        /// The smallest value that can be set.
+        /// The minimum value that can be set.
         min: u64,
     },
 }

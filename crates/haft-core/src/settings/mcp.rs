@@ -1,6 +1,6 @@
 //! Connection, sandbox and authorization settings of MCP servers.
 
-/// Selects if OAuth tokens may be stored outside the desktop's keyring.
+/// Selects whether OAuth tokens may be stored outside the desktop's keyring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyringPreference {
     /// Tokens are stored in the keyring, or in a file if no keyring is available.
@@ -22,7 +22,7 @@ pub enum OAuthGrant {
     ClientCredentials,
 }
 
-/// Selects if a server process runs in the sandbox.
+/// Selects whether a server process runs in the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerConfinement {
     /// The server runs in the sandbox.
@@ -33,7 +33,7 @@ pub enum ServerConfinement {
     No,
 }
 
-/// Selects if a run waits until a server is ready.
+/// Selects whether a run waits until a server is ready.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerStartup {
     /// The run waits a short time, then starts without the server's tools.

@@ -37,7 +37,7 @@ pub const CLAUDE_CODE_TURNS_MAX: u32 = 25;
 /// The maximum number of times that haft resumes a session of the command. After that, the request fails.
 pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
 
-/// Selects if a reply is streamed.
+/// Selects whether a reply is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyDelivery {
     /// The provider sends the whole reply when it is complete.

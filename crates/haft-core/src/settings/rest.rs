@@ -8,7 +8,7 @@ use super::method::Method;
 pub const METHODS_DEFAULT: [Method; 5] =
     [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
 
-/// Selects if deprecated operations are imported.
+/// Selects whether deprecated operations are imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeprecatedOperations {
     /// Deprecated operations do not become tools.

@@ -2,7 +2,7 @@
 
 use super::mode::SandboxMode;
 
-/// Selects if the policy grants access to a resource.
+/// Selects whether the policy grants access to a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceAccess {
     /// The command can use the resource.
@@ -48,7 +48,7 @@ impl SandboxBinding {
     }
 }
 
-/// Selects if the hooks and the configuration in the workspace's git directory may be written.
+/// Selects whether the hooks and the configuration in the workspace's git directory may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitMetadata {
     /// Hooks and configuration are read-only: a hook or a filter that a model wrote would run outside the sandbox at

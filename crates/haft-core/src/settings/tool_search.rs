@@ -5,7 +5,7 @@ use crate::glob::ToolGlob;
 /// Selects the tools that a model sees, and how it can use the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolSearchSettings {
-    /// Selects if tools are hidden behind a search.
+    /// Selects whether tools are hidden behind a search.
     pub mode: ToolSearchMode,
     /// Tools that are always shown, in addition to the built-in ones.
     pub always_show: Vec<ToolGlob>,
@@ -13,7 +13,7 @@ pub struct ToolSearchSettings {
     pub expose: ToolExposeForm,
 }
 
-/// Selects if tools are hidden behind a search.
+/// Selects whether tools are hidden behind a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ToolSearchMode {
     /// Hides tools if there are too many to show.

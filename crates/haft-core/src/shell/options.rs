@@ -39,7 +39,7 @@ pub(super) enum OptionEffect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OptionWord<'w> {
     pub(super) effect: OptionEffect,
-    /// The value in the same word.
+    /// The value of the option, if it is in the same word.
     pub(super) attached: Option<&'w str>,
     /// True if this option, or a letter in the cluster, is not in the grammar. Then it is unknown if a value follows.
     pub(super) unknown: bool,

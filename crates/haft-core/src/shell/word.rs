@@ -183,8 +183,8 @@ impl ShellParser<'_> {
                 }
                 b'\\' => {
                     self.at += 1;
-                    // Not `peek`: an escaped backslash before a line break does not join lines, but `peek` would skip
-                    // both.
+                    // `peek` is not used, because an escaped backslash before a line break does not join lines, but
+                    // `peek` would skip both.
                     let escaped = self.rest().starts_with(['$', '`', '"', '\\']);
                     word.word.text.extend(if escaped { self.take_char() } else { Some('\\') });
                 }

@@ -65,7 +65,7 @@ const DESCRIBING: [&str; 9] = [
     "x-mcp-header",
 ];
 
-/// Keywords with their own comparison.
+/// Keywords that are compared by their own rules.
 const COMPARED: [&str; 14] = [
     "type",
     "enum",

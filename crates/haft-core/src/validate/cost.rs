@@ -52,7 +52,7 @@ impl SchemaCost {
     }
 }
 
-/// One pass over the whole schema that does not follow references.
+/// Collects facts in one pass over the whole schema, without following references.
 #[derive(Default)]
 struct SchemaSurvey {
     objects: usize,

@@ -135,7 +135,7 @@ fn list(sources: &CatalogSources, config: CatalogConfig) -> Vec<ProviderListing>
     providers.iter().map(listing).collect()
 }
 
-/// Selects if a new snapshot keeps the names of the previous one.
+/// Selects whether a new snapshot keeps the names of the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameMemory {
     /// No caller has seen a name yet. The names depend on the tools alone, not on the order in which servers listed

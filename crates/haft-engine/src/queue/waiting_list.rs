@@ -29,7 +29,7 @@ pub(super) struct QueuePosition {
     ticket: u64,
 }
 
-/// The outcome of joining.
+/// The outcome of joining the waiting list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JoinOutcome {
     In(QueuePosition),

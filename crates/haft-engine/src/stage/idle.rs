@@ -67,7 +67,7 @@ pub(crate) struct ActivitySink {
 }
 
 impl ActivitySink {
-    /// Returns after `timeout` without an event.
+    /// Returns when there was no event for `timeout`.
     async fn silence(&self, timeout: Duration) {
         loop {
             let until = *self.last.lock().unwrap_or_else(PoisonError::into_inner) + timeout;

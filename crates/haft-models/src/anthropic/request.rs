@@ -422,8 +422,8 @@ fn write_thinking(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     }
 }
 
-/// Returns the caller's limit, or a default that is large enough for the answer and the thinking budget, which the API
-/// counts toward the same limit.
+/// Returns the caller's output limit, or a default that is large enough for the answer and the thinking budget, which
+/// the API counts toward the same limit.
 fn output_tokens(request: &ModelRequest) -> u32 {
     let thinking = match request.reasoning {
         Some(effort) if thinks_by_budget(&request.model) => budget_wanted(effort),

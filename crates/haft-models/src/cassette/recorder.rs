@@ -82,7 +82,7 @@ impl<P: ModelProvider> ModelProvider for Recorder<P> {
     }
 }
 
-/// Tells if a reply has ended.
+/// Tells whether a reply has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplyHasEnded {
     No,
@@ -103,8 +103,8 @@ struct ExchangeInProgress<'a, P: ModelProvider> {
     request: Option<ModelRequest>,
     notes: Arc<ReplyTimeline>,
     fold: ReplyFold,
-    /// Tells if the reply has ended; `None` until the caller polls the reply for the first time. An unpolled reply is
-    /// not recorded, because no request was sent.
+    /// Tells whether the reply has ended; `None` until the caller polls the reply for the first time. An unpolled reply
+    /// is not recorded, because no request was sent.
     over: Option<ReplyHasEnded>,
 }
 
@@ -156,7 +156,7 @@ impl<P: ModelProvider> Drop for ExchangeInProgress<'_, P> {
     }
 }
 
-/// The moments recorded so far, in order.
+/// The events recorded so far, each with its time, in order.
 struct ReplyTimeline {
     began: Instant,
     moments: Mutex<Vec<StoredMoment>>,

@@ -49,12 +49,12 @@ impl Replayer {
         Ok(Self { matching, exchanges, played, known: ConversationCache::default() })
     }
 
-    /// Returns the model of the first request.
+    /// Returns the model in the first recorded request.
     pub fn model(&self) -> Option<String> {
         Some(self.first_request()?.model)
     }
 
-    /// Returns the first request.
+    /// Returns the first recorded request.
     pub fn first_request(&self) -> Option<ModelRequest> {
         self.exchanges.first()?.request(|_| None).ok()
     }

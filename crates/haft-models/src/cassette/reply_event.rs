@@ -18,7 +18,7 @@ pub(super) struct StoredMoment(pub(super) u64, pub(super) StoredReplyEvent);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StoredReplyEvent {
-    /// A request was sent.
+    /// A request was sent to the provider.
     Attempt(StoredAttempt),
     /// An attempt ended.
     Account(StoredAttempt, StoredAccount),

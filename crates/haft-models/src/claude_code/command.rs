@@ -11,7 +11,7 @@ use super::session::ClaudeInput;
 /// KiB; a longer system prompt is put into the user prompt.
 pub(super) const WORD_BYTES_MAX: usize = 100 << 10;
 
-/// Returns the command to start for one turn.
+/// Returns the command line for one turn.
 pub(super) fn order(
     settings: &ClaudeCodeSettings,
     request: &ModelRequest,

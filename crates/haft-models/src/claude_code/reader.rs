@@ -43,7 +43,7 @@ pub(super) struct ClaudeSpend {
     pub(super) cost: Option<Cost>,
 }
 
-/// The end of one run of the command.
+/// The result of one run of the command.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ClaudeOutcome {
     pub(super) answer: Result<String, ClaudeFailure>,

@@ -1,4 +1,4 @@
-//! Extra body fields from the configuration, for features that only one server has.
+//! Extra body fields from the configuration, for features that only one server supports.
 
 use std::fmt;
 

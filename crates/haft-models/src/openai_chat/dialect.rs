@@ -7,9 +7,9 @@ use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 #[derive(Debug)]
 pub struct Dialect {
     pub name: &'static str,
-    /// The role of the system prompt.
+    /// The role name for the system prompt.
     pub(crate) system_role: &'static str,
-    /// The key of the output token limit.
+    /// The name of the request field for the output token limit.
     pub(crate) output_tokens_key: &'static str,
     pub(crate) seed_key: &'static str,
     /// The field in which an earlier refusal is sent.
@@ -62,7 +62,7 @@ pub(crate) enum AfterToolResults {
     Assistant,
 }
 
-/// Selects if a stream reports usage only on request, or always.
+/// Selects whether a stream reports usage only on request, or always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamUsage {
     Asked,

@@ -415,7 +415,7 @@ fn write_effort(dialect: &Dialect, body: &mut ObjectWriter<'_>, effort: Option<R
     }
 }
 
-/// Returns OpenAI's name of an effort level, which the Responses API uses too.
+/// Returns OpenAI's name for an effort level. The Responses API uses the same names.
 pub(crate) fn effort_name(effort: ReasoningEffort) -> &'static str {
     match effort {
         ReasoningEffort::Off => "none",

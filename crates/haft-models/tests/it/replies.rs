@@ -10,7 +10,7 @@ const TEXT: &str = "Grüße: the file has \"two\" lines.\n";
 const FIRST: &str = r#"{"path": "/src/lib.rs", "limit": 1.0}"#;
 const SECOND: &str = r#"{"path":"/räksmörgås"}"#;
 
-/// Returns the content of a reply, independent of its format.
+/// Returns the text, the calls and the stop reason of a reply, independent of its format.
 fn said(reply: &ModelReply) -> (String, Vec<String>, StopReason) {
     let calls = reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
     let refusal = reply.parts.iter().filter_map(|part| match &part.body {

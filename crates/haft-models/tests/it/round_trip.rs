@@ -12,7 +12,8 @@ fn sent(format: ModelApiFormat, body: &Value) -> Value {
         ModelApiFormat::OpenaiChat => {
             let mut message = body["choices"][0]["message"].clone();
             let fields = message.as_object_mut().unwrap();
-            // Only the details of reasoning are sent back; its text is for display. No provider accepts citations.
+            // Only the reasoning details are sent back; the reasoning text is for display. No provider accepts
+            // citations.
             fields.remove("reasoning");
             fields.remove("annotations");
             fields.retain(|key, value| key == "content" || !value.is_null());

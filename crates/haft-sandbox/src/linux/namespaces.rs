@@ -19,7 +19,7 @@ pub(super) enum LevelAttempt {
     /// Namespaces created with haft's own privileges. Uids and gids keep their meaning inside them.
     Namespaces,
     UserNamespaces,
-    /// No namespaces at all.
+    /// No namespaces; only Landlock and seccomp.
     Landlock,
 }
 

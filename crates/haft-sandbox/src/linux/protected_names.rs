@@ -48,7 +48,7 @@ struct KeeperNamespaces {
     mount: OwnedFd,
 }
 
-/// One event on a watched name.
+/// One event about a watched name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NameEvent {
     path: PathBuf,

@@ -19,8 +19,9 @@ const STAGE: &str = "seccomp";
 /// architectures.
 const OPEN_TREE_ATTR: libc::c_long = 467;
 
-/// The calls refused in every mode: creating or changing mounts and namespaces, the kernel's keyrings and programs, the
-/// clock, the machine itself, and interfaces whose requests no filter can inspect.
+/// The calls refused in every mode. They create or change mounts and namespaces, access the kernel's keyrings, load
+/// kernel programs, set the clock, control the machine itself, or belong to interfaces whose requests no filter can
+/// inspect.
 const NEVER: &[libc::c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,

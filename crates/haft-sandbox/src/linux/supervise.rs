@@ -218,7 +218,7 @@ pub(super) enum Fork {
     Parent(Pid),
 }
 
-/// Forks into new namespaces (`flags` of `clone`; 0 for a plain fork).
+/// Forks into new namespaces. `flags` are the flags of `clone`; 0 means a plain fork.
 pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
     let none = ptr::null_mut::<libc::c_void>();
     // SAFETY: the launcher has one thread, so the child's copy of memory is consistent; no stack is passed, as

@@ -16,7 +16,7 @@ use crate::plan::SandboxPlan;
 use crate::seatbelt::{SeatbeltRules, seatbelt_profile};
 use haft_core::settings::mode::SandboxMode;
 
-/// An absolute path: a `sandbox-exec` found on PATH could be any program.
+/// The absolute path of `sandbox-exec`, because a program with this name in PATH could be any program.
 const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 
 /// The guarantees that macOS does not give.

@@ -54,7 +54,7 @@ pub(super) struct ScenarioStep {
     pub(super) cancelled_after: Option<Duration>,
 }
 
-/// Selects if a call uses the run's context budget.
+/// Selects whether a call uses the run's context budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetUse {
     Yes,

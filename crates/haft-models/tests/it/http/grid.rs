@@ -23,7 +23,7 @@ use crate::fixture::tools;
 type Scenario =
     (&'static str, fn(GridCell) -> BoxFuture<'static, ()>, &'static [(ModelApiFormat, &'static str)]);
 
-/// A cell of the grid.
+/// A cell of the grid: one format and one delivery.
 #[derive(Debug, Clone, Copy)]
 struct GridCell {
     format: ModelApiFormat,
