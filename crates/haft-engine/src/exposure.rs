@@ -22,7 +22,8 @@ pub const SHOWN_TOOLS_MAX: usize = 30;
 /// window with a million tokens would be far too much.
 pub const SHOWN_TOKENS_MAX: u64 = 4_000;
 
-/// In a small context window, definitions may take one part in this many before `auto` hides tools.
+/// In a small context window, definitions may take at most the window size divided by this number before `auto` hides
+/// tools.
 const WINDOW_SHARE: u64 = 8;
 
 /// The average number of bytes in a token of a definition.

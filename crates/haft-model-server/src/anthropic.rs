@@ -1,4 +1,4 @@
-//! Anthropic's `/v1/messages`.
+//! Anthropic's Messages API (`/v1/messages`).
 
 use serde_json::{Value, json};
 

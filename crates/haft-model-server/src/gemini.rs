@@ -1,4 +1,4 @@
-//! Google's `/v1beta/models/{model}:generateContent` and `:streamGenerateContent`.
+//! Google's Gemini API (`/v1beta/models/{model}:generateContent` and `:streamGenerateContent`).
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::protobuf::{camel, field, list};
 use crate::script::{CitedText, ScriptCall, ScriptPart, ScriptStop, ScriptUsage};
 use crate::wire::{ApiRequest, PathParameters, ProviderApi, ScriptedReply, data};
 
-/// The top-level fields of a request.
+/// The top-level fields that a request may have.
 const FIELDS: [&str; 10] = [
     "contents",
     "systemInstruction",

@@ -24,7 +24,7 @@ const SUMMARY_ATTEMPTS_MAX: u32 = 2;
 /// freed too little, because it was planned with estimates.
 const COMPACTIONS_PER_TURN_MAX: u32 = 3;
 
-/// A compaction is worth the lost prompt cache only if it frees at least one part in this many of the available tokens.
+/// A compaction is worth the lost prompt cache only if it frees at least the available tokens divided by this number.
 const SAVING_SHARE: u64 = 8;
 
 /// The minimum saving, in tokens, when the context is full.

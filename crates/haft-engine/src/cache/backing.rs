@@ -17,11 +17,11 @@ use tokio::time::{Instant, timeout};
 /// disk that hangs must not use up the call's time.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A read may take at most one part in this many of the call's remaining time, so that the call can still be made.
+/// A read takes at most the call's remaining time divided by this number, so that the call can still be made.
 const READ_PARTS: u32 = 4;
 
-/// A call waits at most one part in this many of its time for an equal call of another process. After that, both
-/// processes make the call.
+/// A call waits for an equal call of another process at most its remaining time divided by this number. After that,
+/// both processes make the call.
 const LEASE_PARTS: u32 = 2;
 
 /// A stored output and the time until it expires.
