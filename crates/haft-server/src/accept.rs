@@ -1,6 +1,7 @@
-//! Accepts connections: a limited number of them, each with a time limit for the head of a request.
+//! Accepts a limited number of connections, each with a time limit for the head of a request.
 //!
-//! A client without a key could otherwise keep connections open for ever and take every file descriptor of the process.
+//! Without these limits, a client without a key could keep connections open for ever and use up the file descriptors of
+//! the process.
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,7 +23,8 @@ use tokio::time::sleep;
 use crate::failed_logins::ClientAddress;
 use crate::settings::ServerSettings;
 
-/// The pause after a failed accept. The usual reason is a lack of file descriptors, which ends with other connections.
+/// The pause after a failed accept. The usual reason is a lack of file descriptors, which ends when other connections
+/// close.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
 /// Serves connections until `stop` resolves, and then until the requests in progress have ended. Dropping the future
@@ -51,7 +53,7 @@ pub(crate) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Waits for a place, and only then for a connection, so that further clients wait in the queue of the system.
+/// Waits for a free slot, and only then for a connection, so that further clients wait in the queue of the system.
 async fn accepted(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
@@ -70,7 +72,7 @@ struct Connection {
     stream: TcpStream,
     client: ClientAddress,
     head_timeout: Duration,
-    /// Held until the connection ends.
+    /// The slot, held until the connection ends.
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -84,7 +86,7 @@ impl Connection {
             routes.call(request)
         });
         let mut exchange = pin!(http.serve_connection(TokioIo::new(self.stream), service).with_upgrades());
-        // An error concerns only this connection: the client went away, or sent no HTTP.
+        // Ignore the error, which is only about this connection: the client went away, or did not send HTTP.
         let ended = tokio::select! {
             _ = exchange.as_mut() => true,
             // The sender is dropped when the server stops.

@@ -1,7 +1,8 @@
-//! Checks of every request, before its key is looked at: `Host`, `Origin`, content type and content encoding.
+//! Checks every request before its key: `Host`, `Origin`, content type and content encoding.
 //!
 //! A web page that a user opens can send requests to a server on the user's own machine. The `Host` check refuses pages
-//! that reach it by a DNS name of their own (DNS rebinding), and the `Origin` check refuses all other pages.
+//! that reach the server through a DNS name of their own (DNS rebinding), and the `Origin` check refuses all other
+//! pages.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -46,13 +47,13 @@ impl AccessRules {
         }
     }
 
-    /// `authority` is the host of an absolute request target, which replaces the header.
+    /// Checks the host. `authority` is the host of an absolute request target, which replaces the header.
     fn check_host(&self, headers: &HeaderMap, authority: Option<&str>) -> Result<(), ApiError> {
         let mut written = headers.get_all(header::HOST).iter();
         let host = match (written.next(), written.next()) {
             (Some(host), None) => host.to_str().ok().map(host_name),
             (None, None) => authority.map(host_name),
-            // Two headers could mean different servers to a proxy and to us.
+            // A proxy and this server could each use another one of two headers.
             _ => None,
         };
         match host {
@@ -69,7 +70,7 @@ impl AccessRules {
             return true;
         }
         let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        // A page cannot rebind an address, so a server that listens on all addresses accepts each of them.
+        // A page cannot rebind an IP address, so a server that listens on all addresses accepts each of them.
         literal.is_ok_and(|ip| ip.is_loopback() || ip == self.address || self.address.is_unspecified())
     }
 
@@ -87,7 +88,7 @@ impl AccessRules {
     }
 }
 
-/// Tests if the page came from this server. The `Host` header was checked before.
+/// Returns true if the page came from this server. The `Host` header was checked before.
 fn is_same_origin(origin: &str, headers: &HeaderMap) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -105,7 +106,7 @@ fn host_name(host: &str) -> String {
     host[..end].to_ascii_lowercase()
 }
 
-/// A page can send other content types to another site without asking it first, so that a body must be JSON.
+/// Checks that a body is JSON: a page can send other content types to another site without a CORS preflight.
 fn check_content(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! The agents that requests can name as `model`, read when the server starts.
 //!
-//! A name in a request is only ever compared with these: it never becomes a path, because a path could name any file of
-//! the machine.
+//! A name in a request is only compared with these names. It never becomes a path, because a path could name any file
+//! of the machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct ServedAgent {
 }
 
 impl AgentCatalog {
-    /// Reads all agents of the directories. The warnings name those that cannot be used.
+    /// Reads all agents of the directories. The warnings name the agents that cannot be used.
     pub fn load(loader: &AgentLoader) -> (Self, Vec<String>) {
         let (mut agents, mut warnings) = (BTreeMap::new(), Vec::new());
         for (file, read) in loader.all() {
@@ -39,7 +39,7 @@ impl AgentCatalog {
         (Self { agents }, warnings)
     }
 
-    /// Returns the agent of a name, with all agents that it can reach.
+    /// Returns the agent with this name, with all agents that it can reach.
     pub fn get(&self, name: &str) -> Option<&AgentGraph> {
         self.agents.get(name).map(|agent| &*agent.graph)
     }

@@ -35,7 +35,7 @@ impl FromRequest<Arc<ServerState>> for JsonObject {
 }
 
 fn unread(error: &axum::Error, limit: usize) -> ApiError {
-    // The limit is not the only reason: the client may have closed the connection.
+    // Check the reason: the client may also have closed the connection.
     if error.to_string().contains("length limit") {
         return too_large(limit);
     }

@@ -14,10 +14,10 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::responses::{InputItem, ListPage, RequestField, blocking, check_metadata, identified, invalid};
 use crate::server::ServerState;
 
-/// The most items that one request adds.
+/// The maximum number of items that one request may add.
 const ITEMS_PER_REQUEST_MAX: usize = 20;
 
-/// The most items of a conversation.
+/// The maximum number of items in a conversation.
 pub(crate) const ITEMS_MAX: usize = 10_000;
 
 /// `POST /v1/conversations`.
@@ -61,7 +61,7 @@ pub(crate) async fn update(
     Ok(Json(object(&changed)))
 }
 
-/// `DELETE /v1/conversations/{id}`. Its responses stay.
+/// `DELETE /v1/conversations/{id}`. The responses of the conversation are kept.
 pub(crate) async fn delete(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -136,7 +136,7 @@ pub(crate) async fn find(
     blocking(move || store.get(&owner, &wanted)).await?.ok_or_else(|| missing(id))
 }
 
-/// Appends items, within the limit of a conversation.
+/// Appends items, up to the maximum of a conversation.
 pub(crate) async fn append(
     state: &ServerState,
     caller: &Caller,

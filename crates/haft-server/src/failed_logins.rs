@@ -1,22 +1,24 @@
-//! Limits failed logins per address.
+//! Limits failed logins per IP address.
 //!
 //! A valid key is always accepted: clients behind one proxy share an address, and one of them must not lock out the
-//! others. The limit keeps a client that tries keys from filling logs, and tells it to stop.
+//! others. The limit prevents a client that tries keys from filling logs, and tells it to stop.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The failures of one address within [`WINDOW`] that are answered with 401. Further ones are answered with 429.
+/// The maximum number of failures of one address within [`WINDOW`] that are answered with 401. Further failures are
+/// answered with 429.
 pub(crate) const FAILURES_MAX: u32 = 10;
 
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// The addresses whose failures are counted. Beyond it, those of an earlier window are forgotten, or else all.
+/// The maximum number of addresses whose failures are counted. Beyond it, addresses of an earlier window are forgotten,
+/// or all of them if there are none.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// The address of the client's end of a connection.
+/// The IP address of the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientAddress(pub(crate) IpAddr);
 

@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`: the process answers, and the server accepts work.
+//! `/healthz` reports that the process answers, and `/readyz` that the server accepts work.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) async fn healthz() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
-/// Fails from the moment that the server is asked to stop, so that a load balancer sends no more requests.
+/// Returns an error once the server was asked to stop, so that a load balancer sends no more requests.
 pub(crate) async fn readyz(State(state): State<Arc<ServerState>>) -> Response {
     if state.is_stopping() {
         return ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").into_response();

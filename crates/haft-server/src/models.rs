@@ -1,4 +1,4 @@
-//! `GET /v1/models`: the names that a request may give as `model`.
+//! `GET /v1/models`: lists the names that a request may use as `model`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::agents::AgentCatalog;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// The model with which the configured fast model chooses the model of each request.
+/// The model name with which the configured fast model chooses the model of each request.
 pub(crate) const ROUTE: &str = "haft/route";
 
 pub(crate) async fn list(State(state): State<Arc<ServerState>>) -> Json<Value> {
@@ -43,7 +43,8 @@ impl ServedModel {
     }
 }
 
-/// The agents first, then the configured models. A request may also name any other model of a configured provider.
+/// Returns the agents first, then the configured models. A request may also name any other model of a configured
+/// provider.
 fn served(config: &ResolvedConfig, agents: &AgentCatalog) -> Vec<ServedModel> {
     let of_haft = |id: &str| ServedModel { id: id.to_owned(), owner: "haft".into() };
     let models = &config.models;

@@ -1,4 +1,4 @@
-//! A number for each request, which its reply, its log lines and a report of the caller share.
+//! An id for each request. The reply and the log lines contain it, and a caller can report it.
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
-/// The header of the reply.
+/// The reply header with the id.
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Returns the id of a reply.
@@ -14,7 +14,7 @@ pub(crate) fn of(response: &Response) -> &str {
     response.headers().get(HEADER).and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
-/// Gives the request an id of its own. An id that the caller sends is not used: two requests could then share one.
+/// Assigns a new id to the request. An id from the caller is not used, because two requests could then have the same.
 pub(crate) async fn assign(request: Request, next: Next) -> Response {
     let id = HeaderValue::from_str(&format!("req_{}", Uuid::new_v4().simple()));
     let mut response = next.run(request).await;

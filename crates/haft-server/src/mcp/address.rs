@@ -2,10 +2,10 @@
 
 use haft_core::naming::NamingScheme;
 
-/// The beginning of every URI that names its server. The rest is the name of the server, `/`, and the server's own URI.
+/// The prefix of every URI that contains its server. After it come the server name, `/`, and the URI at that server.
 const SCHEME: &str = "haft:";
 
-/// The beginning of the URI of a stored output.
+/// The prefix of the URI of a stored output.
 const STORED_SCHEME: &str = "haft-output:";
 
 /// Translates between the names of servers and the names that a client sees.
@@ -18,9 +18,9 @@ pub(super) struct UpstreamAddresses {
 /// The owner of a name or URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressOwner<'a> {
-    /// The position of the server, and its own name or URI.
+    /// The index of the server, and the name or URI that the server uses.
     Server(usize, &'a str),
-    /// The naming scheme adds no server name, so the owner is found by looking into the lists of all servers.
+    /// The naming scheme adds no server name, so the owner is found by searching the lists of all servers.
     Any(&'a str),
     Unknown,
 }
@@ -30,7 +30,7 @@ impl UpstreamAddresses {
         Self { scheme, namespaces }
     }
 
-    /// Returns true if names and URIs pass unchanged.
+    /// Returns true if names and URIs are passed unchanged.
     pub(super) fn is_bare(&self) -> bool {
         self.scheme == NamingScheme::Bare
     }
@@ -39,7 +39,7 @@ impl UpstreamAddresses {
         self.namespaces.iter().position(|known| known == namespace)
     }
 
-    /// Returns the URI, or the template of URIs, that the client sees.
+    /// Returns the URI, or the URI template, that the client sees.
     pub(super) fn uri(&self, server: usize, own: &str) -> String {
         if self.is_bare() { own.to_owned() } else { format!("{SCHEME}{}/{own}", self.namespaces[server]) }
     }
@@ -53,12 +53,13 @@ impl UpstreamAddresses {
         found.map_or(AddressOwner::Unknown, |(server, own)| AddressOwner::Server(server, own))
     }
 
-    /// Returns the name of a prompt that the client sees.
+    /// Returns the prompt name that the client sees.
     pub(super) fn prompt(&self, server: usize, own: &str) -> String {
         format!("{}{own}", self.prompt_prefix(server))
     }
 
-    /// The longest prefix wins, because one server may be called `a` and another `a__b`.
+    /// Returns the server of a prompt. The longest prefix is used, because one server may be named `a` and another
+    /// `a__b`.
     pub(super) fn prompt_owner<'a>(&self, name: &'a str) -> AddressOwner<'a> {
         if self.is_bare() {
             return AddressOwner::Any(name);

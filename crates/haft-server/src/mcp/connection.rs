@@ -33,10 +33,10 @@ use super::shared_tools::ToolPool;
 use super::tasks::{TASKS_EXTENSION, TaskSupport};
 use super::upstream::UpstreamList;
 
-/// The longest message of a client, in bytes.
+/// The maximum size of a message from a client, in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// The time that a client may keep a list, in milliseconds. Servers that start later change it.
+/// The time for which a client may cache a list, in milliseconds. Servers that start later change the list.
 const LIST_TTL_MS: u64 = 5_000;
 
 /// The levels of log messages, the least severe first.
@@ -59,7 +59,7 @@ pub async fn serve(
         }
         Ok(())
     };
-    // A client that stopped reading gets no answer, so nothing more is done for it.
+    // A client that stopped reading gets no answer, so its work ends.
     let ended = tokio::select! {
         ended = read => ended,
         written = &mut writer => written.unwrap_or_else(|error| Err(io::Error::other(error))),
@@ -69,7 +69,7 @@ pub async fn serve(
     ended
 }
 
-/// Writes each message as one line. Messages that wait together are written at once.
+/// Writes each message as one line. Writes all waiting messages at once.
 async fn write_all(
     mut outbox: mpsc::Receiver<OutMessage>,
     mut output: impl AsyncWrite + Unpin,
@@ -93,12 +93,12 @@ pub(super) struct ClientConnection {
     user: GatewayUser,
     out: Outbox,
     era: Mutex<ConnectionEra>,
-    /// The tools, opened by the first request that settles the era.
+    /// The tools, opened by the first request that determines the protocol revision.
     opened: OnceLock<Arc<OpenedClient>>,
     calls: CallTable,
     questions: Arc<ClientQuestions>,
     progress: Arc<ProgressRelay>,
-    /// The position of the least severe level in `LOG_LEVELS` that the client wants.
+    /// The index in `LOG_LEVELS` of the least severe level that the client wants.
     log_rank: AtomicUsize,
 }
 
@@ -150,7 +150,7 @@ impl ClientConnection {
                 self.notified(&method, params.as_deref()).await;
             }
             ClientMessage::Reply { id, outcome } => {
-                // A late answer to a question that was withdrawn is not an error.
+                // A late answer to a request that was withdrawn is not an error.
                 self.questions.answered(id, outcome);
             }
         }
@@ -264,7 +264,8 @@ impl ClientConnection {
         result.to_string()
     }
 
-    /// The features of the gateway. The upstream servers are not known yet, so it names all that they may have.
+    /// Returns the capabilities of the gateway. The upstream servers are not known yet, so it lists all capabilities
+    /// that they may have.
     fn capabilities() -> Value {
         json!({
             "tools": { "listChanged": true },
@@ -302,7 +303,7 @@ impl ClientConnection {
         json!({ "name": self.gateway().name, "version": self.gateway().version })
     }
 
-    /// Accepts every level that the protocol knows. haft itself logs only warnings about servers.
+    /// Accepts every level of the protocol. haft itself logs only warnings about servers.
     fn set_level(&self, params: Option<&RawValue>) -> Result<String, GatewayError> {
         #[derive(Deserialize)]
         struct SetLevel {
@@ -317,8 +318,8 @@ impl ClientConnection {
         Ok("{}".into())
     }
 
-    /// Returns true if the client wants log messages of this level. In the era without sessions each request would have to
-    /// ask for them.
+    /// Returns true if the client wants log messages of this level. In protocol revisions without sessions, each
+    /// request would have to ask for them.
     fn wants_log(&self, level: &str) -> bool {
         let rank = LOG_LEVELS.iter().position(|known| *known == level);
         let is_wanted = rank.is_some_and(|rank| rank >= self.log_rank.load(Ordering::Relaxed));

@@ -1,4 +1,5 @@
-//! Decides which era of the protocol a request speaks, and which requests a connection accepts in it.
+//! Decides which kind of protocol revision a request uses, with or without a handshake (its era), and which requests a
+//! connection accepts in it.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,7 +14,7 @@ pub(super) const STATELESS: &str = "2026-07-28";
 /// The protocol versions with a handshake, the newest first.
 pub(super) const HANDSHAKE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// The requests that a client can answer for us.
+/// The requests from upstream servers that a client can answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own in the protocol")]
 pub struct ClientAbilities {
@@ -21,14 +22,15 @@ pub struct ClientAbilities {
     pub elicitation: bool,
     /// The client can ask its user to open a URL.
     pub url_elicitation: bool,
-    /// The client can ask a model.
+    /// The client can send a request to a model.
     pub sampling: bool,
     /// The client can name the directories that it works in.
     pub roots: bool,
 }
 
 impl ClientAbilities {
-    /// Reads the capabilities that the client declares. An empty `elicitation` means forms, as before there were others.
+    /// Reads the capabilities that the client declares. An empty `elicitation` means forms, which were the only kind in
+    /// older revisions.
     pub(super) fn of(capabilities: &Value) -> Self {
         let elicitation = capabilities["elicitation"].as_object();
         Self {
@@ -52,7 +54,7 @@ pub(super) struct RequestMeta {
 }
 
 impl RequestMeta {
-    /// Returns the abilities of the client, which a request of the era without sessions must declare.
+    /// Returns the client capabilities, which a request of a revision without sessions must declare.
     pub(super) fn abilities(&self) -> Result<ClientAbilities, GatewayError> {
         let declared = self.capabilities.as_ref().filter(|declared| declared.is_object());
         let missing =
@@ -76,15 +78,16 @@ pub(super) struct CommonParams {
     pub(super) meta: RequestMeta,
 }
 
-/// The era of one request.
+/// The protocol era of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestEra {
     Handshake,
-    /// The request carries the abilities of the client with it.
+    /// The request contains the client capabilities.
     Stateless(ClientAbilities),
 }
 
-/// The era of a connection. A client chooses it with its first request other than a probe, and keeps it.
+/// The protocol era of a connection. A client chooses it with its first request other than a probe, and cannot change
+/// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ConnectionEra {
     #[default]
@@ -106,7 +109,7 @@ impl ConnectionEra {
             }
             (_, Self::Stateless) if method == "initialize" => Err(unsupported("the handshake")),
             (None, Self::Handshake) => Ok(RequestEra::Handshake),
-            // A client may check the connection before the handshake.
+            // A client may check the connection with `ping` before the handshake.
             (None, Self::Open) if method == "ping" => Ok(RequestEra::Handshake),
             (None, Self::Open) => Err(GatewayError::new(
                 INVALID_REQUEST,
@@ -137,7 +140,7 @@ pub(super) fn unsupported(version: &str) -> GatewayError {
         .with_data(json!({ "supported": [STATELESS], "requested": version }))
 }
 
-/// Returns the version of a handshake: the client's own if it is known, else the newest.
+/// Returns the version for a handshake: the requested one if it is supported, otherwise the newest.
 pub(super) fn negotiated(requested: &str) -> &'static str {
     HANDSHAKE.iter().find(|version| **version == requested).copied().unwrap_or(HANDSHAKE[0])
 }
@@ -160,7 +163,7 @@ mod tests {
     #[test]
     fn connection_keeps_the_era_that_its_client_chose() {
         let modern = Some(STATELESS);
-        // Each row: the requests of one connection, and the error code of the last one; 0 for success.
+        // Each row has the requests of one connection, and the error code of the last one; 0 for success.
         let check = |requests: &[(&str, Option<&str>)], expected: i64| {
             let mut era = ConnectionEra::default();
             let mut last = 0;

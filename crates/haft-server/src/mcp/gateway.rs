@@ -17,28 +17,28 @@ use haft_tools::mcp::McpProvider;
 use super::era::ClientAbilities;
 use super::meta_tools::ListedTools;
 
-/// Builds the tools for a client. It must do no IO that takes long: the reply to `initialize` waits for it. The error is for
-/// the client.
+/// Builds the tools for a client. It must not do slow IO, because the reply to `initialize` waits for it. The error is
+/// for the client.
 pub type ToolsOpener = Box<dyn Fn(&GatewayClient) -> Result<OpenedTools, String> + Send + Sync>;
 
-/// Returns the next step of a person after a failed call of the named tool.
+/// Returns the next step for a user after a failed call of the named tool.
 pub type CallHints = Arc<dyn Fn(&ToolError, &str) -> Option<String> + Send + Sync>;
 
 /// Receives warnings for the operator.
 pub type WarningSink = Arc<dyn Fn(&CatalogWarning) + Send + Sync>;
 
-/// A client of the gateway. Clients that are equal share upstream servers.
+/// A client of the gateway. Equal clients share upstream servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GatewayClient {
-    /// The identity that the client works for.
+    /// The principal that the client works for.
     pub principal: Principal,
-    /// The requests that the client answers.
+    /// The requests from upstream servers that the client can answer.
     pub abilities: ClientAbilities,
-    /// The right to use the built-in tools.
+    /// Whether the client may use the built-in tools.
     pub builtin_tools: BuiltinAccess,
 }
 
-/// The identity behind a connection, with its rights.
+/// The principal of a connection, with its permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayUser {
     pub(crate) principal: Principal,
@@ -46,13 +46,13 @@ pub(crate) struct GatewayUser {
 }
 
 impl GatewayUser {
-    /// The person who started the gateway.
+    /// Returns the user who started the gateway.
     pub(crate) fn local() -> Self {
         Self { principal: Principal::local(), builtin_tools: BuiltinAccess::Offered }
     }
 }
 
-/// Decides if a client may use the shell and file tools. The key of a client over HTTP has a scope for them.
+/// Selects whether a client may use the shell and file tools. For a client over HTTP, the scopes of its key decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BuiltinAccess {
     /// The client sees them, under the operator's rules.
@@ -63,19 +63,20 @@ pub enum BuiltinAccess {
 
 /// One MCP server over all tools of an orchestrator.
 pub struct McpGateway {
-    /// The name that the server gives itself.
+    /// The server name that clients see.
     pub name: String,
-    /// The version that the server gives itself.
+    /// The server version that clients see.
     pub version: String,
     /// The instructions for the client's model.
     pub instructions: Option<String>,
     /// The tools that the client sees and may call.
     pub selection: ToolFilter,
-    /// Decides if the list has all these tools, or a search for them.
+    /// Selects whether the list contains all these tools, or a search for them.
     pub listed: ListedTools,
-    /// The longest time that the first list waits for servers whose tools are not known yet.
+    /// The maximum time that the first list waits for servers whose tools are not known yet.
     pub ready_wait: Duration,
-    /// Builds the tools when the first request arrives, because upstream servers learn what the client can do.
+    /// Builds the tools when the first request arrives, because upstream servers are told the capabilities of the
+    /// client.
     pub open: ToolsOpener,
     /// Adds a hint to the failures that the client shows.
     pub hints: CallHints,
@@ -89,13 +90,13 @@ pub struct OpenedTools {
     pub orchestrator: Orchestrator,
     /// The context of all calls. The gateway adds approver, relay and progress.
     pub context: RunContext,
-    /// The session of the calls.
+    /// The session and turn of the calls.
     pub place: RunPosition,
-    /// Providers that take longer to prepare, such as HTTP APIs whose description is fetched.
+    /// Providers that take longer to prepare, such as HTTP APIs whose OpenAPI document is fetched.
     pub later: BoxFuture<'static, Vec<Arc<dyn ToolProvider>>>,
     /// The MCP servers, whose resources and prompts the client sees too.
     pub upstreams: Vec<Arc<McpProvider>>,
-    /// The form of names and URIs.
+    /// The naming scheme of names and URIs.
     pub naming: NamingScheme,
     /// Warns about definitions that changed.
     pub definitions: DefinitionWatch,

@@ -1,5 +1,5 @@
-//! Requests of the era without sessions that wait for answers of the client. The client repeats its request with the answers
-//! and the state that it was given.
+//! Requests of protocol revisions without sessions that wait for answers of the client. The client repeats its request
+//! with the answers and the state that it received.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,20 +15,20 @@ use tokio::time::{Instant, sleep};
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::questions::{ANSWER_WAIT_MAX, CallQuestion, CarryingCall};
 
-/// The most requests of one client that wait for answers.
+/// The maximum number of requests of one client that wait for answers.
 const HELD_MAX: usize = 64;
 
-/// The time in which further questions of a server join the first one, so that the client gets them in one reply.
+/// The time in which further questions of a server are collected, so that the client gets them in one reply.
 const GATHER_TIME: Duration = Duration::from_millis(5);
 
-/// Work that runs in a task of its own, because the request that began it ends before the work does.
+/// Work that runs in a separate task, because the request that started it ends before the work does.
 #[derive(Debug)]
 pub(super) struct DetachedCall {
     pub(super) result: oneshot::Receiver<Result<String, GatewayError>>,
     pub(super) questions: mpsc::Receiver<CallQuestion>,
     pub(super) _task: AbortOnDrop,
     pub(super) _carrying: CarryingCall,
-    /// The principal, method and parameters that the state belongs to.
+    /// A digest of the principal, method and parameters that the state belongs to.
     pub(super) request: Digest,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum DetachedStep {
 }
 
 impl DetachedCall {
-    /// Waits for the result or for questions. A result wins.
+    /// Waits for the result or for questions. If both are available, returns the result.
     pub(super) async fn step(&mut self) -> DetachedStep {
         tokio::select! {
             biased;
@@ -68,7 +68,7 @@ impl DetachedCall {
     }
 }
 
-/// A call with its open questions, by the names that the client was given.
+/// A call with its open questions, by the names that the client received.
 #[derive(Debug)]
 struct HeldCall {
     call: DetachedCall,
@@ -76,7 +76,7 @@ struct HeldCall {
     until: Instant,
 }
 
-/// The calls of one client that wait for answers, by the state that the client was given. The state is random, and it is
+/// The calls of one client that wait for answers, by the state that the client received. The state is random. It is
 /// valid once, for the same principal, method and parameters, and for a limited time.
 #[derive(Debug, Default)]
 pub(super) struct HeldCalls(Mutex<HashMap<String, HeldCall>>);
@@ -84,24 +84,24 @@ pub(super) struct HeldCalls(Mutex<HashMap<String, HeldCall>>);
 /// The state of a held call after the client repeated its request with answers.
 #[derive(Debug)]
 pub(super) enum ResumedCall {
-    /// All questions are answered, and the call goes on.
+    /// All questions are answered, and the call continues.
     Running(DetachedCall),
     /// The reply that asks for the missing answers.
     Incomplete(Value),
 }
 
-/// Returns the name of a question, which no other open question has.
+/// Returns a name for a question that no other open question has.
 pub(super) fn question_name(question: &CallQuestion, open: &[(String, CallQuestion)]) -> String {
     let wanted = question.key.clone().unwrap_or_else(|| QUESTION_KEY.to_owned());
     let taken = open.iter().filter(|(name, _)| name.starts_with(&wanted)).count();
     if taken == 0 { wanted } else { format!("{wanted}-{}", taken + 1) }
 }
 
-/// The name of a question that has none.
+/// The default name of a question.
 const QUESTION_KEY: &str = "question";
 
 impl HeldCalls {
-    /// Keeps a call, and returns the result that asks the client. The oldest call is cancelled if there are too many.
+    /// Stores a call, and returns the result that asks the client. If there are too many calls, cancels the oldest one.
     pub(super) fn hold(&self, call: DetachedCall, questions: Vec<CallQuestion>) -> Value {
         let mut named: Vec<(String, CallQuestion)> = Vec::new();
         for question in questions {
@@ -127,7 +127,7 @@ impl HeldCalls {
         reply
     }
 
-    /// Continues a call with the client's answers, or asks again for those that are missing.
+    /// Continues a call with the client's answers, or asks again for the missing ones.
     pub(super) fn resume(
         &self,
         state: &str,
@@ -151,7 +151,7 @@ impl HeldCalls {
         let mut missing = Vec::new();
         for (name, question) in questions {
             match answers.get(&name) {
-                // The call may have ended meanwhile; its result is then the reply.
+                // The call may have ended in the meantime; its result is then the reply.
                 Some(answer) => drop(question.answer.send(answer.clone())),
                 None => missing.push((name, question)),
             }

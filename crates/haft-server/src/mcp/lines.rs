@@ -1,4 +1,4 @@
-//! Reads lines with a maximum length, and goes on after a line that is too long.
+//! Reads lines with a maximum length, and continues after a line that is too long.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub(super) enum GatewayLine {
     TooLong,
 }
 
-/// Reads the next line without its end; `None` at the end of the input. Bytes that are not UTF-8 are replaced, because the
+/// Reads the next line without its end; returns `None` at the end of the input. Replaces bytes that are not UTF-8; the
 /// JSON parser then reports the line.
 pub(super) async fn next_line(
     input: &mut (impl AsyncBufRead + Unpin),

@@ -1,4 +1,4 @@
-//! Lists as MCP shows them: sorted by name, in pages, with the JSON of upstream servers unchanged.
+//! Lists in the form of MCP: sorted by name, in pages, with the JSON of upstream servers unchanged.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::message::{GatewayError, INVALID_PARAMS};
 use super::meta_tools::ToolListing;
 use super::object::RawObject;
 
-/// The most items on one page. Many clients read only the first one.
+/// The maximum number of items on one page. Many clients read only the first page.
 const PAGE_ITEMS_MAX: usize = 1_000;
 
-/// The most bytes on one page, unless a single item is larger.
+/// The maximum size of one page in bytes, unless a single item is larger.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// Tools, prompts, resources or templates in their JSON form.
@@ -27,7 +27,7 @@ pub(super) struct ListedItems(Vec<ListedItem>);
 pub(super) struct ListedItem {
     /// The name or the URI, unique within the list.
     pub(super) name: String,
-    /// The position of the upstream server; `None` for items of haft itself, and for tools.
+    /// The index of the upstream server; `None` for items of haft itself, and for tools.
     pub(super) owner: Option<usize>,
     pub(super) json: String,
 }
@@ -43,12 +43,12 @@ impl ListedItem {
 pub(super) struct ListPage {
     /// The items, as the content of a JSON array.
     pub(super) items: String,
-    /// The cursor of the next page.
+    /// The cursor for the next page.
     pub(super) next: Option<String>,
 }
 
 impl ListedItems {
-    /// Sorts the items. Of several with one name, the first counts.
+    /// Sorts the items. Of several items with the same name, keeps the first.
     pub(super) fn new(mut items: Vec<ListedItem>) -> Self {
         items.sort_by(|one, two| one.name.cmp(&two.name));
         items.dedup_by(|two, one| two.name == one.name);
@@ -64,7 +64,7 @@ impl ListedItems {
         self.0[found].owner
     }
 
-    /// Returns the owner of the template that a URI comes from, by the text before its first variable.
+    /// Returns the owner of the template that matches a URI, by the text before its first variable.
     pub(super) fn template_owner(&self, uri: &str) -> Option<usize> {
         let literal = |item: &ListedItem| item.name.split('{').next().unwrap_or_default().len();
         let fitting = self.0.iter().filter(|item| uri.starts_with(&item.name[..literal(item)]));
@@ -76,8 +76,8 @@ impl ListedItems {
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, two)| one.json == two.json)
     }
 
-    /// Returns the page after a cursor. A cursor names the last item before it, so that it stays valid when items come
-    /// and go between two pages.
+    /// Returns the page after a cursor. A cursor names the last item of the previous page, so that it stays valid if
+    /// items are added or removed between two pages.
     pub(super) fn page(&self, cursor: Option<&str>) -> Result<ListPage, GatewayError> {
         let begin = match cursor {
             None => 0,
@@ -113,15 +113,15 @@ fn decoded(cursor: &str) -> Option<String> {
     String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()
 }
 
-/// A list with the snapshot of the catalog that it was made from.
+/// A list, with the catalog snapshot that it was built from.
 #[derive(Debug, Clone)]
 pub(super) struct CachedListing {
     pub(super) snapshot: Arc<haft_engine::Snapshot>,
     pub(super) listing: ToolListing,
 }
 
-/// Returns the definition of a tool. The definition of an upstream server stays as it is, with members that haft does not
-/// know, but for its name, a schema that the operator replaced, and effects that the operator corrected.
+/// Returns the definition of a tool. The definition from an upstream server is kept, including members that haft does
+/// not define, except for its name, a schema that the operator replaced, and effects that the operator corrected.
 pub(super) fn tool_json(tool: &OfferedTool) -> String {
     let definition = tool.entry.definition();
     let raw = definition.raw.as_ref().and_then(|raw| RawObject::of(raw.get()));
@@ -147,7 +147,7 @@ pub(super) fn tool_json(tool: &OfferedTool) -> String {
     object.to_string()
 }
 
-/// Returns the annotations with the effects that haft goes by; `None` if they already say so.
+/// Returns the annotations with the effects that haft uses; `None` if the annotations already agree.
 pub(super) fn corrected(annotations: Option<Value>, effects: Effects) -> Option<Value> {
     let mut annotations = annotations.filter(Value::is_object).unwrap_or_else(|| json!({}));
     let is_read_only = match effects {
@@ -187,7 +187,7 @@ mod tests {
         let all = listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let first = all.page(None).unwrap();
         assert_eq!(first.items.matches("name").count(), PAGE_ITEMS_MAX);
-        // The tool that the cursor names has gone.
+        // The tool that the cursor names does not exist any more.
         let less = listed(&names[1_000..].iter().map(String::as_str).collect::<Vec<_>>());
         let second = less.page(first.next.as_deref()).unwrap();
         assert!(second.items.starts_with("{\"name\":\"t1000\"}"), "{:.40}", second.items);

@@ -1,4 +1,4 @@
-//! JSON-RPC messages of a client, and replies to it. Parameters and results stay raw JSON.
+//! JSON-RPC messages from a client, and replies to it. Parameters and results stay raw JSON.
 
 use haft_tools::mcp::{ID_BYTES_MAX, JsonRpcEnvelope};
 pub(super) use haft_tools::mcp::{
@@ -13,10 +13,10 @@ pub(super) const INVALID_REQUEST: i64 = -32_600;
 pub(super) const INVALID_PARAMS: i64 = -32_602;
 pub(super) const INTERNAL_ERROR: i64 = -32_603;
 pub(super) const HEADER_MISMATCH: i64 = -32_020;
-/// The code for an unknown resource in the era with a handshake; the other era uses `INVALID_PARAMS`.
+/// The error code for an unknown resource in revisions with a handshake; other revisions use `INVALID_PARAMS`.
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32_002;
 
-/// The longest text of an error message, in characters. It may repeat what the client sent.
+/// The maximum length of an error message, in characters. It may repeat text from the client.
 const MESSAGE_CHARS_MAX: usize = 500;
 
 /// A message from a client.
@@ -61,7 +61,7 @@ impl GatewayError {
     }
 }
 
-/// A line that is not a usable message, as the error reply to it.
+/// A line that is not a valid message, as the error reply to it.
 #[derive(Debug)]
 pub(super) struct UnusableMessage {
     /// `None` if the message has no usable id.
@@ -72,7 +72,7 @@ pub(super) struct UnusableMessage {
 /// Reads one line.
 pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
     let unusable = |id, code, message: &str| UnusableMessage { id, error: GatewayError::new(code, message) };
-    // An array would be read as the fields of the envelope in their order.
+    // Refuse an array, which serde would read as the fields of the envelope in their order.
     if line.trim_start().starts_with('[') {
         return Err(unusable(None, INVALID_REQUEST, "batches of messages are not supported"));
     }
@@ -99,7 +99,7 @@ pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
                 (_, Some(error)) => Err(error_text(error)),
                 (None, None) => return Err(unusable(None, INVALID_REQUEST, "`method` is missing")),
             };
-            // Our own ids are numbers; some clients return them as text.
+            // The ids of our requests are numbers; some clients return them as text.
             let number = id.get().trim_matches('"').parse().ok();
             let id = number.ok_or_else(|| unusable(None, INVALID_REQUEST, "unknown id of a reply"))?;
             Ok(ClientMessage::Reply { id, outcome })
@@ -123,7 +123,7 @@ pub(super) fn success(id: &RawValue, result: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.get())
 }
 
-/// Returns an error reply; without an id the error belongs to no request.
+/// Returns an error reply. Without an id, the error belongs to no request.
 pub(super) fn failure(id: Option<&RawValue>, error: &GatewayError) -> String {
     let GatewayError { code, message, data } = error;
     let mut object = json!({ "code": code, "message": message });
@@ -139,7 +139,7 @@ pub(super) fn notification(method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
 }
 
-/// Returns a notification whose parameters are JSON already.
+/// Returns a notification whose parameters are already JSON.
 pub(super) fn raw_notification(method: &str, params: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":{},\"params\":{params}}}", Value::from(method))
 }
@@ -150,7 +150,7 @@ pub(super) fn request(id: u64, method: &str, params: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}")
 }
 
-/// Reads the parameters of a request; absent ones count as an empty object.
+/// Reads the parameters of a request; missing ones are an empty object.
 pub(super) fn params<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Result<T, GatewayError> {
     serde_json::from_str(raw.map_or("{}", RawValue::get))
         .map_err(|error| GatewayError::new(INVALID_PARAMS, format!("the parameters are not valid: {error}")))

@@ -1,8 +1,8 @@
-//! A search in place of all definitions: the client sees the tools `tool_search`, `tool_describe` and `tool_call`, and
-//! reaches all others through them.
+//! A search instead of all definitions: the client sees the tools `tool_search`, `tool_describe` and `tool_call`, and
+//! uses all other tools through them.
 //!
-//! A `tool_call` is replaced by the call inside it before the orchestrator sees it, so that rules, approvals and accounting
-//! concern the inner tool. The orchestrator answers `tool_search` itself.
+//! A `tool_call` is replaced by the call inside it before the orchestrator sees it, so that rules, approvals and usage
+//! records are about the inner tool. The orchestrator answers `tool_search` itself.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ use super::listing::{ListedItem, ListedItems, corrected, tool_json};
 /// The tool that returns whole definitions.
 const TOOL_DESCRIBE: &str = "tool_describe";
 
-/// The most definitions that one request returns.
+/// The maximum number of definitions that one request returns.
 const DESCRIBED_MAX: usize = 20;
 
-/// The most bytes of definitions that one request returns, unless the first one is larger.
+/// The maximum size of the definitions that one request returns in bytes, unless the first one is larger.
 const DESCRIBED_BYTES_MAX: usize = 256 << 10;
 
-/// The tools that a client finds in the list.
+/// The tools in the list of a client.
 #[derive(Debug, Clone)]
 pub enum ListedTools {
-    /// All tools that it may call.
+    /// All tools that the client may call.
     All,
-    /// A search, and a few tools beside it.
+    /// A search, and a few other tools.
     Search(SearchSettings),
 }
 
@@ -41,7 +41,7 @@ pub enum ListedTools {
 pub struct SearchSettings {
     /// Tools that stay in the list.
     pub always_show: Vec<ToolGlob>,
-    /// Withholds descriptions of sources that differ from the locked ones.
+    /// The tool lock. Descriptions of sources that differ from the locked ones are left out.
     pub lock: Option<Arc<ToolLock>>,
 }
 
@@ -49,7 +49,7 @@ pub struct SearchSettings {
 #[derive(Debug, Clone)]
 pub(super) struct ToolListing {
     pub(super) items: Arc<ListedItems>,
-    /// `None` if the list has all tools.
+    /// The scope of searches; `None` if the list contains all tools.
     pub(super) search: Option<Arc<SearchScope>>,
 }
 
@@ -62,7 +62,7 @@ impl ListedTools {
         }
     }
 
-    /// Returns the call that the orchestrator executes; the error is written for the model.
+    /// Returns the call that the orchestrator executes. The error is written for the model.
     pub(super) fn inner_call(&self, call: ToolCall) -> Result<ToolCall, String> {
         match self {
             Self::Search(_) if call.name == TOOL_CALL => tool_search::unwrap(&call),
@@ -119,7 +119,7 @@ fn describe_tool() -> ModelTool {
     ModelTool { name: TOOL_DESCRIBE.into(), description, input_schema: Arc::new(schema) }
 }
 
-/// Returns the definitions that a call asks for, as a JSON array; the error is written for the model.
+/// Returns the definitions that a call asks for, as a JSON array. The error is written for the model.
 pub(super) fn described(call: &ToolCall, tools: &[OfferedTool]) -> Result<String, String> {
     #[derive(Deserialize)]
     struct DescribeArguments {

@@ -1,10 +1,12 @@
-//! The MCP server: every tool of an orchestrator as the tools of one server, in both eras of the protocol.
+//! The MCP server: offers every tool of an orchestrator as tools of one server, for protocol revisions with and without
+//! a handshake.
 //!
-//! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (which protocol a
-//! request speaks). `shared_tools` opens the tools that equal clients share, `upstream` and `address` pass resources and
-//! prompts through, and `questions` puts approvals and questions of upstream servers to the client that called; `tasks` keeps calls that outlive their request. `message`
-//! reads and writes JSON-RPC; `listing`, `meta_tools`, `result` and `rewrite` give lists and results their form. Nothing here decides if a
-//! tool may run: every call goes through the stages of the orchestrator.
+//! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (the
+//! protocol revision of a request). `shared_tools` opens the tools that equal clients share, `upstream` and `address`
+//! pass resources and prompts through, and `questions` passes approvals and requests of upstream servers to the client
+//! that called; `tasks` keeps calls that outlive their request. `message` reads and writes JSON-RPC; `listing`,
+//! `meta_tools`, `result` and `rewrite` format lists and results. This module does not decide if a tool may run: every
+//! call passes the stages of the orchestrator.
 
 mod address;
 mod connection;

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 pub(super) struct RawObject<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> RawObject<'a> {
-    /// Reads a text; `None` if it is not an object.
+    /// Parses a text; returns `None` if it is not an object.
     pub(super) fn of(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }

@@ -1,9 +1,10 @@
-//! The way of messages to the client. A transport with several streams needs to know which request a message is about.
+//! The queue of messages to the client. A transport with several streams needs the request that each message belongs
+//! to.
 
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-/// The most messages that wait for a slow reader. When it is full, haft reads no further requests.
+/// The maximum number of messages that wait for a slow reader. When the queue is full, haft reads no further requests.
 pub(super) const OUTBOX_MAX: usize = 256;
 
 /// A message for the client.
@@ -14,12 +15,12 @@ pub(super) struct OutMessage {
     pub(super) text: String,
 }
 
-/// Decides what happens to a message for a reader that is too slow.
+/// Selects whether a message may be dropped if the reader is too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageNeed {
-    /// The client waits for the message, or its view would be wrong without it.
+    /// The client waits for the message, or would have a wrong state without it.
     Required,
-    /// The client can do without it: progress and log messages.
+    /// The client does not need the message: progress and log messages.
     Optional,
 }
 
@@ -37,7 +38,7 @@ pub(super) enum MessageScope {
 }
 
 impl MessageScope {
-    /// Returns true if no message about the request follows.
+    /// Returns true if no further message about the request follows.
     pub(super) fn is_last(&self) -> bool {
         match self {
             Self::Reply(_) | Self::Cancelled(_) => true,
@@ -56,12 +57,12 @@ impl Outbox {
         (Self(send), receive)
     }
 
-    /// Returns false if the client is gone; the connection closes then.
+    /// Sends a message. Returns false if the client is gone; the connection then closes.
     pub(super) async fn send(&self, scope: MessageScope, text: String) -> bool {
         self.0.send(OutMessage { scope, need: MessageNeed::Required, text: one_line(text) }).await.is_ok()
     }
 
-    /// Drops a message that a slow client can do without.
+    /// Sends a message that may be dropped if the client is slow.
     pub(super) fn offer(&self, scope: MessageScope, text: String) {
         let _ = self.0.try_send(OutMessage { scope, need: MessageNeed::Optional, text: one_line(text) });
     }
@@ -72,8 +73,8 @@ impl Outbox {
     }
 }
 
-/// Removes line ends, because transports send a message as one line. A server over HTTP may indent its JSON. Inside of a
-/// string JSON has no line ends, so that these are only space between tokens.
+/// Removes line ends, because transports send a message as one line. A server over HTTP may indent its JSON. A JSON
+/// string contains no line ends, so these are only white space between tokens.
 fn one_line(text: String) -> String {
     if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text }
 }

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use super::message;
 use super::outbox::{MessageScope, Outbox};
 
-/// The time between two heartbeats of a call. Clients give up after 60 seconds without progress.
+/// The interval between two heartbeats of a call. Clients give up after 60 seconds without progress.
 pub(super) const HEARTBEAT_PAUSE: Duration = Duration::from_secs(15);
 
-/// The distance between two heartbeats in the value of progress. It is so small that heartbeats never pass a real value.
+/// The increment of the progress value per heartbeat. It is so small that heartbeats never exceed a real value.
 const HEARTBEAT_STEP: f64 = 1e-6;
 
-/// The calls that want progress, by our own call ids.
+/// The calls whose progress is reported, by our own call ids.
 #[derive(Debug)]
 pub(super) struct ProgressRelay {
     out: Outbox,
@@ -31,7 +31,7 @@ pub(super) struct ProgressTarget {
     pub(super) request: Box<RawValue>,
 }
 
-/// The progress of one call. The protocol requires that each value is greater than the one before.
+/// The progress of one call. The protocol requires that each value is greater than the previous one.
 #[derive(Debug)]
 struct ProgressCounter {
     token: Box<RawValue>,
@@ -41,7 +41,7 @@ struct ProgressCounter {
 }
 
 impl ProgressCounter {
-    /// Returns the next notification. A message is one more step; only a fraction has a total.
+    /// Returns the next notification. A message increments the value by one; only a fraction has a total.
     fn next(&mut self, progress: Option<&CallProgress>) -> String {
         let (value, message) = match progress {
             None | Some(CallProgress::Output(_)) => (0.0, None),
@@ -74,7 +74,7 @@ impl ProgressRelay {
         Some(WatchedProgress { relay: self, call: call.to_owned() })
     }
 
-    /// A client that does not read loses progress, and nothing else.
+    /// Sends progress. A client that does not read loses only progress.
     pub(super) fn send(&self, call: &str, progress: Option<&CallProgress>) {
         if let Some(counter) = self.wanted().get_mut(call) {
             let text = counter.next(progress);
@@ -103,7 +103,7 @@ pub(super) struct WatchedProgress<'a> {
 }
 
 impl WatchedProgress<'_> {
-    /// Tells the client that the call goes on, so that it does not give up while a person is asked.
+    /// Tells the client that the call continues, so that it does not give up while a user is asked.
     pub(super) fn beat(&self) {
         self.relay.send(&self.call, None);
     }

@@ -1,4 +1,4 @@
-//! Questions to the client that called: approvals of calls, and questions that upstream servers put to a person.
+//! Questions to the client that called: approvals of calls, and requests from upstream servers to the user.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +17,19 @@ use super::message;
 use super::object::RawObject;
 use super::outbox::{MessageScope, Outbox};
 
-/// The longest wait for an answer of the client's user.
+/// The maximum wait for an answer of the client's user.
 pub(super) const ANSWER_WAIT_MAX: Duration = Duration::from_mins(10);
 
-/// The most questions that one client has open at a time.
+/// The maximum number of questions that one client has open at the same time.
 const QUESTIONS_OPEN_MAX: usize = 64;
 
-/// The method of a question to a person, in both eras.
+/// The method of a question to a user, in all protocol revisions.
 const ELICITATION: &str = "elicitation/create";
 
 /// A question of a call that the client answers with a later request.
 #[derive(Debug)]
 pub(super) struct CallQuestion {
-    /// The name that the upstream server gave the question.
+    /// The key that the upstream server gave the question.
     pub(super) key: Option<String>,
     pub(super) method: String,
     /// The parameters as JSON.
@@ -38,23 +38,23 @@ pub(super) struct CallQuestion {
 }
 
 impl CallQuestion {
-    /// Returns the question as a reply carries it.
+    /// Returns the question in the form of a reply.
     pub(super) fn json(&self) -> Value {
         let params: Value = serde_json::from_str(&self.params).unwrap_or_default();
         json!({ "method": self.method, "params": params })
     }
 }
 
-/// The way of a question to the client.
+/// The way in which a question is sent to the client.
 #[derive(Debug, Clone)]
 pub(super) enum QuestionCarrier {
-    /// The reply to the request of the call, in the era without sessions.
+    /// In the reply to the request of the call, in protocol revisions without sessions.
     Reply(mpsc::Sender<CallQuestion>),
-    /// A request of our own, on the stream of the request with this id.
+    /// As a request from haft, on the stream of the request with this id.
     Request(Box<RawValue>),
 }
 
-/// A running call that can carry questions.
+/// A running call with which questions can be sent.
 #[derive(Debug)]
 struct GatewayCall {
     number: u64,
@@ -62,7 +62,7 @@ struct GatewayCall {
     carrier: QuestionCarrier,
 }
 
-/// Puts questions to one client. Each connection has its own, so that a question never reaches another client.
+/// Sends questions to one client. Each connection has its own value, so that a question never reaches another client.
 #[derive(Debug)]
 pub(super) struct ClientQuestions {
     out: Outbox,
@@ -72,7 +72,7 @@ pub(super) struct ClientQuestions {
     calls: Mutex<Vec<GatewayCall>>,
 }
 
-/// The places that wait for answers, by the id of the request.
+/// The channels that wait for answers, by request id.
 type SentQuestions = HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>;
 
 impl ClientQuestions {
@@ -80,7 +80,7 @@ impl ClientQuestions {
         Self { out, next: AtomicU64::new(1), sent: Mutex::default(), calls: Mutex::default() }
     }
 
-    /// Lets a call carry questions until the guard is dropped.
+    /// Allows questions to be sent with a call, until the guard is dropped.
     pub(super) fn carry(
         self: &Arc<Self>,
         approval: Option<ApprovalId>,
@@ -91,7 +91,7 @@ impl ClientQuestions {
         CarryingCall { questions: Arc::clone(self), number }
     }
 
-    /// Delivers the client's reply to one of our requests. Returns false if none waits for it.
+    /// Delivers the client's reply to one of our requests. Returns false if no request waits for it.
     pub(super) fn answered(&self, id: u64, outcome: Result<Box<RawValue>, String>) -> bool {
         let waiting = self.sent().remove(&id);
         waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())
@@ -124,8 +124,8 @@ impl ClientQuestions {
         timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Returns the call that carries a question: the one to approve, else the newest. All calls of a connection belong to
-    /// the same client, so its user gets the question in any case.
+    /// Returns the call with which a question is sent: the call to approve, or else the newest. All calls of a
+    /// connection belong to the same client, so its user gets the question in any case.
     fn carrier(&self, approval: Option<ApprovalId>) -> Option<QuestionCarrier> {
         let calls = self.calls();
         let own = calls.iter().find(|call| approval.is_some() && call.approval == approval);
@@ -164,7 +164,7 @@ impl ClientQuestions {
     }
 }
 
-/// Withdraws a question that is not wanted any more.
+/// Withdraws a question on drop, if it is not answered yet.
 struct SentQuestion<'a> {
     questions: &'a ClientQuestions,
     id: u64,
@@ -175,14 +175,15 @@ impl Drop for SentQuestion<'_> {
     fn drop(&mut self) {
         if self.questions.sent().remove(&self.id).is_some() {
             let params = json!({ "requestId": self.id });
-            // A full queue only means that the client answers a question in vain.
+            // If the queue is full, the client does not get the notification, and may answer a question that is not
+            // open any more.
             let text = message::notification("notifications/cancelled", &params);
             self.questions.out.offer(self.scope.clone(), text);
         }
     }
 }
 
-/// Keeps a call in the list of calls that carry questions.
+/// Keeps a call in the list of calls with which questions can be sent.
 #[derive(Debug)]
 pub(super) struct CarryingCall {
     questions: Arc<ClientQuestions>,
@@ -232,7 +233,7 @@ impl Approver for ClientQuestions {
     }
 }
 
-/// The answers that a user can choose, with their texts.
+/// Returns the answers that a user can choose, with their texts.
 fn choices(request: &ApprovalRequest) -> Vec<(String, ApprovalAnswer)> {
     let mut choices = vec![
         ("allow once".to_owned(), ApprovalAnswer::AllowOnce),
@@ -267,7 +268,7 @@ fn form(request: &ApprovalRequest, choices: &[(String, ApprovalAnswer)]) -> Valu
     })
 }
 
-/// Only a complete answer allows a call; everything else denies it.
+/// Converts the answer to a decision. Only a complete answer allows a call; every other answer denies it.
 fn decided(answer: &Value, choices: &[(String, ApprovalAnswer)]) -> ApprovalAnswer {
     let chosen = answer["content"]["decision"].as_str().filter(|_| answer["action"] == "accept");
     let found = chosen.and_then(|chosen| choices.iter().find(|(text, _)| text == chosen));

@@ -13,7 +13,7 @@ use super::message::{GatewayError, INVALID_PARAMS};
 use super::object::RawObject;
 use super::rewrite::{self, UriMap};
 
-/// The kind of output that the definition of a tool promises.
+/// The kind of output that the definition of a tool declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeclaredOutput {
     Content,
@@ -21,18 +21,19 @@ pub(super) enum DeclaredOutput {
     Structured,
 }
 
-/// The form of a result for one client.
+/// The format of a result for one client.
 pub(super) struct ResultForm<'a> {
     pub(super) declared: DeclaredOutput,
-    /// The next step of a person after a failure.
+    /// The next step for a user after a failure.
     pub(super) hint: Option<String>,
     pub(super) era: RequestEra,
-    /// Gives the URIs of the upstream server their form for the client; `None` if they pass unchanged.
+    /// Converts the URIs of the upstream server for the client; `None` if they are passed unchanged.
     pub(super) uris: Option<&'a UriMap<'a>>,
 }
 
-/// Returns the JSON of a result. An unknown tool is an error of the protocol, and so is an error that only the client can act
-/// on; any other failure is a result that the model reads. A failed result of an upstream server keeps all its content.
+/// Returns the JSON of a result. An unknown tool becomes a JSON-RPC error, and so does an error that only the client
+/// can resolve. Any other failure is a result that the model reads. A failed result of an upstream server keeps all its
+/// content.
 pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<String, GatewayError> {
     match &result.outcome {
         Ok(output) => Ok(output_json(output, &form)),
@@ -72,8 +73,8 @@ fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {
     let mut result = json!({ "content": content });
     match &output.structured {
         Some(structured) => result["structuredContent"] = structured.clone(),
-        // Clients refuse a success without the structured output that the tool declares. The output was too large and is
-        // stored or cut, which the text says.
+        // Clients refuse a success without the structured output that the tool declares. The output was too large and
+        // is stored or cut, as the text says.
         None if form.declared == DeclaredOutput::Structured => result["isError"] = true.into(),
         None => {}
     }
@@ -89,7 +90,7 @@ fn raw_json(raw: &RawResult, form: &ResultForm<'_>) -> String {
     with_era(&rewritten, form.era)
 }
 
-/// Adds the members that the era requires to a result of an upstream server.
+/// Adds the members that the protocol revision requires to a result of an upstream server.
 pub(super) fn with_era(text: &str, era: RequestEra) -> String {
     match (era, RawObject::of(text)) {
         (RequestEra::Stateless(_), Some(mut object)) => {
@@ -100,7 +101,7 @@ pub(super) fn with_era(text: &str, era: RequestEra) -> String {
     }
 }
 
-/// Adds the members that the era requires.
+/// Adds the members that the protocol revision requires.
 fn complete(mut result: Value, era: RequestEra) -> String {
     match era {
         RequestEra::Handshake => {}

@@ -1,4 +1,4 @@
-//! Replaces the URIs of resources inside results of upstream servers, and leaves everything else as it is.
+//! Replaces the URIs of resources in results of upstream servers, and leaves the rest unchanged.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -28,7 +28,7 @@ pub(super) fn prompt_result(text: &str, uri: &UriMap<'_>) -> String {
     })
 }
 
-/// Rewrites one member of an object, which holds a URI.
+/// Rewrites one member of an object, which contains a URI.
 pub(super) fn with_uri(text: &str, key: &'static str, uri: &UriMap<'_>) -> Option<String> {
     let mut object = RawObject::of(text)?;
     let own: String = serde_json::from_str(object.get(key)?).ok()?;
@@ -50,8 +50,8 @@ fn block(text: &str, uri: &UriMap<'_>) -> Option<String> {
     }
 }
 
-/// Rewrites the items of an array in an object. An item for which `change` returns `None` stays as it is, and so does a
-/// text that does not have the expected form.
+/// Rewrites the items of an array in an object. Keeps an item for which `change` returns `None`, and a text that does
+/// not have the expected form.
 fn with_items(text: &str, key: &'static str, change: &dyn Fn(&str) -> Option<String>) -> String {
     let Some(mut object) = RawObject::of(text) else { return text.to_owned() };
     let items = object.get(key).and_then(|items| serde_json::from_str::<Vec<&RawValue>>(items).ok());

@@ -1,4 +1,4 @@
-//! The tools of equal clients: opened with the first request, prepared behind it, and listed from a cache.
+//! The tools of equal clients: opened with the first request, prepared in the background, and listed from a cache.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,10 +24,10 @@ use super::meta_tools::{ListedTools, ToolListing};
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
 
-/// The most outputs that are listed as resources. Older ones can still be read.
+/// The maximum number of outputs that are listed as resources. Older ones can still be read.
 const STORED_LISTED_MAX: usize = 1_000;
 
-/// The most warnings that wait for a connection.
+/// The maximum number of warnings that wait for a connection.
 const WARNINGS_WAITING_MAX: usize = 64;
 
 /// The tools of all connections whose clients are equal.
@@ -44,9 +44,9 @@ pub(super) struct SharedTools {
     /// Outputs that were stored for the clients, the oldest first.
     pub(super) stored: Mutex<Vec<StoreEntry>>,
     definitions: DefinitionWatch,
-    /// True when all providers had the time to start.
+    /// True once all providers had the time to start.
     ready: watch::Sender<bool>,
-    /// Counts changes of the list that no provider announces.
+    /// Counts changes to the list that no provider announces.
     pub(super) changed: watch::Sender<u64>,
     pub(super) warnings: broadcast::Sender<Arc<CatalogWarning>>,
     listing: Mutex<Option<CachedListing>>,
@@ -55,7 +55,7 @@ pub(super) struct SharedTools {
 }
 
 impl SharedTools {
-    /// Opens the tools of a client, and starts the upstream servers behind the reply.
+    /// Opens the tools of a client, and starts the upstream servers in the background.
     pub(super) fn open(gateway: &McpGateway, client: GatewayClient) -> Result<Arc<Self>, String> {
         let opened = (gateway.open)(&client)?;
         let OpenedTools { orchestrator, context, place, later, upstreams, naming, definitions } = opened;
@@ -112,11 +112,11 @@ impl SharedTools {
     /// Waits until the tools of upstream servers are known, at most for `wait`.
     pub(super) async fn until_ready(&self, wait: Duration) {
         let mut ready = self.ready.subscribe();
-        // A late server announces its tools with `list_changed`.
+        // Ignore a timeout: a server that is late announces its tools with `list_changed`.
         let _ = timeout(wait, ready.wait_for(|ready| *ready)).await;
     }
 
-    /// Returns the list of the client. It is built again only if the catalog has changed.
+    /// Returns the tool list of the client. The list is built again only if the catalog has changed.
     pub(super) fn listing(&self, gateway: &McpGateway) -> ToolListing {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.orchestrator.catalog().snapshot();
@@ -129,7 +129,7 @@ impl SharedTools {
         built
     }
 
-    /// Returns the scope of searches; `None` for a client that sees all tools, whose list is not built for it.
+    /// Returns the scope of searches; `None` for a client that sees all tools, without building its list.
     pub(super) fn search_scope(&self, gateway: &McpGateway) -> Option<Arc<SearchScope>> {
         match gateway.listed {
             ListedTools::All => None,
@@ -177,7 +177,7 @@ impl fmt::Debug for SharedTools {
     }
 }
 
-/// The most kinds of clients whose tools are open. Each may run a process for every configured server.
+/// The maximum number of different clients whose tools are open. Each may run a process for every configured server.
 const OPEN_MAX: usize = 256;
 
 /// The tools of all clients of a gateway. Principals never share them.
@@ -207,7 +207,7 @@ impl ToolPool {
         Ok(tools)
     }
 
-    /// Closes the tools that no connection has used for a time.
+    /// Closes the tools that no connection has used for some time.
     pub(super) async fn close_idle(&self, idle_max: Duration) {
         let is_idle = |tools: &Arc<SharedTools>| {
             Arc::strong_count(tools) == 1 && tools.idle_for() >= idle_max && tools.tasks.is_empty()

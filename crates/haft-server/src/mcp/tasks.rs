@@ -1,5 +1,5 @@
-//! Tasks: calls that go on after the reply to their request, in the era without sessions. The client asks for the state of a
-//! task, answers its questions, and cancels it.
+//! Tasks: calls that continue after the reply to their request, in protocol revisions without sessions. The client
+//! polls the state of a task, answers its questions, and can cancel it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,19 +17,19 @@ use super::held::{DetachedCall, question_name};
 use super::message::{GatewayError, INVALID_PARAMS, MISSING_CAPABILITY};
 use super::questions::CallQuestion;
 
-/// The extension of the protocol that a client declares.
+/// The protocol extension that a client declares.
 pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The time for which a task can be asked for, counted from its beginning. A task that still runs then is cancelled.
+/// The time for which a task is kept, counted from its start. A task that still runs then is cancelled.
 const TASK_TTL: Duration = Duration::from_hours(1);
 
-/// The pause between two questions for the state of a task that haft suggests.
+/// The poll interval that haft suggests to the client.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The most tasks of one client. A further call gets its result in its reply.
+/// The maximum number of tasks of one client. The result of a further call is in its reply.
 const TASKS_MAX: usize = 64;
 
-/// The support of tasks that the client of a request declares.
+/// The task support that the client of a request declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskSupport {
     Declared,
@@ -37,7 +37,7 @@ pub(super) enum TaskSupport {
 }
 
 impl TaskSupport {
-    /// Refuses a request that only a client with tasks can send.
+    /// Refuses a request that only a client with task support can send.
     pub(super) fn require(self) -> Result<(), GatewayError> {
         match self {
             Self::Declared => Ok(()),
@@ -51,7 +51,7 @@ impl TaskSupport {
     }
 }
 
-/// The declaration of a tool about tasks.
+/// The task support that a tool declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskOffer {
     Forbidden,
@@ -85,7 +85,7 @@ impl TaskOffer {
     }
 }
 
-/// The tasks of one client, by their ids. The ids are random, so that only the client that was told one can use it.
+/// The tasks of one client, by id. The ids are random, so that only the client that received an id can use it.
 #[derive(Debug, Default)]
 pub(super) struct TaskTable(Mutex<HashMap<String, GatewayTask>>);
 
@@ -100,14 +100,14 @@ struct GatewayTask {
 #[derive(Debug)]
 enum TaskState {
     Working(DetachedCall),
-    /// The questions have the names that the client was told.
+    /// The call waits for answers. The questions have the names that the client received.
     InputRequired(DetachedCall, Vec<(String, CallQuestion)>),
     Finished(Result<String, GatewayError>),
     Cancelled,
 }
 
 impl TaskTable {
-    /// Returns true if there is room for another task.
+    /// Returns true if another task can be started.
     pub(super) fn has_room(&self) -> bool {
         let mut tasks = self.lock();
         let now = Instant::now();
@@ -120,7 +120,7 @@ impl TaskTable {
         self.lock().values().all(|task| task.until <= now)
     }
 
-    /// Keeps a call as a task, and returns the reply to its request.
+    /// Stores a call as a task, and returns the reply to its request.
     pub(super) fn begin(&self, call: DetachedCall) -> String {
         let id = uuid::Uuid::new_v4().to_string();
         let now = SystemTime::now();
@@ -140,7 +140,7 @@ impl TaskTable {
         Ok(task.detailed(id))
     }
 
-    /// Delivers answers. Names that no question has are ignored.
+    /// Delivers answers. Ignores names that no question has.
     pub(super) fn update(
         &self,
         id: &str,
@@ -155,7 +155,7 @@ impl TaskTable {
                 let mut open = Vec::new();
                 for (name, question) in questions {
                     match answers.remove(&name) {
-                        // The call may have ended meanwhile; the next state says so.
+                        // The call may have ended in the meantime; the next state shows this.
                         Some(answer) => drop(question.answer.send(answer)),
                         None => open.push((name, question)),
                     }
@@ -167,7 +167,7 @@ impl TaskTable {
         Ok(ACKNOWLEDGED.to_owned())
     }
 
-    /// Cancels a task. One that has ended stays as it is.
+    /// Cancels a task. Has no effect on a task that has ended.
     pub(super) fn cancel(&self, id: &str) -> Result<String, GatewayError> {
         let mut tasks = self.lock();
         let task = tasks.get_mut(id).ok_or_else(unknown)?;
@@ -249,7 +249,7 @@ impl GatewayTask {
                 let asked = questions.iter().map(|(name, question)| (name.clone(), question.json()));
                 task["inputRequests"] = Value::Object(asked.collect::<Map<String, Value>>());
             }
-            // The text of the result passes as it is.
+            // The text of the result is passed unchanged.
             TaskState::Finished(Ok(result)) => {
                 let text = task.to_string();
                 return format!("{},\"result\":{result}}}", text.trim_end_matches('}'));

@@ -1,4 +1,4 @@
-//! The resources and prompts of upstream servers: merged into lists, and passed on by name or URI.
+//! The resources and prompts of upstream servers: merges them into lists, and passes requests on by name or URI.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,13 +19,13 @@ use super::listing::{ListedItem, ListedItems};
 use super::message::{GatewayError, INTERNAL_ERROR, METHOD_NOT_FOUND};
 use super::object::RawObject;
 
-/// The time for which a merged list is kept. A server that announces a change ends it.
+/// The time for which a merged list is cached. If a server announces a change, the cache is cleared.
 const LIST_KEPT: Duration = Duration::from_secs(5);
 
-/// The most items of one server in a list.
+/// The maximum number of items of one server in a list.
 const ITEMS_MAX: usize = 10_000;
 
-/// The most pages of one server that are read for a list.
+/// The maximum number of pages of one server that are read for a list.
 const PAGES_MAX: usize = 100;
 
 /// The upstream servers of a client.
@@ -35,7 +35,7 @@ pub(super) struct UpstreamServers {
     pub(super) addresses: UpstreamAddresses,
 }
 
-/// The lists that are merged from those of all servers.
+/// The lists that are merged from the lists of all servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum UpstreamList {
     Resources,
@@ -44,7 +44,7 @@ pub(super) enum UpstreamList {
 }
 
 impl UpstreamList {
-    /// The member of the result that holds the items.
+    /// Returns the member of the result that contains the items.
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::Resources => "resources",
@@ -61,7 +61,7 @@ impl UpstreamList {
         }
     }
 
-    /// The member of an item that identifies it.
+    /// Returns the member that identifies an item.
     fn id(self) -> &'static str {
         match self {
             Self::Resources => "uri",
@@ -92,8 +92,8 @@ impl CachedLists {
 }
 
 impl UpstreamServers {
-    /// Returns the servers whose resources and prompts a client sees: those with a tool that it may call. A server without
-    /// any tool counts if the client may see everything.
+    /// Returns the servers whose resources and prompts a client sees: the servers with a tool that the client may call.
+    /// A server without tools is included if the client may see all tools.
     pub(super) fn offered(&self, orchestrator: &Orchestrator, selection: &ToolFilter) -> Vec<usize> {
         let tools = orchestrator.active_tools(selection);
         let seen: HashSet<&str> = tools.iter().map(|tool| tool.entry.identity().namespace.as_str()).collect();
@@ -104,8 +104,8 @@ impl UpstreamServers {
         (0..self.servers.len()).filter(|position| is_offered(&self.servers[*position])).collect()
     }
 
-    /// Merges the lists of these servers. A server that fails or takes too long has no items; it announces a change when
-    /// it is ready.
+    /// Merges the lists of these servers. A server that fails or takes too long contributes no items; it announces a
+    /// change when it is ready.
     pub(super) async fn list(
         &self,
         list: UpstreamList,
@@ -146,7 +146,7 @@ impl UpstreamServers {
         items
     }
 
-    /// Reads one page. An item without its name or URI is left out.
+    /// Parses one page. Leaves out an item without its name or URI.
     fn page_items(&self, list: UpstreamList, server: usize, page: &RawValue) -> Vec<ListedItem> {
         let object = RawObject::of(page.get()).unwrap_or_default();
         let items: Vec<&RawValue> =
@@ -178,7 +178,7 @@ impl UpstreamServers {
             PassError::Refused { code, message, data } => {
                 GatewayError { data, ..GatewayError::new(code, message) }
             }
-            // The reason may hold a URL of the operator's, so that only the log of the server has it.
+            // The reason may contain a URL of the operator, so only the log of the server contains it.
             PassError::Unavailable(_) => {
                 GatewayError::new(INTERNAL_ERROR, format!("the server `{name}` is not available"))
             }
@@ -186,7 +186,7 @@ impl UpstreamServers {
     }
 }
 
-/// Returns the server of a URI or name among the offered ones; `Any` if only the lists can tell.
+/// Returns the server of a URI or name among the offered ones; `Any` if only the lists show it.
 pub(super) fn among<'a>(owner: AddressOwner<'a>, offered: &[usize]) -> AddressOwner<'a> {
     match owner {
         AddressOwner::Server(server, _) if !offered.contains(&server) => AddressOwner::Unknown,

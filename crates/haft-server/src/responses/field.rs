@@ -1,10 +1,10 @@
-//! One field of a request, read as a type; an error names the field.
+//! Parses one field of a request. Errors name the field.
 
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// A field that may be absent. `null` counts as absent.
+/// A field that may be missing. `null` means missing.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestField {
     name: String,
@@ -78,7 +78,7 @@ impl RequestField {
     }
 }
 
-/// Returns a required text below an object at `path`.
+/// Returns a required text in an object at `path`.
 pub(crate) fn required(path: &str, object: &Map<String, Value>, name: &str) -> Result<String, ApiError> {
     let field = RequestField::new(format!("{path}.{name}"), object.get(name).cloned());
     field.text()?.ok_or_else(|| field.wrong("a string"))

@@ -1,5 +1,5 @@
-//! Responses that go on without a connection: those in the background, and those with an idempotency key. Any number of
-//! readers follow one of them.
+//! Responses that continue without a connection: background responses, and responses with an idempotency key. Any
+//! number of readers can follow one of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub(crate) struct LiveResponse {
     handle: RunHandle,
     request_digest: Option<String>,
     state: Mutex<LiveState>,
-    /// Counts the changes, so that followers wake up.
+    /// Counts the changes, to wake up followers.
     changed: watch::Sender<u64>,
 }
 
@@ -34,7 +34,7 @@ struct LiveState {
 }
 
 impl LiveResponses {
-    /// Drives a response in a task of its own. It leaves the list when it has ended and is stored.
+    /// Drives a response in a separate task. The response is removed from the table when it has ended and is stored.
     pub(crate) fn detach(self: &Arc<Self>, mut active: ActiveResponse) -> Arc<LiveResponse> {
         let live = Arc::new(LiveResponse {
             owner: active.handle().principal().clone(),
@@ -51,21 +51,21 @@ impl LiveResponses {
                 driven.change(|state| state.events.extend(events));
             }
             let ended = active.finished().await;
-            // Readers that come later find the stored response.
+            // Later readers find the stored response.
             all.all().remove(&id);
             driven.change(|state| state.ended = Some(ended));
         });
         live
     }
 
-    /// Stops all runs, so that the next process continues them. A call in progress is cut off.
+    /// Stops all runs, so that the next process continues them. Calls in progress are interrupted.
     pub(crate) fn suspend_all(&self) {
         for live in self.all().values() {
             live.handle.suspend();
         }
     }
 
-    /// Returns the response of this id, if it belongs to the principal.
+    /// Returns the response with this id, if it belongs to the principal.
     pub(crate) fn get(&self, owner: &Principal, id: &str) -> Option<Arc<LiveResponse>> {
         self.all().get(id).filter(|live| live.owner.is_subject_of(owner)).map(Arc::clone)
     }
@@ -103,7 +103,7 @@ impl LiveResponse {
         }
     }
 
-    /// Returns the object so far: the first one of the stream, with the items that are done.
+    /// Returns the current object: the first object of the stream, with the finished items.
     pub(crate) fn snapshot(&self) -> Value {
         let state = self.state();
         let first = state.events.first().map(|event| event.data["response"].clone());
@@ -125,7 +125,8 @@ impl LiveResponse {
     }
 }
 
-/// Reads the events of a detached response: first the past ones, then the new ones. Dropping it changes nothing.
+/// Reads the events of a detached response: first the past ones, then the new ones. Dropping it does not affect the
+/// response.
 #[derive(Debug)]
 pub(crate) struct LiveFollower {
     live: Arc<LiveResponse>,
@@ -134,7 +135,7 @@ pub(crate) struct LiveFollower {
 }
 
 impl LiveFollower {
-    /// Returns the next events; `None` after the last ones. Cancelling it loses nothing.
+    /// Returns the next events; `None` after the last ones. Cancelling this future loses no events.
     pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
         loop {
             self.changed.borrow_and_update();

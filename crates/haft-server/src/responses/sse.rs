@@ -14,20 +14,20 @@ use super::drive::ActiveResponse;
 use super::fold::StreamEvent;
 use super::live::LiveFollower;
 
-/// The longest silence. Proxies close connections that are quiet for longer, often after 30 or 60 seconds.
+/// The maximum silence on a stream. Proxies close connections that are silent for longer, often after 30 or 60 seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// A comment, which every client ignores.
+/// A comment line, which every client ignores.
 const PING: &[u8] = b": ping\n\n";
 
 /// The last block of every stream.
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
-/// The origin of the events of a stream.
+/// The source of the events of a stream.
 pub(crate) enum EventSource {
     /// The run ends with the connection.
     Active(Box<ActiveResponse>),
-    /// The run goes on without the connection.
+    /// The run continues without the connection.
     Follower(LiveFollower),
     /// The run has ended.
     Recorded(Vec<StreamEvent>),
@@ -46,12 +46,12 @@ impl EventSource {
 
 enum StreamPhase {
     Events(EventSource),
-    /// Blocks that wait to be sent, the first one last.
+    /// Blocks that wait to be sent, in reverse order.
     Blocks(EventSource, Vec<String>),
     Done,
 }
 
-/// Sends each event in a chunk of its own: some clients lose an event that arrives in two reads.
+/// Sends each event in a separate chunk: some clients lose an event that arrives in two reads.
 pub(crate) fn stream_response(source: EventSource) -> Response {
     let blocks = stream::unfold(StreamPhase::Events(source), |phase| async {
         let (block, phase) = next_block(phase).await?;
@@ -61,7 +61,7 @@ pub(crate) fn stream_response(source: EventSource) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // nginx would hold events back until a buffer is full.
+    // nginx would hold back events until a buffer is full.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

@@ -1,4 +1,4 @@
-//! `tool_choice` in all forms that clients send.
+//! Parses `tool_choice` in all forms that clients send.
 
 use haft_core::model_request::{MustCall, ToolChoice};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::field::{RequestField, invalid};
 use crate::error::ApiError;
 
-/// The tools that the model may or must call, as the client asks.
+/// The tools that the model may or must call, as the client requests.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RequestedChoice {
     pub(crate) choice: ToolChoice,
@@ -14,7 +14,7 @@ pub(crate) struct RequestedChoice {
 }
 
 impl RequestedChoice {
-    /// Returns the form of the Responses API, whatever form the client sent.
+    /// Returns the form of the Responses API, whichever form the client sent.
     pub(crate) fn wire(&self) -> Value {
         self.wire.clone()
     }
@@ -29,7 +29,8 @@ impl RequestedChoice {
     }
 }
 
-/// `allowed` and `forced` are the top-level fields `allowed_tools` and `forced_tool` that some clients send.
+/// Parses the choice. `allowed` and `forced` are the top-level fields `allowed_tools` and `forced_tool` that some
+/// clients send.
 pub(crate) fn parse(
     choice: &RequestField,
     allowed: &RequestField,

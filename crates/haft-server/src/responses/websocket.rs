@@ -1,4 +1,4 @@
-//! Responses over a WebSocket: one after the other on one connection, which remembers the last of them.
+//! Responses over a WebSocket: one after the other on one connection, which keeps the last response.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -17,23 +17,23 @@ use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// The longest life of a connection.
+/// The maximum lifetime of a connection.
 const CONNECTION_MAX: Duration = Duration::from_hours(1);
 
-/// The most requests that wait for the response before them.
+/// The maximum number of requests that wait while a response is in progress.
 const WAITING_MAX: usize = 16;
 
-/// The connection is gone, so that there is no one to answer.
+/// The connection is closed, so no answer can be sent.
 struct SocketClosed;
 
-/// A connection and everything that it remembers.
+/// A connection and its state.
 struct ResponseSocket {
     socket: WebSocket,
     state: Arc<ServerState>,
     caller: Caller,
     /// Requests that arrived while a response was in progress.
     waiting: VecDeque<String>,
-    /// The last response, also if it is not stored.
+    /// The last response, even if it is not stored.
     last: Option<LastResponse>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn accept(upgrade: WebSocketUpgrade, state: Arc<ServerState>, caller:
     let bytes_max = state.settings.body_bytes_max;
     upgrade.max_message_size(bytes_max).max_frame_size(bytes_max).on_upgrade(move |socket| async move {
         let connection = ResponseSocket { socket, state, caller, waiting: VecDeque::new(), last: None };
-        // A closed connection needs no further work.
+        // Ignore the error: a closed connection needs no further work.
         let _ = connection.serve().await;
     })
 }
@@ -78,7 +78,7 @@ impl ResponseSocket {
                 Ok(())
             }
             Some(Ok(SocketMessage::Binary(_) | SocketMessage::Ping(_) | SocketMessage::Pong(_))) => Ok(()),
-            // A client that sends more than it reads is cut off.
+            // The connection of a client that sends more than it reads is closed.
             Some(Ok(SocketMessage::Text(_) | SocketMessage::Close(_)) | Err(_)) | None => Err(SocketClosed),
         }
     }
@@ -99,7 +99,7 @@ impl ResponseSocket {
         start(&self.state, &self.caller, request, new_id(), self.last.as_ref()).await
     }
 
-    /// Sends the events of a response. Requests that arrive meanwhile wait; a closed connection cancels the run.
+    /// Sends the events of a response. Requests that arrive during this time wait; a closed connection cancels the run.
     async fn send_events(&mut self, mut active: ActiveResponse) -> Result<(), SocketClosed> {
         loop {
             let events = {
@@ -135,7 +135,7 @@ impl ResponseSocket {
     }
 }
 
-/// Returns the body of a `response.create`. A connection always streams, and nothing runs in its background.
+/// Returns the body of a `response.create`. A connection always streams, and does not support background responses.
 fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
     let wrong = |message: String| ApiError::new(ApiErrorKind::InvalidRequest, message);
     let value =

@@ -1,4 +1,4 @@
-//! Keys, hosts, origins, content types, request ids and the list of models.
+//! Tests of keys, hosts, origins, content types, request ids and the model list.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -97,7 +97,7 @@ fn models_are_the_agents_and_the_configured_models() {
     assert_eq!(server.get("/v1/models/none").status, 404);
 }
 
-/// A client without a key must not keep others out.
+/// A client without a key must not block others.
 #[test]
 fn connections_that_send_no_request_are_closed_and_make_room() {
     let server = server();
@@ -110,13 +110,14 @@ fn connections_that_send_no_request_are_closed_and_make_room() {
     };
     let half = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n";
     let kept = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // More connections than the server serves at once: none, half a head, a request and then nothing.
+    // More connections than the server serves at once: without data, with half a head, and with a request and then
+    // silence.
     let mut idle: Vec<TcpStream> =
         ["", half, kept].iter().cycle().take(2 * CONNECTIONS_MAX).map(|sent| open(sent)).collect();
     assert_eq!(server.get("/v1/models").status, 200);
     for stream in &mut idle {
         let mut rest = Vec::new();
-        // A reset closes it too; only the timeout of the read means that it stayed open.
+        // A reset closes the connection too; only a read timeout means that it stayed open.
         let ended = stream.read_to_end(&mut rest);
         let is_open = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(!is_open, "a connection stayed open after {}", String::from_utf8_lossy(&rest));

@@ -1,4 +1,4 @@
-//! Agent clients of other makers against the server: OpenAI Agents, the AI SDK of Vercel, and the Codex command.
+//! Tests with agent clients of other vendors: OpenAI Agents, the AI SDK of Vercel, and the Codex command.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Responses in the background whose server stops, or is killed, and starts again.
+//! Tests of background responses whose server stops or is killed, and starts again.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use super::fixture::{ServerFiles, TestServer, serve_until_killed};
 use super::responses::{ask, events, poll, post, text};
 use super::tool_server::ToolServer;
 
-/// The variables by which a test tells its server process what to serve.
+/// The environment variables by which a test configures its server process.
 const DIRECTORY: &str = "HAFT_TEST_DIRECTORY";
 const MODEL: &str = "HAFT_TEST_MODEL";
 
@@ -33,7 +33,7 @@ fn request() -> Value {
     json!({"model": "openai/m", "input": "Add notes.", "tools": tools, "background": true, "stream": true})
 }
 
-/// The program that the other tests start and kill. Without their variables it has nothing to do.
+/// The program that the other tests start and kill. Without their variables, it does nothing.
 #[test]
 fn server_process() {
     let (Ok(directory), Ok(model)) = (std::env::var(DIRECTORY), std::env::var(MODEL)) else { return };
@@ -62,7 +62,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // SIGKILL: the process has no moment to write anything.
+        // SIGKILL: the process cannot write anything before it ends.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -86,7 +86,7 @@ async fn read_events(request: reqwest::RequestBuilder, count: usize) -> Vec<Valu
 #[test]
 fn killed_server_loses_no_accepted_response_and_repeats_no_call() {
     let executor = tokio::runtime::Runtime::new().unwrap();
-    // Every second event of the whole stream, of which there are 26.
+    // Stop after every second event of the stream, which has 26.
     for count in (2..=26).step_by(2) {
         let tools = ToolServer::start();
         let files = ServerFiles::new(script(), &tools.config(), &[]);
@@ -123,7 +123,8 @@ fn killed_server_loses_no_accepted_response_and_repeats_no_call() {
     }
 }
 
-/// Each call is made at most once. One that was not made was cut off on its way, and the response says that it failed.
+/// Checks that each call is made at most once. A call that was not made was interrupted, and the response reports it as
+/// failed.
 #[track_caller]
 fn check_calls(tools: &ToolServer, response: &Value, count: usize) {
     let made = |n: u64| tools.calls().iter().filter(|call| call["n"] == n).count();

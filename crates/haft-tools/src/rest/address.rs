@@ -17,7 +17,7 @@ const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private (RFC 1918)
     (Ipv4Addr::new(100, 64, 0, 0), 10),   // carrier-grade NAT (RFC 6598)
     (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
-    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, with the metadata services of clouds
+    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, including cloud metadata services
     (Ipv4Addr::new(172, 16, 0, 0), 12),   // private (RFC 1918)
     (Ipv4Addr::new(192, 0, 0, 0), 24),    // IETF protocol assignments (RFC 6890)
     (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation (RFC 5737)

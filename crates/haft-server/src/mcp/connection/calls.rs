@@ -1,4 +1,4 @@
-//! The requests of a client that take time: each runs in its own task, can be cancelled, and is answered once.
+//! Runs the requests of a client that take time: each runs in its own task, can be cancelled, and is answered once.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -28,7 +28,7 @@ use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
 use crate::mcp::tasks::{TaskOffer, TaskSupport};
 
-/// The most requests that a client may have open. More would only fill the memory.
+/// The maximum number of open requests of a client. More would only use memory.
 const REQUESTS_OPEN_MAX: usize = 1_024;
 
 /// The open requests of a client, by id.
@@ -37,7 +37,7 @@ pub(super) struct CallTable {
     open: Mutex<HashMap<String, AbortHandle>>,
 }
 
-/// The reason why a request was not begun.
+/// The reason why a request was not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartRefusal {
     IdInUse,
@@ -56,8 +56,8 @@ impl CallTable {
         self.open().drain().for_each(|(_, task)| task.abort());
     }
 
-    /// Spawns the task of a request. The table stays locked until the task is in it, so that a task that ends at once
-    /// finds itself there.
+    /// Spawns the task of a request. The table stays locked until it contains the task, so that a task that ends at
+    /// once finds its entry.
     fn start(
         &self,
         id: &RawValue,
@@ -92,7 +92,7 @@ struct CallParams {
 }
 
 impl ClientConnection {
-    /// Runs a request in a task of its own and replies with its outcome.
+    /// Runs a request in a separate task, and replies with its outcome.
     pub(super) async fn start<F>(
         self: &Arc<Self>,
         request: ClientRequest,
@@ -115,7 +115,7 @@ impl ClientConnection {
 
     async fn refuse(&self, id: &RawValue, refusal: StartRefusal) {
         match refusal {
-            // Without the id: the reply to the first request with this id must stay the only one.
+            // Reply without the id: the reply to the first request with this id must stay the only one.
             StartRefusal::IdInUse => {
                 let message = format!("the id {} belongs to a request that is still open", id.get());
                 self.fail(None, &GatewayError::new(INVALID_REQUEST, message)).await;
@@ -127,7 +127,7 @@ impl ClientConnection {
         }
     }
 
-    /// Runs a request that ends only by its cancellation, and gets no reply.
+    /// Runs a request that ends only when it is cancelled, and that gets no reply.
     pub(super) async fn start_silent(
         self: &Arc<Self>,
         id: &RawValue,
@@ -207,7 +207,8 @@ impl ClientConnection {
         }
     }
 
-    /// Identifies the request that a repeated one continues. A state of one principal is worth nothing to another.
+    /// Returns a digest that identifies the request which a repeated one continues. It includes the principal, so that
+    /// another principal cannot use the state.
     pub(super) fn request_digest(&self, parts: [&str; 3]) -> Digest {
         let principal = &self.user.principal;
         let who = [principal.tenant(), principal.subject()];
@@ -245,7 +246,7 @@ impl ClientConnection {
         let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();
         let search = tools.search_scope(self.gateway());
         let declared = match &tool {
-            // The client does not know the output schema of a tool that the list does not have.
+            // The client has not seen the output schema of a tool that is not in the list.
             Some(tool) if search.is_some_and(|scope| !scope.shown.contains(tool.exposed().as_str())) => {
                 DeclaredOutput::Content
             }
@@ -263,15 +264,15 @@ impl ClientConnection {
     }
 }
 
-/// The place of a result.
+/// The way in which the client gets a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResultPlace {
     Reply,
     Task,
 }
 
-/// Decides where the client finds the result. Agents, and tools whose servers offer tasks for them, become tasks of
-/// clients that know tasks.
+/// Decides how the client gets the result. Agents, and tools whose servers support tasks for them, become tasks if the
+/// client supports tasks.
 fn place_of_result(
     tools: &SharedTools,
     call: &ToolCall,
@@ -293,7 +294,7 @@ fn place_of_result(
     }
 }
 
-/// Returns an id for a call, which no call of another connection has.
+/// Returns a call id that is unique across connections.
 pub(super) fn new_call_id() -> String {
     format!("mcp-{}", uuid::Uuid::new_v4().simple())
 }

@@ -1,4 +1,4 @@
-//! The list of tools, and the lists that are merged from upstream servers.
+//! The tool list, and the lists that are merged from upstream servers.
 
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ pub(super) async fn read_stored(opened: &OpenedClient, uri: &str) -> Result<Stri
     let outputs = opened.context.outputs.as_ref();
     let handle = stored_handle(uri).and_then(Handle::parse);
     let (Some(outputs), Some(handle)) = (outputs, handle) else { return Err(unknown_resource(uri)) };
-    // One byte more than allowed shows that the output is larger.
+    // Read one byte more than allowed, to detect that the output is larger.
     let end = STORED_READ_BYTES_MAX.saturating_add(1);
     let read = outputs.read_range(&handle, 0..end).await;
     let bytes = read.map_err(|_| unknown_resource(uri))?;

@@ -23,11 +23,11 @@ use crate::mcp::shared_tools::SharedTools;
 pub(super) struct OpenedClient {
     pub(super) shared: Arc<SharedTools>,
     pub(super) context: Arc<RunContext>,
-    /// The list that the client has seen last, or was last notified about.
+    /// The list that the client saw last, or was last notified about.
     told: Mutex<Option<Arc<ListedItems>>>,
-    /// The requests that listen for changes, in the era without sessions.
+    /// The requests that listen for changes, in protocol revisions without sessions.
     pub(super) listeners: Mutex<Vec<ChangeListener>>,
-    /// The URIs of resources whose changes the client wants, in the era with a handshake.
+    /// The URIs of resources whose changes the client wants, in protocol revisions with a handshake.
     pub(super) watched_uris: Mutex<HashSet<String>>,
     pub(super) prompts_changed: Notify,
     pub(super) resources_changed: Notify,
@@ -45,7 +45,7 @@ pub(super) struct ChangeListener {
 }
 
 impl OpenedClient {
-    /// Remembers the list that the client sees now.
+    /// Stores the list that the client sees now.
     pub(super) fn set_told(&self, tools: &Arc<ListedItems>) {
         *self.told() = Some(Arc::clone(tools));
     }
@@ -54,7 +54,7 @@ impl OpenedClient {
         self.told().get_or_insert_with(|| Arc::clone(tools));
     }
 
-    /// Returns true once for a list that differs from the one that the client has seen.
+    /// Returns true once for a list that differs from the list that the client has seen.
     pub(super) fn is_news(&self, now: Arc<ListedItems>) -> bool {
         let mut told = self.told();
         let Some(seen) = told.as_mut().filter(|seen| !seen.is_same(&now)) else { return false };
@@ -62,7 +62,7 @@ impl OpenedClient {
         true
     }
 
-    /// Returns the caller of a request that is no tool call.
+    /// Returns the caller of a request that is not a tool call.
     pub(super) fn caller(&self, id: &str) -> OriginatingCall {
         let cx = haft_core::provider::CallContext::new(
             CallId(id.to_owned()),
@@ -100,7 +100,7 @@ impl OpenedClient {
 }
 
 impl ClientConnection {
-    /// Opens the tools for a client with these abilities. Only the first call of a connection opens them.
+    /// Opens the tools for a client with these capabilities. Only the first call on a connection opens them.
     pub(super) fn open(&self, abilities: ClientAbilities) -> Result<Arc<OpenedClient>, GatewayError> {
         if let Some(opened) = self.opened.get() {
             return Ok(Arc::clone(opened));
@@ -129,7 +129,7 @@ impl ClientConnection {
         Ok(Arc::clone(self.opened.get_or_init(|| Arc::new(opened))))
     }
 
-    /// Opens the tools for a request. The handshake has opened them with the client's abilities.
+    /// Opens the tools for a request. With a handshake, they are already open with the client's capabilities.
     pub(super) fn open_for(&self, era: RequestEra) -> Result<Arc<OpenedClient>, GatewayError> {
         match era {
             RequestEra::Handshake => self.open(ClientAbilities::default()),

@@ -1,4 +1,4 @@
-//! Requests about single resources and prompts, which go to the upstream server that has them.
+//! Passes requests about single resources and prompts to the upstream server that has them.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::mcp::result::with_era;
 use crate::mcp::rewrite;
 use crate::mcp::upstream::{UpstreamList, UpstreamServers, among};
 
-/// The most resources whose changes one client may watch.
+/// The maximum number of resources whose changes one client may watch.
 const WATCHED_MAX: usize = 1_000;
 
 /// The subject of a request.
@@ -98,7 +98,7 @@ impl PassedSubject {
         Ok(Self::Completion { reference, rest: format!("\"argument\":{}{context}", argument.get()) })
     }
 
-    /// The text that identifies the subject, for the digest of a repeated request.
+    /// Returns the text that identifies the subject, for the digest of a repeated request.
     fn identity(&self) -> (&str, &str) {
         match self {
             Self::Resource { uri } | Self::Subscription { uri, .. } => (uri, ""),
@@ -111,7 +111,7 @@ impl PassedSubject {
 }
 
 impl PassedSubject {
-    /// Returns the record of a request that reads content; `None` for requests that only help a user to write one.
+    /// Returns the call to record for a request that reads content; `None` for subscriptions and completions.
     fn accounted(&self, call: &str) -> Option<ToolCall> {
         let (name, arguments) = match self {
             Self::Resource { uri } => ("resources/read", json!({ "uri": uri })),
@@ -124,7 +124,7 @@ impl PassedSubject {
     }
 }
 
-/// Gives an answer the form in which it is recorded.
+/// Converts an answer to the form in which it is recorded.
 fn as_output(answer: Result<String, GatewayError>) -> Result<ToolOutput, ToolError> {
     answer.map(ToolOutput::text).map_err(|GatewayError { code, message, data }| {
         let protocol = ProtocolError { code, message: message.clone(), data };
@@ -306,7 +306,7 @@ impl ClientConnection {
         let completed = self.ask(opened, server, PassedMethod::Complete, (&own, fields), call).await;
         match completed {
             Ok(completed) => Ok(completed.get().to_owned()),
-            // A server without completions has none to suggest.
+            // A server without completions has no suggestions.
             Err(error) if error.code == METHOD_NOT_FOUND => {
                 Ok(r#"{"completion":{"values":[],"hasMore":false}}"#.into())
             }
@@ -314,7 +314,7 @@ impl ClientConnection {
         }
     }
 
-    /// Sends a request to one server. Its progress goes to the client like that of a tool.
+    /// Sends a request to one server. Its progress is sent to the client, like the progress of a tool.
     async fn ask(
         &self,
         opened: &OpenedClient,
@@ -330,7 +330,7 @@ impl ClientConnection {
         opened.shared.upstreams.pass(server, &request, &progress).await
     }
 
-    /// Finds the offered server of a URI, and the server's own form of it.
+    /// Finds the offered server of a URI, and the URI that this server uses.
     async fn uri_owner(&self, opened: &OpenedClient, uri: &str) -> Option<(usize, String)> {
         let (upstreams, offered) = self.offered(opened).await;
         match among(upstreams.addresses.uri_owner(uri), &offered) {
@@ -367,7 +367,8 @@ impl ClientConnection {
     }
 }
 
-/// Adds the members of the era without sessions that concern caches. What one principal reads is not for others.
+/// Adds the members about caching that protocol revisions without sessions require. The content that one principal
+/// reads must not be cached for others.
 fn cacheable(result: &str) -> String {
     let Some(mut object) = RawObject::of(result) else { return result.to_owned() };
     if object.get("ttlMs").is_none() {
@@ -377,7 +378,7 @@ fn cacheable(result: &str) -> String {
     object.to_string()
 }
 
-/// The eras have different codes for an unknown resource.
+/// Sets the error code for an unknown resource, which depends on the protocol revision.
 fn in_era(error: GatewayError, era: RequestEra) -> GatewayError {
     match era {
         RequestEra::Stateless(_) if error.code == RESOURCE_NOT_FOUND => {

@@ -1,4 +1,4 @@
-//! Requests that may need answers of the client before they end. The eras ask in different ways.
+//! Requests that may need answers of the client before they end. The protocol revisions ask in different ways.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::mcp::held::{AbortOnDrop, DetachedCall, DetachedStep, ResumedCall};
 use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
 use crate::mcp::questions::QuestionCarrier;
 
-/// The most questions that wait in one call. Upstream servers send at most as many at once.
+/// The maximum number of waiting questions of one call. Upstream servers send at most as many at once.
 const QUESTIONS_WAITING_MAX: usize = 16;
 
 /// The answers in a repeated request.
@@ -30,12 +30,12 @@ pub(super) struct RoundParams {
 }
 
 impl RoundParams {
-    /// Returns true if the request continues no other one.
+    /// Returns true if the request does not continue an earlier one.
     pub(super) fn is_first(&self) -> bool {
         self.request_state.is_none()
     }
 
-    /// Reads the answers; the era with a handshake has none in its parameters.
+    /// Reads the answers. Requests of revisions with a handshake have none in their parameters.
     pub(super) fn read(params: Option<&RawValue>, era: RequestEra) -> Result<Self, GatewayError> {
         match era {
             RequestEra::Handshake => Ok(Self::default()),
@@ -49,7 +49,7 @@ pub(super) struct RequestRound {
     /// The id of the request.
     pub(super) id: Box<RawValue>,
     pub(super) era: RequestEra,
-    /// The method and parameters, which a repeated request must have too.
+    /// A digest of the method and parameters. A repeated request must have the same.
     pub(super) digest: Digest,
     pub(super) params: RoundParams,
     /// The approval that the work may ask for.
@@ -57,7 +57,8 @@ pub(super) struct RequestRound {
 }
 
 impl ClientConnection {
-    /// Does the work of a request, or continues it with the client's answers. `work` is dropped if it runs already.
+    /// Does the work of a request, or continues it with the client's answers. `work` is dropped if the work already
+    /// runs.
     pub(super) async fn in_rounds(
         &self,
         opened: &OpenedClient,
@@ -104,7 +105,7 @@ impl ClientConnection {
         let (ask, questions) = mpsc::channel(QUESTIONS_WAITING_MAX);
         let carrying = Arc::clone(&self.questions).carry(round.approval, QuestionCarrier::Reply(ask));
         let task = tokio::spawn(async move {
-            // The request that waits for the result may be gone.
+            // Ignore an error: the request that waits for the result may be gone.
             let _ = finished.send(work.await);
         });
         DetachedCall {

@@ -1,4 +1,5 @@
-//! The headers of requests: which session or era a request belongs to, and if the headers repeat what the body says.
+//! The headers of requests: determines the session or protocol revision of a request, and checks that the headers agree
+//! with the body.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -55,8 +56,8 @@ fn is_stateless(request: &ClientRequest) -> bool {
     common.is_ok_and(|common| common.meta.version.is_some())
 }
 
-/// Checks that the headers of the era without sessions repeat the body. A proxy may have decided by the headers, so that a
-/// difference would pass its rules by.
+/// Checks that the headers of a revision without sessions repeat the body. A proxy may apply rules to the headers, so a
+/// difference could bypass its rules.
 pub(super) fn check_stateless(headers: &HeaderMap, request: &ClientRequest) -> Result<(), GatewayError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -94,7 +95,7 @@ fn same(headers: &HeaderMap, name: &'static str, expected: &str) -> Result<(), G
     Err(GatewayError::new(HEADER_MISMATCH, message))
 }
 
-/// Returns the value of a header. Two values could mean different things to a proxy and to us.
+/// Returns the value of a header. Refuses two values, because a proxy could use another one than this server.
 fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, GatewayError> {
     let mut written = headers.get_all(name).iter();
     match (written.next(), written.next()) {
@@ -107,7 +108,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a s
     }
 }
 
-/// Decodes `=?base64?TEXT?=`, the form of values that a header cannot hold.
+/// Decodes `=?base64?TEXT?=`, the form of values with characters that a header cannot contain.
 fn decoded(value: &str) -> String {
     let inner = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let text = inner.and_then(|inner| String::from_utf8(BASE64_STANDARD.decode(inner).ok()?).ok());

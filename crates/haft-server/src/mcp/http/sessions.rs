@@ -1,5 +1,5 @@
 //! Sessions of clients that begin with `initialize`. A session belongs to one principal, and sends each message on the
-//! stream of the request that it belongs to.
+//! stream of its request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +17,12 @@ use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
 use crate::mcp::outbox::{MessageNeed, MessageScope, OutMessage, Outbox};
 use crate::mcp::shared_tools::ToolPool;
 
-/// The most sessions of one principal. A further one ends the session that was not used for the longest time.
+/// The maximum number of sessions of one principal. A further one ends the session that was not used for the longest
+/// time.
 const SESSIONS_PER_PRINCIPAL_MAX: usize = 256;
 
-/// The most messages that wait for the reader of one stream, without the reply. A client that lets more wait loses the
-/// stream, because haft waits for no reader: another stream of the session would wait with it.
+/// The maximum number of messages that wait for the reader of one stream, without the reply. A client that lets more
+/// wait loses the stream, because haft does not wait for a reader: other streams of the session would have to wait too.
 const STREAM_WAITING_MAX: usize = 64;
 
 /// All sessions.
@@ -57,7 +58,7 @@ impl SessionTable {
         }
     }
 
-    /// Ends sessions that have no open stream and were not used for a time.
+    /// Ends sessions that have no open stream and have not been used for some time.
     pub(super) fn end_idle(&self, idle_max: Duration) {
         let is_idle = |session: &GatewaySession| !session.has_streams() && session.idle_for() >= idle_max;
         let idle: Vec<_> = self.sessions().extract_if(|_, session| is_idle(session)).collect();
@@ -116,13 +117,13 @@ impl GatewaySession {
         self.connection.is_open()
     }
 
-    /// Opens the stream of a request; `None` if one with this id is open.
+    /// Opens the stream of a request; returns `None` if a stream with this id is open.
     pub(super) fn open_stream(&self, id: &RawValue) -> Option<mpsc::Receiver<OutMessage>> {
         self.streams.open(id)
     }
 
-    /// Opens the stream for messages that belong to no request; `None` if it is open already. A client that missed
-    /// messages learns that all lists may have changed.
+    /// Opens the stream for messages that belong to no request; returns `None` if it is already open. If the client
+    /// missed messages, it is told that all lists may have changed.
     pub(super) fn listen(&self) -> Option<mpsc::Receiver<OutMessage>> {
         let opened = self.streams.listen()?;
         if self.streams.take_missed() {
@@ -176,7 +177,7 @@ struct OpenStreams {
     /// The streams of requests, the newest last.
     requests: Vec<RequestStream>,
     general: Option<mpsc::Sender<OutMessage>>,
-    /// True if a message that belongs to no request found no reader.
+    /// True if a message that belongs to no request had no reader.
     has_missed: bool,
 }
 
@@ -185,7 +186,7 @@ struct OpenStreams {
 struct RequestStream {
     id: Box<RawValue>,
     messages: mpsc::Sender<OutMessage>,
-    /// The place of the reply, which a full stream has too.
+    /// The reserved slot for the reply, which is free even if the stream is full.
     last: mpsc::OwnedPermit<OutMessage>,
 }
 
@@ -226,12 +227,12 @@ impl SessionStreams {
         Some(receive)
     }
 
-    /// Returns true once after a message found no reader.
+    /// Returns true once after a message had no reader.
     fn take_missed(&self) -> bool {
         std::mem::take(&mut self.lock().has_missed)
     }
 
-    /// Puts a message into its stream, without waiting. Returns the id of a request whose stream it had to end.
+    /// Puts a message into its stream, without waiting. Returns the id of a request whose stream had to be ended.
     fn deliver(&self, message: OutMessage) -> Option<Box<RawValue>> {
         let mut streams = self.lock();
         let position = |id: &RawValue| streams.requests.iter().position(|open| open.id.get() == id.get());
@@ -255,7 +256,8 @@ impl SessionStreams {
 }
 
 impl OpenStreams {
-    /// A request whose stream is full fails: its client would wait for an answer to a question that it never saw.
+    /// Delivers a message to the stream of a request. If the stream is full, the request fails: otherwise its client
+    /// could wait for an answer to a question that it never saw.
     fn deliver_to_request(&mut self, at: usize, message: OutMessage) -> Option<Box<RawValue>> {
         match self.requests[at].messages.try_send(message) {
             Ok(()) | Err(TrySendError::Full(OutMessage { need: MessageNeed::Optional, .. })) => None,
@@ -267,13 +269,13 @@ impl OpenStreams {
                 ));
                 Some(id)
             }
-            // A client may close a response and go on to listen.
+            // A client may close a response and continue to listen.
             Err(TrySendError::Closed(message)) => self.deliver_to_general(message),
         }
     }
 
-    /// Ends the stream if it is full, so that the client opens another one. Without a stream of its own, the message takes
-    /// that of the newest request.
+    /// Delivers a message that belongs to no request. If its stream is full, ends the stream, so that the client opens
+    /// another one. Without such a stream, uses the stream of the newest request.
     fn deliver_to_general(&mut self, message: OutMessage) -> Option<Box<RawValue>> {
         let general = self.general.as_ref().filter(|stream| !stream.is_closed());
         let newest = self.requests.last().map(|stream| &stream.messages);
@@ -294,7 +296,7 @@ impl OpenStreams {
     }
 }
 
-/// Sorts messages into streams. It never waits for a reader.
+/// Distributes messages to their streams. Never waits for a reader.
 async fn route_all(
     mut messages: mpsc::Receiver<OutMessage>,
     streams: Arc<SessionStreams>,

@@ -1,4 +1,4 @@
-//! Responses: one JSON message if the reply comes at once, else a stream of server-sent events.
+//! Responses: one JSON message if the reply is available at once, otherwise a stream of server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use tokio::time::timeout;
 use crate::mcp::message::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 use crate::mcp::outbox::{MessageScope, OutMessage};
 
-/// The wait for a reply before the response becomes a stream. Most replies come sooner.
+/// The wait for a reply before the response becomes a stream. Most replies are faster.
 const REPLY_WAIT: Duration = Duration::from_millis(200);
 
-/// The pause between two comments on a silent stream, which proxies would close otherwise.
+/// The interval between two comments on a silent stream, which proxies would otherwise close.
 const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(15);
 
-/// The status of an error reply.
+/// The HTTP status of an error reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorStatus {
-    /// 200, because a client takes 404 for the end of its session.
+    /// Status 200, because a client interprets 404 as the end of its session.
     Ok,
-    /// The status that the era without sessions has for some errors.
+    /// The status that protocol revisions without sessions define for some errors.
     ByCode,
 }
 
-/// Returns the response to a request. `guard` lives as long as the stream.
+/// Returns the response to a request. `guard` is kept as long as the stream.
 pub(super) async fn respond(
     mut messages: mpsc::Receiver<OutMessage>,
     errors: ErrorStatus,
@@ -67,7 +67,7 @@ pub(super) fn event_stream(
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // Some proxies collect a response before they pass it on.
+    // Some proxies buffer a response before they forward it.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -112,7 +112,7 @@ impl<G> EventStreamState<G> {
     }
 }
 
-/// Some errors of the protocol have a status of their own.
+/// Returns the HTTP status of a reply. The protocol defines a status for some errors.
 fn status_of(reply: &str) -> StatusCode {
     #[derive(Deserialize)]
     struct ErrorReply {

@@ -197,7 +197,7 @@ fn write_as_root_keeps_the_file_owner() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     if std::os::unix::fs::chown(&path, Some(65534), Some(65534)).is_err() {
-        return; // Only root can prepare this case; for everyone else there is nothing to keep.
+        return; // Only root can prepare this case; other users have no owner to keep.
     }
     write(&path, "new").unwrap();
     let metadata = fs::metadata(&path).unwrap();
