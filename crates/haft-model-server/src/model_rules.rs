@@ -51,7 +51,7 @@ const OPENAI: [(&str, &[&str], TemperatureRule); 30] = [
     ("grok-4.20", &[], TemperatureRule::Always),
 ];
 
-/// Models for which the Chat Completions API accepts no tools while they reason, and if they reason by default.
+/// Models for which the Chat Completions API accepts no tools while they reason, and whether they reason by default.
 const CHAT_TOOLS: [(&str, bool); 4] =
     [("gpt-5.4", false), ("gpt-5.5", true), ("gpt-5.6", true), ("gpt-6", true)];
 

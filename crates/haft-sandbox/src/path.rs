@@ -39,7 +39,7 @@ pub(crate) fn resolve_all(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathB
     paths.into_iter().map(|path| resolve_known(&normalise(&path), &mut known).path).collect()
 }
 
-/// A resolved path, and if a file or directory exists at it.
+/// A resolved path, and whether a file or directory exists at it.
 #[derive(Clone)]
 struct ResolvedPath {
     path: PathBuf,

@@ -101,7 +101,7 @@ fn cut(record: &mut CallRecord, output: ToolOutput, chars_max: usize) -> ToolOut
     ToolOutput { content: cut_content(output.content, chars_max), structured, raw: None }
 }
 
-/// Drops structured output that is too large as a whole, because a part of a value would be invalid, and records this
+/// Drops the whole structured output if it is too large, because a part of a value would be invalid, and records this
 /// in the receipt. The limit is applied to bytes, of which there are at least as many as characters.
 fn fit_structured(record: &mut CallRecord, value: Value, bytes_max: usize) -> Option<Value> {
     let bytes = json_bytes(&value);
