@@ -1,4 +1,4 @@
-//! Asks the person at the terminal to approve a call.
+//! Asks the user at the terminal to approve a call.
 
 mod request_text;
 

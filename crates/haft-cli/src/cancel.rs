@@ -27,8 +27,8 @@ pub(super) struct SignalListener(oneshot::Receiver<SignalNotice>);
 /// The exit code of the signal, and a channel to acknowledge that the command handles it.
 type SignalNotice = (ExitReason, oneshot::Sender<()>);
 
-/// The time in which the command must acknowledge a signal. It may not be able to, if it is blocked on a pipe without a
-/// writer.
+/// The time in which the command must acknowledge a signal. A command that is blocked on a pipe without a writer cannot
+/// do so.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl SignalListener {

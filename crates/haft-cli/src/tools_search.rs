@@ -20,7 +20,7 @@ use super::table::{Table, left};
 use super::tools::{first_sentence, listed};
 use super::{cancel, settings, terminal};
 
-/// The longest line of `--stdin`, in bytes.
+/// The maximum length of a line of `--stdin`, in bytes.
 const LINE_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of tools that one search returns.
 const LIMIT_MAX: usize = 1_000;

@@ -292,7 +292,7 @@ impl<'a> ConfigLoader<'a> {
 
     /// Reads the lock file of the project and the one in haft's home directory. The project's lock file is used without
     /// trust, because it can only disable tools. It never replaces the lock file in the home directory, because a
-    /// sandboxed command could create it.
+    /// sandboxed command could create a project lock file.
     fn read_lock(&mut self, sources: ConfigSources<'_>) -> Option<Arc<ToolLock>> {
         let of_home = sources.home.map(tool_lock::path_in);
         let path = tool_lock::path_for(sources.project, sources.home)?;

@@ -67,7 +67,7 @@ pub struct ModelSettings {
     pub context_tokens: Option<u32>,
 }
 
-/// One provider.
+/// The settings of one provider.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderSettings {
     /// The name of the provider's row in the provider table.

@@ -27,7 +27,7 @@ pub const SEAL_KEY_LIFETIME: Duration = Duration::from_hours(24 * 30);
 /// The maximum number of keys in the file. With one key a month, a text can be decrypted for five years.
 pub const SEAL_KEYS_MAX: usize = 60;
 
-/// One key.
+/// One encryption key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealKey {
     /// The public id of the key, which is a part of every text that the key encrypted.

@@ -153,7 +153,8 @@ impl RegisteredTool {
 }
 
 impl ToolProvider for Registry {
-    /// These tools are a part of the program like the built-in ones, so their names get no prefix.
+    /// Returns the kind of built-in tools, because these tools are a part of the program too: their names get no
+    /// prefix.
     fn kind(&self) -> ProviderKind {
         ProviderKind::Builtin
     }

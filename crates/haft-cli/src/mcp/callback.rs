@@ -23,7 +23,7 @@ const REQUEST_WAIT: Duration = Duration::from_secs(5);
 /// The maximum number of connections that are served at the same time.
 const VISITS_MAX: usize = 256;
 
-/// The longest request or pasted input that is read, in bytes.
+/// The maximum size of a request or pasted input that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
 const PATH: &str = "/callback";

@@ -43,7 +43,7 @@ struct JsonEventStream {
 pub(super) enum TextDestination {
     /// The text is written to the user's terminal as it arrives.
     Streamed,
-    /// The text is held back until the reply is complete. Only then it is known to be the answer, and a pipe gets only
+    /// The text is held back until the reply is complete. Only then is it known to be the answer, and a pipe gets only
     /// the answer.
     Held,
 }

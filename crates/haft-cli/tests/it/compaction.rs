@@ -235,7 +235,7 @@ fn bad_summaries_do_not_end_the_run() {
 /// The number of turns of a run that compacts once by a summary. Its outputs are too small to be stored alone.
 const TURNS: usize = 40;
 
-/// The steps of a run that compacts once by a summary, well before its end.
+/// Returns the steps of a run that compacts once by a summary, well before its end.
 fn one_summary() -> Vec<ScriptStep> {
     let steps = (0..TURNS).map(|number| ScriptStep::say([read(number)]));
     steps.chain([ScriptStep::text("done")]).collect()

@@ -174,7 +174,7 @@ fn cannot_read_a_cache() {
     .attempt_to_read(r#"cat "$home/cache/server/token""#);
 }
 
-/// Without an IPC namespace, a command would use those of the whole machine.
+/// Without an IPC namespace, a command would use the shared memory, semaphores and message queues of the whole machine.
 #[test]
 fn shared_memory_semaphores_and_message_queues_are_refused() {
     DEGRADED.refused("for kind in '-M 4096' '-S 1' -Q; do ipcmk $kind && echo ESCAPED; done");

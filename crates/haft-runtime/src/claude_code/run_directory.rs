@@ -11,7 +11,7 @@ use haft_sandbox::Home;
 /// The file with the user's login. The command updates it in place.
 pub(super) const LOGIN: &str = ".credentials.json";
 
-/// The files of the user's configuration that the command reads. It can change none of them except the login.
+/// The files of the user's configuration that the command reads. The command can change none of them except the login.
 const LINKED: [&str; 10] = [
     LOGIN,
     "CLAUDE.md",

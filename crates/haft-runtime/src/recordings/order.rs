@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Session and turn make each event distinct.
+    /// Returns an event that its session and turn distinguish from others.
     fn event(session: u128, turn: u32) -> Event {
         let place = RunPosition { turn, ..RunPosition::first(SessionId(session)) };
         Event::Run { place, event: Arc::new(RunEvent::Asked) }

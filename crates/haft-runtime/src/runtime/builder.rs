@@ -289,9 +289,9 @@ impl<T: ?Sized> std::fmt::Debug for AnswerSource<T> {
 /// Interfaces of one run. By default the caller decides, answers and submits through the run's handle.
 #[derive(Clone)]
 pub struct RunHooks {
-    /// Decides about calls that need approval.
+    /// Allows or denies calls that need approval.
     pub approvals: AnswerSource<dyn Approver>,
-    /// The calls that the source of `approvals` may decide about.
+    /// The calls that the source of `approvals` may allow or deny.
     pub authority: ApproverAuthority,
     /// Answers the elicitation requests of MCP servers.
     pub elicitations: AnswerSource<dyn Elicitor>,

@@ -147,7 +147,8 @@ impl SharedAgents {
             !entry.retired
                 && entry.key.is_of(spec, circumstances)
                 && entry.prepared.elapsed() < AGENT_AGE_MAX
-                // This agent does not show the tools of a server that was not ready in time.
+                // Do not share an agent if one of its servers was not ready in time: it does not show the tools of that
+                // server.
                 && !entry.runnable.servers.iter().any(|server| server.is_late())
         })?;
         entry.runs += 1;

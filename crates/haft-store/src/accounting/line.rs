@@ -5,7 +5,8 @@ use std::io;
 use haft_core::accounting_store::AccountingLine;
 use serde::Serialize;
 
-/// Records that lines before this one were lost. It is about the file and not about a run, so it is not an event.
+/// Records that lines before this one were lost. The record is about the file and not about a run, so it is not an
+/// event.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename = "lost", rename_all = "camelCase")]
 struct LostRecord {

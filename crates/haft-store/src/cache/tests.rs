@@ -47,7 +47,7 @@ fn text(text: &str, hours: u64) -> CacheEntry {
     entry(&ToolOutput::text(text), clock_ms() + HOUR_MS * (hours + 1))
 }
 
-/// Returns those of `calls` that the store still has. Each call is one letter.
+/// Returns the calls of `calls` that the store still has. Each call is one letter.
 async fn left(store: &dyn CacheStore, calls: &str) -> String {
     let mut left = String::new();
     for call in calls.chars() {

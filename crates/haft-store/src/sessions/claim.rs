@@ -56,7 +56,7 @@ impl FileClaim {
         before: HolderBefore,
         bytes_max: u64,
     ) -> Result<(SessionHistory, Self), SessionError> {
-        // Only if there is no other holder: another holder could be writing the line that looks incomplete.
+        // Remove an incomplete last line only if there is no other holder, which could be writing that line.
         if before == HolderBefore::Gone {
             truncate_partial_line(&mut file)?;
         }

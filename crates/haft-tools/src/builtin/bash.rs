@@ -29,7 +29,7 @@ pub const MAX_BASH_OUTPUT: usize = 30_000;
 /// The default timeout of a command, in seconds.
 pub const BASH_TIMEOUT_SECS: u64 = 120;
 
-/// The longest command line, in bytes: the kernel's limit for one argument.
+/// The maximum length of a command line, in bytes: the kernel's limit for one argument.
 pub const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 
 /// The maximum time for reading output after the shell has ended.

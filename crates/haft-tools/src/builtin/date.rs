@@ -28,7 +28,7 @@ pub(super) fn call(input: &CurrentDateInput) -> Result<ToolOutput, ToolError> {
         .map_err(|message| ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {message}")))
 }
 
-/// The longest accepted zone name, in characters. The longest IANA name has 32.
+/// The maximum length of a zone name, in characters. The longest IANA name has 32.
 const TIMEZONE_CHARS_MAX: usize = 64;
 /// The maximum number of suggestions for an unknown zone.
 const SUGGESTIONS_MAX: usize = 3;

@@ -81,7 +81,7 @@ fn beside(stored: StoreEntry) -> StoredOutput {
 impl OutputDestination<'_> {
     fn push(self, bytes: &[u8], chars_max: usize) -> Result<Self, StoreError> {
         match self {
-            // A character has at least one byte, so up to `chars_max` bytes everything is shown.
+            // A character has at least one byte, so an output of up to `chars_max` bytes is shown in full.
             OutputDestination::Head(store, mut head) if head.len() + bytes.len() <= chars_max => {
                 head.extend_from_slice(bytes);
                 Ok(OutputDestination::Head(store, head))

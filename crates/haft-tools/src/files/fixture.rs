@@ -62,7 +62,7 @@ impl FileFixture {
         fs::read_to_string(self.place(name)).unwrap()
     }
 
-    /// The names in a directory, to find files that should have been removed.
+    /// Returns the names in a directory, to find files that should have been removed.
     pub(super) fn names(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.place(directory)).unwrap();
         let mut names: Vec<String> =

@@ -14,7 +14,7 @@ pub enum FileRequest {
         path: String,
         offset: Option<u64>,
         limit: Option<u64>,
-        /// The largest number of bytes to return.
+        /// The maximum number of bytes to return.
         bytes_max: usize,
     },
     Write {

@@ -22,7 +22,7 @@ pub(super) const INPUTS_MAX: usize = 16;
 /// The type of a result that asks for input.
 const INPUT_REQUIRED: &str = "input_required";
 
-/// The inputs that a server requests before it goes on.
+/// The inputs that a server requests before it continues.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InputRequired {
@@ -51,7 +51,7 @@ struct McpCallResult<'a> {
     is_error: Option<Value>,
 }
 
-/// Returns the inputs that the server needs before it goes on; `None` for a complete result.
+/// Returns the inputs that the server needs before it continues; `None` for a complete result.
 pub(super) fn input_required(raw: &RawValue) -> Result<Option<InputRequired>, ToolError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

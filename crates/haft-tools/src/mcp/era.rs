@@ -44,15 +44,15 @@ impl ProtocolEra {
 /// The reaction of a server to the `server/discover` probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeReaction {
-    /// It listed the versions it supports.
+    /// The server listed the versions that it supports.
     Discovered { versions: Vec<String> },
-    /// It returned an error, perhaps with the versions it supports.
+    /// The server returned an error, perhaps with the versions that it supports.
     Refused { code: i64, versions: Vec<String> },
     /// No reply came in time. The server may be slow to start: npx may be downloading it.
     Silent,
     /// The connection ended.
     Died,
-    /// It requires authorization; it would refuse every other request too.
+    /// The server requires authorization; it would refuse every other request too.
     NeedsAuth,
 }
 

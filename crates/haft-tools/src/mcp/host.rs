@@ -59,8 +59,8 @@ pub(super) struct Host {
     pub(super) elicitation: ElicitationSupport,
     /// The capabilities of the gateway's client for which this connection was opened.
     pub(super) relayed: RelayedCapabilities,
-    /// The directories of the `roots` capability. It is empty unless configured, because some servers treat the roots
-    /// as the only directories they may touch.
+    /// The directories of the `roots` capability. The list is empty unless configured, because some servers treat the
+    /// roots as the only directories that they may touch.
     pub(super) roots: Vec<PathBuf>,
     /// The limits of the server's sampling requests; `None` if sampling is not allowed.
     pub(super) sampling: Option<SamplingPolicy>,

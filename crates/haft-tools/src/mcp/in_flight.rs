@@ -14,7 +14,7 @@ pub(super) struct InFlight {
     /// The number of elicitation requests that were shown to a user during this call.
     pub(super) asked: AtomicU32,
     sampled: AtomicU32,
-    /// Its channel is closed when the call ends.
+    /// A channel that is closed when the call ends.
     alive: watch::Receiver<()>,
 }
 

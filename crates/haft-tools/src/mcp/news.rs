@@ -11,7 +11,7 @@ pub(super) const NEWS_WAITING_MAX: usize = 256;
 /// The largest log record that is passed on, in bytes.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 
-/// The longest URI of a resource that is passed on, in bytes.
+/// The maximum length of a resource URI that is passed on, in bytes.
 const URI_BYTES_MAX: usize = 8 << 10;
 
 /// A notification of a server.

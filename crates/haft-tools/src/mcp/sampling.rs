@@ -114,7 +114,7 @@ enum SamplingRole {
     Assistant,
 }
 
-/// One part, or several in newer protocol versions.
+/// The content of a message: one part, or several in newer protocol versions.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum SamplingContent {

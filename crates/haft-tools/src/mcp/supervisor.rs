@@ -11,7 +11,7 @@ const SUSTAINED_UPTIME: Duration = Duration::from_mins(1);
 /// The lifecycle state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleState {
-    /// Not started, because no caller has needed it yet.
+    /// The server is not started, because no caller has needed it yet.
     Configured,
     Starting {
         failures: usize,
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(life(ready(), &[refused(), LifecycleEvent::Alive], now), ["needs_auth", "ready"]);
         // Further refusals leave the state unchanged.
         assert_eq!(life(ready(), &[refused(), refused()], now), ["needs_auth", "needs_auth"]);
-        // The connection ended meanwhile. After a login, the next call opens a new one.
+        // The connection has ended in the meantime. After a login, the next call opens a new one.
         let login = [refused(), ended(), LifecycleEvent::Wanted, LifecycleEvent::Opened];
         assert_eq!(life(ready(), &login, now), ["needs_auth", "needs_auth", "starting", "ready"]);
         // A failed start leads to a login only if the server demands one, and a login resets the number of failures.

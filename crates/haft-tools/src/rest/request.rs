@@ -41,7 +41,7 @@ pub enum PathPiece {
     Parameter(usize),
 }
 
-/// The longest URL that is sent. Servers reject longer ones with errors that are hard to understand.
+/// The maximum length of a URL, in bytes. Servers reject longer ones with errors that are hard to understand.
 const URL_BYTES_MAX: usize = 16 * 1024;
 
 /// Builds the request of a call.

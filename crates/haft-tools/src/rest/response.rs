@@ -12,7 +12,7 @@ pub(super) struct RestResponse {
     pub(super) bytes: Vec<u8>,
 }
 
-/// The longest excerpt of an error response that the model sees, in characters.
+/// The maximum number of characters of an error response that the model sees.
 const ERROR_CHARS_MAX: usize = 2_000;
 
 /// Returns the output for a response. Only this function decides which part of a response a model sees.

@@ -21,7 +21,7 @@ use super::generated_arguments;
 /// The number of operations that are tried per document.
 const SAMPLE: usize = 50;
 
-/// The server URL that replaces the one of every document for the validator.
+/// The server URL that the validator uses instead of the one in each document.
 const BASE: &str = "https://api.example.com/base";
 
 /// Returns the path of an installed file or directory.

@@ -222,7 +222,7 @@ fn mcp_test_suggests_config_for_a_denied_path() {
     assert!(target.exists(), "what was named was enough");
 }
 
-/// The errors of these programs do not name the refused path. They run in the real sandbox.
+/// The errors of these programs do not name the refused path. The programs run in the real sandbox.
 #[test]
 fn mcp_test_infers_permission_from_a_bare_error() {
     let tree = tree();

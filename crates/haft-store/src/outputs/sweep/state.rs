@@ -54,9 +54,9 @@ impl SweepState {
         stored.unwrap_or_else(|| Self { reference_ms: millis(now), ..Self::default() })
     }
 
-    /// Returns true shortly after another step or sweep. Its time is stored as the access time of the store directory:
-    /// this needs no file, and a listing by another program only delays the next sweep. A time in the future comes from
-    /// a clock that was set back.
+    /// Returns true shortly after another step or sweep. The time of the last one is stored as the access time of the
+    /// store directory: this needs no file, and a listing by another program only delays the next sweep. A time in the
+    /// future comes from a clock that was set back.
     pub(super) fn is_recent(&self, root: &Path, now: SystemTime) -> bool {
         let interval = if self.is_under_way() { STEP_INTERVAL } else { SWEEP_INTERVAL };
         let last = fs::metadata(root).and_then(|meta| meta.accessed());

@@ -7,7 +7,7 @@ use super::markup;
 
 /// The maximum number of entries in the list; the rest is only counted.
 const NAMED_MAX: usize = 20;
-/// The longest path that is shown in full, in characters.
+/// The maximum length of a path that is shown in full, in characters.
 const PATH_CHARS_MAX: usize = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

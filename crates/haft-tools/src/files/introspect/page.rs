@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::omitted::{self, OmissionReason, OmittedEntry};
 
-/// The longest answer, in characters.
+/// The maximum length of an answer, in characters.
 const TOTAL_CHARS_MAX: usize = 200_000;
 /// The space reserved for the outer tags, the note and the list of entries left out.
 const RESERVED_CHARS: usize = 10_000;

@@ -214,8 +214,8 @@ impl Authorizer {
         match self.oauth.grant {
             OAuthGrant::ClientCredentials => self.client_credentials_grant(&locked, &found, challenge).await,
             OAuthGrant::Person => {
-                // A login can take minutes. Release the file lock meanwhile, so that other processes do not time out on
-                // it.
+                // A login can take minutes. Release the file lock during the login, so that other processes do not time
+                // out on it.
                 drop(locked);
                 self.ask(&found, stored.as_ref(), challenge).await
             }
@@ -361,7 +361,7 @@ impl Authorizer {
         let Some(before) = before.filter(|_| challenge.needs_more_scopes()) else { return Ok(()) };
         let locked = self.file.lock().await?;
         match locked.load().await? {
-            // Another process may have logged in meanwhile; keep its newer token.
+            // Another process may have logged in in the meantime; keep its newer token.
             Some(stored) if !differs_from_rejected(Some(&stored), Some(&before.access)) => {
                 let updated = OauthToken { scopes: self.scopes(found, Some(before), challenge), ..stored };
                 locked.save(&updated).await

@@ -20,11 +20,11 @@ use super::private_target::{DiscoveryResolver, ServerNetwork};
 /// The timeout of one request.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
-/// The longest response body that is read, in bytes.
+/// The maximum size of a response body that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// Builds an HTTP client that follows no redirects: a redirect would send secrets to another address.
-/// It reaches a private network only for a server that is in one.
+/// Builds an HTTP client that follows no redirects: a redirect would send secrets to another address. The client
+/// reaches a private network only for a server that is in one.
 pub(super) fn http(server: &Url, network: &ServerNetwork) -> Result<Http, AuthError> {
     crate::http_client::builder()
         .redirect(Policy::none())

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 
 use super::message::{McpOutgoingMessage, RequestId};
 
-/// The longest message that is accepted from a server, in bytes.
+/// The maximum size of a message from a server, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 /// Sends messages to one server. Delivers messages from the server to the [`Inbox`] that it was opened with.

@@ -1,9 +1,9 @@
 //! Shortens descriptions for the model.
 
-/// The longest summary and description of an operation, in characters.
+/// The maximum length of an operation's summary and description, in characters.
 const TOOL_CHARS_MAX: usize = 800;
 
-/// The longest description of a property or a response, in characters.
+/// The maximum length of the description of a property or a response, in characters.
 pub(super) const PROPERTY_CHARS_MAX: usize = 240;
 
 /// Returns the description of an operation: its summary, its description and the description of its response.

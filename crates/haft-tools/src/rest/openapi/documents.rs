@@ -36,10 +36,10 @@ impl fmt::Display for BadReference {
     }
 }
 
-/// The longest reference that is followed, in bytes.
+/// The maximum length of a reference that is followed, in bytes.
 const REFERENCE_BYTES_MAX: usize = 2_000;
 
-/// The longest chain of references that point to references.
+/// The maximum length of a chain of references that point to references.
 const REFERENCE_CHAIN_MAX: usize = 32;
 
 impl Documents {

@@ -57,7 +57,7 @@ pub struct ImportError(pub String);
 /// The maximum number of operations in one OpenAPI document.
 const OPERATIONS_MAX: usize = 10_000;
 
-/// The longest name of a skipped operation, in characters.
+/// The maximum length of the name of a skipped operation, in characters.
 const LINE_CHARS_MAX: usize = 300;
 
 /// The estimated cost of examining one operation, in schema values.
