@@ -46,7 +46,7 @@ pub struct RestToolSettings {
     pub allow_private: bool,
 }
 
-/// An OpenAPI document whose operations become tools.
+/// The settings of an OpenAPI document whose operations become tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenapiSettings {
     /// A path or a URL.

@@ -57,7 +57,7 @@ pub fn load(path: &Path) -> Result<Option<Arc<ToolLock>>, ConfigError> {
 
 /// Writes a lock file atomically, with sorted keys, so that equal tools give equal bytes.
 pub fn save(path: &Path, lock: &ToolLock) -> io::Result<()> {
-    // The team reads this file, in contrast to haft's own data.
+    // Make the file readable for all users: the team reads it, in contrast to haft's own data.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     private_file::replace_with_permissions(path, print(lock).as_bytes(), permissions)
 }

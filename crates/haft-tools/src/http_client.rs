@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The timeout for opening a connection, including DNS and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts building an HTTP client. The caller adds its redirect policy: for each kind of server, other hosts may
-/// receive the credentials.
+/// Starts building an HTTP client. The caller adds its redirect policy, because each kind of server has its own rule
+/// about which hosts may receive its credentials.
 pub(crate) fn builder() -> reqwest::ClientBuilder {
     install_crypto_provider();
     reqwest::Client::builder()

@@ -131,7 +131,7 @@ fn provider_key_and_headers_are_redacted_in_recording() {
     assert!(ran.stdout.contains(OURS), "the answer itself is the asker's");
     let recorded = tree.text("ws/r.jsonl");
     assert!(recorded.contains("[redacted]"), "{recorded}");
-    // The recording must not contain it split over several deltas either.
+    // The recording must not contain the secret split over several deltas either.
     let letters: String =
         recorded.split("\"more\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     for secret in [OURS, header] {

@@ -94,8 +94,8 @@ impl ToolExecutor {
         &self.mcp_clients
     }
 
-    /// Returns the server of each tool, by the name under which a model calls the tool. Computed on each call, because
-    /// servers change their tool lists.
+    /// Returns the server of each tool, by the name under which a model calls the tool. The map is built on each call
+    /// of this method, because servers change their tool lists.
     pub fn mcp_tool_map(&self) -> HashMap<String, String> {
         let namespaces: BTreeMap<&str, &String> =
             self.mcp_clients.iter().map(|(name, client)| (client.namespace().as_str(), name)).collect();

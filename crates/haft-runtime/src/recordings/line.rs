@@ -82,7 +82,7 @@ pub struct RecordedStart {
 /// The line that starts a run, in the form that a replay reads.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunStartLine {
-    /// The session of the run. Version 2 called this field `session`.
+    /// The session of the run. The field is now called `journal`; version 2 called it `session`.
     #[serde(rename = "id", alias = "session")]
     pub session: String,
     /// The model, as `provider/model`.
@@ -100,7 +100,7 @@ pub struct RunStartLine {
 /// An input of a run, in the form that a replay reads.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct RecordedInputLine {
-    /// The session of the run. Version 2 called this field `session`.
+    /// The session of the run. The field is now called `journal`; version 2 called it `session`.
     #[serde(rename = "journal", alias = "session")]
     pub(super) session: String,
     pub(super) told: StoredInput,

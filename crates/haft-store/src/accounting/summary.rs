@@ -279,8 +279,8 @@ pub(super) mod tests {
                 if model.is_multiple_of(2) { "7" } else { "null" }
             )
         };
-        // Two tools have fewer latencies than are stored exactly, one exceeds that number only in the sum of the parts,
-        // and one in each part.
+        // Up to 512 latencies are stored exactly. Two tools stay below this number, one exceeds it only when the parts
+        // are merged, and one exceeds it in each part.
         let calls = [(0, 10), (1, 400), (2, 600), (3, 2_000)];
         let calls =
             calls.iter().flat_map(|&(name, count)| (0..count).map(move |latency| tool(name, latency)));

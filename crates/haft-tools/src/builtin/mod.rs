@@ -155,7 +155,8 @@ impl ToolProvider for BuiltinTools {
         self.tools.clone()
     }
 
-    /// Includes the version, because a later version may handle the same call differently, and the sandbox policy.
+    /// Returns a digest of the sandbox policy and the haft version, because a later version may handle the same call
+    /// differently.
     fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
         let policy = format!("{:?}", self.files.policy());
         Some(Digest::of_parts([env!("CARGO_PKG_VERSION").as_bytes(), policy.as_bytes()]))

@@ -15,8 +15,8 @@ use super::protocol::FileError;
 /// The largest file that `read` and `edit` accept, in bytes.
 pub const READ_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// The number of bytes that are searched for a NUL byte first. Nearly every binary file has one in them, and then the
-/// rest is not read.
+/// The number of bytes that are searched for a NUL byte first. Nearly every binary file has a NUL byte in this part,
+/// and then the rest is not read.
 const SNIFF_BYTES: u64 = 8 * 1024;
 
 /// The handling of a symbolic link at the end of the path.

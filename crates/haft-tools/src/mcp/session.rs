@@ -20,7 +20,7 @@ use super::transport::TransportFailure;
 /// The time limits for opening a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenTimeouts {
-    /// The limit for opening as a whole.
+    /// The time limit for opening the connection, including all steps.
     pub(super) whole: Duration,
     /// The wait for the reply to the probe. After it, the client sends the old handshake too. The server is not killed,
     /// because its package may still be downloading.

@@ -45,7 +45,7 @@ pub trait TraceSink: Send + Sync {
     fn line(&self, server: &str, what: TraceLineKind, text: &str);
 }
 
-/// The subject of a line.
+/// The kind of a trace line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceLineKind {
     Sent,

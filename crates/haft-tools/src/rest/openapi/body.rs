@@ -9,7 +9,7 @@ use super::operation::MEDIA_TYPES_MAX;
 use super::parameters::is_legal;
 use super::schema::{Direction, SchemaInliner};
 
-/// A body, and its arguments.
+/// A request body, and the arguments that it is built from.
 #[derive(Debug)]
 pub(super) struct DescribedBody {
     pub(super) plan: BodyPlan,

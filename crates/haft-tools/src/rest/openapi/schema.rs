@@ -58,7 +58,7 @@ const BREADTH_MAX: usize = 3_000;
 /// Inlines schemas, and caches the sizes of the schemas that references point to.
 #[derive(Debug, Default)]
 pub(super) struct SchemaInliner {
-    /// The sizes, keyed by the address of the value and the number of references still followed below it.
+    /// The sizes, keyed by the address of the value and by how many more references are followed below it.
     sizes: RefCell<HashMap<(usize, u8), usize>>,
     /// The inlined schemas, so that a schema with many references is inlined once. `None` marks a schema that was
     /// requested once: it is cached only at the second request.
@@ -141,7 +141,7 @@ fn address(node: &Node<'_>) -> usize {
     std::ptr::from_ref(node.value).addr()
 }
 
-/// The state of writing out one schema.
+/// The state while one schema is inlined.
 struct SchemaWriter<'w> {
     direction: Direction,
     effort: &'w SchemaBudget,
