@@ -264,7 +264,7 @@ impl StartedQuestion {
     }
 }
 
-/// The outcome of the run.
+/// The outcome of the run that answered the question.
 struct QuestionOutcome {
     reply: ModelReply,
     finish: RunFinish,

@@ -117,7 +117,7 @@ fn perform<'a>(
 /// unchanged.
 type JsonCallId = Option<Box<RawValue>>;
 
-/// A line of input.
+/// A line of input, which describes one call.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CallInputLine {
@@ -165,7 +165,7 @@ fn id_of(text: &[u8]) -> JsonCallId {
     serde_json::from_slice::<OnlyId>(object).ok()?.id
 }
 
-/// A line of output.
+/// A line of output, with the result of one call.
 #[derive(Debug, Serialize)]
 struct CallOutputLine {
     id: JsonCallId,

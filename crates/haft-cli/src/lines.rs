@@ -5,7 +5,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 /// The maximum length of a line, in bytes: the largest arguments plus space for the fields around them.
 pub(super) const LINE_BYTES_MAX: usize = haft_core::arguments::ARGUMENTS_BYTES_MAX + (64 << 10);
 
-/// One line of input.
+/// One line of standard input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
     Text(Vec<u8>),

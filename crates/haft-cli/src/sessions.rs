@@ -100,7 +100,7 @@ fn exit_of(error: &SessionError) -> ExitReason {
     }
 }
 
-/// One line of the list.
+/// One line of the session list.
 struct SessionRow {
     id: SessionId,
     /// The overview and state of the session, or the reason why it cannot be read.

@@ -269,7 +269,7 @@ fn git(git: GitMetadataArg) -> GitMetadata {
     }
 }
 
-/// Parses `NAME=NUMBER`.
+/// Parses a resource limit in the form `NAME=NUMBER`.
 pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER; got `{text}`"))?;
     let value =

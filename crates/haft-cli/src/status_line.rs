@@ -11,7 +11,7 @@ use super::terminal;
 /// The time before the line is shown.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The time between two updates.
+/// The time between two updates of the status line.
 const REFRESH: Duration = Duration::from_millis(200);
 
 /// The maximum number of characters of the line that are shown.

@@ -145,7 +145,7 @@ impl<'a> ToolSearch<'a> {
     }
 }
 
-/// One line of `--stdin`.
+/// One query line of `--stdin`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SearchLine {

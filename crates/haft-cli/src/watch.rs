@@ -118,7 +118,7 @@ impl CommandWatchers {
         self.sinks.0.clone()
     }
 
-    /// Uses an existing session.
+    /// Records the calls in an existing session instead of a new one.
     pub(super) fn continue_session(&mut self, session: SessionId) {
         self.session = session;
     }

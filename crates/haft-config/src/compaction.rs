@@ -8,7 +8,7 @@ use super::printable;
 /// The regular expression for the start of compaction, for editors.
 pub(super) const PATTERN: &str = "^off$|^([1-9][0-9]?|100)%$";
 
-/// The settings of compaction.
+/// The settings for compacting long conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionSettings {
     /// The share of the context window at which compaction begins.

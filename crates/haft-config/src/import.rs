@@ -77,7 +77,7 @@ impl ImportSource {
     }
 }
 
-/// The servers of one file.
+/// The servers that were found in one file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ImportedServers {
     /// The servers that haft can use, sorted by name.

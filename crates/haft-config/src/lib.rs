@@ -239,7 +239,7 @@ pub struct InspectedFile {
     pub rows: Vec<ConfigRow>,
 }
 
-/// The files read so far.
+/// Reads configuration files, and collects their layers, errors and warnings.
 struct ConfigLoader<'a> {
     variables: VariableSource<'a>,
     layers: ConfigLayers,

@@ -49,7 +49,7 @@ pub struct RestToolSettings {
 /// The settings of an OpenAPI document whose operations become tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenapiSettings {
-    /// A path or a URL.
+    /// The path or URL of the document.
     pub source: Secret,
     pub base_url: Option<Secret>,
     pub headers: BTreeMap<String, Secret>,
@@ -87,7 +87,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Expands the variables.
+    /// Returns the text with its variables expanded.
     pub fn expand(&self, variables: VariableSource<'_>) -> Result<String, ExpandError> {
         expand(&self.0, variables)
     }

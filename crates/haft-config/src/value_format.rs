@@ -16,7 +16,7 @@ use super::{duration, printable};
 /// The context that the meaning of a value may depend on.
 #[derive(Clone, Copy)]
 pub(super) struct ValueContext<'a> {
-    /// The base of relative paths.
+    /// The directory that relative paths are resolved against.
     pub(super) directory: &'a Path,
     pub(super) variables: VariableSource<'a>,
 }

@@ -77,7 +77,7 @@ struct EventLogState {
     stored: u64,
     access: StoreAccess,
     delta: Option<PendingDelta>,
-    /// The part whose delta got a number last, and the time of that.
+    /// The part whose delta was numbered last, and the time of this delta.
     last_delta: Option<(RunPosition, DeltaKind, Instant)>,
     closed: bool,
 }

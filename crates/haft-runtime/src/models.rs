@@ -31,7 +31,7 @@ use haft_config::expand::{VariableSource, expand};
 use haft_config::printable;
 use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
 
-/// The timeout of a probe.
+/// The timeout of a probe that checks if a model server answers.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The largest file of CA certificates, in bytes. The bundle of a whole machine is about a quarter of it.
@@ -407,13 +407,13 @@ pub fn state(
 /// The providers whose servers are probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeScope {
-    /// Servers on this machine.
+    /// Only servers on this machine are probed.
     Local,
-    /// Every provider that has a key.
+    /// Every provider that has an API key is probed.
     All,
 }
 
-/// The result of a probe.
+/// The result of a probe that checks if a model server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerProbeOutcome {
     /// The provider is outside the scope, has no key, or is a command.

@@ -27,7 +27,7 @@ const MARK: &str = "haft_";
 /// The number of characters of a key that lists show.
 const PREFIX_CHARS: usize = MARK.len() + 8;
 
-/// A permission of a key.
+/// A permission that an API key grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyScope {

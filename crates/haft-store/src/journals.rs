@@ -82,7 +82,7 @@ pub enum Takeover {
 /// A claimed journal and its content before the claim.
 #[derive(Debug)]
 pub struct ClaimedJournal {
-    /// The content of the journal.
+    /// The content of the journal before the claim.
     pub past: SessionHistory,
     /// The journal, for further lines.
     pub journal: SessionJournal,
@@ -99,7 +99,7 @@ pub enum HolderBefore {
     Fenced,
 }
 
-/// A page of a list.
+/// A page of a run list.
 #[derive(Debug, Clone, Copy)]
 pub struct RunListPage {
     /// The number of newer runs to skip.

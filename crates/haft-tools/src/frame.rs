@@ -65,7 +65,7 @@ pub fn read_frame(reader: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError>
     }
 }
 
-/// Sends one message.
+/// Writes one message as a frame, and flushes the stream.
 pub fn write_frame<T: Serialize>(writer: &mut impl Write, message: &T) -> Result<(), FrameError> {
     let frame = encode(message)?;
     writer.write_all(&frame).and_then(|()| writer.flush()).map_err(FrameError::Stream)

@@ -80,7 +80,7 @@ impl ServerFinding {
     }
 }
 
-/// Tries every enabled server.
+/// Starts every enabled server, and returns one finding for each.
 pub(super) async fn try_all(config: &ResolvedConfig, policy: &SandboxPolicy) -> Vec<ServerFinding> {
     if config.mcp_servers.is_empty() {
         return Vec::new();

@@ -6,9 +6,10 @@ use haft_core::event_log::{EventEnvelope, EventReader};
 /// Whether log lines include the content of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogContent {
-    /// Only sizes, digests and decisions.
+    /// Log lines contain only sizes, digests and decisions.
     Removed,
-    /// Also the texts of models, and the arguments and results of calls: the operator enabled content capture.
+    /// Log lines also contain the texts of models, and the arguments and results of calls: the operator enabled content
+    /// capture.
     Captured,
 }
 

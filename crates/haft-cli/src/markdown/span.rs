@@ -5,7 +5,7 @@ use super::{BOLD, PLAIN, TextCompleteness};
 const ITALIC: &str = "\x1b[3m";
 const CODE: &str = "\x1b[36m";
 
-/// A piece of a line.
+/// A piece of a line: plain words, or text between two markers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MarkdownSpan<'a> {
     Words(&'a str),

@@ -22,7 +22,7 @@ use haft_config::namespace_conflict::shares_namespace;
 use haft_config::trust::{self, FileTrust, TrustRecord};
 use haft_config::{self};
 
-/// Parses `NAME=VALUE`.
+/// Parses an environment variable in the form `NAME=VALUE`.
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -30,7 +30,7 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Parses `NAME: VALUE`.
+/// Parses a header in the form `NAME: VALUE`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     let (name, value) = (name.trim(), value.trim());

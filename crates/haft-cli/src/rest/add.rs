@@ -20,7 +20,7 @@ use haft_runtime::rest::{self, Freshness};
 /// The section of a configuration file for OpenAPI documents.
 const SECTION: &str = "openapiSpecs";
 
-/// Parses `NAME: VALUE`.
+/// Parses a header in the form `NAME: VALUE`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     let (name, value) = (name.trim(), value.trim());

@@ -11,7 +11,7 @@ use super::{RestCommandOutput, around};
 use haft_config::resolved::RestSettings;
 use haft_runtime::rest::{self, Freshness};
 
-/// One line of the list.
+/// One line of the list of OpenAPI documents and REST tools.
 struct RestToolRow {
     name: String,
     kind: &'static str,

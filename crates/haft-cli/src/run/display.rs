@@ -18,7 +18,7 @@ use crate::terminal;
 /// The outputs that show a run to the user.
 pub(super) struct RunDisplay {
     output: Arc<RunOutput>,
-    /// `None` with `--quiet`.
+    /// The progress on standard error; `None` with `--quiet`.
     screen: Option<Arc<RunScreen>>,
     denials: Arc<DenialCounter>,
 }

@@ -175,7 +175,7 @@ fn without_nullable(schema: &Value) -> Value {
     }
 }
 
-/// The amount of generated arguments.
+/// The extent of generated arguments: as few or as many properties as the schema allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ArgumentExtent {
     /// Only required properties, and null where it is allowed.

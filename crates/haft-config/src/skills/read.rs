@@ -129,7 +129,7 @@ impl SkillReader<'_> {
         name
     }
 
-    /// Returns a required text.
+    /// Returns the text of a required key. Reports an error if it is missing, empty, too long or not a text.
     fn text(&mut self, key: &str, chars_max: usize) -> String {
         match self.keys.get(key) {
             Some(Value::String(text)) if !text.trim().is_empty() && text.chars().count() <= chars_max => {

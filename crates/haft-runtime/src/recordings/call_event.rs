@@ -189,7 +189,7 @@ impl RecordedCallEvent {
         matches!(self, Self::Finished { .. })
     }
 
-    /// Restores the event.
+    /// Returns the event that this line was recorded from.
     pub(super) fn event(&self, operation: &Arc<CallOperation>) -> Event {
         let operation = Arc::clone(operation);
         let progress = |progress| Event::ToolProgress { operation: Arc::clone(&operation), progress };

@@ -243,7 +243,7 @@ impl CallAttemptLine {
         })
     }
 
-    /// Restores the event.
+    /// Returns the event that this line was recorded from.
     pub(super) fn into_event(self, operation: &CallOperation) -> Result<Event, StoredError> {
         let id: Arc<str> = format!("{}/1", self.below).into();
         let session = uuid::Uuid::parse_str(&self.below).unwrap_or_default();

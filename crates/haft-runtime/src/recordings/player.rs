@@ -97,7 +97,7 @@ struct ParentCall<'a> {
     account: ReplayMeter,
 }
 
-/// The meter of a run.
+/// The meter of a replayed run: an existing one, or a new one.
 enum ReplayMeter {
     Own(Arc<Meter>),
     /// A new meter below this one.

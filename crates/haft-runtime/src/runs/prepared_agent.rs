@@ -514,7 +514,7 @@ fn group_of(glob: &ToolGlob) -> Option<GroupName> {
 /// The maximum number of tools that a run adds itself: status, batch, handoff and final report.
 const OWN_TOOLS_MAX: usize = 4;
 
-/// A model and its provider.
+/// The model that reads stored outputs, and its provider.
 #[derive(Clone)]
 pub(super) struct OutputReaderModel {
     pub(super) model: ModelName,

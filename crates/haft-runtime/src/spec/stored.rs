@@ -237,7 +237,7 @@ pub enum SpecError {
     /// A field is missing or has the wrong type.
     #[error("the stored spec is not valid: {problem}")]
     Value {
-        /// The field and its problem.
+        /// The field, and the reason why it cannot be read.
         problem: String,
     },
 }

@@ -7,10 +7,10 @@ use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry_otlp::Protocol;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
-/// Reads one variable.
+/// Looks up one environment variable.
 type TelemetryVariables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The requested telemetry.
+/// The telemetry that the environment requests.
 #[derive(Debug)]
 pub(super) enum TelemetryRequest {
     Nothing,

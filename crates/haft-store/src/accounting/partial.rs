@@ -88,7 +88,7 @@ struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 pub(super) struct SummedLine<'a> {
     /// The time, in milliseconds since 1970.
     pub(super) at_ms: u64,
-    /// `local`, or `TENANT/SUBJECT`.
+    /// The principal: `local`, or `TENANT/SUBJECT`.
     pub(super) principal: Option<&'a str>,
     pub(super) content: PartialContent<'a>,
 }

@@ -103,7 +103,7 @@ impl<'a> LineCursor<'a> {
         (is_true || self.skip(b"false").is_some()).then_some(is_true)
     }
 
-    /// Reads a string without escapes.
+    /// Reads the string value of a field. Returns `None` if it has escapes.
     fn text_after(&mut self, field: &[u8]) -> Option<&'a [u8]> {
         self.skip(field)?;
         self.skip(b"\"")?;

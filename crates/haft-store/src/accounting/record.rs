@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub struct ToolRecord {
     /// The time, in milliseconds since 1970.
     pub timestamp_ms: u64,
-    /// `ok` or `failed`.
+    /// The outcome: `ok` or `failed`.
     pub status: String,
     pub error_kind: Option<String>,
     /// The exposed name; if there is no such tool, the name that the model wrote.
@@ -70,13 +70,14 @@ pub struct ToolRecordPosition {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRecordAudit {
-    /// `allow`, `ask` or `deny`.
+    /// The decision of the rules: `allow`, `ask` or `deny`.
     pub decision: Option<String>,
     /// The rule that decided, in the form of `haft policy explain`; empty if the default decided.
     pub rule: Option<String>,
     /// The source of the answer: `terminal`, or `remembered` for an earlier answer.
     pub approver: Option<String>,
-    /// `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny` or `later`; `nobody` if there was no approver.
+    /// The answer of the approver: `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny` or `later`;
+    /// `nobody` if there was no approver.
     pub answer: Option<String>,
 }
 
@@ -86,7 +87,7 @@ pub struct ToolRecordAudit {
 pub struct ModelRecord {
     /// The time, in milliseconds since 1970.
     pub timestamp_ms: u64,
-    /// `ok` or `failed`.
+    /// The outcome: `ok` or `failed`.
     pub status: String,
     pub error_kind: Option<String>,
     pub provider: String,

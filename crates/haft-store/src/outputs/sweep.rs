@@ -30,7 +30,7 @@ const STEP_PAUSE: Duration = Duration::from_millis(20);
 /// The time for which an empty directory is kept: the process that created it is about to create a file in it.
 const DIRECTORY_KEPT: Duration = Duration::from_mins(1);
 
-/// Sweeps one store.
+/// Removes old and excess outputs of one store.
 #[derive(Debug, Clone)]
 pub(super) struct Sweeper {
     root: PathBuf,
@@ -46,7 +46,7 @@ pub(super) enum Urgency {
     Pressing,
 }
 
-/// One file of a store.
+/// One output file of a store, with its size and time of change.
 #[derive(Debug)]
 pub(super) struct OutputFile {
     pub(super) bytes: u64,

@@ -29,7 +29,7 @@ const TITLE_CHARS_MAX: usize = 80;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SessionJournalLine {
-    /// The first line.
+    /// The first line, which describes the start of the session.
     Session(Box<SessionStart>),
     /// A process claims the journal and continues the session. Every line of a later claim has `epoch` as its last
     /// field. The claim with its epoch fences all earlier holders: see [`JournalLines`](super::JournalLines).
@@ -64,7 +64,7 @@ pub enum SessionJournalLine {
         at_ms: u64,
         turn: u32,
         note: String,
-        /// The sizes of a compaction.
+        /// The sizes of a compaction, if the note is about one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         compaction: Option<StoredCompaction>,
     },
@@ -136,7 +136,7 @@ impl SessionJournalLine {
     }
 }
 
-/// The start of a session.
+/// The start of a session: its agent, model, spec and first request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionStart {
     pub version: u32,

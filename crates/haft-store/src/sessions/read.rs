@@ -27,7 +27,7 @@ pub enum ReadError {
     Version { found: u32 },
     #[error("line {number}: {problem}")]
     Line { number: usize, problem: String },
-    /// The lines contradict each other.
+    /// The lines contradict each other, so that no state can be computed.
     #[error("{problem}")]
     Broken { problem: String },
 }

@@ -41,7 +41,7 @@ pub fn serve(mut stream: UnixStream) -> Result<(), FrameError> {
     }
 }
 
-/// Carries out one request.
+/// Performs one request of a file tool, and returns its reply.
 pub fn perform(request: FileRequest) -> FileReply {
     match request {
         FileRequest::Read { path, offset, limit, bytes_max } => read::read(&path, offset, limit, bytes_max),

@@ -46,7 +46,7 @@ pub enum IntrospectLevel {
 /// The text for the model, or the reason why there is none.
 pub type FileReply = Result<FileText, FileError>;
 
-/// The result of a request.
+/// The result of a successful request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileText {
     pub text: String,
@@ -57,7 +57,7 @@ pub struct FileText {
     pub image: Option<FileImage>,
 }
 
-/// The image in a file.
+/// The image that a file contains, for the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileImage {
     pub media_type: String,

@@ -44,7 +44,7 @@ pub(super) struct McpExchange<'a> {
     pub(super) progress: &'a (dyn Fn(CallProgress) + Send + Sync),
 }
 
-/// The call to make.
+/// A tool call to send to a server.
 pub(super) struct McpToolCall<'a> {
     pub(super) tool: &'a McpToolEntry,
     pub(super) arguments: &'a Map<String, Value>,

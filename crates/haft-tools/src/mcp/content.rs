@@ -32,7 +32,7 @@ pub(super) struct InputRequired {
     pub(super) request_state: Option<Box<RawValue>>,
 }
 
-/// One input request.
+/// One input that a server requests, as an MCP method with its parameters.
 #[derive(Debug, Deserialize)]
 pub(super) struct InputRequest {
     #[serde(default)]

@@ -11,9 +11,9 @@ pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-1
 /// The kind of protocol revision that a server uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProtocolEra {
-    /// Every request is self-contained.
+    /// A revision without a handshake: every request is self-contained.
     Modern,
-    /// A handshake comes first; the server chooses the version.
+    /// A revision with a handshake, in which the server chooses the version.
     Legacy { version: String },
 }
 
@@ -50,7 +50,7 @@ pub(super) enum ProbeReaction {
     Refused { code: i64, versions: Vec<String> },
     /// No reply came in time. The server may be slow to start: npx may be downloading it.
     Silent,
-    /// The connection ended.
+    /// The connection ended after the probe.
     Died,
     /// The server requires authorization; it would refuse every other request too.
     NeedsAuth,

@@ -84,7 +84,7 @@ pub(super) struct McpToolEntry {
     pub(super) headers: Vec<ParamHeader>,
 }
 
-/// A tool that was skipped.
+/// A tool of the server that was skipped, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedTool {
     pub name: String,

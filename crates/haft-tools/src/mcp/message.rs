@@ -32,7 +32,7 @@ pub type RequestId = u64;
 pub struct McpOutgoingMessage {
     /// `None` for notifications, and for replies to a server's requests.
     pub id: Option<RequestId>,
-    /// Empty for replies.
+    /// The method; empty for replies.
     pub method: Cow<'static, str>,
     /// The HTTP headers to send with the message; other transports ignore them.
     pub headers: Vec<(String, String)>,

@@ -49,7 +49,7 @@ pub(super) struct RequestMetadata {
     pub(super) headers: Vec<(String, String)>,
 }
 
-/// A request to be sent.
+/// A request to the server.
 pub(super) struct PeerRequest<'a> {
     pub(super) method: &'static str,
     /// The members of `params`, without braces.

@@ -33,7 +33,7 @@ const GREETING_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of characters that are kept of a server's name, and of its version.
 const NAME_CHARS_MAX: usize = 200;
 
-/// An opened connection.
+/// An opened connection, after the handshake or the probe.
 #[derive(Debug)]
 pub(super) struct McpSession {
     pub(super) peer: Peer,

@@ -61,7 +61,7 @@ pub(super) enum LifecycleEvent {
     Ended {
         reason: String,
     },
-    /// A call timed out.
+    /// A call got no reply in time.
     Silent,
     /// The server responded: to a health probe, or to a call after it had required authorization.
     Alive,

@@ -154,7 +154,7 @@ fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// The prefix of every boundary.
+/// The prefix of every multipart boundary.
 const BOUNDARY: &str = "haft-part-";
 
 /// Returns a boundary that occurs in none of the parts: it is their digest, and a text cannot contain its own digest. A

@@ -4,7 +4,7 @@ use super::tool::ExpectedContent;
 use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
 
-/// A complete response.
+/// A complete HTTP response of a service.
 #[derive(Debug)]
 pub(super) struct RestResponse {
     pub(super) status: u16,

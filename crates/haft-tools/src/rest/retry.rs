@@ -5,7 +5,7 @@ use std::time::Duration;
 use haft_core::settings::method::Method;
 use haft_core::settings::models::RetryPolicy;
 
-/// The outcome of a request.
+/// The outcome of one attempt to send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RestAttemptOutcome {
     /// A response with this status and the delay from its `Retry-After` header.

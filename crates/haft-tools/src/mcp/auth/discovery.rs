@@ -10,7 +10,7 @@ use super::endpoint_requests;
 use super::error::AuthError;
 use super::private_target::leads_inside;
 
-/// The result of discovery.
+/// The authorization server of an MCP server, and the resource and scopes that tokens are requested for.
 pub(super) struct OauthDiscovery {
     /// The resource that tokens are requested for, as the server states it.
     pub(super) resource: String,

@@ -17,7 +17,7 @@ use super::client::OauthClient;
 use super::error::AuthError;
 use super::private_target::{DiscoveryResolver, ServerNetwork};
 
-/// The timeout of one request.
+/// The timeout of one request to an authorization server.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
 /// The maximum size of a response body that is read, in bytes.

@@ -5,7 +5,7 @@ use super::challenge::Challenge;
 /// The scope that requests a refresh token. With a refresh token, renewal needs no user.
 const OFFLINE: &str = "offline_access";
 
-/// All sources of scopes.
+/// The sources from which the requested scopes are chosen.
 #[derive(Debug, Default)]
 pub(super) struct ScopeSources<'a> {
     pub(super) challenge: Option<&'a Challenge>,

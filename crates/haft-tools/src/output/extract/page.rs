@@ -7,7 +7,7 @@ use super::{ANSWER_BYTES_MAX, ExtractError, PAGE_BYTES_MAX};
 /// The average line length above which a page may end in the middle of a line.
 const LINE_BYTES_THRESHOLD: usize = 1_000;
 
-/// A text in pages.
+/// A text that is split into pages.
 pub(crate) struct PagedText<'a> {
     texts: Vec<&'a str>,
     /// The text after `page N` in the query for another page.
@@ -17,7 +17,7 @@ pub(crate) struct PagedText<'a> {
 }
 
 impl<'a> PagedText<'a> {
-    /// Splits the answer to a query.
+    /// Splits the answer to a query into pages.
     pub(super) fn of_answer(answer: &'a str, question: &str) -> Self {
         let made = &answer[..answer.floor_char_boundary(ANSWER_BYTES_MAX)];
         let chunking = ChunkSettings {
@@ -33,7 +33,7 @@ impl<'a> PagedText<'a> {
         Self { texts: chunks(made, chunking), question: format!(" of {question}"), beyond }
     }
 
-    /// Splits a whole output.
+    /// Splits a whole stored output into pages.
     pub(crate) fn of_output(text: &'a str, chunking: ChunkSettings) -> Self {
         Self { texts: chunks(text, chunking), question: String::new(), beyond: "" }
     }

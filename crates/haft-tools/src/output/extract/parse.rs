@@ -1,4 +1,4 @@
-//! Parses queries.
+//! Parses queries of stored outputs.
 
 use super::grep::Grep;
 use super::{Extract, ExtractError};

@@ -9,7 +9,7 @@ pub struct OutputQuery {
     extract: Extract,
     /// The text of the query. It is repeated in the query that requests the next page.
     written: String,
-    /// Counted from 1.
+    /// The requested page of the answer, counted from 1.
     page: usize,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Document {
     pub(super) value: Value,
 }
 
-/// A value in a document.
+/// A value in an OpenAPI document, with the document that its references are relative to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     documents: &'a Documents,

@@ -32,7 +32,7 @@ pub struct ImportSettings<'a> {
     pub private: Option<PrivateAddressRule>,
 }
 
-/// The result of an import.
+/// The tools of an imported OpenAPI document, and the skipped operations.
 #[derive(Debug)]
 pub struct ImportResult {
     pub title: Option<String>,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// The remaining budget.
+/// The schema values and bytes that an import may still use.
 #[derive(Debug)]
 pub(in super::super) struct SchemaBudget {
     work: Cell<usize>,
