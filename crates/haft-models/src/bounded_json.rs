@@ -1,5 +1,8 @@
 //! Parses untrusted JSON. Checks the limits on size and depth before any recursion.
 
+use std::borrow::Cow;
+use std::ops::Deref;
+
 use haft_core::json_depth;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use serde::Deserialize;
@@ -14,15 +17,40 @@ pub(crate) const REPLY_DEPTH_MAX: usize = 120;
 /// The maximum length of the excerpt in an error about a malformed reply, in characters.
 const EXCERPT_CHARS_MAX: usize = 120;
 
+/// A string of a JSON document, borrowed from it unless it has escapes. An `Option<Cow<str>>` would be a copy in any case,
+/// because serde borrows only a `Cow` that is itself the field.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Deref for BorrowedText<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelError> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    check_limits(bytes)?;
+    serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
+}
+
+/// Parses a frame of a stream. It is text already, so that the parser need not check its encoding again.
+pub(crate) fn read_frame<'a, T: Deserialize<'a>>(frame: &'a str) -> Result<T, ModelError> {
+    check_limits(frame.as_bytes())?;
+    serde_json::from_str(frame)
+        .map_err(|error| malformed(format!("{error}, in `{}`", excerpt(frame.as_bytes()))))
+}
+
+fn check_limits(bytes: &[u8]) -> Result<(), ModelError> {
     if bytes.len() > REPLY_BYTES_MAX {
         return Err(too_large());
     }
     if json_depth::first_too_deep(bytes, REPLY_DEPTH_MAX).is_some() {
         return Err(malformed(format!("the reply nests deeper than {REPLY_DEPTH_MAX} levels")));
     }
-    serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
+    Ok(())
 }
 
 /// Parses a piece of a reply. `read` has already checked the limits for the whole reply.
@@ -57,8 +85,21 @@ mod tests {
     fn deeply_nested_json_is_an_error_and_not_a_crash() {
         let deep = vec![b'['; 1_000_000];
         assert!(read::<Value>(&deep).unwrap_err().message.contains("deeper than 120"));
+        let deep = str::from_utf8(&deep).unwrap();
+        assert!(read_frame::<Value>(deep).unwrap_err().message.contains("deeper than 120"));
         let text = format!("\"{}\"", "[".repeat(1000));
         assert!(read::<Value>(text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn text_without_escapes_is_not_copied() {
+        let check = |json: &str, expected: &str, is_borrowed: bool| {
+            let text: Option<BorrowedText<'_>> = read_frame(json).unwrap();
+            let text = text.unwrap();
+            assert_eq!((&*text, matches!(text.0, Cow::Borrowed(_))), (expected, is_borrowed), "{json}");
+        };
+        check("\"plain\"", "plain", true);
+        check("\"two\\nlines\"", "two\nlines", false);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! A reply under construction. Numbers the parts, generates missing call ids, and emits events.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use haft_core::conversation::{Annotation, ModelApiFormat, WireIdentity};
@@ -10,6 +9,7 @@ use haft_core::tool::CallId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::bounded_json::BorrowedText;
 use crate::call_id;
 use crate::wire::DecodeContext;
 
@@ -31,7 +31,7 @@ pub(crate) enum TextChannel {
 #[derive(Deserialize)]
 struct TypedItem<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<Cow<'a, str>>,
+    kind: Option<BorrowedText<'a>>,
 }
 
 /// The reply that a decoder builds, and the events that have not been taken yet.

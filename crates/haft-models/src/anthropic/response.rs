@@ -1,7 +1,5 @@
 //! Decodes a message from the Messages API into a reply.
 
-use std::borrow::Cow;
-
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
@@ -10,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::bounded_json::BorrowedText;
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
@@ -17,11 +16,11 @@ use crate::{bounded_json, failure};
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicMessage<'a> {
     #[serde(borrow)]
-    pub(super) id: Option<Cow<'a, str>>,
-    pub(super) model: Option<Cow<'a, str>>,
+    pub(super) id: Option<BorrowedText<'a>>,
+    pub(super) model: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     content: Option<Vec<&'a RawValue>>,
-    stop_reason: Option<Cow<'a, str>>,
+    stop_reason: Option<BorrowedText<'a>>,
     pub(super) usage: Option<AnthropicUsage>,
     error: Option<Value>,
 }
@@ -30,16 +29,16 @@ pub(super) struct AnthropicMessage<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicBlock<'a> {
     #[serde(borrow, rename = "type")]
-    pub(super) kind: Option<Cow<'a, str>>,
-    pub(super) id: Option<Cow<'a, str>>,
-    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) kind: Option<BorrowedText<'a>>,
+    pub(super) id: Option<BorrowedText<'a>>,
+    pub(super) name: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     pub(super) input: Option<&'a RawValue>,
-    pub(super) text: Option<Cow<'a, str>>,
+    pub(super) text: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     citations: Option<Vec<&'a RawValue>>,
-    pub(super) thinking: Option<Cow<'a, str>>,
-    pub(super) signature: Option<Cow<'a, str>>,
+    pub(super) thinking: Option<BorrowedText<'a>>,
+    pub(super) signature: Option<BorrowedText<'a>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

@@ -1,6 +1,5 @@
 //! Decodes a streamed message. Separate events start, fill and stop its blocks.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use haft_core::conversation::ModelApiFormat;
@@ -11,6 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::response::{self, AnthropicBlock, AnthropicMessage, AnthropicUsage};
+use crate::bounded_json::BorrowedText;
 use crate::draft::{LEFT_OUT, ReplyDraft};
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
@@ -49,7 +49,7 @@ struct UnknownBlock {
 #[derive(Debug, Deserialize)]
 struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<Cow<'a, str>>,
+    kind: Option<BorrowedText<'a>>,
     #[serde(default)]
     index: u64,
     #[serde(borrow)]
@@ -66,13 +66,13 @@ struct AnthropicEvent<'a> {
 #[derive(Debug, Deserialize)]
 struct AnthropicDelta<'a> {
     #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
-    thinking: Option<Cow<'a, str>>,
-    partial_json: Option<Cow<'a, str>>,
-    signature: Option<Cow<'a, str>>,
+    text: Option<BorrowedText<'a>>,
+    thinking: Option<BorrowedText<'a>>,
+    partial_json: Option<BorrowedText<'a>>,
+    signature: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     citation: Option<&'a RawValue>,
-    stop_reason: Option<Cow<'a, str>>,
+    stop_reason: Option<BorrowedText<'a>>,
 }
 
 impl AnthropicStreamReader {
@@ -85,7 +85,7 @@ impl AnthropicStreamReader {
     }
 
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
-        let event: AnthropicEvent<'_> = bounded_json::read(data.as_bytes())?;
+        let event: AnthropicEvent<'_> = bounded_json::read_frame(data)?;
         match event.kind.as_deref().unwrap_or_default() {
             "message_start" => self.start(&event),
             "content_block_start" => self.block_start(&event)?,

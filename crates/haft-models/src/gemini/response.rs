@@ -1,7 +1,5 @@
 //! Decodes a response from `generateContent`. Every chunk in a stream has the same form as a whole response.
 
-use std::borrow::Cow;
-
 use haft_core::conversation::{Media, ModelApiFormat};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
@@ -10,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::bounded_json::BorrowedText;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure, media};
@@ -21,9 +20,9 @@ pub(super) struct GeminiResponse<'a> {
     candidates: Option<Vec<GeminiCandidate<'a>>>,
     prompt_feedback: Option<GeminiPromptFeedback<'a>>,
     usage_metadata: Option<GeminiUsage>,
-    model_version: Option<Cow<'a, str>>,
+    model_version: Option<BorrowedText<'a>>,
     #[serde(rename = "responseId")]
-    id: Option<Cow<'a, str>>,
+    id: Option<BorrowedText<'a>>,
     error: Option<Value>,
 }
 
@@ -32,7 +31,7 @@ pub(super) struct GeminiResponse<'a> {
 struct GeminiCandidate<'a> {
     #[serde(borrow)]
     content: Option<GeminiContent<'a>>,
-    finish_reason: Option<Cow<'a, str>>,
+    finish_reason: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     grounding_metadata: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -49,9 +48,9 @@ struct GeminiContent<'a> {
 #[serde(rename_all = "camelCase")]
 struct GeminiPart<'a> {
     #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
+    text: Option<BorrowedText<'a>>,
     thought: Option<bool>,
-    thought_signature: Option<Cow<'a, str>>,
+    thought_signature: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     function_call: Option<GeminiFunctionCall<'a>>,
     #[serde(borrow)]
@@ -61,8 +60,8 @@ struct GeminiPart<'a> {
 #[derive(Debug, Deserialize)]
 struct GeminiFunctionCall<'a> {
     #[serde(borrow)]
-    id: Option<Cow<'a, str>>,
-    name: Option<Cow<'a, str>>,
+    id: Option<BorrowedText<'a>>,
+    name: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     args: Option<&'a RawValue>,
 }
@@ -71,15 +70,15 @@ struct GeminiFunctionCall<'a> {
 #[serde(rename_all = "camelCase")]
 struct GeminiBlob<'a> {
     #[serde(borrow)]
-    mime_type: Option<Cow<'a, str>>,
-    data: Option<Cow<'a, str>>,
+    mime_type: Option<BorrowedText<'a>>,
+    data: Option<BorrowedText<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GeminiPromptFeedback<'a> {
     #[serde(borrow)]
-    block_reason: Option<Cow<'a, str>>,
+    block_reason: Option<BorrowedText<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

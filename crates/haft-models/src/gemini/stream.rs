@@ -23,7 +23,7 @@ impl GeminiStreamReader {
 
 impl FrameReader for GeminiStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let response: GeminiResponse<'_> = bounded_json::read(frame.as_bytes())?;
+        let response: GeminiResponse<'_> = bounded_json::read_frame(frame)?;
         response::apply(&mut self.draft, &response)
     }
 

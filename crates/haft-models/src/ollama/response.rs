@@ -1,7 +1,5 @@
 //! Decodes a chat response. Every line in a stream has the same form as a whole response.
 
-use std::borrow::Cow;
-
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
@@ -10,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::context;
+use crate::bounded_json::BorrowedText;
 use crate::call_list::CallList;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
@@ -18,12 +17,12 @@ use crate::{bounded_json, failure};
 #[derive(Debug, Deserialize)]
 pub(super) struct OllamaResponse<'a> {
     #[serde(borrow)]
-    model: Option<Cow<'a, str>>,
+    model: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     message: Option<OllamaMessage<'a>>,
     #[serde(default)]
     done: bool,
-    done_reason: Option<Cow<'a, str>>,
+    done_reason: Option<BorrowedText<'a>>,
     prompt_eval_count: Option<u64>,
     eval_count: Option<u64>,
     error: Option<Value>,
@@ -32,8 +31,8 @@ pub(super) struct OllamaResponse<'a> {
 #[derive(Debug, Deserialize)]
 struct OllamaMessage<'a> {
     #[serde(borrow)]
-    content: Option<Cow<'a, str>>,
-    thinking: Option<Cow<'a, str>>,
+    content: Option<BorrowedText<'a>>,
+    thinking: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     tool_calls: Option<CallList<OllamaToolCall<'a>>>,
 }
@@ -41,7 +40,7 @@ struct OllamaMessage<'a> {
 #[derive(Debug, Deserialize)]
 struct OllamaToolCall<'a> {
     #[serde(borrow)]
-    id: Option<Cow<'a, str>>,
+    id: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     function: Option<OllamaFunction<'a>>,
 }
@@ -49,7 +48,7 @@ struct OllamaToolCall<'a> {
 #[derive(Debug, Deserialize)]
 struct OllamaFunction<'a> {
     #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
+    name: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }

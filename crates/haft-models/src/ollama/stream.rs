@@ -22,7 +22,7 @@ impl OllamaStreamReader {
 
 impl FrameReader for OllamaStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let response: OllamaResponse<'_> = bounded_json::read(frame.as_bytes())?;
+        let response: OllamaResponse<'_> = bounded_json::read_frame(frame)?;
         response::apply(&mut self.draft, &response)
     }
 

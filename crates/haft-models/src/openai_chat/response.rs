@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::stream::ChatStreamCalls;
+use crate::bounded_json::BorrowedText;
 use crate::call_list::CallList;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
@@ -20,8 +21,8 @@ use crate::{bounded_json, failure, media};
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatCompletion<'a> {
     #[serde(borrow)]
-    pub(super) id: Option<Cow<'a, str>>,
-    pub(super) model: Option<Cow<'a, str>>,
+    pub(super) id: Option<BorrowedText<'a>>,
+    pub(super) model: Option<BorrowedText<'a>>,
     pub(super) choices: Option<Vec<ChatChoice<'a>>>,
     pub(super) usage: Option<ChatUsage>,
     pub(super) error: Option<Value>,
@@ -35,7 +36,7 @@ pub(super) struct ChatChoice<'a> {
     message: Option<ChatMessage<'a>>,
     #[serde(borrow)]
     delta: Option<ChatMessage<'a>>,
-    finish_reason: Option<Cow<'a, str>>,
+    finish_reason: Option<BorrowedText<'a>>,
 }
 
 /// Tells if a completion is whole or a chunk of a stream.
@@ -61,9 +62,9 @@ impl<'a> ChatChoice<'a> {
 pub(super) struct ChatMessage<'a> {
     #[serde(borrow)]
     content: Option<&'a RawValue>,
-    refusal: Option<Cow<'a, str>>,
-    reasoning_content: Option<Cow<'a, str>>,
-    reasoning: Option<Cow<'a, str>>,
+    refusal: Option<BorrowedText<'a>>,
+    reasoning_content: Option<BorrowedText<'a>>,
+    reasoning: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -78,7 +79,7 @@ pub(super) struct ChatMessage<'a> {
 pub(super) struct ChatToolCall<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
-    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) id: Option<BorrowedText<'a>>,
     pub(super) function: Option<ChatFunction<'a>>,
     #[serde(borrow)]
     pub(super) extra_content: Option<&'a RawValue>,
@@ -87,7 +88,7 @@ pub(super) struct ChatToolCall<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatFunction<'a> {
     #[serde(borrow)]
-    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) name: Option<BorrowedText<'a>>,
     /// The arguments as a string. Some servers send the object itself.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
@@ -96,9 +97,9 @@ pub(super) struct ChatFunction<'a> {
 #[derive(Debug, Deserialize)]
 struct ChatAudio<'a> {
     #[serde(borrow)]
-    id: Option<Cow<'a, str>>,
-    data: Option<Cow<'a, str>>,
-    transcript: Option<Cow<'a, str>>,
+    id: Option<BorrowedText<'a>>,
+    data: Option<BorrowedText<'a>>,
+    transcript: Option<BorrowedText<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -218,11 +219,11 @@ fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(
 #[derive(Deserialize)]
 struct ChatContentPiece<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<Cow<'a, str>>,
+    kind: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
+    text: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    refusal: Option<Cow<'a, str>>,
+    refusal: Option<BorrowedText<'a>>,
     /// Mistral's reasoning: a list of texts.
     #[serde(borrow)]
     thinking: Option<&'a RawValue>,

@@ -31,7 +31,7 @@ impl ChatStreamReader {
 
 impl FrameReader for ChatStreamReader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
-        let completion: ChatCompletion<'_> = bounded_json::read(frame.as_bytes())?;
+        let completion: ChatCompletion<'_> = bounded_json::read_frame(frame)?;
         response::apply(&mut self.draft, &mut self.calls, &completion, CompletionExtent::Chunk)
     }
 

@@ -1,7 +1,5 @@
 //! Decodes a response object of the Responses API.
 
-use std::borrow::Cow;
-
 use haft_core::conversation::ModelApiFormat;
 use haft_core::internal_tools::tool_search::TOOL_SEARCH;
 use haft_core::model_error::ModelError;
@@ -11,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::bounded_json::BorrowedText;
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
@@ -18,9 +17,9 @@ use crate::{bounded_json, failure};
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesObject<'a> {
     #[serde(borrow)]
-    pub(super) id: Option<Cow<'a, str>>,
-    pub(super) model: Option<Cow<'a, str>>,
-    status: Option<Cow<'a, str>>,
+    pub(super) id: Option<BorrowedText<'a>>,
+    pub(super) model: Option<BorrowedText<'a>>,
+    status: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     output: Option<Vec<&'a RawValue>>,
     incomplete_details: Option<ResponsesIncompleteDetails<'a>>,
@@ -31,25 +30,25 @@ pub(super) struct ResponsesObject<'a> {
 #[derive(Debug, Deserialize)]
 struct ResponsesIncompleteDetails<'a> {
     #[serde(borrow)]
-    reason: Option<Cow<'a, str>>,
+    reason: Option<BorrowedText<'a>>,
 }
 
 /// Any item. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesItem<'a> {
     #[serde(borrow, rename = "type")]
-    pub(super) kind: Option<Cow<'a, str>>,
-    pub(super) id: Option<Cow<'a, str>>,
-    pub(super) call_id: Option<Cow<'a, str>>,
-    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) kind: Option<BorrowedText<'a>>,
+    pub(super) id: Option<BorrowedText<'a>>,
+    pub(super) call_id: Option<BorrowedText<'a>>,
+    pub(super) name: Option<BorrowedText<'a>>,
     /// The namespace of a function. The function name alone identifies the function, but the API expects the namespace
     /// back.
-    pub(super) namespace: Option<Cow<'a, str>>,
+    pub(super) namespace: Option<BorrowedText<'a>>,
     /// The arguments: a text for a function, and an object for a search.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
     /// The phase of a message: the final answer or an intermediate step. The models expect it back.
-    pub(super) phase: Option<Cow<'a, str>>,
+    pub(super) phase: Option<BorrowedText<'a>>,
     pub(super) content: Option<Vec<ResponsesContent<'a>>>,
     pub(super) summary: Option<Vec<ResponsesContent<'a>>>,
 }
@@ -58,9 +57,9 @@ pub(super) struct ResponsesItem<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesContent<'a> {
     #[serde(borrow, rename = "type")]
-    pub(super) kind: Option<Cow<'a, str>>,
-    pub(super) text: Option<Cow<'a, str>>,
-    pub(super) refusal: Option<Cow<'a, str>>,
+    pub(super) kind: Option<BorrowedText<'a>>,
+    pub(super) text: Option<BorrowedText<'a>>,
+    pub(super) refusal: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     pub(super) annotations: Option<Vec<&'a RawValue>>,
 }

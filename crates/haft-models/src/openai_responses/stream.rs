@@ -1,6 +1,5 @@
 //! Decodes a streamed response. Separate events add, fill and finish its items.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use haft_core::conversation::ModelApiFormat;
@@ -13,6 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::response::{self, ResponsesContent, ResponsesItem, ResponsesObject};
+use crate::bounded_json::BorrowedText;
 use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
@@ -56,7 +56,7 @@ enum OpenPartKind {
 #[derive(Debug, Deserialize)]
 struct ResponsesEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<Cow<'a, str>>,
+    kind: Option<BorrowedText<'a>>,
     #[serde(default)]
     output_index: u64,
     #[serde(default)]
@@ -64,8 +64,8 @@ struct ResponsesEvent<'a> {
     #[serde(default)]
     summary_index: u64,
     #[serde(borrow)]
-    item_id: Option<Cow<'a, str>>,
-    delta: Option<Cow<'a, str>>,
+    item_id: Option<BorrowedText<'a>>,
+    delta: Option<BorrowedText<'a>>,
     #[serde(borrow)]
     item: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -88,7 +88,7 @@ impl ResponsesStreamReader {
                 "it has more than {OPEN_PARTS_MAX} unfinished items"
             )));
         }
-        let event: ResponsesEvent<'_> = bounded_json::read(data.as_bytes())?;
+        let event: ResponsesEvent<'_> = bounded_json::read_frame(data)?;
         let kind = event.kind.as_deref().unwrap_or_default();
         let delta = event.delta.as_deref().unwrap_or_default();
         match kind {

@@ -296,7 +296,7 @@ impl HttpSessionState {
             match ended {
                 Err(failure @ TransportFailure::TooLarge { .. }) => return Err(failure),
                 Ok(()) | Err(_) if !self.inbox.waiting().contains(&id) => return Ok(()),
-                Ok(()) | Err(_) if modern || events.last_id.is_none() => break,
+                Ok(()) | Err(_) if modern || events.last_id().is_none() => break,
                 Ok(()) | Err(_) => {}
             }
             sleep(resume_wait(&events)).await;
@@ -346,7 +346,7 @@ impl HttpSessionState {
     async fn resume(&self, events: &SseDecoder) -> Result<Response, TransportFailure> {
         let mut request =
             self.with_session_header(self.client.get(self.url.clone())).header(ACCEPT, EVENT_STREAM);
-        if let Some(last) = &events.last_id {
+        if let Some(last) = events.last_id() {
             request = request.header("last-event-id", last);
         }
         let request = client::with_headers(request, &self.version());
@@ -402,5 +402,5 @@ fn is_expired(status: StatusCode, text: &str) -> bool {
 }
 
 fn resume_wait(events: &SseDecoder) -> Duration {
-    events.retry_millis.map_or(RESUME_WAIT, Duration::from_millis).clamp(RESUME_WAIT_MIN, RESUME_WAIT_MAX)
+    events.retry_millis().map_or(RESUME_WAIT, Duration::from_millis).clamp(RESUME_WAIT_MIN, RESUME_WAIT_MAX)
 }

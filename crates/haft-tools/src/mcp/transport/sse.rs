@@ -162,14 +162,14 @@ async fn follow(
             failure @ (TransportFailure::TooLarge { .. } | TransportFailure::Broken(_)) => return failure,
             ended => ended,
         };
-        let Some(last) = stream.events.last_id.clone().filter(|_| failures < RESUMES_MAX) else {
+        let Some(last) = stream.events.last_id().filter(|_| failures < RESUMES_MAX).map(str::to_owned) else {
             return ended;
         };
         failures = if std::mem::take(&mut stream.moved) { 1 } else { failures + 1 };
         sleep(
             stream
                 .events
-                .retry_millis
+                .retry_millis()
                 .map_or(RESUME_WAIT, Duration::from_millis)
                 .clamp(RESUME_WAIT_MIN, RESUME_WAIT_MAX),
         )
