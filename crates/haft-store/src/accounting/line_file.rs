@@ -35,7 +35,14 @@ impl Default for LineFileLimits {
 pub(crate) struct LineFile {
     paths: LinePaths,
     limits: LineFileLimits,
-    file: Option<File>,
+    open: Option<OpenLineFile>,
+}
+
+#[derive(Debug)]
+struct OpenLineFile {
+    file: File,
+    /// The length after the last append of this process, which ended with a whole line.
+    whole_bytes: u64,
 }
 
 /// The file that grows, and the one that it replaced.
@@ -48,36 +55,36 @@ pub(crate) struct LinePaths {
 impl LineFile {
     /// Opens nothing yet: a directory that cannot be written now may become writable.
     pub(crate) fn new(paths: LinePaths, limits: LineFileLimits) -> Self {
-        Self { paths, limits, file: None }
+        Self { paths, limits, open: None }
     }
 
     /// Appends under a lock, so that no line mixes with one of another process and none goes to a file that another process
     /// has rotated away. After an error the file is closed, which releases the lock.
     pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         for _ in 0..ROTATIONS_MAX {
-            let file = self.file.take().map_or_else(|| open(&self.paths.current), Ok)?;
-            if !file_lock::lock_within(&file, self.limits.lock_wait)? {
+            let mut open = self.open.take().map_or_else(|| open(&self.paths.current), Ok)?;
+            if !file_lock::lock_within(&open.file, self.limits.lock_wait)? {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let bytes = file.metadata()?.len();
-            if !self.is_current(&file)? {
+            let meta = open.file.metadata()?;
+            if !self.is_current(&meta)? {
                 continue;
             }
+            let bytes = meta.len();
             if bytes > 0 && bytes.saturating_add(lines.len() as u64) > self.limits.bytes_max {
                 fs::rename(&self.paths.current, &self.paths.old)?;
                 continue;
             }
-            append_whole(&file, lines, bytes)?;
-            file.unlock()?;
-            self.file = Some(file);
+            open.append_whole(lines, bytes)?;
+            open.file.unlock()?;
+            self.open = Some(open);
             return Ok(());
         }
         Err(io::Error::other("other processes rotated the accounting again and again"))
     }
 
     /// Returns false after another process has rotated the file away or removed it.
-    fn is_current(&self, file: &File) -> io::Result<bool> {
-        let open = file.metadata()?;
+    fn is_current(&self, open: &fs::Metadata) -> io::Result<bool> {
         match fs::metadata(&self.paths.current) {
             Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -86,30 +93,38 @@ impl LineFile {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+impl OpenLineFile {
+    /// Appends all bytes or none to a file of this length. A process that was killed may have left half a line; it gets
+    /// its end first, or the next line would be unreadable as well.
+    fn append_whole(&mut self, lines: &[u8], bytes: u64) -> io::Result<()> {
+        let is_whole = bytes == 0 || bytes == self.whole_bytes || self.byte_at(bytes - 1)? == b'\n';
+        let end: &[u8] = if is_whole { b"" } else { b"\n" };
+        let text = [end, lines].concat();
+        if let Err(error) = self.file.write_all(&text) {
+            let _ = self.file.set_len(bytes);
+            return Err(error);
+        }
+        self.whole_bytes = bytes + text.len() as u64;
+        Ok(())
+    }
+
+    fn byte_at(&self, offset: u64) -> io::Result<u8> {
+        let mut byte = [0];
+        self.file.read_exact_at(&mut byte, offset)?;
+        Ok(byte[0])
+    }
+}
+
+fn open(path: &Path) -> io::Result<OpenLineFile> {
     let open = || OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
-    match open() {
+    let file = match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             private_file::create_parent_dir(path)?;
             open()
         }
         opened => opened,
-    }
-}
-
-/// Appends all bytes or none. A process that was killed may have left half a line; it gets its end first, or the next line
-/// would be unreadable as well.
-fn append_whole(mut file: &File, lines: &[u8], bytes: u64) -> io::Result<()> {
-    let mut last = *b"\n";
-    if bytes > 0 {
-        file.read_exact_at(&mut last, bytes - 1)?;
-    }
-    let end: &[u8] = if last == *b"\n" { b"" } else { b"\n" };
-    let outcome = file.write_all(&[end, lines].concat());
-    if outcome.is_err() {
-        let _ = file.set_len(bytes);
-    }
-    outcome
+    }?;
+    Ok(OpenLineFile { file, whole_bytes: 0 })
 }
 
 #[cfg(test)]
