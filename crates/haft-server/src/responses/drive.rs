@@ -305,6 +305,9 @@ impl ActiveResponse {
 
     /// Works to the end and returns the final object.
     pub(crate) async fn finished(mut self) -> EndedResponse {
+        if self.kept.storage != ResponseStorage::StoredForReplay {
+            self.fold.without_events();
+        }
         while self.next().await.is_some() {}
         match &self.progress {
             ResponseProgress::Ended(ended) => EndedResponse::clone(ended),

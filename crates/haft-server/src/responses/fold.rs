@@ -57,13 +57,41 @@ pub(crate) struct ResponseFold {
     requested: HashMap<String, RequestedCall>,
     /// The positions of calls that the server runs, by the model's id of the call.
     running: HashMap<String, usize>,
-    sequence: u64,
+    stream: FoldedStream,
     usage: Option<LogUsage>,
     /// The text of the last message.
     last_text: String,
     tool_began: bool,
     /// True after the run continued in another process, until its next turn begins.
     is_restarted: bool,
+}
+
+/// The events of the stream that were not taken yet.
+#[derive(Debug, Default)]
+struct FoldedStream {
+    events: Vec<StreamEvent>,
+    /// The number of the next event.
+    sequence: u64,
+    /// True for a response without readers of its stream.
+    is_silent: bool,
+}
+
+impl FoldedStream {
+    /// Adds an event. Its data is built only if the stream has readers, because that is a large part of the work of a
+    /// response.
+    fn push(&mut self, kind: &str, data: impl FnOnce() -> Value) {
+        if self.is_silent {
+            return;
+        }
+        let mut fields = Map::new();
+        fields.insert("type".into(), kind.into());
+        fields.insert("sequence_number".into(), self.sequence.into());
+        self.sequence += 1;
+        if let Value::Object(data) = data() {
+            fields.extend(data);
+        }
+        self.events.push(StreamEvent { kind: kind.to_owned(), data: Value::Object(fields) });
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -94,12 +122,17 @@ impl ResponseFold {
             open: None,
             requested: HashMap::new(),
             running: HashMap::new(),
-            sequence: 0,
+            stream: FoldedStream::default(),
             usage: None,
             last_text: String::new(),
             tool_began: false,
             is_restarted: false,
         }
+    }
+
+    /// Makes no events from now on, for a response that only its final object is wanted of.
+    pub(crate) fn without_events(&mut self) {
+        self.stream.is_silent = true;
     }
 
     pub(crate) fn head(&self) -> &ResponseHead {
@@ -113,16 +146,15 @@ impl ResponseFold {
 
     /// Returns the events before the first item.
     pub(crate) fn start(&mut self) -> Vec<StreamEvent> {
-        let response = self.head.object("in_progress", &[], None, &ResponseEnd::default());
-        let mut events = vec![
-            self.event("response.created", json!({"response": response})),
-            self.event("response.in_progress", json!({"response": response})),
-        ];
-        for (index, item) in self.head.first_items().into_iter().enumerate() {
-            events.push(self.add(item.clone()));
-            events.push(self.done(index, item));
+        if !self.stream.is_silent {
+            let response = self.head.object("in_progress", &[], None, &ResponseEnd::default());
+            self.stream.push("response.created", || json!({"response": &response}));
+            self.stream.push("response.in_progress", || json!({"response": response}));
         }
-        events
+        for item in self.head.first_items() {
+            self.add_whole(item);
+        }
+        self.take_events()
     }
 
     /// Takes an event of the run. Events of sub-agents add to the usage and nothing else.
@@ -130,30 +162,32 @@ impl ResponseFold {
         if let LogEvent::ModelFinished { usage: Some(usage), .. } = &envelope.event.kind {
             self.usage = Some(added(self.usage, *usage));
         }
-        if envelope.parent.is_some() {
-            return Vec::new();
+        if envelope.parent.is_none() {
+            self.apply_own(envelope);
         }
+        self.take_events()
+    }
+
+    fn apply_own(&mut self, envelope: &EventEnvelope) {
         match &envelope.event.kind {
             LogEvent::TextDelta { text } => self.delta(TextKind::Message, text),
             LogEvent::ReasoningDelta { text } => self.delta(TextKind::Reasoning, text),
-            LogEvent::TurnStarted if std::mem::take(&mut self.is_restarted) => Vec::new(),
+            LogEvent::TurnStarted if std::mem::take(&mut self.is_restarted) => {}
             LogEvent::TurnStarted => self.close_text("completed"),
             LogEvent::RunStarted { .. } => self.restart(),
             LogEvent::ToolCall { id, tool, arguments } => self.request_call(envelope, id, tool, arguments),
             LogEvent::ToolStarted { id, .. } => {
                 self.tool_began = true;
-                self.begin_call(id)
+                self.begin_call(id);
             }
             LogEvent::ToolResult { id, error_kind: Some(kind), .. }
                 if kind == ToolErrorKind::ApprovalPending.name() =>
             {
                 self.requested.remove(id);
-                Vec::new()
             }
             LogEvent::ToolResult { id, is_error, text, .. } => {
-                let mut events = self.begin_call(id);
-                events.extend(self.end_call(id, *is_error, text));
-                events
+                self.begin_call(id);
+                self.end_call(id, *is_error, text);
             }
             LogEvent::ModelFinished { .. }
             | LogEvent::ToolProgress { .. }
@@ -162,18 +196,21 @@ impl ResponseFold {
             | LogEvent::ApprovalDecided { .. }
             | LogEvent::Note { .. }
             | LogEvent::ContextCompacted { .. }
-            | LogEvent::RunFinished { .. } => Vec::new(),
+            | LogEvent::RunFinished { .. } => {}
         }
+    }
+
+    fn take_events(&mut self) -> Vec<StreamEvent> {
+        std::mem::take(&mut self.stream.events)
     }
 
     /// The model repeats the reply that was cut off, so the text until then is dropped. Its item stays open for the repeated
     /// text, because a client may have seen it.
-    fn restart(&mut self) -> Vec<StreamEvent> {
+    fn restart(&mut self) {
         if let Some(open) = &mut self.open {
             open.text.clear();
             self.is_restarted = true;
         }
-        Vec::new()
     }
 
     /// Adds the calls that the client must approve. Returns them as the store keeps them.
@@ -182,18 +219,16 @@ impl ResponseFold {
         pending: &[PendingApproval],
         needs_scope: bool,
     ) -> (Vec<StreamEvent>, Vec<WaitingApproval>) {
-        let mut events = self.close_text("completed");
+        self.close_text("completed");
         let mut waiting = Vec::new();
         for approval in pending {
-            let index = self.output.len();
-            let id = self.item_id(ITEM_PREFIX, index);
+            let id = self.item_id(ITEM_PREFIX, self.output.len());
             let (label, name) = self.server_and_name(&approval.tool);
             let item = json!({
                 "type": "mcp_approval_request", "id": id, "server_label": label.unwrap_or(OWN_LABEL), "name": name,
                 "arguments": approval.arguments.to_string(),
             });
-            events.push(self.add(item.clone()));
-            events.push(self.done(index, item));
+            self.add_whole(item);
             waiting.push(WaitingApproval {
                 item: id,
                 approval: approval.id.to_string(),
@@ -202,19 +237,19 @@ impl ResponseFold {
                 approved: None,
             });
         }
-        (events, waiting)
+        (self.take_events(), waiting)
     }
 
     /// Adds the calls that the client runs.
     pub(crate) fn client_calls(&mut self, calls: &[ToolCall]) -> Vec<StreamEvent> {
-        let mut events = self.close_text("completed");
+        self.close_text("completed");
         for call in calls {
-            events.extend(self.client_call(call));
+            self.client_call(call);
         }
-        events
+        self.take_events()
     }
 
-    fn client_call(&mut self, call: &ToolCall) -> Vec<StreamEvent> {
+    fn client_call(&mut self, call: &ToolCall) {
         let index = self.output.len();
         let (id, arguments) = (self.item_id("fc", index), call.arguments.as_text());
         let item = |arguments: &str, status: &str| {
@@ -223,42 +258,45 @@ impl ResponseFold {
                 "status": status,
             })
         };
-        let place = json!({"item_id": id, "output_index": index});
-        let added = self.add(item("", "in_progress"));
-        let delta = self.padded(with(&place, "delta", arguments.into()), arguments);
-        let done = with(&with(&place, "arguments", arguments.into()), "name", call.name.clone().into());
-        let delta = self.event("response.function_call_arguments.delta", delta);
-        let done = self.event("response.function_call_arguments.done", done);
-        vec![added, delta, done, self.done(index, item(arguments, "completed"))]
+        let place = || json!({"item_id": id, "output_index": index});
+        let padding = self.head.padding;
+        self.add(item("", "in_progress"));
+        self.stream.push("response.function_call_arguments.delta", || {
+            padded(with(place(), "delta", arguments), arguments, padding)
+        });
+        self.stream.push("response.function_call_arguments.done", || {
+            with(with(place(), "arguments", arguments), "name", call.name.as_str())
+        });
+        self.done(index, item(arguments, "completed"));
     }
 
     /// Ends the response. Returns the final object and the events up to the last one.
     pub(crate) fn end(&mut self, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
         let is_whole = end.error.is_none();
-        let mut events = Vec::new();
         // The process ended after the answer was complete and before the event log was: the answer replaces the cut text.
         if let (true, Some(answer)) = (std::mem::take(&mut self.is_restarted), &end.answer) {
-            events.extend(self.delta(TextKind::Message, answer));
+            self.delta(TextKind::Message, answer);
         }
-        events.extend(self.close_text(if is_whole { "completed" } else { "incomplete" }));
+        self.close_text(if is_whole { "completed" } else { "incomplete" });
         // A run that ended early leaves calls without a result.
         let left: Vec<String> = self.running.keys().cloned().collect();
         for id in left {
-            events.extend(self.end_call(&id, true, "the response ended before this call finished"));
+            self.end_call(&id, true, "the response ended before this call finished");
         }
         // A report that the model gave through a tool was not streamed as text.
         if let Some(answer) = end.answer.as_ref().filter(|answer| answer.trim() != self.last_text.trim()) {
-            events.extend(self.delta(TextKind::Message, answer));
-            events.extend(self.close_text("completed"));
+            self.delta(TextKind::Message, answer);
+            self.close_text("completed");
         }
         let response = self.head.object(end.status, &self.output, Some(&self.usage()), end);
         if let Some(error) = &end.error {
             // Both shapes in one object: the specification nests the error, and the types of the SDKs are flat.
-            let data = json!({
-                "code": error.code, "message": error.message, "param": null,
-                "error": {"type": error.kind, "code": error.code, "message": error.message, "param": null},
+            self.stream.push("error", || {
+                json!({
+                    "code": error.code, "message": error.message, "param": null,
+                    "error": {"type": error.kind, "code": error.code, "message": error.message, "param": null},
+                })
             });
-            events.push(self.event("error", data));
         }
         let kind = match end.status {
             "failed" => "response.failed",
@@ -266,88 +304,76 @@ impl ResponseFold {
             "incomplete" | "cancelled" => "response.incomplete",
             _ => "response.completed",
         };
-        events.push(self.event(kind, json!({"response": response})));
-        (response, events)
+        self.stream.push(kind, || json!({"response": &response}));
+        (response, self.take_events())
     }
 
-    fn delta(&mut self, kind: TextKind, text: &str) -> Vec<StreamEvent> {
-        let is_same = self.open.as_ref().is_some_and(|open| open.kind == kind);
-        let mut events = if is_same { Vec::new() } else { self.open_text(kind) };
+    fn delta(&mut self, kind: TextKind, text: &str) {
+        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
+            self.open_text(kind);
+        }
         let index = self.output.len().saturating_sub(1);
-        let place = self.content_place(kind, index);
         if let Some(open) = &mut self.open {
             open.text.push_str(text);
         }
-        let data = self.padded(with(&place, "delta", text.into()), text);
-        events.push(match kind {
-            TextKind::Message => self.event("response.output_text.delta", with(&data, "logprobs", json!([]))),
-            TextKind::Reasoning => self.event("response.reasoning_text.delta", data),
-        });
-        events
-    }
-
-    /// Adds a field that brings the delta to a multiple of [`PADDED_BYTES`], if the client asks for it. A replayed stream
-    /// must be the same, so the padding is not random.
-    fn padded(&self, data: Value, delta: &str) -> Value {
-        if self.head.padding == DeltaPadding::Off {
-            return data;
-        }
-        let missing = delta.len().next_multiple_of(PADDED_BYTES) - delta.len();
-        with(&data, "obfuscation", "x".repeat(missing).into())
-    }
-
-    fn open_text(&mut self, kind: TextKind) -> Vec<StreamEvent> {
-        let mut events = self.close_text("completed");
-        let index = self.output.len();
-        let item = self.text_item(kind, index, None, "in_progress");
-        events.push(self.add(item));
-        let place = self.content_place(kind, index);
-        events.push(self.event("response.content_part.added", with(&place, "part", part(kind, ""))));
-        self.open = Some(OpenText { kind, text: String::new() });
-        events
-    }
-
-    fn close_text(&mut self, status: &str) -> Vec<StreamEvent> {
-        let Some(OpenText { kind, text }) = self.open.take() else { return Vec::new() };
-        let index = self.output.len().saturating_sub(1);
-        let place = self.content_place(kind, index);
-        let done = with(&place, "text", text.clone().into());
-        let done = match kind {
-            TextKind::Message => self.event("response.output_text.done", with(&done, "logprobs", json!([]))),
-            TextKind::Reasoning => self.event("response.reasoning_text.done", done),
+        let (name, data) = match kind {
+            TextKind::Message => ("response.output_text.delta", json!({"logprobs": []})),
+            TextKind::Reasoning => ("response.reasoning_text.delta", json!({})),
         };
-        let part_done = self.event("response.content_part.done", with(&place, "part", part(kind, &text)));
-        let item = self.text_item(kind, index, Some(&text), status);
+        let head = &self.head;
+        self.stream.push(name, || {
+            let data = with_place(data, &text_id(head, kind, index), index);
+            padded(with(data, "delta", text), text, head.padding)
+        });
+    }
+
+    fn open_text(&mut self, kind: TextKind) {
+        self.close_text("completed");
+        let index = self.output.len();
+        self.add(self.text_item(kind, index, None, "in_progress"));
+        let head = &self.head;
+        self.stream.push("response.content_part.added", || {
+            with_place(json!({"part": part(kind, "")}), &text_id(head, kind, index), index)
+        });
+        self.open = Some(OpenText { kind, text: String::new() });
+    }
+
+    fn close_text(&mut self, status: &str) {
+        let Some(OpenText { kind, text }) = self.open.take() else { return };
+        let index = self.output.len().saturating_sub(1);
+        let id = text_id(&self.head, kind, index);
+        let (name, data) = match kind {
+            TextKind::Message => ("response.output_text.done", json!({"logprobs": []})),
+            TextKind::Reasoning => ("response.reasoning_text.done", json!({})),
+        };
+        self.stream.push(name, || with(with_place(data, &id, index), "text", text.as_str()));
+        self.stream.push("response.content_part.done", || {
+            with_place(json!({"part": part(kind, &text)}), &id, index)
+        });
+        self.done(index, self.text_item(kind, index, Some(&text), status));
         if kind == TextKind::Message {
             self.last_text = text;
         }
-        vec![done, part_done, self.done(index, item)]
     }
 
     fn text_item(&self, kind: TextKind, index: usize, text: Option<&str>, status: &str) -> Value {
         let content: Vec<Value> = text.iter().map(|text| part(kind, text)).collect();
         match kind {
             TextKind::Message => json!({
-                "type": "message", "id": self.item_id("msg", index), "status": status, "role": "assistant",
+                "type": "message", "id": text_id(&self.head, kind, index), "status": status, "role": "assistant",
                 "content": content,
             }),
             TextKind::Reasoning => json!({
-                "type": "reasoning", "id": self.item_id("rs", index), "summary": [], "content": content,
+                "type": "reasoning", "id": text_id(&self.head, kind, index), "summary": [], "content": content,
                 "status": status,
             }),
         }
     }
 
     /// Records a requested call. A call that continues after a restart has its item already.
-    fn request_call(
-        &mut self,
-        envelope: &EventEnvelope,
-        id: &str,
-        tool: &str,
-        arguments: &str,
-    ) -> Vec<StreamEvent> {
+    fn request_call(&mut self, envelope: &EventEnvelope, id: &str, tool: &str, arguments: &str) {
         if self.running.contains_key(id) {
-            return Vec::new();
+            return;
         }
         let session = Uuid::parse_str(&envelope.run).map(|session| SessionId(session.as_u128()));
         let approval = session.ok().and_then(|session| {
@@ -356,15 +382,13 @@ impl ResponseFold {
         });
         let call = RequestedCall { tool: tool.to_owned(), arguments: arguments.to_owned(), approval };
         self.requested.insert(id.to_owned(), call);
-        self.close_text("completed")
+        self.close_text("completed");
     }
 
     /// Adds an output item for a requested call that has no item yet.
-    fn begin_call(&mut self, id: &str) -> Vec<StreamEvent> {
-        let Some(RequestedCall { tool, arguments, approval }) = self.requested.remove(id) else {
-            return Vec::new();
-        };
-        let mut events = self.close_text("completed");
+    fn begin_call(&mut self, id: &str) {
+        let Some(RequestedCall { tool, arguments, approval }) = self.requested.remove(id) else { return };
+        self.close_text("completed");
         let index = self.output.len();
         self.running.insert(id.to_owned(), index);
         let mut item = self.server_item(index, &tool, &arguments, "in_progress");
@@ -373,30 +397,27 @@ impl ResponseFold {
         }
         let is_mcp = item["type"] == "mcp_call";
         let place = json!({"item_id": item["id"], "output_index": index});
-        events.push(self.add(item));
+        self.add(item);
         if is_mcp {
-            events.push(self.event("response.mcp_call.in_progress", place.clone()));
-            let delta = with(&place, "delta", arguments.clone().into());
-            events.push(self.event("response.mcp_call_arguments.delta", delta));
-            let done = with(&place, "arguments", arguments.into());
-            events.push(self.event("response.mcp_call_arguments.done", done));
+            self.stream.push("response.mcp_call.in_progress", || place.clone());
+            self.stream.push("response.mcp_call_arguments.delta", || {
+                with(place.clone(), "delta", arguments.as_str())
+            });
+            self.stream.push("response.mcp_call_arguments.done", || with(place, "arguments", arguments));
         }
-        events
     }
 
-    fn end_call(&mut self, id: &str, is_error: bool, text: &str) -> Vec<StreamEvent> {
-        let Some(index) = self.running.remove(id) else { return Vec::new() };
+    fn end_call(&mut self, id: &str, is_error: bool, text: &str) {
+        let Some(index) = self.running.remove(id) else { return };
         let mut item = self.output[index].clone();
         let status = if is_error { "failed" } else { "completed" };
         item["status"] = status.into();
         item[if is_error { "error" } else { "output" }] = without_delimiters(text).into();
-        let mut events = Vec::new();
         if item["type"] == "mcp_call" {
-            let place = json!({"item_id": item["id"], "output_index": index});
-            events.push(self.event(&format!("response.mcp_call.{status}"), place));
+            let place = || json!({"item_id": item["id"], "output_index": index});
+            self.stream.push(&format!("response.mcp_call.{status}"), place);
         }
-        events.push(self.done(index, item));
-        events
+        self.done(index, item);
     }
 
     /// Tools of MCP servers have OpenAI's own type of item; other tools of the server have one of ours.
@@ -423,41 +444,26 @@ impl ResponseFold {
         found.unwrap_or((None, tool))
     }
 
-    fn content_place(&self, kind: TextKind, index: usize) -> Value {
-        let prefix = match kind {
-            TextKind::Message => "msg",
-            TextKind::Reasoning => "rs",
-        };
-        json!({"item_id": self.item_id(prefix, index), "output_index": index, "content_index": 0})
-    }
-
-    fn add(&mut self, item: Value) -> StreamEvent {
+    /// Adds an item that is complete from its beginning.
+    fn add_whole(&mut self, item: Value) {
         let index = self.output.len();
-        let added = self.event("response.output_item.added", json!({"output_index": index, "item": &item}));
-        self.output.push(item);
-        added
+        self.add(item.clone());
+        self.done(index, item);
     }
 
-    fn done(&mut self, index: usize, item: Value) -> StreamEvent {
-        let done = self.event("response.output_item.done", json!({"output_index": index, "item": &item}));
+    fn add(&mut self, item: Value) {
+        let index = self.output.len();
+        self.stream.push("response.output_item.added", || json!({"output_index": index, "item": &item}));
+        self.output.push(item);
+    }
+
+    fn done(&mut self, index: usize, item: Value) {
+        self.stream.push("response.output_item.done", || json!({"output_index": index, "item": &item}));
         self.output[index] = item;
-        done
     }
 
     fn item_id(&self, prefix: &str, index: usize) -> String {
-        let of_response = self.head.id.trim_start_matches("resp_");
-        format!("{prefix}_{of_response}{index:04x}")
-    }
-
-    fn event(&mut self, kind: &str, data: Value) -> StreamEvent {
-        let mut fields = Map::new();
-        fields.insert("type".into(), kind.into());
-        fields.insert("sequence_number".into(), self.sequence.into());
-        self.sequence += 1;
-        if let Value::Object(data) = data {
-            fields.extend(data);
-        }
-        StreamEvent { kind: kind.to_owned(), data: Value::Object(fields) }
+        item_id(&self.head, prefix, index)
     }
 
     fn usage(&self) -> Value {
@@ -487,10 +493,37 @@ fn part(kind: TextKind, text: &str) -> Value {
     }
 }
 
-fn with(place: &Value, name: &str, value: Value) -> Value {
-    let mut place = place.clone();
-    place[name] = value;
-    place
+fn item_id(head: &ResponseHead, prefix: &str, index: usize) -> String {
+    let of_response = head.id.trim_start_matches("resp_");
+    format!("{prefix}_{of_response}{index:04x}")
+}
+
+fn text_id(head: &ResponseHead, kind: TextKind, index: usize) -> String {
+    let prefix = match kind {
+        TextKind::Message => "msg",
+        TextKind::Reasoning => "rs",
+    };
+    item_id(head, prefix, index)
+}
+
+/// Adds the position of a text to the data of an event about it.
+fn with_place(data: Value, id: &str, index: usize) -> Value {
+    with(with(with(data, "item_id", id), "output_index", index), "content_index", 0)
+}
+
+fn with(mut data: Value, name: &str, value: impl Into<Value>) -> Value {
+    data[name] = value.into();
+    data
+}
+
+/// Adds a field that brings the delta to a multiple of [`PADDED_BYTES`], if the client asks for it. A replayed stream must
+/// be the same, so the padding is not random.
+fn padded(data: Value, delta: &str, padding: DeltaPadding) -> Value {
+    if padding == DeltaPadding::Off {
+        return data;
+    }
+    let missing = delta.len().next_multiple_of(PADDED_BYTES) - delta.len();
+    with(data, "obfuscation", "x".repeat(missing))
 }
 
 fn added(before: Option<LogUsage>, more: LogUsage) -> LogUsage {
@@ -554,9 +587,22 @@ mod tests {
         }
     }
 
-    /// Feeds events and returns the whole stream with the final object.
+    /// Feeds events and returns the whole stream with the final object, which must be the same without a stream.
     fn run(events: Vec<LogEvent>, client: &[ToolCall], end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
-        let mut fold = fold();
+        let mut silent = fold();
+        silent.without_events();
+        let without_stream = feed(silent, events.clone(), client, end);
+        let (response, stream) = feed(fold(), events, client, end);
+        assert_eq!(without_stream, (response.clone(), Vec::new()));
+        (response, stream)
+    }
+
+    fn feed(
+        mut fold: ResponseFold,
+        events: Vec<LogEvent>,
+        client: &[ToolCall],
+        end: &ResponseEnd,
+    ) -> (Value, Vec<StreamEvent>) {
         let mut stream = fold.start();
         for event in events {
             stream.extend(fold.apply(&envelope(event)));
