@@ -2,7 +2,8 @@
 //! many runs at once.
 //!
 //! `cargo bench -p haft-cli --bench loop` prints the table in the README of `haft-cli`. The scripted model server runs
-//! in another process, so the measured CPU time is only that of haft.
+//! in another process, so the measured CPU time is only that of haft. `-- turns` measures only the turns, for
+//! `valgrind --tool=callgrind`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -43,13 +44,18 @@ fn main() {
     // Single-threaded, as in the `haft` command.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let only_turns = std::env::args().any(|argument| argument == "turns");
     // First, so that its peak contains no memory of the other measurements.
-    println!("{MANY} runs at once: {}", runtime.block_on(many(dir.path())));
+    if !only_turns {
+        println!("{MANY} runs at once: {}", runtime.block_on(many(dir.path())));
+    }
     for journal in [JournalSetting::Off, JournalSetting::On] {
         let groups: Vec<_> = (0..ROUNDS).map(|_| runtime.block_on(turns(dir.path(), journal))).collect();
         println!("CPU of a turn, journal {journal:?}: {}", told(&groups));
     }
-    println!("exec to the first byte to the model: {}", first_bytes(dir.path()));
+    if !only_turns {
+        println!("exec to the first byte to the model: {}", first_bytes(dir.path()));
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
