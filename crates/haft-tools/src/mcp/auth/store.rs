@@ -132,7 +132,7 @@ impl TokenFile {
                 kept.and_then(|text| serde_json::from_str(text.expose_secret()).ok())
             }
             (Some(TokenFileContent::Elsewhere(_)), None) => {
-                return Err(keyring_unavailable("this program has no keyring support"));
+                return Err(keyring_unavailable("this program is built without the feature `keyring`"));
             }
             (None, _) => None,
         };
