@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_config::printable;
-use haft_store::api_keys::{ApiKeyRecord, ApiKeyStore, KeyLimits, KeyScope, NewApiKey};
+use haft_store::api_keys::{ApiKeyRecord, ApiKeySecret, ApiKeyStore, KeyLimits, KeyScope, NewApiKey};
+use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
 use serde_json::{Value, json};
 
 use super::args::{KeysCommand, KeysCreateArgs};
@@ -46,7 +47,7 @@ fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
             concurrent_responses: args.concurrent_responses,
         },
     };
-    let (record, secret) = store()?.create(new, now).map_err(|error| unusable(&error))?;
+    let (record, secret) = create_key(new, now)?;
     if args.json {
         let mut shown = as_json(&record);
         shown["key"] = secret.expose().into();
@@ -54,6 +55,25 @@ fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
     }
     terminal::note(&format!("created {}; this is the only time that the key is shown", record.id));
     Ok(secret.expose().to_owned())
+}
+
+/// Creates a key and records that in the audit log.
+pub(super) fn create_key(new: NewApiKey, now_ms: u64) -> Result<(ApiKeyRecord, ApiKeySecret), CliError> {
+    let created = store()?.create(new, now_ms).map_err(|error| unusable(&error))?;
+    audit(AuditEvent::KeyCreated, &created.0)?;
+    Ok(created)
+}
+
+/// Appends a line about a key. A change that cannot be recorded is reported, although it was made.
+fn audit(event: AuditEvent, key: &ApiKeyRecord) -> Result<(), CliError> {
+    let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
+    let line = AuditLine {
+        target: Some(key.id.clone()),
+        detail: Some(format!("{}/{} {}", key.tenant, key.subject, scopes.join(","))),
+        ..AuditLine::new(now_ms(), event)
+    };
+    let written = AuditLogFile::of(&settings::home()?).append(line);
+    written.map_err(|error| (ExitReason::Internal, format!("the audit log cannot be written: {error}")))
 }
 
 fn list() -> Result<Value, CliError> {
@@ -89,6 +109,9 @@ fn table() -> Result<String, CliError> {
 
 fn revoke(ids: &[String]) -> Result<String, CliError> {
     let revoked = store()?.revoke(ids).map_err(|error| unusable(&error))?;
+    for key in &revoked {
+        audit(AuditEvent::KeyRevoked, key)?;
+    }
     let missing: Vec<&String> = ids.iter().filter(|id| revoked.iter().all(|key| key.id != **id)).collect();
     if let Some(id) = missing.first() {
         let message =

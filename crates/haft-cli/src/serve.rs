@@ -146,6 +146,7 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
         allowed_hosts: args.allow_host.to_vec(),
         allowed_origins: args.allow_origin.to_vec(),
         auth: if args.no_auth { AuthMode::NoAuth } else { AuthMode::Keys },
+        serve: configuration.resolved.serve.clone(),
         ..ServerSettings::at(args.address, workspace(&home.workspace(), configuration))
     };
     let (agents, mut warnings) = AgentCatalog::load(&agents::loader(args.files)?);
@@ -197,7 +198,7 @@ fn first_key(args: &HttpServeSettings<'_>) -> Result<Option<String>, CliError> {
         expires_ms: None,
         limits: KeyLimits::default(),
     };
-    let (_, secret) = store.create(new, keys::now_ms()).map_err(|error| keys::unusable(&error))?;
+    let (_, secret) = keys::create_key(new, keys::now_ms())?;
     Ok(Some(secret.expose().to_owned()))
 }
 

@@ -37,6 +37,7 @@ mod rest;
 mod rows;
 mod sampling;
 mod schema;
+mod serve;
 pub mod skills;
 pub mod tool_lock;
 pub mod trust;

@@ -99,6 +99,7 @@ impl ConfigResolver<'_> {
             models: self.models(written.models.unwrap_or_default(), &providers),
             providers,
             rest,
+            serve: self.serve(written.serve.unwrap_or_default()),
             // `load` reads the lock file, which is not part of the configuration as written.
             tool_lock: None,
         }

@@ -26,6 +26,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::settings::sessions::SessionLimits;
 
 pub use super::rest::{OpenapiSettings, RestCredentials, RestSettings, RestToolSettings, Secret};
+pub use super::serve::{ServeSettings, TokenIssuerSettings, TokenTenant, is_loopback};
 
 /// The effective configuration. Only [`load`](super::load) builds one, so code that uses it need not check it again.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +75,8 @@ pub struct ResolvedConfig {
     /// True if models see the trusted `AGENTS.md` and `CLAUDE.md` of the project.
     pub project_instructions: bool,
     pub rest: RestSettings,
+    /// The server of `haft serve`.
+    pub serve: ServeSettings,
     /// The tool definitions that the user has accepted; `None` if there is no lock file.
     pub tool_lock: Option<Arc<ToolLock>>,
 }

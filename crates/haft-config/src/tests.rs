@@ -11,8 +11,9 @@ use haft_core::tool::{ApprovalPolicy, Effects};
 use haft_core::validate::SchemaDraft;
 use serde_json::json;
 
-use super::resolved::{CacheTtl, CompactionStart, ExpandedSecret, McpEndpoint, OversizeAction};
+use super::resolved::{CacheTtl, CompactionStart, ExpandedSecret, McpEndpoint, OversizeAction, TokenTenant};
 use super::*;
+use haft_core::settings::server::KeyScope;
 use haft_core::settings::sessions::SessionLimits;
 
 /// A home directory, a project and a file next to them.
@@ -119,6 +120,9 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
+    "serve": {"publicUrl": "https://haft.example.com/", "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+        "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
+        "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
         "format": "openai_responses", "extraBody": {"a": [1.5]}, "delivery": "whole", "connectTimeout": 1,
         "firstByteTimeout": 2, "chunkTimeout": 3, "requestTimeout": 4, "maxAttempts": 5, "maxRetryAfter": 6}},
@@ -218,6 +222,13 @@ fn every_key_reaches_the_resolved_config() {
     assert_eq!(model.tool_calling, Some(haft_core::settings::models::ToolCalling::Prompted));
     assert!(resolved.telemetry.capture_content);
     assert_eq!((resolved.validation.draft, tool.priority), (SchemaDraft::Draft201909, Some(Priority::Low)));
+    let issuer = &resolved.serve.issuers[0];
+    assert_eq!(issuer.audience, ["haft", "https://haft.example.com"]);
+    assert_eq!(issuer.tenant, TokenTenant::Claim("org".into()));
+    assert_eq!((&*issuer.subject_claim, &*issuer.roles_claim), ("email", "realm.roles"));
+    assert_eq!((issuer.scopes["haft"].len(), issuer.roles["operator"][1]), (1, KeyScope::Admin));
+    assert_eq!(issuer.limits.requests_per_minute, Some(3));
+    assert_eq!(issuer.jwks_url.as_ref().unwrap().path(), "/keys");
     let catalog = &resolved.catalog;
     assert_eq!((catalog.tools_per_provider_max, catalog.warmup_timeout), (3, Duration::from_secs(4)));
 }
@@ -249,6 +260,33 @@ fn references_between_keys_are_checked_with_position() {
     check(
         "{\"models\": {\"default\": \"ollama/a\", \"fast\": \"openai/b\"}}",
         "models.fast: expected a model of the provider of `models.default`",
+    );
+}
+
+#[test]
+fn issuers_that_could_take_foreign_tokens_or_name_foreign_subjects_are_refused() {
+    let check = |issuers: &str, expected: &str| {
+        let text = format!(r#"{{"serve": {{"issuers": [{issuers}]}}}}"#);
+        let told = resolve_text(&text).unwrap_err();
+        assert!(told.contains(expected), "{text}: {told}");
+    };
+    let issuer =
+        |more: &str| format!(r#"{{"issuer": "https://a.example", "scopes": {{"haft": ["api"]}}{more}}}"#);
+    let other = r#"{"issuer": "https://b.example", "audience": ["h"], "scopes": {"haft": ["api"]}}"#;
+    let aud = r#", "audience": ["h"]"#;
+    check(&issuer(""), "serve.issuers[0]: set `audience`, or `serve.publicUrl`");
+    check(r#"{"issuer": "https://a.example", "audience": ["h"]}"#, "set `scopes` or `roles`");
+    check(
+        r#"{"issuer": "http://a.example", "scopes": {}}"#,
+        "serve.issuers[0].issuer: expected a URL with https",
+    );
+    check(&issuer(&format!(r#"{aud}, "tenant": "local""#)), "belongs to the user of this machine");
+    check(&issuer(&format!(r#"{aud}, "tenant": "a", "tenantClaim": "b""#)), "not both");
+    check(&format!("{}, {other}", issuer(aud)), "two issuers have the tenant `default`");
+    check(&format!("{other}, {other}"), "listed twice");
+    check(
+        &format!("{}, {other}", issuer(&format!(r#"{aud}, "tenantClaim": "org""#))),
+        "must be the only one",
     );
 }
 
@@ -390,6 +428,14 @@ fn documented_example_is_a_valid_config() {
     let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let home: VariableSource<'_> = &|name| (name == "HOME").then(|| "/home/u".to_owned());
     assert!(read::read(Path::new("/p/haft.json"), example, home).is_ok(), "{example}");
+}
+
+#[test]
+fn documented_issuers_are_a_valid_config() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/serving.md");
+    let document = fs::read_to_string(path).unwrap();
+    let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(resolve_text(example).unwrap().serve.issuers.len(), 1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub(super) mod models;
 mod oauth;
 mod rest;
 mod sampling;
+mod serve;
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,7 @@ use super::value_format::{
 pub(super) use mcp::{McpDefaults, RawMcpServer, RawMcpTransport};
 pub(super) use oauth::RawMcpOauth;
 pub(super) use sampling::RawMcpSampling;
+pub(super) use serve::{RawKeyScope, RawServe, RawTokenIssuer};
 
 pub(super) use rest::{RawOpenapiSpec, RawRestCredentials, RawRestTool, RawStreamMode, RawStreaming};
 
@@ -154,6 +156,9 @@ pub(super) struct RawConfig {
     /// Whether models see the trusted `AGENTS.md` and `CLAUDE.md` of the project
     #[schemars(extend("default" = true))]
     pub(super) project_instructions: Option<bool>,
+
+    /// The server of `haft serve` and `haft mcp serve --http`
+    pub(super) serve: Option<RawServe>,
 
     /// HTTP tools, each a request template; a name becomes the tool `rest__name`
     #[schemars(extend("propertyNames" = rest_names()))]

@@ -11,5 +11,6 @@ pub mod models;
 pub mod outputs;
 pub mod rest;
 pub mod sandbox;
+pub mod server;
 pub mod sessions;
 pub mod tool_search;

@@ -1,4 +1,4 @@
-//! Finds the caller of a request by its API key.
+//! Finds the caller of a request, by its API key or its access token.
 
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,14 +15,17 @@ use http::{HeaderMap, header};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::failed_logins::ClientAddress;
 use crate::observe::RequestPrincipal;
+use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
+use crate::token::{TokenError, TokenSubject};
 
 /// The identity and the permissions behind a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) scopes: Vec<KeyScope>,
+    pub(crate) limits: KeyLimits,
 }
 
 impl Caller {
@@ -31,7 +34,8 @@ impl Caller {
         if self.scopes.contains(&scope) {
             return Ok(());
         }
-        Err(ApiError::new(ApiErrorKind::Forbidden, format!("this key does not have the scope `{scope}`")))
+        let message = format!("this key does not have the scope `{scope}`");
+        Err(ApiError::new(ApiErrorKind::Forbidden, message).with_code("insufficient_scope"))
     }
 }
 
@@ -45,25 +49,68 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Refuses a request without a valid key, and adds the caller to all others.
+/// Refuses a request without a valid key or token, and adds the caller to all others.
 pub(crate) async fn check(
-    State(state): State<Arc<ServerState>>,
+    State((state, resource)): State<(Arc<ServerState>, ProtectedResource)>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let caller = match state.settings.auth {
-        AuthMode::Keys => state.keys.caller(request.headers(), now_ms()),
-        AuthMode::NoAuth => Ok(Caller { principal: Principal::local(), scopes: vec![KeyScope::Api] }),
+        AuthMode::Keys => caller(&state, request.headers(), resource).await,
+        AuthMode::NoAuth => Ok(Caller {
+            principal: Principal::local(),
+            scopes: vec![KeyScope::Api],
+            limits: KeyLimits::default(),
+        }),
     };
-    match caller.and_then(|caller| caller.require(KeyScope::Api).map(|()| caller)) {
-        Ok(caller) => {
-            let principal = RequestPrincipal(caller.principal.clone());
+    let caller = match caller {
+        Ok(caller) => caller,
+        Err(error) => return refusal(&state, resource, limited(&state, &request, error)),
+    };
+    let principal = RequestPrincipal(caller.principal.clone());
+    let mut response = match caller.require(KeyScope::Api) {
+        Ok(()) => {
             request.extensions_mut().insert(caller);
-            let mut response = next.run(request).await;
-            response.extensions_mut().insert(principal);
-            response
+            next.run(request).await
         }
-        Err(error) => limited(&state, &request, error).into_response(),
+        Err(error) => refusal(&state, resource, error),
+    };
+    response.extensions_mut().insert(principal);
+    response
+}
+
+/// Answers a refused request, and tells the client where it gets a token.
+fn refusal(state: &ServerState, resource: ProtectedResource, error: ApiError) -> Response {
+    let code = error.code;
+    let mut response = error.into_response();
+    let status = response.status();
+    if let Some(challenge) = state.tokens.with_settings(|settings| resource.challenge(settings, status, code))
+    {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+/// Returns the caller of a request. A credential of three parts is an access token, and all others are keys: each is
+/// tried in one way only, so that a refused token is never taken for something else.
+pub(crate) async fn caller(
+    state: &ServerState,
+    headers: &HeaderMap,
+    resource: ProtectedResource,
+) -> Result<Caller, ApiError> {
+    let credential = bearer(headers)?;
+    if !state.tokens.reads(credential) {
+        return state.keys.caller(credential, now_ms());
+    }
+    match state.tokens.subject(credential, resource, now_ms()).await {
+        Ok(TokenSubject { principal, scopes, limits }) => Ok(Caller { principal, scopes, limits }),
+        Err(TokenError::Invalid(message)) => {
+            Err(ApiError::new(ApiErrorKind::Unauthorized, message).with_code("invalid_token"))
+        }
+        Err(TokenError::KeysUnavailable { retry_after_s }) => {
+            let message = "the issuer of the access token does not answer, so the token cannot be checked";
+            Err(ApiError::new(ApiErrorKind::Unavailable, message).after(retry_after_s))
+        }
     }
 }
 
@@ -101,23 +148,18 @@ impl KeyRing {
         Ok(ring)
     }
 
-    pub(crate) fn caller(&self, headers: &HeaderMap, now_ms: u64) -> Result<Caller, ApiError> {
-        let secret = bearer(headers)?;
+    fn caller(&self, secret: &str, now_ms: u64) -> Result<Caller, ApiError> {
         let keys = self.keys().map_err(|error| {
             // Without the file there is no way to know which keys count.
             ApiError::new(ApiErrorKind::Unavailable, format!("the keys cannot be read: {error}"))
         })?;
         match keys.find(secret, now_ms) {
-            KeyLookup::Valid(key) => Ok(Caller { principal: key.principal(), scopes: key.scopes.clone() }),
+            KeyLookup::Valid(key) => {
+                Ok(Caller { principal: key.principal(), scopes: key.scopes.clone(), limits: key.limits })
+            }
             KeyLookup::Expired(key) => Err(unauthorized(format!("the key {}… has expired", key.prefix))),
             KeyLookup::Unknown => Err(unauthorized("the key is not valid")),
         }
-    }
-
-    /// Returns the limits of a key; none if it was revoked meanwhile.
-    pub(crate) fn limits(&self, id: &str) -> KeyLimits {
-        let keys = self.keys().unwrap_or_default();
-        keys.all().iter().find(|key| key.id == id).map_or_else(KeyLimits::default, |key| key.limits)
     }
 
     fn keys(&self) -> io::Result<Arc<ApiKeys>> {
@@ -187,11 +229,11 @@ mod tests {
             limits: KeyLimits::default(),
         };
         let (record, secret) = store.create(new, 1).unwrap();
-        let bearer = headers(&format!("Bearer {}", secret.expose()));
-        assert_eq!(ring.caller(&bearer, 99).unwrap().principal, record.principal());
-        assert_eq!(ring.caller(&bearer, 100).unwrap_err().kind, ApiErrorKind::Unauthorized);
+        let secret = secret.expose();
+        assert_eq!(ring.caller(secret, 99).unwrap().principal, record.principal());
+        assert_eq!(ring.caller(secret, 100).unwrap_err().kind, ApiErrorKind::Unauthorized);
         store.revoke(&[record.id]).unwrap();
-        assert_eq!(ring.caller(&bearer, 99).unwrap_err().kind, ApiErrorKind::Unauthorized);
+        assert_eq!(ring.caller(secret, 99).unwrap_err().kind, ApiErrorKind::Unauthorized);
     }
 
     #[test]
@@ -206,7 +248,11 @@ mod tests {
 
     #[test]
     fn a_caller_needs_the_scope() {
-        let caller = Caller { principal: Principal::local(), scopes: vec![KeyScope::Api] };
+        let caller = Caller {
+            principal: Principal::local(),
+            scopes: vec![KeyScope::Api],
+            limits: KeyLimits::default(),
+        };
         assert!(caller.require(KeyScope::Api).is_ok());
         assert_eq!(caller.require(KeyScope::Admin).unwrap_err().kind, ApiErrorKind::Forbidden);
     }

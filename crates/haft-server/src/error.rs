@@ -120,10 +120,18 @@ impl ApiError {
     }
 }
 
+/// The error of a reply, for the audit log.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusalReason {
+    pub(crate) code: Option<&'static str>,
+    pub(crate) message: String,
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, _) = self.kind.row();
         let mut response = (status, Json(json!({ "error": self.body() }))).into_response();
+        response.extensions_mut().insert(RefusalReason { code: self.code, message: self.message });
         if self.kind == ApiErrorKind::Unauthorized {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

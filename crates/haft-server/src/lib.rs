@@ -9,6 +9,7 @@
 mod accept;
 mod access;
 mod agents;
+mod audit;
 mod auth;
 mod body;
 mod conversations;
@@ -19,6 +20,7 @@ pub mod mcp;
 mod metrics;
 mod models;
 mod observe;
+mod protected_resource;
 mod rate_limit;
 mod request_id;
 mod responses;
@@ -26,6 +28,7 @@ mod router;
 mod seal;
 mod server;
 mod settings;
+mod token;
 
 pub use agents::AgentCatalog;
 pub use error::{ApiError, ApiErrorKind};

@@ -15,8 +15,9 @@ use haft_core::run::event::RunEvent;
 use haft_store::api_keys::KeyScope;
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::auth::now_ms;
+use crate::auth;
 use crate::error::{ApiError, ApiErrorKind};
+use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
 
@@ -39,6 +40,9 @@ struct MetricValues {
     /// By outcome.
     reloads: BTreeMap<&'static str, u64>,
     access_log_errors: u64,
+    audit_log_errors: u64,
+    /// By outcome.
+    jwks_fetches: BTreeMap<&'static str, u64>,
     runs_started: u64,
     /// By the reason of the end.
     runs_finished: BTreeMap<&'static str, u64>,
@@ -73,7 +77,9 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     match state.settings.auth {
-        AuthMode::Keys => state.keys.caller(&headers, now_ms())?.require(KeyScope::Admin)?,
+        AuthMode::Keys => {
+            auth::caller(&state, &headers, ProtectedResource::Api).await?.require(KeyScope::Admin)?;
+        }
         AuthMode::NoAuth => {
             let message = "a server without keys has no metrics";
             return Err(ApiError::new(ApiErrorKind::Forbidden, message));
@@ -102,6 +108,15 @@ impl Metrics {
 
     pub(crate) fn access_log_error(&self) {
         self.values().access_log_errors += 1;
+    }
+
+    pub(crate) fn audit_log_error(&self) {
+        self.values().audit_log_errors += 1;
+    }
+
+    /// Counts a fetch of the keys of an issuer.
+    pub(crate) fn jwks_fetch(&self, outcome: &'static str) {
+        *self.values().jwks_fetches.entry(outcome).or_default() += 1;
     }
 
     fn text(&self, active_responses: usize) -> String {
@@ -185,8 +200,14 @@ impl MetricValues {
         for (outcome, count) in &self.reloads {
             text.row("haft_config_reloads_total", &[("outcome", outcome)], count);
         }
+        text.head("haft_jwks_fetches_total", "counter", "Fetches of the keys of token issuers, by outcome.");
+        for (outcome, count) in &self.jwks_fetches {
+            text.row("haft_jwks_fetches_total", &[("outcome", outcome)], count);
+        }
         let help = "Lines that could not be written to the access log.";
         text.one("haft_access_log_errors_total", "counter", help, self.access_log_errors);
+        let help = "Lines that could not be written to the audit log.";
+        text.one("haft_audit_log_errors_total", "counter", help, self.audit_log_errors);
         text.one("haft_responses_active", "gauge", "Responses in progress.", active_responses);
     }
 

@@ -8,8 +8,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use haft_core::principal::Principal;
 use haft_store::access_log::AccessLine;
+use haft_store::audit_log::{AuditEvent, AuditLine};
 
+use crate::audit;
 use crate::auth::now_ms;
+use crate::error::RefusalReason;
 use crate::failed_logins::ClientAddress;
 use crate::request_id;
 use crate::server::ServerState;
@@ -26,7 +29,7 @@ pub(crate) struct RequestPrincipal(pub(crate) Principal);
 pub(crate) async fn observe(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let path = request.uri().path();
-    let (route, method) = (route_of(path), request.method().to_string());
+    let (route, method) = (route_of(path), request.method().clone());
     let path: String = path.chars().take(PATH_CHARS_MAX).collect();
     let address = request.extensions().get::<ClientAddress>().map(|address| address.0.to_string());
     let response = next.run(request).await;
@@ -37,17 +40,35 @@ pub(crate) async fn observe(State(state): State<Arc<ServerState>>, request: Requ
         at_ms: now_ms(),
         request: request_id::of(&response).to_owned(),
         address,
-        method,
+        method: method.to_string(),
         path,
         status,
         duration_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         principal: principal.map(ToString::to_string),
         key: principal.map(|principal| principal.credential_id().to_owned()),
     };
+    let reason = response.extensions().get::<RefusalReason>();
+    let code = reason.and_then(|reason| reason.code);
+    if let Some(event) = audit::of_reply(&method, route, response.status(), code) {
+        state.audit.write(audit_line(event, &line, reason));
+    }
     if state.access_log.append(&line).is_err() {
         state.metrics.access_log_error();
     }
     response
+}
+
+/// The event that a request means, with the caller and the path of its access line.
+fn audit_line(event: AuditEvent, line: &AccessLine, reason: Option<&RefusalReason>) -> AuditLine {
+    AuditLine {
+        principal: line.principal.clone(),
+        key: line.key.clone(),
+        address: line.address.clone(),
+        request: Some(line.request.clone()),
+        target: Some(line.path.clone()),
+        detail: reason.map(|reason| reason.message.clone()),
+        ..AuditLine::new(line.at_ms, event)
+    }
 }
 
 /// Returns the route of a path, with its ids replaced, so that there are few.
@@ -66,6 +87,7 @@ fn route_of(path: &str) -> &'static str {
         ["healthz"] => "/healthz",
         ["readyz"] => "/readyz",
         ["metrics"] => "/metrics",
+        [".well-known", ..] => "/.well-known",
         _ => "other",
     }
 }

@@ -46,12 +46,12 @@ pub(crate) fn take_slot() -> Option<ResponseSlot> {
 
 /// Counts a request against the limits of its key, or refuses it.
 pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
-    let key = match (state.settings.auth, request.extensions().get::<Caller>()) {
-        (AuthMode::Keys, Some(caller)) => caller.principal.credential_id().to_owned(),
+    let (key, limits) = match (state.settings.auth, request.extensions().get::<Caller>()) {
+        (AuthMode::Keys, Some(caller)) => (caller.principal.credential_id().to_owned(), caller.limits),
         (AuthMode::NoAuth, _) | (_, None) => return next.run(request).await,
     };
     let kind = RequestKind::of(&request);
-    let decision = state.limits.admit(&key, state.keys.limits(&key), kind, Instant::now());
+    let decision = state.limits.admit(&key, limits, kind, Instant::now());
     let mut response = match decision.outcome {
         Ok(slot) => with_slot(slot, next.run(request)).await,
         Err(by) => {

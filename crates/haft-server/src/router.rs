@@ -7,9 +7,11 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
 use crate::error::{ApiError, ApiErrorKind};
+use crate::protected_resource::ProtectedResource;
 use crate::server::{MountedMcp, ServedRoutes, ServerState};
 use crate::{
-    access, auth, conversations, health, mcp, metrics, models, observe, rate_limit, request_id, responses,
+    access, auth, conversations, health, mcp, metrics, models, observe, protected_resource, rate_limit,
+    request_id, responses,
 };
 
 /// The checks run from the outside in: the request gets its id, then host, origin and content type are checked, then the
@@ -21,6 +23,7 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
     };
     let mcp = mcp.map(|mounted| mcp::http::routes(state, &mounted.gateway)).unwrap_or_default();
     api.merge(mcp)
+        .merge(protected_resource::routes())
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::show))
@@ -55,7 +58,7 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), rate_limit::check))
-        .layer(from_fn_with_state(Arc::clone(state), auth::check))
+        .layer(from_fn_with_state((Arc::clone(state), ProtectedResource::Api), auth::check))
 }
 
 async fn unknown_route() -> ApiError {

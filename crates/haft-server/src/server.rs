@@ -11,6 +11,7 @@ use haft_config::ResolvedConfig;
 use haft_runtime::Runtime;
 use haft_store::access_log::AccessLogFile;
 use haft_store::api_keys::ApiKeyStore;
+use haft_store::audit_log::AuditEvent;
 use haft_store::conversations::ConversationStore;
 use haft_store::idempotency::FileIdempotencyKeys;
 use haft_store::responses::ResponseStore;
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 use crate::accept;
 use crate::access::AccessRules;
 use crate::agents::AgentCatalog;
+use crate::audit::AuditLog;
 use crate::auth::{KeyRing, now_ms};
 use crate::failed_logins::FailedLogins;
 use crate::mcp::http::HttpGateway;
@@ -31,6 +33,7 @@ use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
+use crate::token::AccessTokens;
 
 /// A server that is bound to its address and serves from [`run`](Server::run) on.
 pub struct Server {
@@ -62,6 +65,7 @@ pub(crate) struct ServerState {
     pub(crate) agents: AgentCatalog,
     pub(crate) access: AccessRules,
     pub(crate) keys: KeyRing,
+    pub(crate) tokens: AccessTokens,
     pub(crate) responses: ResponseStore,
     pub(crate) conversations: ConversationStore,
     pub(crate) idempotency: FileIdempotencyKeys,
@@ -71,6 +75,7 @@ pub(crate) struct ServerState {
     pub(crate) limits: RateLimits,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) access_log: AccessLogFile,
+    pub(crate) audit: AuditLog,
     /// True once the server was asked to stop.
     stopping: watch::Sender<bool>,
     /// The number of responses that are in progress.
@@ -129,12 +134,15 @@ impl ConfigReloads {
     /// Uses another configuration for runs that start from now on, and returns its warnings.
     pub async fn apply(&self, config: ResolvedConfig) -> Vec<String> {
         self.0.metrics.reloaded("ok");
+        self.0.audit.note(AuditEvent::ConfigReloaded);
+        self.0.tokens.replace(config.serve.clone());
         self.0.runtime.reload(config).await
     }
 
     /// Counts a configuration that is wrong, so that the old one stays in use.
     pub fn refuse(&self) {
         self.0.metrics.reloaded("refused");
+        self.0.audit.note(AuditEvent::ConfigRefused);
     }
 }
 
@@ -202,7 +210,10 @@ impl Server {
         let (metrics, limits) = (Metrics::default(), RateLimits::default());
         runtime.watch(Arc::new(metrics.clone()));
         runtime.watch(Arc::new(limits.clone()));
+        let tokens = AccessTokens::new(settings.serve.clone(), metrics.clone());
         let access_log = AccessLogFile::of(runtime.home());
+        let audit = AuditLog::of(runtime.home(), metrics.clone());
+        runtime.watch(Arc::new(audit.clone()));
         let seal_keys = SealKeyStore::of(runtime.home());
         let state = ServerState {
             settings,
@@ -210,6 +221,7 @@ impl Server {
             agents,
             access,
             keys,
+            tokens,
             responses,
             conversations,
             idempotency,
@@ -219,6 +231,7 @@ impl Server {
             limits,
             failed_logins: FailedLogins::default(),
             access_log,
+            audit,
             stopping: watch::Sender::new(false),
             active: watch::Sender::new(0),
             started_s: now_ms() / 1000,
@@ -265,6 +278,7 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) {
         let Self { listener, state, mcp, .. } = self;
         let app = router(&state, mcp.as_ref());
+        state.audit.note(AuditEvent::ServerStarted);
         let serves_api = !matches!(mcp, Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }));
         if serves_api {
             tokio::spawn(continue_unfinished(Arc::clone(&state)));
@@ -297,6 +311,7 @@ impl Server {
             mcp.close().await;
         }
         state.runtime.shut_down().await;
+        state.audit.note(AuditEvent::ServerStopped);
     }
 }
 

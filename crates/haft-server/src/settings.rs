@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use haft_config::resolved::ServeSettings;
 use haft_runtime::WorkspaceSpec;
 
 /// The port of the server, if the operator names none.
@@ -44,6 +45,8 @@ pub struct ServerSettings {
     pub head_timeout: Duration,
     /// The time that requests in progress get to finish when the server stops.
     pub drain_timeout: Duration,
+    /// The public address, and the issuers of access tokens. A new configuration replaces them.
+    pub serve: ServeSettings,
     /// The sandbox of runs. Its directory is replaced by the workspace of the caller.
     pub workspace: WorkspaceSpec,
 }
@@ -70,6 +73,7 @@ impl ServerSettings {
             connections_max: CONNECTIONS_MAX,
             head_timeout: HEAD_TIMEOUT,
             drain_timeout: DRAIN_TIMEOUT,
+            serve: ServeSettings::default(),
             workspace,
         }
     }

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::principal::Principal;
+pub use haft_core::settings::server::{KeyLimits, KeyScope};
 use haft_fs::private_file;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
@@ -27,33 +28,6 @@ const MARK: &str = "haft_";
 /// The number of characters of a key that lists show.
 const PREFIX_CHARS: usize = MARK.len() + 8;
 
-/// A permission that an API key grants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeyScope {
-    /// Use of the routes below `/v1`.
-    Api,
-    /// Use of the shell and file tools of the server, in the workspace of the key's owner.
-    BuiltinTools,
-    /// Decisions about calls that wait for approval.
-    Approvals,
-    /// Access to keys, configuration and the data of all tenants.
-    Admin,
-}
-
-haft_core::name_table!(KeyScope {
-    Api: "api",
-    BuiltinTools: "builtin-tools",
-    Approvals: "approvals",
-    Admin: "admin",
-});
-
-impl fmt::Display for KeyScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// The settings of a new key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewApiKey {
@@ -67,18 +41,6 @@ pub struct NewApiKey {
     /// The expiry time, in milliseconds since 1970; `None` for a key that does not expire.
     pub expires_ms: Option<u64>,
     pub limits: KeyLimits,
-}
-
-/// The limits of a key; `None` for no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyLimits {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests_per_minute: Option<u32>,
-    /// The maximum number of input and output tokens of models per minute.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens_per_minute: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub concurrent_responses: Option<u32>,
 }
 
 /// A stored key, without its secret.

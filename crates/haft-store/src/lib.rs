@@ -8,6 +8,7 @@ pub mod access_log;
 pub mod accounting;
 pub mod api_keys;
 pub mod approvals_import;
+pub mod audit_log;
 pub mod blobs;
 pub mod cache;
 pub mod conversations;

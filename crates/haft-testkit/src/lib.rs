@@ -17,6 +17,7 @@ mod secure_server;
 mod snapshot;
 mod terminal_run;
 mod test_tree;
+mod token_issuer;
 mod user;
 
 pub use collector::{CollectedPoint, CollectedSpan, SpanCollector};
@@ -28,6 +29,7 @@ pub use secure_server::{OfferedProtocols, ReceivedHttpRequest, SecureServer};
 pub use snapshot::{TreeSnapshot, set_attribute};
 pub use terminal_run::TerminalRun;
 pub use test_tree::TestTree;
+pub use token_issuer::TokenIssuer;
 pub use user::{TestUser, users};
 
 /// Defines tests that call the same function with different data. Each line is one test with its name and arguments.

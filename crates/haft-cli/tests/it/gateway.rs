@@ -10,6 +10,7 @@ mod agents;
 mod approvals;
 mod hostile;
 mod http;
+mod oauth;
 mod passed;
 mod protocol;
 mod sdk;

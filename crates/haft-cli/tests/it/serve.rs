@@ -63,6 +63,12 @@ fn first_start_prints_a_key_once_and_it_opens_the_api() {
     let created = tree.haft(&["keys", "create", "laptop"]).output().expect_code(0);
     assert!(get(&address, "/v1/models", created.stdout.trim()).starts_with("HTTP/1.1 200"));
     assert!(!stop(child).contains("API key"), "the key is shown once");
+    let audit = std::fs::read_to_string(tree.path("home/data/audit.jsonl")).unwrap();
+    let events: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| events.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    assert_eq!((of("key.created").len(), of("server.stopped").len()), (2, 2), "{audit}");
+    assert_eq!(of("key.revoked")[0]["target"], *id);
+    assert!(!audit.contains(key) && !audit.contains(created.stdout.trim()), "{audit}");
 }
 
 #[test]

@@ -32,6 +32,7 @@ use super::message::{self, ClientMessage, ClientRequest, GatewayError, INVALID_R
 use super::outbox::Outbox;
 use super::shared_tools::ToolPool;
 use crate::auth::{self, Caller};
+use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 
 /// The path of the endpoint.
@@ -199,7 +200,8 @@ pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Ro
         let gateway = Arc::clone(&gateway);
         async move { gateway.handle(gateway.user(caller), request).await }
     };
-    Router::new().route(PATH, any(handler)).layer(from_fn_with_state(Arc::clone(state), auth::check))
+    let check = from_fn_with_state((Arc::clone(state), ProtectedResource::Mcp), auth::check);
+    Router::new().route(PATH, any(handler)).layer(check)
 }
 
 /// Cancels the calls of a connection that ends with its response.

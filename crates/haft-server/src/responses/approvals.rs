@@ -16,6 +16,7 @@ use haft_runtime::{
     AnswerSource, ApprovalDecision, EventSeq, PendingApproval, RunHandle, RunHooks, RunSecrets,
 };
 use haft_store::api_keys::KeyScope;
+use haft_store::audit_log::AuditEvent;
 use haft_store::responses::{ResponseRecord, WaitingApproval};
 use haft_store::sessions::SessionError;
 use serde_json::Value;
@@ -155,6 +156,10 @@ pub(crate) async fn resume(
     let hooks = hooks(caller, true);
     let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
+    for (_, item, decision) in given {
+        let word = if *decision == ApprovalDecision::Allow { "approved" } else { "denied" };
+        state.audit.decided(&caller.principal, AuditEvent::ApprovalDecided, item, word);
+    }
     let first_event = handle.first_event();
     Ok(ContinuedRun { handle, answers, first_event })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use haft_core::position::SessionId;
 use haft_runtime::runtime::ResumeFailure;
 use haft_runtime::{EventSeq, FinishedRun, RunHandle, RunHooks, RunSecrets};
-use haft_store::api_keys::KeyScope;
+use haft_store::api_keys::{KeyLimits, KeyScope};
 use haft_store::responses::{NewResponse, ResponseRecord, UnfinishedResponse};
 use serde_json::Value;
 use uuid::Uuid;
@@ -38,7 +38,7 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
         return;
     };
     let scopes = one.scopes.iter().filter_map(|name| KeyScope::from_name(name)).collect();
-    let caller = Caller { principal: owner, scopes };
+    let caller = Caller { principal: owner, scopes, limits: KeyLimits::default() };
     let session = SessionId(Uuid::parse_str(&record.run).map_or(0, |id| id.as_u128()));
     match resume(state, &caller, session).await {
         Ok(handle) => drop(state.live.detach(active(state, caller, record, handle))),

@@ -61,6 +61,11 @@ fn approved_call_is_made_once_also_after_a_restart_of_the_server() {
         assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
         assert_eq!(again.headers["x-should-retry"], "false");
         assert_eq!(tools.calls().len(), 1, "an approval counts once");
+        let decided = audited(&server, "approval.decided");
+        assert_eq!((decided.len(), &decided[0]["detail"]), (1, &json!("approved")), "{decided:?}");
+        assert_eq!((&decided[0]["target"], &decided[0]["principal"]), (&item["id"], &json!("default/local")));
+        let called = audited(&server, "tool.executed");
+        assert_eq!((called.len(), &called[0]["target"]), (1, &json!("docs__add")), "{called:?}");
         let third = json!({"model": "openai/m", "previous_response_id": second["id"], "input": "Thanks."});
         assert_eq!(ask(&server, &third)["status"], "completed", "the conversation goes on");
     }
@@ -78,6 +83,13 @@ fn denied_call_is_not_made_and_the_model_goes_on() {
     let second = ask(&server, &answer(&first, &item, false));
     assert_eq!((types(&second), text(&second)), (vec!["message"], "Done."));
     assert_eq!(tools.calls(), [] as [Value; 0]);
+    assert_eq!(audited(&server, "approval.decided")[0]["detail"], "denied");
+    assert_eq!(audited(&server, "tool.failed")[0]["detail"], "denied");
+}
+
+/// The lines of the audit log about an event.
+fn audited(server: &TestServer, event: &str) -> Vec<Value> {
+    server.data_lines("audit.jsonl").into_iter().filter(|line| line["event"] == event).collect()
 }
 
 #[test]

@@ -222,11 +222,13 @@ async fn bind(directory: &Path, model: String) -> Server {
     let (agents, warnings) = AgentCatalog::load(&AgentLoader::new(Some(home.clone()), None));
     assert!(warnings.is_empty(), "{warnings:?}");
     let workspace = WorkspaceSpec::at(home.workspace());
+    let serve = resolved.serve.clone();
     let runtime = Runtime::builder(resolved).home(home).variables(Arc::new(variables)).build().await.unwrap();
     let settings = ServerSettings {
         head_timeout: HEAD_TIMEOUT,
         body_timeout: HEAD_TIMEOUT,
         connections_max: CONNECTIONS_MAX,
+        serve,
         ..ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace)
     };
     Server::bind(settings, runtime, agents).await.unwrap()

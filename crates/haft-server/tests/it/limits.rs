@@ -121,6 +121,40 @@ fn every_request_has_one_access_line_without_secrets() {
 }
 
 #[test]
+fn refused_logins_and_scopes_and_deletions_are_audited_without_secrets() {
+    let server = TestServer::start(text("Hello."));
+    let no_api = scoped_key(&server.store, &[KeyScope::Admin]);
+    let refused =
+        server.send(server.without_key(Method::GET, "/v1/models?k=canary").bearer_auth("haft_canary"));
+    assert_eq!(refused.status, 401);
+    assert_eq!(server.send(server.without_key(Method::GET, "/v1/models").bearer_auth(&no_api)).status, 403);
+    assert_eq!(server.get("/metrics").status, 403);
+    let id = post(&server, &server.key).json()["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/responses/{id}");
+    assert_eq!(server.send(server.request(Method::DELETE, &path)).status, 200);
+    let lines = server.data_lines("audit.jsonl");
+    let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    let expected = ["server.started", "auth.failed", "authz.denied", "authz.denied", "resource.deleted"];
+    assert_eq!(events, expected, "{lines:?}");
+    assert_eq!((&lines[1]["address"], &lines[1]["target"]), (&json!("127.0.0.1"), &json!("/v1/models")));
+    assert_eq!(lines[1]["request"], header(&refused, "x-request-id"));
+    assert!(lines[2]["detail"].as_str().unwrap().contains("`api`"), "{}", lines[2]);
+    assert!(lines[2]["key"].as_str().unwrap().starts_with("key_"), "{}", lines[2]);
+    assert_eq!((&lines[4]["principal"], &lines[4]["target"]), (&json!("default/local"), &json!(path)));
+    assert!(!format!("{lines:?}").contains("canary"), "{lines:?}");
+}
+
+#[test]
+fn a_client_that_tries_keys_cannot_fill_the_audit_log() {
+    let server = TestServer::start(text("Hello."));
+    for _ in 0..30 {
+        server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong"));
+    }
+    let failed = server.data_lines("audit.jsonl").into_iter().filter(|line| line["event"] == "auth.failed");
+    assert_eq!(failed.count(), 10, "as many as are answered with 401");
+}
+
+#[test]
 fn metrics_count_requests_runs_models_and_refusals() {
     let usage = ScriptUsage { input: 30, output: 7, ..ScriptUsage::default() };
     let server = TestServer::start(Script::of([ScriptStep::text("Hello.").using(usage)]));

@@ -10,6 +10,9 @@ mod access;
 // Limits of keys, failed logins, the access log and metrics.
 mod limits;
 
+// Access tokens of an issuer beside API keys.
+mod tokens;
+
 // An MCP server over HTTP that counts its calls.
 mod tool_server;
 

@@ -18,7 +18,11 @@ pub(super) struct HttpServer {
 
 impl HttpServer {
     pub(super) fn start(place: &TestTree, flags: &[&str]) -> Self {
-        let words = [&["mcp", "serve", "--http", "127.0.0.1:0"], flags].concat();
+        Self::at(place, "127.0.0.1:0", flags)
+    }
+
+    pub(super) fn at(place: &TestTree, address: &str, flags: &[&str]) -> Self {
+        let words = [&["mcp", "serve", "--http", address], flags].concat();
         Self::of(place.haft(&words).start())
     }
 
@@ -33,9 +37,18 @@ impl HttpServer {
     }
 
     fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
+        self.send_to("/mcp", method, headers, body)
+    }
+
+    /// Gets a path without a key.
+    pub(super) fn get(&self, path: &str) -> HttpReply {
+        self.send_to(path, "GET", &[], "")
+    }
+
+    fn send_to(&self, path: &str, method: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let mut head =
-            format!("{method} /mcp HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n");
+            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n");
         head.push_str("Accept: application/json, text/event-stream\r\n");
         if !headers.iter().any(|(name, _)| *name == "Host") {
             head.push_str(&["Host: ", &self.address, "\r\n"].concat());
@@ -49,12 +62,12 @@ impl HttpServer {
         HttpReply(text)
     }
 
-    fn post(&self, headers: &[(&str, &str)], body: &Value) -> HttpReply {
+    pub(super) fn post(&self, headers: &[(&str, &str)], body: &Value) -> HttpReply {
         self.send("POST", headers, &body.to_string())
     }
 
     /// Makes the handshake, and returns the id of the session.
-    fn session(&self, headers: &[(&str, &str)]) -> String {
+    pub(super) fn session(&self, headers: &[(&str, &str)]) -> String {
         let greeted = self.post(headers, &initialize());
         assert_eq!(greeted.status(), 200, "{}", greeted.0);
         greeted.header("mcp-session-id")
@@ -68,14 +81,14 @@ impl Drop for HttpServer {
     }
 }
 
-struct HttpReply(String);
+pub(super) struct HttpReply(String);
 
 impl HttpReply {
-    fn status(&self) -> u16 {
+    pub(super) fn status(&self) -> u16 {
         self.0.split(' ').nth(1).unwrap_or_else(|| panic!("{}", self.0)).parse().unwrap()
     }
 
-    fn header(&self, name: &str) -> String {
+    pub(super) fn header(&self, name: &str) -> String {
         let line = self
             .0
             .lines()
@@ -84,14 +97,14 @@ impl HttpReply {
     }
 
     /// Returns the last message of the body, as JSON or as an event.
-    fn message(&self) -> Value {
+    pub(super) fn message(&self) -> Value {
         let body = self.0.split_once("\r\n\r\n").unwrap().1;
         let last = body.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap_or(body);
         serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}", self.0))
     }
 }
 
-fn initialize() -> Value {
+pub(super) fn initialize() -> Value {
     request(
         1,
         "initialize",
@@ -99,7 +112,7 @@ fn initialize() -> Value {
     )
 }
 
-fn request(id: u64, method: &str, params: &Value) -> Value {
+pub(super) fn request(id: u64, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 

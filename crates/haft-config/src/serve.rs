@@ -1,0 +1,198 @@
+//! Resolves the settings of `haft serve`: its public address, and the issuers whose access tokens count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use haft_core::principal::Principal;
+use haft_core::settings::server::{KeyLimits, KeyScope};
+use url::{Host, Url};
+
+use super::position::{child, item};
+use super::resolve::ConfigResolver;
+use super::written;
+
+/// The tenant of keys and of issuers for which the operator names none.
+const DEFAULT_TENANT: &str = "default";
+
+/// The settings of the server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServeSettings {
+    /// The address under which clients reach the server, without a slash at its end.
+    pub public_url: Option<String>,
+    pub issuers: Vec<TokenIssuerSettings>,
+}
+
+/// An issuer of access tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenIssuerSettings {
+    /// Exactly as in the claim `iss`.
+    pub issuer: String,
+    /// Values of the claim `aud` that name this server on all its routes; never empty.
+    pub audience: Vec<String>,
+    /// `None`: the discovery document of the issuer names it.
+    pub jwks_url: Option<Url>,
+    pub tenant: TokenTenant,
+    pub subject_claim: String,
+    /// The permissions that each OAuth scope gives.
+    pub scopes: BTreeMap<String, Vec<KeyScope>>,
+    /// The permissions that each role gives.
+    pub roles: BTreeMap<String, Vec<KeyScope>>,
+    pub roles_claim: String,
+    /// The limits of each subject.
+    pub limits: KeyLimits,
+}
+
+/// The tenant of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenTenant {
+    /// The same for all subjects of the issuer.
+    Fixed(String),
+    /// The value of this claim.
+    Claim(String),
+}
+
+impl ConfigResolver<'_> {
+    pub(super) fn serve(&mut self, written: written::RawServe) -> ServeSettings {
+        let public_url = written.public_url.and_then(|url| {
+            let checked = endpoint(&url).and_then(|parsed| match parsed.path() {
+                "/" => Ok(parsed.as_str().trim_end_matches('/').to_owned()),
+                path => Err(format!("expected an address without a path; got the path `{path}`")),
+            });
+            self.checked("serve.publicUrl", checked)
+        });
+        let issuers = written.issuers.unwrap_or_default().into_iter().enumerate();
+        let issuers: Vec<_> = issuers
+            .filter_map(|(index, issuer)| {
+                self.issuer(&item("serve.issuers", index), issuer, public_url.as_ref())
+            })
+            .collect();
+        if let Err(message) = distinct(&issuers) {
+            self.wrong("serve.issuers", message);
+        }
+        ServeSettings { public_url, issuers }
+    }
+
+    fn issuer(
+        &mut self,
+        path: &str,
+        written: written::RawTokenIssuer,
+        public_url: Option<&String>,
+    ) -> Option<TokenIssuerSettings> {
+        self.checked(&child(path, "issuer"), endpoint(&written.issuer))?;
+        let jwks_url = match written.jwks_url {
+            Some(url) => Some(self.checked(&child(path, "jwksUrl"), endpoint(&url))?),
+            None => None,
+        };
+        let mut audience = written.audience.unwrap_or_default();
+        audience.extend(public_url.cloned());
+        let tenant = self.checked(path, tenant(written.tenant, written.tenant_claim))?;
+        let (scopes, roles) = (permissions(written.scopes), permissions(written.roles));
+        // A token for another server, or one without permissions, must not be taken by a key that was left out.
+        if audience.iter().all(String::is_empty) {
+            self.wrong(path, "set `audience`, or `serve.publicUrl`".into());
+        }
+        if scopes.is_empty() && roles.is_empty() {
+            self.wrong(path, "set `scopes` or `roles`; without them a token permits nothing".into());
+        }
+        let limits = written.limits.unwrap_or_default();
+        Some(TokenIssuerSettings {
+            issuer: written.issuer,
+            audience,
+            jwks_url,
+            tenant,
+            subject_claim: written.subject_claim.unwrap_or_else(|| "sub".into()),
+            scopes,
+            roles,
+            roles_claim: written.roles_claim.unwrap_or_else(|| "roles".into()),
+            limits: KeyLimits {
+                requests_per_minute: limits.requests_per_minute,
+                tokens_per_minute: limits.tokens_per_minute,
+                concurrent_responses: limits.concurrent_responses,
+            },
+        })
+    }
+}
+
+/// Checks an address of the issuer. Keys that arrive without TLS prove nothing, except from the same machine.
+fn endpoint(text: &str) -> Result<Url, String> {
+    let expected = || format!("expected a URL with https, or http on the loopback; got `{text}`");
+    let url = Url::parse(text).map_err(|_| expected())?;
+    let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    let is_safe = match url.scheme() {
+        "https" => true,
+        "http" => is_loopback(&url),
+        _ => false,
+    };
+    if is_plain && is_safe { Ok(url) } else { Err(expected()) }
+}
+
+/// Tests if an address is on this machine.
+pub fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+fn tenant(fixed: Option<String>, claim: Option<String>) -> Result<TokenTenant, String> {
+    match (fixed, claim) {
+        (Some(_), Some(_)) => Err("set `tenant` or `tenantClaim`, not both".into()),
+        (None, Some(claim)) => Ok(TokenTenant::Claim(claim)),
+        (Some(tenant), None) if tenant.is_empty() || tenant == Principal::local().tenant() => {
+            Err(format!("the tenant `{tenant}` belongs to the user of this machine; choose another name"))
+        }
+        (fixed, None) => Ok(TokenTenant::Fixed(fixed.unwrap_or_else(|| DEFAULT_TENANT.into()))),
+    }
+}
+
+fn permissions(
+    written: Option<BTreeMap<String, Vec<written::RawKeyScope>>>,
+) -> BTreeMap<String, Vec<KeyScope>> {
+    let written = written.unwrap_or_default().into_iter();
+    written.map(|(name, scopes)| (name, scopes.into_iter().map(Into::into).collect())).collect()
+}
+
+/// Checks that no issuer can name a subject of another one: equal subjects of one tenant own the same objects.
+fn distinct(issuers: &[TokenIssuerSettings]) -> Result<(), String> {
+    let mut names = BTreeSet::new();
+    let mut tenants = BTreeSet::new();
+    for issuer in issuers {
+        if !names.insert(&issuer.issuer) {
+            return Err(format!("the issuer `{}` is listed twice", issuer.issuer));
+        }
+        match &issuer.tenant {
+            TokenTenant::Fixed(tenant) if tenants.insert(tenant) => {}
+            TokenTenant::Claim(_) if issuers.len() == 1 => {}
+            TokenTenant::Fixed(tenant) => {
+                return Err(format!("two issuers have the tenant `{tenant}`; give each its own `tenant`"));
+            }
+            TokenTenant::Claim(_) => {
+                return Err(
+                    "an issuer with `tenantClaim` can name every tenant, so it must be the only one".into()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_from_https_or_from_the_same_machine() {
+        let check = |text: &str, expected: bool| assert_eq!(endpoint(text).is_ok(), expected, "{text}");
+        check("https://login.example.com/realms/a", true);
+        check("http://127.0.0.1:8080", true);
+        check("http://[::1]:8080/keys", true);
+        check("http://localhost/keys", true);
+        check("http://login.example.com", false);
+        check("http://127.0.0.1.example.com", false);
+        check("https://a@login.example.com", false);
+        check("https://login.example.com/?a", false);
+        check("file:///etc/passwd", false);
+        check("login.example.com", false);
+    }
+}

@@ -1,0 +1,107 @@
+//! Writes the audit log: failed logins, refused scopes, decisions about approvals, changes and calls of tools.
+
+use std::sync::Arc;
+
+use haft_core::event::{Event, EventSink};
+use haft_core::home::Home;
+use haft_core::principal::Principal;
+use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
+use http::{Method, StatusCode};
+
+use crate::auth::now_ms;
+use crate::metrics::Metrics;
+
+/// The audit log of a server. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct AuditLog {
+    file: Arc<AuditLogFile>,
+    metrics: Metrics,
+}
+
+impl AuditLog {
+    pub(crate) fn of(home: &Home, metrics: Metrics) -> Self {
+        Self { file: Arc::new(AuditLogFile::of(home)), metrics }
+    }
+
+    /// Writes a line. A line that cannot be written is counted: refusing all requests while a disk is full would give an
+    /// attacker a way to stop the server.
+    pub(crate) fn write(&self, line: AuditLine) {
+        if self.file.append(line).is_err() {
+            self.metrics.audit_log_error();
+        }
+    }
+
+    /// Writes an event of the server itself.
+    pub(crate) fn note(&self, event: AuditEvent) {
+        self.write(AuditLine::new(now_ms(), event));
+    }
+
+    /// Writes the decision of a caller.
+    pub(crate) fn decided(&self, principal: &Principal, event: AuditEvent, target: &str, detail: &str) {
+        self.write(AuditLine {
+            target: Some(target.to_owned()),
+            detail: Some(detail.to_owned()),
+            ..line_of(principal, event)
+        });
+    }
+}
+
+fn line_of(principal: &Principal, event: AuditEvent) -> AuditLine {
+    let key = Some(principal.credential_id().to_owned()).filter(|key| !key.is_empty());
+    AuditLine { principal: Some(principal.to_string()), key, ..AuditLine::new(now_ms(), event) }
+}
+
+/// The calls of all runs. The accounting has their sizes and times.
+impl EventSink for AuditLog {
+    fn emit(&self, event: Event) {
+        if let Event::ToolFinished { tool, failure, account, .. } = event {
+            let kind = if failure.is_some() { AuditEvent::ToolFailed } else { AuditEvent::ToolExecuted };
+            self.write(AuditLine {
+                target: Some(tool.name().to_owned()),
+                detail: failure.map(|failure| failure.name().to_owned()),
+                ..line_of(&account.principal, kind)
+            });
+        }
+    }
+}
+
+/// Returns the event that a reply means, by its status and the code of its error.
+pub(crate) fn of_reply(
+    method: &Method,
+    route: &str,
+    status: StatusCode,
+    code: Option<&str>,
+) -> Option<AuditEvent> {
+    match (method, status) {
+        (_, StatusCode::UNAUTHORIZED) => Some(AuditEvent::LoginFailed),
+        (_, StatusCode::FORBIDDEN) if code == Some("insufficient_scope") => Some(AuditEvent::ScopeDenied),
+        (&Method::DELETE, status) if status.is_success() && route.starts_with("/v1/") => {
+            Some(AuditEvent::ResourceDeleted)
+        }
+        (&Method::POST, status) if status.is_success() && route == "/v1/responses/{id}/cancel" => {
+            Some(AuditEvent::BackgroundCancelled)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_mean_events_by_method_route_and_status() {
+        let check = |method: Method, route: &str, status: u16, code: Option<&str>, expected| {
+            let found = of_reply(&method, route, StatusCode::from_u16(status).unwrap(), code);
+            assert_eq!(found, expected, "{method} {route} {status}");
+        };
+        check(Method::GET, "/v1/models", 401, Some("invalid_api_key"), Some(AuditEvent::LoginFailed));
+        check(Method::GET, "/metrics", 403, Some("insufficient_scope"), Some(AuditEvent::ScopeDenied));
+        check(Method::GET, "/v1/models", 403, None, None);
+        check(Method::GET, "/v1/models", 429, None, None);
+        check(Method::DELETE, "/v1/responses/{id}", 200, None, Some(AuditEvent::ResourceDeleted));
+        check(Method::DELETE, "/v1/responses/{id}", 404, None, None);
+        check(Method::DELETE, "/mcp", 204, None, None);
+        check(Method::POST, "/v1/responses/{id}/cancel", 200, None, Some(AuditEvent::BackgroundCancelled));
+    }
+}

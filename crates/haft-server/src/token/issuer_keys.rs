@@ -1,0 +1,274 @@
+//! Gets and keeps the public keys of one issuer.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haft_config::resolved::{TokenIssuerSettings, is_loopback};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, StatusCode};
+use serde::Deserialize;
+use tokio::time::Instant;
+use url::Url;
+
+use super::jwks::{self, VerificationKey};
+use super::jws::SignedToken;
+use crate::metrics::Metrics;
+
+/// The age after which the keys are fetched again, while requests go on with those that are there.
+const REFRESH_AFTER: Duration = Duration::from_mins(10);
+
+/// The age at which keys no longer count. An issuer that cannot be reached for so long may have revoked them.
+const AGE_MAX: Duration = Duration::from_hours(1);
+
+/// The pause between two fetches. Tokens with made-up key ids cannot make the server send more requests than this.
+const FETCH_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest time for one request to the issuer.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The largest document of an issuer.
+const DOCUMENT_BYTES_MAX: usize = 256 << 10;
+
+/// The keys of one issuer.
+#[derive(Debug)]
+pub(super) struct IssuerKeys {
+    issuer: String,
+    jwks_url: Option<Url>,
+    client: Option<Client>,
+    metrics: Metrics,
+    cache: Mutex<KeyCache>,
+    /// Held during a fetch, so that there is one at a time.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+/// There are no keys that count.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KeysUnavailable {
+    pub(super) retry_after: Duration,
+}
+
+#[derive(Debug, Default, Clone)]
+struct KeyCache {
+    keys: Arc<[VerificationKey]>,
+    /// When the keys were fetched.
+    fetched: Option<Instant>,
+    /// When the last fetch began, whatever its outcome.
+    attempted: Option<Instant>,
+}
+
+/// The need for a fetch.
+#[derive(Debug, PartialEq, Eq)]
+enum FetchNeed {
+    None,
+    /// The keys still count.
+    InBackground,
+    /// There is no key for this token.
+    BeforeUse,
+}
+
+impl IssuerKeys {
+    pub(super) fn new(settings: &TokenIssuerSettings, metrics: Metrics) -> Self {
+        // Fails if another provider is installed already, which works just as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = Client::builder().redirect(Policy::none()).timeout(FETCH_TIMEOUT);
+        Self {
+            issuer: settings.issuer.clone(),
+            jwks_url: settings.jwks_url.clone(),
+            client: builder.user_agent(concat!("haft/", env!("CARGO_PKG_VERSION"))).build().ok(),
+            metrics,
+            cache: Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Tests if these are the keys of an issuer with these settings.
+    pub(super) fn is_for(&self, settings: &TokenIssuerSettings) -> bool {
+        (&self.issuer, &self.jwks_url) == (&settings.issuer, &settings.jwks_url)
+    }
+
+    /// Returns the keys, and fetches them before if none of them fits the token.
+    pub(super) async fn for_token(
+        self: &Arc<Self>,
+        token: &SignedToken<'_>,
+    ) -> Result<Arc<[VerificationKey]>, KeysUnavailable> {
+        let has_key = |cache: &KeyCache| cache.keys.iter().any(|key| token.fits(key));
+        let need = {
+            let cache = self.cache();
+            cache.need(has_key(&cache), Instant::now())
+        };
+        match need {
+            FetchNeed::None => {}
+            FetchNeed::InBackground => {
+                let keys = Arc::clone(self);
+                tokio::spawn(async move { keys.refresh().await });
+            }
+            FetchNeed::BeforeUse => self.refresh().await,
+        }
+        self.cache().usable(Instant::now())
+    }
+
+    /// Fetches the keys, unless that was tried a moment ago. If it fails, the old keys stay.
+    async fn refresh(&self) {
+        let _one_at_a_time = self.fetching.lock().await;
+        if !self.cache().begin_attempt(Instant::now()) {
+            return;
+        }
+        let fetched = self.fetch().await;
+        self.metrics.jwks_fetch(if fetched.is_ok() { "ok" } else { "failed" });
+        if let Ok(keys) = fetched {
+            let mut cache = self.cache();
+            cache.keys = keys.into();
+            cache.fetched = Some(Instant::now());
+        }
+    }
+
+    async fn fetch(&self) -> Result<Vec<VerificationKey>, String> {
+        let url = match &self.jwks_url {
+            Some(url) => url.clone(),
+            None => self.discover().await?,
+        };
+        let response = self.get(&url).await?;
+        jwks::parse(&document(response).await?)
+    }
+
+    /// Asks the issuer for the address of its keys: by OpenID Connect, else by RFC 8414.
+    async fn discover(&self) -> Result<Url, String> {
+        #[derive(Deserialize)]
+        struct IssuerMetadata {
+            issuer: String,
+            jwks_uri: Url,
+        }
+        let issuer = Url::parse(&self.issuer).map_err(|error| error.to_string())?;
+        let [openid, oauth] = discovery_urls(&issuer);
+        let mut response = self.get(&openid).await?;
+        if response.status() == StatusCode::NOT_FOUND {
+            response = self.get(&oauth).await?;
+        }
+        let found: IssuerMetadata =
+            serde_json::from_slice(&document(response).await?).map_err(|error| error.to_string())?;
+        // OpenID Connect Discovery, section 4.3: another issuer could otherwise offer its keys as these.
+        if found.issuer != self.issuer {
+            return Err("the document is of another issuer".into());
+        }
+        let is_safe =
+            found.jwks_uri.scheme() == "https" || (is_loopback(&issuer) && is_loopback(&found.jwks_uri));
+        if is_safe { Ok(found.jwks_uri) } else { Err("the address of the keys has no TLS".into()) }
+    }
+
+    async fn get(&self, url: &Url) -> Result<Response, String> {
+        let client = self.client.as_ref().ok_or("there is no HTTP client")?;
+        client.get(url.clone()).send().await.map_err(|error| error.to_string())
+    }
+
+    fn cache(&self) -> MutexGuard<'_, KeyCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn discovery_urls(issuer: &Url) -> [Url; 2] {
+    let path = issuer.path().trim_end_matches('/').to_owned();
+    let at = |path: String| {
+        let mut url = issuer.clone();
+        url.set_path(&path);
+        url
+    };
+    [
+        at(format!("{path}/.well-known/openid-configuration")),
+        at(format!("/.well-known/oauth-authorization-server{path}")),
+    ]
+}
+
+async fn document(mut response: Response) -> Result<Vec<u8>, String> {
+    if response.status() != StatusCode::OK {
+        return Err(format!("the issuer answered {}", response.status()));
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| error.to_string())? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > DOCUMENT_BYTES_MAX {
+            return Err(format!("the document has more than {DOCUMENT_BYTES_MAX} bytes"));
+        }
+    }
+    Ok(bytes)
+}
+
+impl KeyCache {
+    fn need(&self, has_key: bool, now: Instant) -> FetchNeed {
+        let is_older = |limit| self.fetched.is_none_or(|fetched| now - fetched >= limit);
+        match has_key && !is_older(AGE_MAX) {
+            false => FetchNeed::BeforeUse,
+            true if is_older(REFRESH_AFTER) && self.may_attempt(now) => FetchNeed::InBackground,
+            true => FetchNeed::None,
+        }
+    }
+
+    fn may_attempt(&self, now: Instant) -> bool {
+        self.attempted.is_none_or(|attempted| now - attempted >= FETCH_PAUSE)
+    }
+
+    fn begin_attempt(&mut self, now: Instant) -> bool {
+        let may = self.may_attempt(now);
+        if may {
+            self.attempted = Some(now);
+        }
+        may
+    }
+
+    fn usable(&self, now: Instant) -> Result<Arc<[VerificationKey]>, KeysUnavailable> {
+        if self.fetched.is_some_and(|fetched| now - fetched < AGE_MAX) {
+            return Ok(Arc::clone(&self.keys));
+        }
+        let passed = self.attempted.map_or(Duration::ZERO, |attempted| now - attempted);
+        Err(KeysUnavailable { retry_after: FETCH_PAUSE.saturating_sub(passed) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_fetched_when_missing_refreshed_when_old_and_given_up_when_too_old() {
+        let start = Instant::now();
+        let after = |time: Duration| start + time;
+        let mut cache = KeyCache::default();
+        assert_eq!(cache.need(false, start), FetchNeed::BeforeUse);
+        assert_eq!(cache.usable(start).unwrap_err(), KeysUnavailable { retry_after: FETCH_PAUSE });
+        assert!(cache.begin_attempt(start) && !cache.begin_attempt(after(Duration::from_secs(9))));
+        assert_eq!(
+            cache.usable(after(Duration::from_secs(4))).unwrap_err().retry_after,
+            Duration::from_secs(6)
+        );
+        cache.fetched = Some(start);
+        assert_eq!(cache.need(true, after(Duration::from_secs(599))), FetchNeed::None);
+        assert_eq!(cache.need(false, after(Duration::from_secs(599))), FetchNeed::BeforeUse);
+        assert_eq!(cache.need(true, after(REFRESH_AFTER)), FetchNeed::InBackground);
+        assert!(cache.begin_attempt(after(REFRESH_AFTER)));
+        assert_eq!(cache.need(true, after(REFRESH_AFTER + Duration::from_secs(1))), FetchNeed::None);
+        assert!(cache.usable(after(AGE_MAX - Duration::from_secs(1))).is_ok());
+        assert_eq!(cache.need(true, after(AGE_MAX)), FetchNeed::BeforeUse);
+        assert!(cache.usable(after(AGE_MAX)).is_err());
+    }
+
+    #[test]
+    fn discovery_follows_both_specifications() {
+        let check = |issuer: &str, expected: [&str; 2]| {
+            let found = discovery_urls(&Url::parse(issuer).unwrap());
+            assert_eq!(found.map(String::from), expected);
+        };
+        check(
+            "https://a.example/realms/x/",
+            [
+                "https://a.example/realms/x/.well-known/openid-configuration",
+                "https://a.example/.well-known/oauth-authorization-server/realms/x",
+            ],
+        );
+        check(
+            "https://a.example",
+            [
+                "https://a.example/.well-known/openid-configuration",
+                "https://a.example/.well-known/oauth-authorization-server",
+            ],
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! Access tokens of an issuer beside API keys.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use haft_model_server::{Script, ScriptStep};
+use haft_testkit::TokenIssuer;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::fixture::{Reply, TestServer};
+
+const AGENT: &str = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n---\nYou answer.\n";
+
+/// A server that takes the tokens of an issuer.
+fn server(issuer: &TokenIssuer) -> TestServer {
+    let issuer = json!({
+        "issuer": issuer.url(), "audience": ["haft"], "tenantClaim": "org",
+        "scopes": {"haft": ["api"]}, "roles": {"operator": ["admin"]},
+        "limits": {"requestsPerMinute": 100},
+    });
+    let config = json!({"models": {"default": "openai/m"}, "serve": {"issuers": [issuer]}});
+    TestServer::configured(Script::of([ScriptStep::text("Hello.")]), &config, &[("helper", AGENT)])
+}
+
+/// The claims of a valid token with some of them replaced; `null` removes one.
+fn claims(changes: &Value) -> Value {
+    let mut claims = json!({"aud": "haft", "sub": "anna", "org": "acme", "scope": "openid haft"});
+    claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    claims
+}
+
+fn get(server: &TestServer, path: &str, token: &str) -> Reply {
+    server.send(server.without_key(Method::GET, path).bearer_auth(token))
+}
+
+#[track_caller]
+fn refused(server: &TestServer, token: &str, expected: &str) {
+    let reply = get(server, "/v1/models", token);
+    // Beyond ten failures of one address the status is 429; the reason is then not told any more.
+    assert_eq!(reply.status, 401, "{}", reply.text);
+    assert_eq!(reply.json()["error"]["code"], "invalid_token");
+    assert!(reply.json()["error"]["message"].as_str().unwrap().contains(expected), "{}", reply.text);
+}
+
+#[test]
+fn a_token_of_the_issuer_logs_in_beside_api_keys() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    let token = issuer.token(claims(&json!({})));
+    let reply = get(&server, "/v1/models", &token);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert_eq!(reply.headers["x-ratelimit-limit-requests"], "100");
+    assert_eq!(server.get("/v1/models").status, 200, "API keys work as before");
+    assert_eq!(get(&server, "/v1/models", "haft_wrong").status, 401);
+    for _ in 0..5 {
+        get(&server, "/v1/models", &token);
+    }
+    assert_eq!(issuer.key_requests(), 1, "the keys are kept");
+    let lines = server.data_lines("access.jsonl");
+    assert_eq!(lines[0]["principal"], "acme/anna");
+    assert!(lines[0]["key"].as_str().unwrap().starts_with("jwt_"), "{}", lines[0]);
+}
+
+#[test]
+fn tokens_that_are_forged_or_not_for_this_server_are_refused() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+    let mut all = claims(&json!({"iss": issuer.url(), "exp": 4_000_000_000_u64}));
+    let unsigned = format!("{}.{}.", part(&json!({"alg": "none"})), part(&all));
+    refused(&server, &unsigned, "must be signed with one of");
+    // The public key is public, so that it must never be the secret of an HMAC.
+    let signed = format!("{}.{}", part(&json!({"alg": "HS256", "kid": "key-1"})), part(&all));
+    let secret = issuer.key_set()["keys"][0].to_string();
+    let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+    let tag = BASE64_URL_SAFE_NO_PAD.encode(ring::hmac::sign(&secret, signed.as_bytes()));
+    refused(&server, &format!("{signed}.{tag}"), "must be signed with one of");
+    let token = |changes: &Value| issuer.token(claims(changes));
+    refused(&server, &token(&json!({"exp": 1_000})), "expired");
+    refused(&server, &token(&json!({"exp": null})), "`exp`");
+    refused(&server, &token(&json!({"aud": "other"})), "`aud`");
+    refused(&server, &token(&json!({"iss": "https://other.example"})), "issuer");
+    refused(&server, &token(&json!({"sub": null})), "`sub`");
+    refused(&server, &token(&json!({"org": null})), "`org`");
+    // A valid signature over other claims.
+    let valid = issuer.token(claims(&json!({})));
+    all["org"] = json!("other");
+    let parts: Vec<&str> = valid.split('.').collect();
+    refused(&server, &format!("{}.{}.{}", parts[0], part(&all), parts[2]), "signature");
+    assert_eq!(get(&server, "/v1/models", &valid).status, 200);
+}
+
+#[test]
+fn a_huge_token_is_refused_unread() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    refused(&server, &issuer.token(claims(&json!({"more": "x".repeat(17_000)}))), "more than 16384 bytes");
+    assert_eq!(issuer.key_requests(), 0);
+}
+
+#[test]
+fn a_new_key_is_fetched_once_and_made_up_key_ids_cause_no_requests() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    // The first fetch of a server is not held back by a pause, so that it may come late.
+    issuer.add_key();
+    assert_eq!(get(&server, "/v1/models", &issuer.token(claims(&json!({})))).status, 200);
+    for number in 0..40 {
+        let header = json!({"alg": "ES256", "kid": format!("made-up-{number}")});
+        let status = get(&server, "/v1/models", &issuer.signed(&header, claims(&json!({})))).status;
+        assert!(status == 401 || status == 429, "{status}");
+    }
+    assert_eq!(issuer.key_requests(), 1, "a fetch within ten seconds of the last one");
+}
+
+#[test]
+fn without_the_keys_of_the_issuer_no_token_counts() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    issuer.set_down(true);
+    let token = issuer.token(claims(&json!({})));
+    let reply = get(&server, "/v1/models", &token);
+    assert_eq!(reply.status, 503, "{}", reply.text);
+    let after: u64 = reply.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=11).contains(&after), "{after}");
+    assert_eq!(server.get("/v1/models").status, 200, "API keys need no issuer");
+}
+
+#[test]
+fn scopes_come_from_the_mapping_alone() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    let status = |path: &str, changes: &Value| get(&server, path, &issuer.token(claims(changes))).status;
+    assert_eq!(status("/v1/models", &json!({"scope": "openid"})), 403);
+    assert_eq!(status("/v1/models", &json!({"scope": "api admin"})), 403);
+    assert_eq!(status("/metrics", &json!({})), 403);
+    assert_eq!(status("/metrics", &json!({"roles": ["operator"]})), 200);
+}
+
+#[test]
+fn equal_subjects_of_two_tenants_see_nothing_of_each_other() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    let token = |org: &str| issuer.token(claims(&json!({ "org": org })));
+    let (acme, other) = (token("acme"), token("other"));
+    let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(&acme);
+    let body = json!({"model": "helper", "input": "Hi"}).to_string();
+    let made = server.send(request.header("content-type", "application/json").body(body));
+    assert_eq!(made.status, 200, "{}", made.text);
+    let path = format!("/v1/responses/{}", made.json()["id"].as_str().unwrap());
+    assert_eq!((get(&server, &path, &acme).status, get(&server, &path, &other).status), (200, 404));
+    // A later token of the same subject still sees it.
+    assert_eq!(get(&server, &path, &issuer.token(claims(&json!({"jti": "2"})))).status, 200);
+    refused(&server, &token("local"), "no token can have");
+}

@@ -1,0 +1,140 @@
+//! The audit log: one line of JSON per decision about access, in a file that is rotated by size.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use haft_core::home::Home;
+use serde::{Deserialize, Serialize};
+
+use crate::accounting::line_file::{LineFile, LineFileLimits, LinePaths};
+
+/// The longest `target` or `detail` of a line, in characters. Clients choose parts of them.
+const TEXT_CHARS_MAX: usize = 200;
+
+/// The events of the log. The names are stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditEvent {
+    /// A request had no valid key or token.
+    LoginFailed,
+    /// A caller lacked a scope.
+    ScopeDenied,
+    KeyCreated,
+    KeyRevoked,
+    /// A call that waited was approved or denied.
+    ApprovalDecided,
+    /// A response or conversation was deleted.
+    ResourceDeleted,
+    /// A response in the background was cancelled.
+    BackgroundCancelled,
+    ConfigReloaded,
+    /// A wrong configuration was not used.
+    ConfigRefused,
+    ToolExecuted,
+    ToolFailed,
+    ServerStarted,
+    ServerStopped,
+}
+
+haft_core::name_table!(AuditEvent {
+    LoginFailed: "auth.failed",
+    ScopeDenied: "authz.denied",
+    KeyCreated: "key.created",
+    KeyRevoked: "key.revoked",
+    ApprovalDecided: "approval.decided",
+    ResourceDeleted: "resource.deleted",
+    BackgroundCancelled: "background.cancelled",
+    ConfigReloaded: "config.reloaded",
+    ConfigRefused: "config.refused",
+    ToolExecuted: "tool.executed",
+    ToolFailed: "tool.failed",
+    ServerStarted: "server.started",
+    ServerStopped: "server.stopped",
+});
+
+/// One event. Every line has every field, so that a reader needs no table of forms.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditLine {
+    /// Milliseconds since 1970.
+    #[serde(rename = "at")]
+    pub at_ms: u64,
+    /// The name of an [`AuditEvent`].
+    pub event: String,
+    /// `TENANT/SUBJECT` of the caller; nothing for the operator at the terminal, or if the caller is unknown.
+    pub principal: Option<String>,
+    /// The id of the caller's key or token.
+    pub key: Option<String>,
+    /// The address of the client's end of the connection, which may be a proxy.
+    pub address: Option<String>,
+    /// The header `x-request-id` of the reply.
+    pub request: Option<String>,
+    /// The object of the event: a key, an approval request, a path, a tool.
+    pub target: Option<String>,
+    /// The decision or the reason.
+    pub detail: Option<String>,
+}
+
+impl AuditLine {
+    /// Creates a line without a caller.
+    pub fn new(at_ms: u64, event: AuditEvent) -> Self {
+        Self { at_ms, event: event.name().into(), ..Self::default() }
+    }
+}
+
+/// The file `audit.jsonl` in haft's data, and `audit.1.jsonl` for its older lines.
+#[derive(Debug)]
+pub struct AuditLogFile(Mutex<LineFile>);
+
+impl AuditLogFile {
+    pub fn of(home: &Home) -> Self {
+        Self::with_limits(home, LineFileLimits::default())
+    }
+
+    fn with_limits(home: &Home, limits: LineFileLimits) -> Self {
+        let paths =
+            LinePaths { current: home.data().join("audit.jsonl"), old: home.data().join("audit.1.jsonl") };
+        Self(Mutex::new(LineFile::new(paths, limits)))
+    }
+
+    /// Appends a line, with its texts cut. Other processes append to the same file.
+    pub fn append(&self, mut line: AuditLine) -> io::Result<()> {
+        line.target = line.target.map(cut);
+        line.detail = line.detail.map(cut);
+        let mut bytes = serde_json::to_vec(&line)?;
+        bytes.push(b'\n');
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).append(&bytes)
+    }
+}
+
+fn cut(text: String) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn lines_have_one_form_bounded_texts_and_a_rotated_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let limits = LineFileLimits { bytes_max: 1_500, lock_wait: Duration::from_secs(1) };
+        let log = AuditLogFile::with_limits(&home, limits);
+        let line = AuditLine { target: Some("é".repeat(500)), ..AuditLine::new(7, AuditEvent::ToolFailed) };
+        for _ in 0..4 {
+            log.append(line.clone()).unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(home.data().join(name)).unwrap();
+        let (new, old) = (read("audit.jsonl"), read("audit.1.jsonl"));
+        assert_eq!((new.lines().count(), old.lines().count()), (2, 2), "{new}\n{old}");
+        let first: serde_json::Value = serde_json::from_str(new.lines().next().unwrap()).unwrap();
+        assert_eq!((&first["at"], &first["event"]), (&7.into(), &"tool.failed".into()));
+        assert_eq!(first["target"].as_str().unwrap().chars().count(), TEXT_CHARS_MAX);
+        let fields: Vec<&String> = first.as_object().unwrap().keys().collect();
+        assert_eq!(fields.len(), 8, "{fields:?}");
+    }
+}
