@@ -5,6 +5,7 @@ use std::sync::Arc;
 use haft_core::event::{Event, EventSink};
 use haft_core::home::Home;
 use haft_core::principal::Principal;
+use haft_core::result::ToolErrorKind;
 use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
 use http::{Method, StatusCode};
 
@@ -55,7 +56,12 @@ fn line_of(principal: &Principal, event: AuditEvent) -> AuditLine {
 impl EventSink for AuditLog {
     fn emit(&self, event: Event) {
         if let Event::ToolFinished { tool, failure, account, .. } = event {
-            let kind = if failure.is_some() { AuditEvent::ToolFailed } else { AuditEvent::ToolExecuted };
+            let kind = match failure {
+                None => AuditEvent::ToolExecuted,
+                // The call did not fail: it is made, or denied, when its run goes on.
+                Some(ToolErrorKind::ApprovalPending) => AuditEvent::ApprovalRequested,
+                Some(_) => AuditEvent::ToolFailed,
+            };
             self.write(AuditLine {
                 target: Some(tool.name().to_owned()),
                 detail: failure.map(|failure| failure.name().to_owned()),

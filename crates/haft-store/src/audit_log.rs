@@ -20,6 +20,8 @@ pub enum AuditEvent {
     ScopeDenied,
     KeyCreated,
     KeyRevoked,
+    /// A call waits for a person.
+    ApprovalRequested,
     /// A call that waited was approved or denied.
     ApprovalDecided,
     /// A response or conversation was deleted.
@@ -40,6 +42,7 @@ haft_core::name_table!(AuditEvent {
     ScopeDenied: "authz.denied",
     KeyCreated: "key.created",
     KeyRevoked: "key.revoked",
+    ApprovalRequested: "approval.requested",
     ApprovalDecided: "approval.decided",
     ResourceDeleted: "resource.deleted",
     BackgroundCancelled: "background.cancelled",

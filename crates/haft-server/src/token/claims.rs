@@ -188,7 +188,7 @@ mod tests {
     }
 
     /// Valid claims with some of them replaced; `null` removes one.
-    fn subject(changes: Value) -> Result<TokenSubject, TokenError> {
+    fn subject(changes: &Value) -> Result<TokenSubject, TokenError> {
         let mut claims = json!({
             "iss": "https://login.example", "aud": "haft", "sub": "anna", "org": "acme", "exp": NOW_S + 10,
             "scope": "openid haft",
@@ -205,13 +205,13 @@ mod tests {
     #[test]
     fn claims_that_are_missing_or_wrong_are_named() {
         let check = |changes: Value, expected: &str| {
-            let told = subject(changes.clone()).unwrap_err();
+            let told = subject(&changes).unwrap_err();
             assert!(
                 matches!(&told, TokenError::Invalid(text) if text.contains(expected)),
                 "{changes}: {told:?}"
             );
         };
-        assert!(subject(json!({})).is_ok());
+        assert!(subject(&json!({})).is_ok());
         check(json!({"iss": null}), "another issuer");
         check(json!({"iss": "https://login.example/"}), "another issuer");
         check(json!({"exp": null}), "no claim `exp`");
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn clocks_may_differ_by_a_minute() {
-        assert!(subject(json!({"exp": NOW_S - 59})).is_ok());
-        assert!(subject(json!({"nbf": NOW_S + 60, "exp": 1_000_100.5})).is_ok());
+        assert!(subject(&json!({"exp": NOW_S - 59})).is_ok());
+        assert!(subject(&json!({"nbf": NOW_S + 60, "exp": 1_000_100.5})).is_ok());
     }
 
     #[test]
@@ -240,14 +240,14 @@ mod tests {
         for audience in
             [json!(["x", "haft"]), json!("https://haft.example/mcp"), json!(["https://haft.example/mcp/"])]
         {
-            assert!(subject(json!({ "aud": audience })).is_ok(), "{audience}");
+            assert!(subject(&json!({ "aud": audience })).is_ok(), "{audience}");
         }
     }
 
     #[test]
     fn scopes_and_roles_permit_only_what_the_configuration_maps() {
         let check = |changes: Value, expected: &[KeyScope]| {
-            assert_eq!(subject(changes.clone()).unwrap().scopes, expected, "{changes}");
+            assert_eq!(subject(&changes).unwrap().scopes, expected, "{changes}");
         };
         check(json!({}), &[KeyScope::Api]);
         check(json!({"scope": "api admin haft2"}), &[]);
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn equal_subjects_of_two_tenants_are_two_principals_and_a_new_token_is_the_same_one() {
-        let of = |changes: Value| subject(changes).unwrap().principal;
+        let of = |changes: Value| subject(&changes).unwrap().principal;
         let (acme, other) = (of(json!({})), of(json!({"org": "other"})));
         assert!(!acme.is_subject_of(&other) && acme.credential_id() != other.credential_id());
         assert_eq!(acme, of(json!({"exp": NOW_S + 500, "jti": "2"})));
