@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{configure, place};
 
 /// A gateway over HTTP, stopped when dropped.
-pub(super) struct HttpServer {
+pub(super) struct GatewayServer {
     child: Child,
     address: String,
 }
 
-impl HttpServer {
+impl GatewayServer {
     pub(super) fn start(place: &TestTree, flags: &[&str]) -> Self {
         Self::at(place, "127.0.0.1:0", flags)
     }
@@ -36,16 +36,16 @@ impl HttpServer {
         format!("http://{}/mcp", self.address)
     }
 
-    fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
+    fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> GatewayReply {
         self.send_to("/mcp", method, headers, body)
     }
 
     /// Gets a path without a key.
-    pub(super) fn get(&self, path: &str) -> HttpReply {
+    pub(super) fn get(&self, path: &str) -> GatewayReply {
         self.send_to(path, "GET", &[], "")
     }
 
-    fn send_to(&self, path: &str, method: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
+    fn send_to(&self, path: &str, method: &str, headers: &[(&str, &str)], body: &str) -> GatewayReply {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let mut head =
             format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n");
@@ -59,10 +59,10 @@ impl HttpServer {
         stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
-        HttpReply(text)
+        GatewayReply(text)
     }
 
-    pub(super) fn post(&self, headers: &[(&str, &str)], body: &Value) -> HttpReply {
+    pub(super) fn post(&self, headers: &[(&str, &str)], body: &Value) -> GatewayReply {
         self.send("POST", headers, &body.to_string())
     }
 
@@ -74,16 +74,16 @@ impl HttpServer {
     }
 }
 
-impl Drop for HttpServer {
+impl Drop for GatewayServer {
     fn drop(&mut self) {
         send_signal(self.child.id(), libc::SIGTERM);
         let _ = self.child.wait();
     }
 }
 
-pub(super) struct HttpReply(String);
+pub(super) struct GatewayReply(String);
 
-impl HttpReply {
+impl GatewayReply {
     pub(super) fn status(&self) -> u16 {
         self.0.split(' ').nth(1).unwrap_or_else(|| panic!("{}", self.0)).parse().unwrap()
     }
@@ -117,7 +117,12 @@ pub(super) fn request(id: u64, method: &str, params: &Value) -> Value {
 }
 
 /// Sends a request of a protocol revision without sessions, with its headers.
-fn stateless(server: &HttpServer, method: &str, mut params: Value, headers: &[(&str, &str)]) -> HttpReply {
+fn stateless(
+    server: &GatewayServer,
+    method: &str,
+    mut params: Value,
+    headers: &[(&str, &str)],
+) -> GatewayReply {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -130,7 +135,7 @@ fn stateless(server: &HttpServer, method: &str, mut params: Value, headers: &[(&
 fn both_eras_list_and_call_over_http() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let session = server.session(&[]);
     let own = [("Mcp-Session-Id", session.as_str())];
     let told = server.post(&own, &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
@@ -155,7 +160,7 @@ fn both_eras_list_and_call_over_http() {
 fn headers_that_contradict_the_body_are_refused() {
     let place = place();
     configure(&place, &[], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let call = || json!({"name": "bash", "arguments": {"command": "touch made"}});
     let wrong = stateless(&server, "tools/call", call(), &[("Mcp-Name", "read")]);
     assert_eq!((wrong.status(), &wrong.message()["error"]["code"]), (400, &json!(-32020)));
@@ -175,7 +180,7 @@ fn headers_that_contradict_the_body_are_refused() {
 fn web_pages_and_foreign_host_names_are_refused() {
     let place = place();
     configure(&place, &[], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let refused = |headers: &[(&str, &str)]| server.post(headers, &initialize()).status();
     assert_eq!(refused(&[("Origin", "https://evil.example")]), 403);
     assert_eq!(refused(&[("Host", "evil.example")]), 421);
@@ -194,7 +199,7 @@ fn sessions_and_workspaces_belong_to_their_principal() {
         format!("Bearer {}", created.stdout.trim())
     };
     let (anna, bert) = (key("anna"), key("bert"));
-    let server = HttpServer::start(&place, &[]);
+    let server = GatewayServer::start(&place, &[]);
     assert_eq!(server.post(&[], &initialize()).status(), 401);
     let session = server.session(&[("Authorization", &anna)]);
     let call = |key: &str, command: &str| {
@@ -225,7 +230,7 @@ fn key_without_the_scope_sees_no_built_in_tools() {
     configure(&place, &[("up", "good", &[])], "");
     let created = place.haft(&["keys", "create", "ci"]).output().expect_code(0);
     let key = format!("Bearer {}", created.stdout.trim());
-    let server = HttpServer::start(&place, &[]);
+    let server = GatewayServer::start(&place, &[]);
     let session = server.session(&[("Authorization", &key)]);
     let own = [("Authorization", key.as_str()), ("Mcp-Session-Id", session.as_str())];
     let listed = server.post(&own, &request(2, "tools/list", &json!({}))).message();
@@ -239,7 +244,7 @@ fn key_without_the_scope_sees_no_built_in_tools() {
 fn haft_serve_has_the_gateway_at_mcp() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
-    let server = HttpServer::of(place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]).start());
+    let server = GatewayServer::of(place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]).start());
     let session = server.session(&[]);
     let listed =
         server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/list", &json!({}))).message();
@@ -251,7 +256,7 @@ fn no_upstream_server_outlives_the_gateway() {
     let place = place();
     let marker = unique_marker();
     configure(&place, &[("up", "good", &[&marker])], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let session = server.session(&[]);
     let call = json!({"name": "up__echo", "arguments": {}});
     server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/call", &call));
@@ -264,7 +269,7 @@ fn no_upstream_server_outlives_the_gateway() {
 fn two_clients_with_the_same_ids_get_their_own_answers() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let (one, two) = (server.session(&[]), server.session(&[]));
     let call = |session: &str, tool: &str, text: &str| {
         let call = json!({"name": tool, "arguments": {"text": text}});
@@ -285,7 +290,7 @@ fn two_clients_with_the_same_ids_get_their_own_answers() {
 fn client_that_does_not_read_one_stream_loses_it_and_nothing_else() {
     let place = place();
     configure(&place, &[("up", "loud", &[])], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let session = server.session(&[]);
     let own = [("Mcp-Session-Id", session.as_str())];
     let watched = json!({"uri": "haft:up/note://1"});

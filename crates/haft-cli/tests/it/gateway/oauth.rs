@@ -8,18 +8,18 @@ use haft_testkit::{TestTree, TokenIssuer};
 use serde_json::{Value, json};
 
 use super::super::mcp::real::module;
-use super::http::{HttpServer, initialize, request};
+use super::http::{GatewayServer, initialize, request};
 use super::{configure, place};
 
 /// A gateway on a free port that takes the tokens of an issuer, and its public address.
-fn start(place: &TestTree, issuer: &TokenIssuer) -> (HttpServer, String) {
+fn start(place: &TestTree, issuer: &TokenIssuer) -> (GatewayServer, String) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let public = format!("http://{free}");
     let scopes = json!({"tools": ["api"], "tools.all": ["api", "builtin-tools"]});
     let issuer = json!({"issuer": issuer.url(), "tenant": "acme", "scopes": scopes});
     let serve = json!({"publicUrl": public, "issuers": [issuer]});
     configure(place, &[("up", "good", &[])], &format!(", \"serve\": {serve}"));
-    (HttpServer::at(place, &free.to_string(), &[]), public)
+    (GatewayServer::at(place, &free.to_string(), &[]), public)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use serde_json::{Value, json};
 
 use super::super::mcp::real::{module, python};
-use super::http::HttpServer;
+use super::http::GatewayServer;
 use super::{configure, place};
 
 /// Runs a client program against `haft mcp serve`, and returns the report that it prints as JSON.
@@ -21,7 +21,7 @@ fn report(program: &str, script: &str, era: &str, transport: ClientTransport) ->
         r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#,
     );
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_clients").join(script);
-    let server = (transport == ClientTransport::Http).then(|| HttpServer::start(&place, &["--no-auth"]));
+    let server = (transport == ClientTransport::Http).then(|| GatewayServer::start(&place, &["--no-auth"]));
     let reached = server.as_ref().map_or_else(|| haft_testkit::binary().into(), |server| server.url().into());
     let mut command = Command::new(program);
     command.arg(script).arg::<std::ffi::OsString>(reached).arg(era);
@@ -81,7 +81,7 @@ fn typescript_sdk_lists_calls_and_approves_in_both_eras() {
 fn rust_sdk_lists_and_calls_in_both_eras_over_both_transports() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     // The client requires a default crypto provider, although no request of this test uses TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
