@@ -1,5 +1,5 @@
-//! Measures the cost of a run: CPU time per turn with its call, streamed reply and journal; time to the first byte;
-//! many runs at once.
+//! Measures the cost of a run: CPU time per turn (with its call, streamed reply and journal), time to the first byte,
+//! and many concurrent runs.
 //!
 //! `cargo bench -p haft-cli --bench loop` prints the table in the README of `haft-cli`. The scripted model server runs
 //! in another process, so the measured CPU time is only that of haft. `-- turns` measures only the turns, for
@@ -33,7 +33,7 @@ mod model_server_process;
 #[path = "support/process_stats.rs"]
 mod process_stats;
 
-/// Turns per measured group: the CPU time of one turn is too short for the clock to resolve.
+/// The number of turns per measured group: the CPU time of one turn is too short for the resolution of the clock.
 const GROUP: u32 = 20;
 const TURNS: u32 = 220;
 const ROUNDS: usize = 7;
@@ -41,7 +41,7 @@ const STARTS: usize = 25;
 const MANY: usize = 1_000;
 
 fn main() {
-    // Single-threaded, as in the `haft` command.
+    // Use a single-threaded runtime, as the `haft` command does.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let only_turns = std::env::args().any(|argument| argument == "turns");
@@ -64,8 +64,8 @@ enum JournalSetting {
     On,
 }
 
-/// Formats the median over all rounds. The journal is synced once a second, and the group that contains the sync looks
-/// expensive, so a mean would mislead.
+/// Formats the median over all rounds. The journal is synced once a second, and the group that contains the sync takes
+/// longer, so a mean would mislead.
 fn told(groups: &[[Duration; 2]]) -> String {
     let middle = |which: usize| {
         let mut times: Vec<f64> = groups.iter().map(|group| group[which].as_secs_f64() * 1e6).collect();
@@ -144,7 +144,7 @@ fn first_byte(dir: &Path, listener: &TcpListener, url: &str) -> Duration {
     took
 }
 
-/// Starts many runs of three turns in this process, all waiting for the model at the same time.
+/// Starts many runs of three turns in this process. All wait for the model at the same time.
 async fn many(dir: &Path) -> String {
     let server = ModelServerProcess::start(dir, &script(3, 1_500));
     let (runtime, spec) = runtime(dir, &server.url).await;

@@ -1,4 +1,5 @@
-//! One file of accounting lines: appends whole lines while other processes do the same, rotates, and survives a full disk.
+//! One file of usage records: appends whole lines while other processes do the same, rotates the file, and survives a
+//! full disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,16 +9,16 @@ use std::time::Duration;
 
 use haft_fs::{file_lock, private_file};
 
-/// A larger file becomes the one old file that is kept.
+/// The maximum size in bytes. A larger file becomes the old file, of which one is kept.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The longest wait for another process that is writing. It takes microseconds, except when that process was stopped.
+/// The maximum wait for another process that is writing. A write takes microseconds, unless that process was stopped.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The number of times that one line follows a rotation to the new file.
+/// The maximum number of times that an append moves to the new file after a rotation.
 const ROTATIONS_MAX: usize = 5;
 
-/// The limits of a file. Tests have smaller ones.
+/// The limits of a file. Tests use smaller ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineFileLimits {
     pub(crate) bytes_max: u64,
@@ -30,7 +31,7 @@ impl Default for LineFileLimits {
     }
 }
 
-/// The file of one tenant, as this process appends to it. Other processes append to the same file.
+/// The file of one tenant, to which this process appends. Other processes append to the same file.
 #[derive(Debug)]
 pub(crate) struct LineFile {
     paths: LinePaths,
@@ -45,7 +46,7 @@ struct OpenLineFile {
     whole_bytes: u64,
 }
 
-/// The file that grows, and the one that it replaced.
+/// The current file, and the old file that it replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinePaths {
     pub(crate) current: PathBuf,
@@ -53,13 +54,13 @@ pub(crate) struct LinePaths {
 }
 
 impl LineFile {
-    /// Opens nothing yet: a directory that cannot be written now may become writable.
+    /// Creates the value without opening the file: a directory that cannot be written now may become writable.
     pub(crate) fn new(paths: LinePaths, limits: LineFileLimits) -> Self {
         Self { paths, limits, open: None }
     }
 
-    /// Appends under a lock, so that no line mixes with one of another process and none goes to a file that another process
-    /// has rotated away. After an error the file is closed, which releases the lock.
+    /// Appends under a lock, so that no line is mixed with a line of another process, and none is written to a file
+    /// that another process has rotated. After an error the file is closed, which releases the lock.
     pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         for _ in 0..ROTATIONS_MAX {
             let mut open = self.open.take().map_or_else(|| open(&self.paths.current), Ok)?;
@@ -83,7 +84,7 @@ impl LineFile {
         Err(io::Error::other("other processes rotated the accounting again and again"))
     }
 
-    /// Returns false after another process has rotated the file away or removed it.
+    /// Returns false if another process has rotated or removed the file.
     fn is_current(&self, open: &fs::Metadata) -> io::Result<bool> {
         match fs::metadata(&self.paths.current) {
             Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
@@ -94,8 +95,8 @@ impl LineFile {
 }
 
 impl OpenLineFile {
-    /// Appends all bytes or none to a file of this length. A process that was killed may have left half a line; it gets
-    /// its end first, or the next line would be unreadable as well.
+    /// Appends all bytes or none to a file of this length. If a killed process left an incomplete line, first ends that
+    /// line; otherwise the next line would be unreadable too.
     fn append_whole(&mut self, lines: &[u8], bytes: u64) -> io::Result<()> {
         let is_whole = bytes == 0 || bytes == self.whole_bytes || self.byte_at(bytes - 1)? == b'\n';
         let end: &[u8] = if is_whole { b"" } else { b"\n" };

@@ -1,5 +1,5 @@
 //! Token storage: one file per server, readable only by its owner, and replaced atomically under a lock. With a
-//! keyring, the keyring holds the token and the file only says so.
+//! keyring, the token is in the keyring, and the file only marks this.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -30,7 +30,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone)]
 pub(super) struct OauthToken {
     pub(super) issuer: String,
-    /// The token endpoint of that issuer: the only address besides the server that receives the token.
+    /// The token endpoint of the issuer: the only address besides the server that receives the token.
     pub(super) endpoint: Url,
     /// The resource that the token was requested for.
     pub(super) resource: String,
@@ -98,7 +98,7 @@ struct StoredToken {
 const VERSION: u32 = 1;
 
 impl TokenFile {
-    /// Creates the handle without touching the file. `namespace` is a legal name, so it is a legal file name too.
+    /// Creates the handle without accessing the file. `namespace` is a valid name, so it is a valid file name too.
     pub fn new(directory: &Path, namespace: &str, server: &Url) -> Self {
         Self { path: directory.join(format!("{namespace}.json")), server: server.clone(), keyring: None }
     }
@@ -121,7 +121,7 @@ impl TokenFile {
         }
     }
 
-    /// Loads the token for this server URL. An unreadable file counts as no token. An unavailable keyring is an error,
+    /// Loads the token for this server URL. Treats an unreadable file as no token. An unavailable keyring is an error,
     /// because its token may still be valid.
     pub(super) async fn load(&self) -> Result<Option<OauthToken>, AuthError> {
         let written = match (self.entry(), &self.keyring) {
@@ -156,7 +156,7 @@ impl TokenFile {
         keyring.put(&self.account(), text.into()).await
     }
 
-    /// Returns the account name in the keyring. It is the path of the file, so that other home directories have other
+    /// Returns the account name in the keyring: the path of the token file, so that each home directory has its own
     /// tokens.
     fn account(&self) -> String {
         self.path.display().to_string()
@@ -196,8 +196,8 @@ impl TokenFileLock<'_> {
         self.file.load().await
     }
 
-    /// Saves the token atomically, so that no reader sees a partial file. A token that the keyring accepted goes into
-    /// no file.
+    /// Saves the token atomically, so that no reader sees a partial file. A token that the keyring accepted is not
+    /// written to a file.
     pub(super) async fn save(&self, token: &OauthToken) -> Result<(), AuthError> {
         let written = self.file.written(token);
         let (entry, keyring) = match &self.file.keyring {

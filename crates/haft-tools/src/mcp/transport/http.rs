@@ -31,7 +31,7 @@ const RESUMES_MAX: usize = 5;
 /// The wait before a stream is resumed, if the server sets none.
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 
-/// The maximum wait that a server may set.
+/// The maximum wait before a stream is resumed that a server may set.
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// The minimum wait, even if the server asks for less: a server that ends every stream at once must not cause a busy

@@ -25,7 +25,7 @@ const RESUMES_MAX: usize = 5;
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The minimum wait, even if the server asks for less.
+/// The minimum wait before a stream is resumed, even if the server asks for less.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
 /// The maximum number of messages in flight; further ones are refused until the server accepts some.
