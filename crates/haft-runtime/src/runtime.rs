@@ -473,7 +473,7 @@ impl Runtime {
     }
 }
 
-/// Adds the skills that the requests trigger to those that the run has already.
+/// Adds the skills that the requests trigger to the skills that the run already has.
 fn trigger_skills(
     spec: &mut RunSpec,
     more: Option<&str>,

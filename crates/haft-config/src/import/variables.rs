@@ -24,7 +24,7 @@ pub(super) fn rewrite(text: &str, style: VariableStyle, builder: &mut EntryBuild
     }
 }
 
-/// Replaces each `OPEN…}` by the result of `meaning`; if the result is `None`, keeps it.
+/// Replaces each `OPEN…}` by the result of `meaning`. If the result is `None`, keeps the text.
 fn rewrite_between(
     text: &str,
     open: &str,

@@ -46,7 +46,7 @@ pub(super) struct DirectoryClaim {
 }
 
 impl DirectoryClaim {
-    /// Removes the directories of processes that were killed, and chooses a name.
+    /// Removes the directories of processes that were killed, and chooses a name for a new one.
     pub(super) fn new(home: &Home) -> io::Result<Self> {
         let caches = home.caches();
         fs::create_dir_all(&caches)?;

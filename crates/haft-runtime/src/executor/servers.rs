@@ -58,7 +58,7 @@ impl McpServer {
     }
 }
 
-/// A server that could not be connected, and the reason for the operator.
+/// A server that could not be connected, and the reason, as a message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotConnected {
     /// The name that the caller gave the server.

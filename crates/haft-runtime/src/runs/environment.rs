@@ -97,7 +97,7 @@ impl RunEnvironment {
         })
     }
 
-    /// Adds the instruction files of the project to the system text of every agent. Call it before `prepare`.
+    /// Adds the instruction files of the project to the system text of every agent. Call this method before `prepare`.
     pub fn instruct(&self, files: Vec<InstructionFile>) {
         self.instructions.get_or_init(|| files);
     }

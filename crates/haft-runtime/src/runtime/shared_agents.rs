@@ -251,7 +251,7 @@ fn shut_down_later(agent: Arc<RunnableAgent>) {
     tokio::spawn(async move { wiring::shut_down(agent.agent.orchestrator()).await });
 }
 
-/// The use of an agent by one run.
+/// The use of an agent by one run. Dropping it releases the agent.
 pub(super) struct AgentLease {
     runnable: Arc<RunnableAgent>,
     /// `None` for an agent of this run alone, and once the run has left.
