@@ -160,7 +160,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Appends text that has no part index.
+    /// Appends text that arrived without a part index.
     pub(crate) fn flow(&mut self, flow: TextChannel, text: &str) {
         self.flow_with_state(flow, text, None);
     }

@@ -39,7 +39,7 @@ pub(super) struct ChatChoice<'a> {
     finish_reason: Option<BorrowedText<'a>>,
 }
 
-/// Tells if a completion is whole or a chunk of a stream.
+/// Tells whether a completion is whole or a chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompletionExtent {
     Whole,
@@ -203,7 +203,7 @@ fn write_message(
     Ok(())
 }
 
-/// Reads the content, which is a string or a list of pieces.
+/// Decodes the content, which is a string or a list of pieces.
 fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(), ModelError> {
     let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
     if !content.get().starts_with('[') {

@@ -60,7 +60,7 @@ pub(super) struct ChatStreamCalls {
 
 #[derive(Debug)]
 struct ChatOpenCall {
-    /// The `index` of the call.
+    /// The `index` of the call in the stream.
     number: u64,
     id: Option<String>,
     part: usize,
