@@ -55,7 +55,8 @@ impl LineSplitter {
         Ok(lines)
     }
 
-    /// Adds bytes and passes on the lines that they complete. A line that lies whole in `bytes` is not copied.
+    /// Adds bytes, and calls the closure with each line that they complete. A line that is complete in `bytes` is not
+    /// copied.
     fn each_line(
         &mut self,
         bytes: &[u8],
@@ -128,7 +129,7 @@ pub struct SseDecoder {
     fields: SseFields,
 }
 
-/// The fields of the event in progress, and those that stay for the stream.
+/// The fields of the current event, and the fields that are kept for the whole stream.
 #[derive(Debug, Default)]
 struct SseFields {
     event: SseEvent,

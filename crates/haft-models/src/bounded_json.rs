@@ -17,8 +17,8 @@ pub(crate) const REPLY_DEPTH_MAX: usize = 120;
 /// The maximum length of the excerpt in an error about a malformed reply, in characters.
 const EXCERPT_CHARS_MAX: usize = 120;
 
-/// A string of a JSON document, borrowed from it unless it has escapes. An `Option<Cow<str>>` would be a copy in any case,
-/// because serde borrows only a `Cow` that is itself the field.
+/// A string in a JSON document. It is borrowed from the document unless it has escapes. An `Option<Cow<str>>` would always
+/// be a copy, because serde borrows a `Cow` only if it is the field itself.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -36,7 +36,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelEr
     serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
 }
 
-/// Parses a frame of a stream. It is text already, so that the parser need not check its encoding again.
+/// Parses a frame of a stream. The frame is already text, so the parser need not check its encoding again.
 pub(crate) fn read_frame<'a, T: Deserialize<'a>>(frame: &'a str) -> Result<T, ModelError> {
     check_limits(frame.as_bytes())?;
     serde_json::from_str(frame)
