@@ -17,8 +17,8 @@ pub(crate) const REPLY_DEPTH_MAX: usize = 120;
 /// The maximum length of the excerpt in an error about a malformed reply, in characters.
 const EXCERPT_CHARS_MAX: usize = 120;
 
-/// A string in a JSON document. It is borrowed from the document unless it has escapes. An `Option<Cow<str>>` would always
-/// be a copy, because serde borrows a `Cow` only if it is the field itself.
+/// A string in a JSON document. It is borrowed from the document unless it has escapes. An `Option<Cow<str>>` would
+/// always be a copy, because serde borrows a `Cow` only if it is the field itself.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
