@@ -1,4 +1,5 @@
-//! Writes the audit log: failed logins, refused scopes, decisions about approvals, changes and calls of tools.
+//! Writes the audit log: failed logins, refused scopes, decisions about approvals, changes to keys, responses and
+//! configuration, and tool calls.
 
 use std::sync::Arc;
 
@@ -24,20 +25,20 @@ impl AuditLog {
         Self { file: Arc::new(AuditLogFile::of(home)), metrics }
     }
 
-    /// Writes a line. A line that cannot be written is counted: refusing all requests while a disk is full would give an
-    /// attacker a way to stop the server.
+    /// Writes a line. If the line cannot be written, only counts it: if the server refused all requests while a disk is
+    /// full, an attacker could stop it in this way.
     pub(crate) fn write(&self, line: AuditLine) {
         if self.file.append(line).is_err() {
             self.metrics.audit_log_error();
         }
     }
 
-    /// Writes an event of the server itself.
+    /// Writes an event that has no caller.
     pub(crate) fn note(&self, event: AuditEvent) {
         self.write(AuditLine::new(now_ms(), event));
     }
 
-    /// Writes the decision of a caller.
+    /// Writes a decision that a caller made.
     pub(crate) fn decided(&self, principal: &Principal, event: AuditEvent, target: &str, detail: &str) {
         self.write(AuditLine {
             target: Some(target.to_owned()),
@@ -52,13 +53,13 @@ fn line_of(principal: &Principal, event: AuditEvent) -> AuditLine {
     AuditLine { principal: Some(principal.to_string()), key, ..AuditLine::new(now_ms(), event) }
 }
 
-/// The calls of all runs. The accounting has their sizes and times.
+/// Writes the calls of all runs. Their sizes and times are in the usage records.
 impl EventSink for AuditLog {
     fn emit(&self, event: Event) {
         if let Event::ToolFinished { tool, failure, account, .. } = event {
             let kind = match failure {
                 None => AuditEvent::ToolExecuted,
-                // The call did not fail: it is made, or denied, when its run goes on.
+                // The call did not fail: it is made or denied when its run continues.
                 Some(ToolErrorKind::ApprovalPending) => AuditEvent::ApprovalRequested,
                 Some(_) => AuditEvent::ToolFailed,
             };
@@ -71,7 +72,7 @@ impl EventSink for AuditLog {
     }
 }
 
-/// Returns the event that a reply means, by its status and the code of its error.
+/// Returns the audit event of a reply, by its status and error code; `None` if the reply is not audited.
 pub(crate) fn of_reply(
     method: &Method,
     route: &str,

@@ -1,18 +1,18 @@
-//! Errors of the API, in the JSON form that clients of OpenAI's API read.
+//! Errors of the API, in the JSON form of OpenAI's API.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-/// The kinds of errors. Clients decide by the HTTP status; the names follow the Open Responses specification.
+/// The kinds of errors. Clients use the HTTP status; the names follow the Open Responses specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiErrorKind {
-    /// The request is wrong; `param` names the field.
+    /// The request is invalid; `param` names the field.
     InvalidRequest,
     /// The key is missing, unknown or expired.
     Unauthorized,
-    /// The key may not do this, or the host or origin is not allowed.
+    /// The key does not permit the request, or the host or origin is not allowed.
     Forbidden,
     /// There is no such object, or it belongs to another principal.
     NotFound,
@@ -22,22 +22,22 @@ pub enum ApiErrorKind {
     Conflict,
     /// The body is too large.
     TooLarge,
-    /// The body is not JSON by its content type, or it is compressed.
+    /// The content type of the body is not JSON, or the body is compressed.
     UnsupportedMediaType,
     /// The `Host` header names another server.
     MisdirectedRequest,
-    /// A limit of the caller is used up.
+    /// The caller has reached one of its limits.
     TooManyRequests,
     /// The model or its provider failed.
     ModelError,
     /// The server itself failed.
     ServerError,
-    /// The server stops or has no capacity; the same request may succeed later.
+    /// The server is stopping or has no capacity; the same request may succeed later.
     Unavailable,
 }
 
 impl ApiErrorKind {
-    /// Returns the status and the `type` of the error.
+    /// Returns the HTTP status and the `type` of the error.
     pub fn row(self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid_request_error"),
@@ -60,15 +60,15 @@ impl ApiErrorKind {
 /// An error of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
-    /// Decides about the status and the `type`.
+    /// The kind, which determines the HTTP status and the `type` field of the error body.
     pub kind: ApiErrorKind,
     /// The problem and the remedy, for the developer of the client.
     pub message: String,
-    /// The field of the request that is wrong, such as `tools[0].name`.
+    /// The invalid field of the request, such as `tools[0].name`.
     pub param: Option<String>,
     /// A stable name of the problem, for programs.
     pub code: Option<&'static str>,
-    /// Set to `false` if a retry could repeat the effect of a tool.
+    /// `false` if a retry could repeat the effect of a tool.
     pub should_retry: Option<bool>,
     /// The seconds after which the same request may succeed.
     pub retry_after_s: Option<u64>,
@@ -99,7 +99,7 @@ impl ApiError {
         self
     }
 
-    /// Tells clients, which repeat some requests by themselves, that a repetition has no use.
+    /// Tells clients not to retry, because a retry has no use. Some clients retry requests by themselves.
     #[must_use]
     pub fn not_retryable(mut self) -> Self {
         self.should_retry = Some(false);
@@ -113,7 +113,7 @@ impl ApiError {
         self
     }
 
-    /// Returns the object `error` of the body.
+    /// Returns the `error` object of the body.
     pub fn body(&self) -> Value {
         let (_, kind) = self.kind.row();
         json!({ "message": self.message, "type": kind, "param": self.param, "code": self.code })

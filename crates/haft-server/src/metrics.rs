@@ -1,7 +1,7 @@
-//! `/metrics`: counters of requests, runs, models and tools in the text form of Prometheus.
+//! `/metrics`: counters of requests, runs, models and tools in the Prometheus text format.
 //!
-//! Every label has a bounded number of values: routes and statuses come from tables, and tools beyond [`TOOLS_MAX`] count as
-//! `other`. No label holds an id, a principal or content.
+//! Every label has a bounded number of values: routes and statuses come from tables, and tools beyond [`TOOLS_MAX`]
+//! have the label `other`. No label contains an id, a principal or content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
 
-/// The tools with a label of their own.
+/// The maximum number of tools that have a label of their own.
 const TOOLS_MAX: usize = 100;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -32,29 +32,29 @@ pub(crate) struct Metrics(Arc<Mutex<MetricValues>>);
 
 #[derive(Debug, Default)]
 struct MetricValues {
-    /// By route and status.
+    /// The requests, by route and status.
     requests: BTreeMap<(&'static str, u16), Timing>,
-    /// By the name of the limit.
+    /// The refused requests, by the name of the limit.
     refused: BTreeMap<&'static str, u64>,
     failed_logins: u64,
-    /// By outcome.
+    /// The configuration reloads, by outcome.
     reloads: BTreeMap<&'static str, u64>,
     access_log_errors: u64,
     audit_log_errors: u64,
-    /// By outcome.
+    /// The fetches of issuer keys, by outcome.
     jwks_fetches: BTreeMap<&'static str, u64>,
     runs_started: u64,
-    /// By the reason of the end.
+    /// The finished runs, by the reason for the end.
     runs_finished: BTreeMap<&'static str, u64>,
     turns: u64,
-    /// By outcome.
+    /// The model requests, by outcome.
     model_requests: BTreeMap<&'static str, Timing>,
     input_tokens: u64,
     output_tokens: u64,
     cost_nano_usd: u64,
-    /// The tools with a label of their own.
+    /// The tools that have a label of their own.
     tools: BTreeSet<String>,
-    /// By tool and outcome.
+    /// The tool calls, by tool and outcome.
     tool_calls: BTreeMap<(String, &'static str), Timing>,
 }
 
@@ -71,7 +71,7 @@ impl Timing {
     }
 }
 
-/// Serves the metrics to a key with the scope `admin`. Without keys there is none.
+/// Serves the metrics to a key with the scope `admin`. If the server requires no keys, there are no metrics.
 pub(crate) async fn show(
     State(state): State<Arc<ServerState>>,
     headers: HeaderMap,
@@ -114,7 +114,7 @@ impl Metrics {
         self.values().audit_log_errors += 1;
     }
 
-    /// Counts a fetch of the keys of an issuer.
+    /// Counts a fetch of an issuer's keys.
     pub(crate) fn jwks_fetch(&self, outcome: &'static str) {
         *self.values().jwks_fetches.entry(outcome).or_default() += 1;
     }
@@ -243,7 +243,7 @@ impl MetricValues {
     }
 }
 
-/// The text form of Prometheus.
+/// Builds the Prometheus text format.
 #[derive(Debug, Default)]
 struct MetricsText(String);
 

@@ -1,4 +1,4 @@
-//! One access line and one count for every request.
+//! Middleware that writes one access-log line and updates the metrics for every request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,15 +17,15 @@ use crate::failed_logins::ClientAddress;
 use crate::request_id;
 use crate::server::ServerState;
 
-/// The longest path of a line. A client can send one of any length.
+/// The maximum length of the path in a line, in characters. A client can send a path of any length.
 const PATH_CHARS_MAX: usize = 200;
 
-/// The principal of a request, which the check of the key leaves in the reply.
+/// The principal of a request. The key check adds it to the reply.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestPrincipal(pub(crate) Principal);
 
-/// Writes the line when the head of the reply is known. The query is left out, because it may hold secrets of a client
-/// that sends them to the wrong place.
+/// Writes the line when the head of the reply is known. Leaves out the query, which may contain secrets that a client
+/// sent to the wrong place.
 pub(crate) async fn observe(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let path = request.uri().path();
@@ -58,7 +58,7 @@ pub(crate) async fn observe(State(state): State<Arc<ServerState>>, request: Requ
     response
 }
 
-/// The event that a request means, with the caller and the path of its access line.
+/// Returns the audit line of a request, with the caller and the path of its access line.
 fn audit_line(event: AuditEvent, line: &AccessLine, reason: Option<&RefusalReason>) -> AuditLine {
     AuditLine {
         principal: line.principal.clone(),
@@ -71,7 +71,7 @@ fn audit_line(event: AuditEvent, line: &AccessLine, reason: Option<&RefusalReaso
     }
 }
 
-/// Returns the route of a path, with its ids replaced, so that there are few.
+/// Returns the route of a path, with its ids replaced, so that the number of routes is bounded.
 fn route_of(path: &str) -> &'static str {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts[..] {

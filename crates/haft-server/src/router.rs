@@ -1,4 +1,4 @@
-//! Every route of the server, and the checks around them.
+//! All routes of the server, and the checks around them.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::{
     request_id, responses,
 };
 
-/// The checks run from the outside in: the request gets its id, then host, origin and content type are checked, then the
-/// key, then its limits. Health checks need no key. Every request is counted and logged.
+/// Builds the router. The checks run from the outside in: the request gets its id; then host, origin and content type
+/// are checked, then the key, then its limits. Health checks need no key. Every request is counted and logged.
 pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Router {
     let api = match mcp {
         Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }) => Router::new(),

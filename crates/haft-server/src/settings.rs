@@ -1,4 +1,4 @@
-//! The operator's settings of the server.
+//! The operator's settings for the server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,22 +6,23 @@ use std::time::Duration;
 use haft_config::resolved::ServeSettings;
 use haft_runtime::WorkspaceSpec;
 
-/// The port of the server, if the operator names none.
+/// The default port of the server.
 pub const DEFAULT_PORT: u16 = 8484;
 
-/// The largest body of a request. It holds the largest input of the API, a file of 32 MiB in base64.
+/// The maximum size of a request body, in bytes. It has space for the largest input of the API: a file of 32 MiB in
+/// base64.
 const BODY_BYTES_MAX: usize = 48 << 20;
 
-/// The longest time for the body of a request to arrive.
+/// The maximum time in which the body of a request must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The most connections that are open at the same time.
+/// The maximum number of connections that are open at the same time.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// The longest time for the head of a request to arrive, also on a connection that was used before.
+/// The maximum time in which the head of a request must arrive, including on a connection that was used before.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that requests in progress get to finish when the server stops.
+/// The maximum time that requests in progress get to finish when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The settings of one server.
@@ -29,25 +30,25 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct ServerSettings {
     /// The address that the server listens on.
     pub address: SocketAddr,
-    /// Names beside `localhost` and the address itself that a `Host` header may have.
+    /// Names that a `Host` header may have, in addition to `localhost` and the address itself.
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages, such as `https://console.example.com`, that may send requests.
     pub allowed_origins: Vec<String>,
-    /// Decides if requests need a key.
+    /// Selects whether requests need a key.
     pub auth: AuthMode,
-    /// The largest body of a request.
+    /// The maximum size of a request body, in bytes.
     pub body_bytes_max: usize,
-    /// The longest time for the body of a request to arrive.
+    /// The maximum time in which the body of a request must arrive.
     pub body_timeout: Duration,
-    /// The most connections that are open at the same time. Further clients wait.
+    /// The maximum number of connections that are open at the same time. Further clients wait.
     pub connections_max: usize,
-    /// The longest time for the head of a request to arrive, also on a connection that was used before.
+    /// The maximum time in which the head of a request must arrive, including on a connection that was used before.
     pub head_timeout: Duration,
-    /// The time that requests in progress get to finish when the server stops.
+    /// The maximum time that requests in progress get to finish when the server stops.
     pub drain_timeout: Duration,
-    /// The public address, and the issuers of access tokens. A new configuration replaces them.
+    /// The public address, and the issuers of access tokens. Reloading the configuration replaces them.
     pub serve: ServeSettings,
-    /// The sandbox of runs. Its directory is replaced by the workspace of the caller.
+    /// The sandbox of runs. The workspace of the caller replaces its directory.
     pub workspace: WorkspaceSpec,
 }
 
@@ -56,12 +57,13 @@ pub struct ServerSettings {
 pub enum AuthMode {
     /// Every request below `/v1` needs a key.
     Keys,
-    /// Requests need no key. The server then listens on the loopback only.
+    /// Requests need no key. The server then listens on the loopback interface only.
     NoAuth,
 }
 
 impl ServerSettings {
-    /// The defaults on an address: keys are required, and no web page may send requests.
+    /// Returns the default settings for a server that listens on this address: API keys are required, and no web origin
+    /// is allowed (CORS).
     pub fn at(address: SocketAddr, workspace: WorkspaceSpec) -> Self {
         Self {
             address,

@@ -1,4 +1,4 @@
-//! The audit log: one line of JSON per decision about access, in a file that is rotated by size.
+//! The audit log: one JSON line per decision about access, in a file that is rotated by size.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::line_file::{LineFile, LineFileLimits, LinePaths};
 
-/// The longest `target` or `detail` of a line, in characters. Clients choose parts of them.
+/// The maximum length of `target` and `detail` in a line, in characters. Clients choose parts of them.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// The events of the log. The names are stable.
+/// The events of the log. Their names are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditEvent {
     /// A request had no valid key or token.
@@ -20,7 +20,7 @@ pub enum AuditEvent {
     ScopeDenied,
     KeyCreated,
     KeyRevoked,
-    /// A call waits for a person.
+    /// A call waits for the decision of a user.
     ApprovalRequested,
     /// A call that waited was approved or denied.
     ApprovalDecided,
@@ -29,7 +29,7 @@ pub enum AuditEvent {
     /// A response in the background was cancelled.
     BackgroundCancelled,
     ConfigReloaded,
-    /// A wrong configuration was not used.
+    /// An invalid configuration was not used.
     ConfigRefused,
     ToolExecuted,
     ToolFailed,
@@ -54,25 +54,26 @@ haft_core::name_table!(AuditEvent {
     ServerStopped: "server.stopped",
 });
 
-/// One event. Every line has every field, so that a reader needs no table of forms.
+/// One event. Every line has all fields, so that a reader needs no table of the line formats.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditLine {
-    /// Milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     #[serde(rename = "at")]
     pub at_ms: u64,
     /// The name of an [`AuditEvent`].
     pub event: String,
-    /// `TENANT/SUBJECT` of the caller; nothing for the operator at the terminal, or if the caller is unknown.
+    /// The principal of the caller as `TENANT/SUBJECT`; `None` for the operator at the terminal, or if the caller is
+    /// unknown.
     pub principal: Option<String>,
     /// The id of the caller's key or token.
     pub key: Option<String>,
-    /// The address of the client's end of the connection, which may be a proxy.
+    /// The IP address of the other end of the connection, which may be a proxy.
     pub address: Option<String>,
-    /// The header `x-request-id` of the reply.
+    /// The request id, as in the header `x-request-id` of the reply.
     pub request: Option<String>,
-    /// The object of the event: a key, an approval request, a path, a tool.
+    /// The object of the event: a key, an approval request, a path or a tool.
     pub target: Option<String>,
-    /// The decision or the reason.
+    /// The decision, or the reason for it.
     pub detail: Option<String>,
 }
 
@@ -83,7 +84,7 @@ impl AuditLine {
     }
 }
 
-/// The file `audit.jsonl` in haft's data, and `audit.1.jsonl` for its older lines.
+/// The file `audit.jsonl` in haft's data directory. Older lines are in `audit.1.jsonl`.
 #[derive(Debug)]
 pub struct AuditLogFile(Mutex<LineFile>);
 
@@ -98,7 +99,7 @@ impl AuditLogFile {
         Self(Mutex::new(LineFile::new(paths, limits)))
     }
 
-    /// Appends a line, with its texts cut. Other processes append to the same file.
+    /// Appends a line, with long texts cut. Other processes append to the same file.
     pub fn append(&self, mut line: AuditLine) -> io::Result<()> {
         line.target = line.target.map(cut);
         line.detail = line.detail.map(cut);

@@ -1,4 +1,4 @@
-//! Gets and keeps the public keys of one issuer.
+//! Fetches and caches the public keys of one issuer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,19 +14,20 @@ use super::jwks::{self, VerificationKey};
 use super::jws::SignedToken;
 use crate::metrics::Metrics;
 
-/// The age after which the keys are fetched again, while requests go on with those that are there.
+/// The age at which the keys are fetched again. Requests use the cached keys during the fetch.
 const REFRESH_AFTER: Duration = Duration::from_mins(10);
 
-/// The age at which keys no longer count. An issuer that cannot be reached for so long may have revoked them.
+/// The age at which keys are not used any more. An issuer that cannot be reached for this time may have revoked them.
 const AGE_MAX: Duration = Duration::from_hours(1);
 
-/// The pause between two fetches. Tokens with made-up key ids cannot make the server send more requests than this.
+/// The minimum time between two fetches. Tokens with invented key ids cannot make the server send more requests than
+/// this.
 const FETCH_PAUSE: Duration = Duration::from_secs(10);
 
-/// The longest time for one request to the issuer.
+/// The timeout of one request to the issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest document of an issuer.
+/// The maximum size of a document from an issuer, in bytes.
 const DOCUMENT_BYTES_MAX: usize = 256 << 10;
 
 /// The keys of one issuer.
@@ -37,11 +38,11 @@ pub(super) struct IssuerKeys {
     client: Option<Client>,
     metrics: Metrics,
     cache: Mutex<KeyCache>,
-    /// Held during a fetch, so that there is one at a time.
+    /// Held during a fetch, so that there is only one at a time.
     fetching: tokio::sync::Mutex<()>,
 }
 
-/// There are no keys that count.
+/// There are no keys that may be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeysUnavailable {
     pub(super) retry_after: Duration,
@@ -50,25 +51,25 @@ pub(super) struct KeysUnavailable {
 #[derive(Debug, Default, Clone)]
 struct KeyCache {
     keys: Arc<[VerificationKey]>,
-    /// When the keys were fetched.
+    /// The time at which the keys were fetched.
     fetched: Option<Instant>,
-    /// When the last fetch began, whatever its outcome.
+    /// The time at which the last fetch began, whatever its outcome.
     attempted: Option<Instant>,
 }
 
-/// The need for a fetch.
+/// The urgency of a fetch.
 #[derive(Debug, PartialEq, Eq)]
 enum FetchNeed {
     None,
-    /// The keys still count.
+    /// The keys may still be used, so the fetch runs in the background.
     InBackground,
-    /// There is no key for this token.
+    /// There is no usable key for this token, so the request waits for the fetch.
     BeforeUse,
 }
 
 impl IssuerKeys {
     pub(super) fn new(settings: &TokenIssuerSettings, metrics: Metrics) -> Self {
-        // Fails if another provider is installed already, which works just as well.
+        // Ignore a failure: another provider is already installed, which works just as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder().redirect(Policy::none()).timeout(FETCH_TIMEOUT);
         Self {
@@ -81,12 +82,12 @@ impl IssuerKeys {
         }
     }
 
-    /// Tests if these are the keys of an issuer with these settings.
+    /// Returns true if these are the keys of an issuer with these settings.
     pub(super) fn is_for(&self, settings: &TokenIssuerSettings) -> bool {
         (&self.issuer, &self.jwks_url) == (&settings.issuer, &settings.jwks_url)
     }
 
-    /// Returns the keys, and fetches them before if none of them fits the token.
+    /// Returns the keys. If none of them fits the token, fetches the keys first.
     pub(super) async fn for_token(
         self: &Arc<Self>,
         token: &SignedToken<'_>,
@@ -107,7 +108,7 @@ impl IssuerKeys {
         self.cache().usable(Instant::now())
     }
 
-    /// Fetches the keys, unless that was tried a moment ago. If it fails, the old keys stay.
+    /// Fetches the keys, unless a fetch was tried a moment ago. If it fails, the old keys are kept.
     async fn refresh(&self) {
         let _one_at_a_time = self.fetching.lock().await;
         if !self.cache().begin_attempt(Instant::now()) {
@@ -131,7 +132,7 @@ impl IssuerKeys {
         jwks::parse(&document(response).await?)
     }
 
-    /// Asks the issuer for the address of its keys: by `OpenID` Connect, else by RFC 8414.
+    /// Asks the issuer for the URL of its keys: with `OpenID` Connect, or else with RFC 8414.
     async fn discover(&self) -> Result<Url, String> {
         #[derive(Deserialize)]
         struct IssuerMetadata {
@@ -146,7 +147,7 @@ impl IssuerKeys {
         }
         let found: IssuerMetadata =
             serde_json::from_slice(&document(response).await?).map_err(|error| error.to_string())?;
-        // OpenID Connect Discovery, section 4.3: another issuer could otherwise offer its keys as these.
+        // OpenID Connect Discovery, section 4.3: otherwise another issuer could offer its keys as the keys of this one.
         if found.issuer != self.issuer {
             return Err("the document is of another issuer".into());
         }

@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use super::jws::TokenAlgorithm;
 
-/// The most keys of one issuer. A token without a key id is tried with each key that fits.
+/// The maximum number of keys of one issuer. A token without a key id is checked with each key that fits.
 const KEYS_MAX: usize = 64;
 
-/// A key that signatures are checked with.
+/// A public key with which signatures are checked.
 #[derive(Debug, Clone)]
 pub(super) struct VerificationKey {
     pub(super) id: Option<String>,
-    /// The only algorithm that the issuer uses the key for, if it says so.
+    /// The only algorithm that the issuer uses the key for, if the issuer states one.
     algorithm: Option<String>,
     pub(super) material: KeyMaterial,
 }
 
-/// The key itself, in the form that `ring` takes.
+/// The key itself, in the form that `ring` accepts.
 #[derive(Debug, Clone)]
 pub(super) enum KeyMaterial {
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
-    /// The uncompressed point.
+    /// The uncompressed curve point.
     P256(Vec<u8>),
     P384(Vec<u8>),
     Ed25519(Vec<u8>),
@@ -49,7 +49,7 @@ struct WrittenKey {
     y: Option<String>,
 }
 
-/// Reads a JWK set. Keys of other kinds are passed over, because an issuer may add them at any time.
+/// Parses a JWK set. Skips other kinds of keys, because an issuer may add them at any time.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<VerificationKey>, String> {
     let set: KeySet = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let written = set.keys.into_iter().filter_map(|key| serde_json::from_value::<WrittenKey>(key).ok());
@@ -100,7 +100,7 @@ fn bytes(text: Option<&String>) -> Option<Vec<u8>> {
     BASE64_URL_SAFE_NO_PAD.decode(text?).ok()
 }
 
-/// Some issuers write a zero byte before the number, which `ring` does not read.
+/// Decodes an integer without leading zero bytes: some issuers write one, and `ring` does not accept it.
 fn integer(text: Option<&String>) -> Option<Vec<u8>> {
     Some(bytes(text)?.into_iter().skip_while(|byte| *byte == 0).collect())
 }

@@ -1,7 +1,7 @@
-//! Signed tokens: their three parts, and the check of their signature.
+//! Signed tokens: parses their three parts, and checks their signature.
 //!
-//! Only signatures with a public key exist here. A token without a signature, or with an HMAC whose secret would be the
-//! public key, names an algorithm that the table does not have.
+//! This module supports only signatures with a public key. A token without a signature, or with an HMAC whose secret
+//! would be the public key, names an algorithm that is not in the table.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::TokenError;
 use super::jwks::{KeyMaterial, VerificationKey};
 
-/// A token whose signature was not checked yet.
+/// A token whose signature is not checked yet.
 #[derive(Debug)]
 pub(super) struct SignedToken<'a> {
     header: TokenHeader,
@@ -57,8 +57,8 @@ haft_core::name_table!(TokenAlgorithm {
     EdDsa: "EdDSA",
 });
 
-/// The types of tokens that are access tokens, or that are not distinguished from them. The token of a logout or of a proof
-/// has another one, and must not log in.
+/// The token types that are access tokens, or that cannot be distinguished from them. Logout tokens and proofs have
+/// other types, and must not be accepted for a login.
 const TYPES: [&str; 3] = ["jwt", "at+jwt", "application/at+jwt"];
 
 impl<'a> SignedToken<'a> {
@@ -73,12 +73,12 @@ impl<'a> SignedToken<'a> {
         Ok(Self { header, algorithm, claims, signed, signature: decoded(signature)? })
     }
 
-    /// Returns the issuer that the token names; nothing is proven yet.
+    /// Returns the issuer that the token names. The signature is not checked yet, so this is only a claim.
     pub(super) fn claimed_issuer(&self) -> Option<&str> {
         self.claims.get("iss")?.as_str()
     }
 
-    /// Tests if a key can have signed this token. A token need not name its key if the issuer has few.
+    /// Returns true if this key can have signed the token. A token need not name its key if the issuer has few keys.
     pub(super) fn fits(&self, key: &VerificationKey) -> bool {
         let same_id = self.header.kid.is_none() || self.header.kid == key.id;
         same_id && key.may_sign(self.algorithm)
@@ -100,7 +100,7 @@ impl<'a> SignedToken<'a> {
 
 impl TokenHeader {
     fn accepted(&self) -> Result<TokenAlgorithm, TokenError> {
-        // RFC 7515, section 4.1.11: a reader that does not know such an extension must refuse the token.
+        // RFC 7515, section 4.1.11: a reader that does not support such an extension must refuse the token.
         if self.crit.is_some() {
             return Err(TokenError::invalid(
                 "the access token has extensions (`crit`) that are not supported",
@@ -111,7 +111,7 @@ impl TokenHeader {
             return Err(TokenError::invalid("the JWT is not an access token by its `typ`"));
         }
         TokenAlgorithm::from_name(&self.alg)
-            // The name of RFC 9864 for the same algorithm.
+            // RFC 9864 has this name for the same algorithm.
             .or_else(|| (self.alg == "Ed25519").then_some(TokenAlgorithm::EdDsa))
             .ok_or_else(|| {
                 let names = TokenAlgorithm::ALL.map(TokenAlgorithm::name).join(", ");
@@ -120,7 +120,7 @@ impl TokenHeader {
     }
 }
 
-/// Checks a signature. The type of the key decides with the algorithm, so that no key is used for another algorithm.
+/// Checks a signature. The key type and the algorithm must match, so that no key is used with another algorithm.
 fn verifies(key: &KeyMaterial, algorithm: TokenAlgorithm, message: &[u8], signature: &[u8]) -> bool {
     let raw = |kind: &'static dyn signature::VerificationAlgorithm, key: &[u8]| {
         signature::UnparsedPublicKey::new(kind, key).verify(message, signature).is_ok()
@@ -135,7 +135,7 @@ fn verifies(key: &KeyMaterial, algorithm: TokenAlgorithm, message: &[u8], signat
     }
 }
 
-/// Keys of fewer than 2048 bits verify nothing.
+/// Returns the parameters for an RSA algorithm. They reject keys of fewer than 2048 bits.
 fn rsa_parameters(algorithm: TokenAlgorithm) -> Option<&'static RsaParameters> {
     match algorithm {
         TokenAlgorithm::Rs256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),

@@ -1,4 +1,4 @@
-//! The gateway over HTTP as a resource server of OAuth.
+//! Tests of the gateway over HTTP as an OAuth resource server.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::super::mcp::real::module;
 use super::http::{GatewayServer, initialize, request};
 use super::{configure, place};
 
-/// A gateway on a free port that takes the tokens of an issuer, and its public address.
+/// Starts a gateway on a free port that accepts the tokens of an issuer. Returns it with its public address.
 fn start(place: &TestTree, issuer: &TokenIssuer) -> (GatewayServer, String) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let public = format!("http://{free}");
@@ -34,12 +34,12 @@ fn typescript_sdk_logs_in_where_the_gateway_says_and_calls_a_tool() {
     let report: Value =
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"));
     assert_eq!((&report["refused"], &report["echo"]), (&json!(true), &json!("echo: hi")), "{report}");
-    // The smallest scope that the challenge names, so that the shell is not part of it.
+    // This is the smallest scope that the challenge names, and does not include the shell.
     assert_eq!(report["scope"], "tools", "{report}");
     assert!(!report["tools"].as_array().unwrap().contains(&json!("bash")), "{report}");
     let resource = format!("{public}/mcp");
     assert_eq!((report["resource"].as_str(), issuer.resources()), (Some(&*resource), vec![resource.clone()]));
-    // The token of the client is in no file of the server, and so in no log and no cache.
+    // No file of the server contains the token of the client, so no log and no cache contains it.
     let token = &issuer.issued()[0];
     let signature = token.rsplit('.').next().unwrap();
     let found = Command::new("grep").args(["-rlF", signature]).arg(place.path("home")).output().unwrap();

@@ -1,4 +1,4 @@
-//! Tells the client about changes: of lists, of single resources, and log messages of upstream servers.
+//! Notifies the client about changes of lists and single resources, and about log messages of upstream servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,17 @@ use crate::mcp::era::{ClientAbilities, ConnectionEra};
 use crate::mcp::message::{self, ClientRequest, GatewayError};
 use crate::mcp::outbox::MessageScope;
 
-/// The pause between two notifications about a changed list. An upstream server may change its list all the time.
+/// The minimum time between two notifications about a changed list. An upstream server may change its list all the
+/// time.
 const LIST_CHANGED_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time in which further changes join the first one. Servers often announce several at once.
+/// The time in which further changes are collected. Servers often announce several at once.
 const LIST_SETTLE_TIME: Duration = Duration::from_millis(100);
 
-/// The most streams of notifications that a client may open.
+/// The maximum number of notification streams that a client may open.
 const LISTENERS_MAX: usize = 16;
 
-/// The most resources that one stream of notifications may watch.
+/// The maximum number of resources that one notification stream may watch.
 const LISTENED_URIS_MAX: usize = 100;
 
 /// A list that changed.
@@ -111,12 +112,12 @@ impl ClientConnection {
         .await;
     }
 
-    /// Tells the client that the tools have changed, at most once in a pause. A client that has not asked for the list
-    /// yet is not told.
+    /// Notifies the client that the tools have changed, at most once per pause. Does not notify a client that has not
+    /// requested the list yet.
     async fn announce_tools(self: Arc<Self>, opened: Arc<OpenedClient>) {
         let mut changed = opened.shared.changed.subscribe();
         loop {
-            // Counted before the list is built, so that no change in between is missed.
+            // Read the counters before the list is built, so that no change in between is missed.
             let counted = change_counts(&opened.shared.orchestrator);
             changed.mark_unchanged();
             let now = opened.shared.listing(self.gateway()).items;
@@ -132,7 +133,7 @@ impl ClientConnection {
         }
     }
 
-    /// Tells the client that prompts or resources have changed, at most once in a pause.
+    /// Notifies the client that prompts or resources have changed, at most once per pause.
     async fn announce_lists(self: Arc<Self>, opened: Arc<OpenedClient>) {
         loop {
             let list = tokio::select! {
@@ -144,7 +145,7 @@ impl ClientConnection {
         }
     }
 
-    /// Tells the client that everything may have changed, because it missed notifications.
+    /// Notifies the client that all lists may have changed, because it missed notifications.
     pub(in crate::mcp) async fn announce_everything(&self) {
         let Some(opened) = self.opened.get() else { return };
         for list in [ChangedList::Tools, ChangedList::Prompts, ChangedList::Resources] {
@@ -166,7 +167,7 @@ impl ClientConnection {
         self.notify(opened, list.method(), |listener| list.is_wanted(listener), json!({})).await;
     }
 
-    /// Sends a notification to the client, or to the streams of the era without sessions that want it.
+    /// Sends a notification to the client or, in protocol revisions without sessions, to the streams that want it.
     async fn notify(
         &self,
         opened: &OpenedClient,
@@ -192,7 +193,7 @@ impl ClientConnection {
         }
     }
 
-    /// Passes the warnings of haft itself.
+    /// Passes the warnings of haft itself to the client.
     async fn pass_warnings(self: Arc<Self>, opened: Arc<OpenedClient>) {
         let mut warnings = opened.shared.warnings.subscribe();
         loop {
@@ -200,7 +201,7 @@ impl ClientConnection {
                 Ok(warning) if self.wants_log("warning") => {
                     let params = json!({ "level": "warning", "logger": "haft", "data": warning.to_string() });
                     let text = message::notification("notifications/message", &params);
-                    // A client that does not read loses the warning; the operator has it.
+                    // A client that does not read loses the warning, but the operator gets it.
                     self.out.offer(MessageScope::Connection, text);
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
@@ -209,7 +210,7 @@ impl ClientConnection {
         }
     }
 
-    /// Passes the notifications of one upstream server.
+    /// Passes the notifications of one upstream server to the client.
     async fn pass_news(self: Arc<Self>, opened: Arc<OpenedClient>, server: usize) {
         let mut news = opened.shared.upstreams.servers[server].news();
         loop {
@@ -225,7 +226,7 @@ impl ClientConnection {
                 Ok(ServerNews::ResourceUpdated(own)) => self.pass_update(&opened, server, &own).await,
                 Ok(ServerNews::Log(record)) if self.wants_log(&record.level) => {
                     let text = message::raw_notification("notifications/message", &record.params);
-                    // A client that does not read loses log messages, and nothing else.
+                    // A client that does not read loses only log messages.
                     self.out.offer(MessageScope::Connection, text);
                 }
                 Ok(ServerNews::Log(_)) => {}
@@ -256,7 +257,7 @@ impl ClientConnection {
     }
 }
 
-/// Asks the servers of these resources for notifications. A server that cannot send them sends none.
+/// Asks the servers of these resources for change notifications. A server that does not support them sends none.
 async fn watch_upstream(opened: &OpenedClient, uris: &[String]) {
     let upstreams = &opened.shared.upstreams;
     for uri in uris {
@@ -272,7 +273,7 @@ async fn watch_upstream(opened: &OpenedClient, uris: &[String]) {
     }
 }
 
-/// Reads the wishes of a request that listens for changes.
+/// Reads which changes a request wants to listen for.
 fn wanted(request: &ClientRequest) -> Result<ChangeListener, GatewayError> {
     #[derive(Deserialize)]
     struct ListenParams {
@@ -299,7 +300,7 @@ fn wanted(request: &ClientRequest) -> Result<ChangeListener, GatewayError> {
     })
 }
 
-/// Returns the notifications that the client gets.
+/// Returns the notifications that the client will get.
 fn honored(listener: &ChangeListener) -> Value {
     let mut honored = json!({});
     let lists = [
@@ -333,14 +334,14 @@ fn subscribed(id: &RawValue) -> Value {
     json!({ "_meta": { "io.modelcontextprotocol/subscriptionId": id } })
 }
 
-/// The change counters of all providers, with their counts.
+/// Returns the change counters of all providers, with their current counts.
 fn change_counts(orchestrator: &Orchestrator) -> Vec<(ChangeCounter, u64)> {
     let providers = orchestrator.catalog().providers();
     let counters = providers.iter().filter_map(|provider| provider.changes());
     counters.map(|counter| (counter.clone(), counter.count())).collect()
 }
 
-/// Waits until one of the counters differs from its count. Never returns if there is none.
+/// Waits until one of the counters differs from its count. Never returns if there are no counters.
 async fn any_change(counted: &[(ChangeCounter, u64)]) {
     if counted.is_empty() {
         std::future::pending::<()>().await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::token::jwks;
 
-/// Tokens and keys that another implementation made.
+/// Returns tokens and keys that another implementation created.
 fn vectors() -> (Vec<VerificationKey>, Value) {
     let vectors: Value = serde_json::from_str(include_str!("vectors.json")).unwrap();
     (jwks::parse(vectors["jwks"].to_string().as_bytes()).unwrap(), vectors["tokens"].clone())
@@ -57,12 +57,12 @@ fn tokens_without_a_signature_or_with_the_public_key_as_a_secret_are_refused() {
         refused(&format!("{signed}."), "must be signed with one of");
         refused(&format!("{signed}.AAAA"), "must be signed with one of");
     }
-    // The known attack: the public key, as it is published, is the secret of an HMAC.
+    // A known attack uses the public key, in its published form, as the secret of an HMAC.
     let key = vectors["jwks"]["keys"][0].to_string();
     let signed = unsigned(&json!({"alg": "HS256", "kid": "rsa"}), &json!({"iss": "https://a.example"}));
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), signed.as_bytes());
     refused(&format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(tag)), "must be signed with one of");
-    // The signature of one algorithm does not count for another one of the same key.
+    // The signature of one algorithm is not valid for another algorithm of the same key.
     let signature = tokens["RS256"].as_str().unwrap().rsplit_once('.').unwrap().1;
     let other = tokens["PS256"].as_str().unwrap().rsplit_once('.').unwrap().0;
     refused(&format!("{other}.{signature}"), "signature");
