@@ -64,7 +64,7 @@ fn as_json(found: &AgentFile) -> Value {
 
 fn table(agents: &[AgentFile]) -> String {
     if agents.is_empty() {
-        return "There are no agents. `haft agents new NAME` writes one.".into();
+        return "There are no agents. `haft agents new NAME` creates one.".into();
     }
     let mut table = Table::new(["NAME", "DESCRIPTION", "FILE"].map(left));
     for AgentFile { agent, file, .. } in agents {

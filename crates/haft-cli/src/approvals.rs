@@ -82,7 +82,10 @@ async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, CliErro
         return Ok(format!("{:#}", Value::Array(grants.iter().map(as_value).collect())));
     }
     if grants.is_empty() {
-        return Ok("no remembered approvals; a question at the terminal offers them".into());
+        return Ok(
+            "there are no remembered approvals; haft offers to remember one when it asks at the terminal"
+                .into(),
+        );
     }
     Ok(table(&grants, now_ms()).text())
 }
@@ -111,7 +114,8 @@ fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
     const HINT: &str = "hint: `haft approvals list` shows the ids";
     let written = word.to_ascii_lowercase();
     if written.len() < ID_CHARS_MIN {
-        let message = format!("the id `{word}` is too short: {ID_CHARS_MIN} characters are needed\n{HINT}");
+        let message =
+            format!("the id `{word}` is too short; give at least {ID_CHARS_MIN} characters\n{HINT}");
         return Err((ExitReason::Input, message));
     }
     let fits = |grant: &&Grant| grant.id.to_string().starts_with(&written);
@@ -119,7 +123,7 @@ fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
         [grant] => Ok(grant),
         [] => Err((ExitReason::Input, format!("there is no remembered approval `{word}`\n{HINT}"))),
         several => {
-            let message = format!("`{word}` is the beginning of {} ids\n{HINT}", several.len());
+            let message = format!("{} ids begin with `{word}`\n{HINT}", several.len());
             Err((ExitReason::Input, message))
         }
     }

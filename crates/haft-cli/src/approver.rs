@@ -67,8 +67,8 @@ fn offers(request: &ApprovalRequest) -> Vec<KeyOffer> {
         offers.push(offer(
             'r',
             ApprovalAnswer::AllowRule,
-            "always by this rule".into(),
-            "→ always by this rule",
+            "always what this rule matches".into(),
+            "→ always what this rule matches",
         ));
     }
     offers
@@ -77,7 +77,7 @@ fn offers(request: &ApprovalRequest) -> Vec<KeyOffer> {
 fn choices(offers: &[KeyOffer]) -> String {
     let keys: Vec<String> = offers.iter().map(|offer| format!("[{}] {}", offer.key, offer.text)).collect();
     format!(
-        "(always: in this workspace; `haft approvals` lists and revokes)\n\
+        "(always: in this workspace; `haft approvals` lists and revokes such answers)\n\
          allow? {}, any other key: no",
         keys.join(", ")
     )
@@ -140,7 +140,7 @@ mod tests {
         let choices_of = |request: &ApprovalRequest| choices(&offers(request));
         let full = choices_of(&request(Some(&["git", "status"]), &["ask bash: git *"]));
         let expected = "allow? [y] once, [e] always this exact call, [p] always `git status *`, \
-                        [r] always by this rule, any other key: no";
+                        [r] always what this rule matches, any other key: no";
         assert!(full.ends_with(expected), "{full}");
         let bare = choices_of(&request(None, &[]));
         assert!(bare.ends_with("allow? [y] once, [e] always this exact call, any other key: no"), "{bare}");

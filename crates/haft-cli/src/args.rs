@@ -34,7 +34,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Gives any language model real tools, and runs them safely, fast and on the record.
+/// Gives any language model real tools. haft runs them safely and fast, and records every call.
 #[derive(Debug, Parser)]
 #[command(name = "haft", version, styles = STYLES, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(super) struct Cli {
@@ -55,8 +55,8 @@ Examples:
   haft config show
 
 Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
-5 sandbox, tool or model unavailable, 6 no or wrong key, 7 quota, 8 network,
-9 a limit of the run, 10 its budget, 42 bad input, 124 timeout, 130 interrupted, 141 output pipe closed, 143 terminated. `haft sandbox` passes on the code of its command.";
+5 sandbox, tool or model unavailable, 6 missing or wrong API key, 7 quota, 8 network,
+9 run limit reached, 10 run budget used up, 42 bad input, 124 timeout, 130 interrupted, 141 output pipe closed, 143 terminated. `haft sandbox` returns the exit code of its command.";
 
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "one value exists, for the life of the process")]
@@ -106,7 +106,7 @@ pub(super) struct CallArgs {
     #[arg(required_unless_present = "stdin")]
     pub(super) tool: Option<String>,
 
-    /// Its arguments as a JSON object, or - to read them from standard input
+    /// The arguments of the tool as a JSON object, or - to read them from standard input
     #[arg(value_name = "JSON")]
     pub(super) arguments: Option<String>,
 
@@ -115,15 +115,15 @@ pub(super) struct CallArgs {
     pub(super) stdin: bool,
 
     // Not `requires = "stdin"`: clap drops a requirement that conflicts with a given argument, here the tool.
-    /// With --stdin: number of calls to run at once
+    /// With --stdin: the maximum number of calls that run at the same time
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "tool", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) jobs: u16,
 
-    /// With --stdin: run each call that changes something alone, in the order of the lines
+    /// With --stdin: run each call that is not read-only alone, in the order of the lines
     #[arg(long, conflicts_with = "tool")]
     pub(super) ordered: bool,
 
-    /// Print the whole result as JSON: text, error kind, latency, sandbox layers
+    /// Print the complete result as JSON, with its text, error kind, latency and sandbox layers
     #[arg(long, conflicts_with = "stdin")]
     pub(super) json: bool,
 
@@ -135,11 +135,11 @@ pub(super) struct CallArgs {
     #[arg(long, value_name = "FORMAT")]
     pub(super) log_format: Option<LogFormat>,
 
-    /// Print every message to and from MCP servers to standard error, shortened and without secrets
+    /// Print all messages to and from MCP servers on standard error, shortened and without secrets
     #[arg(long)]
     pub(super) trace_mcp: bool,
 
-    /// Print a tree of all calls to standard error; with --json it is part of the result
+    /// Print a tree of all calls on standard error; with --json the tree is part of the result
     #[arg(long)]
     pub(super) tree: bool,
 
@@ -163,19 +163,19 @@ Examples:
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
-    /// workspace: write only to the workspace and /tmp, no network; network: the same with network; full: everything except
-    /// the blocklist [default: workspace]
+    /// The access of commands. workspace: they write only to the workspace and /tmp, without network; network: the same
+    /// with network; full: everything except the blocklist [default: workspace]
     #[arg(long, value_name = "MODE")]
     pub(super) mode: Option<haft_sandbox::SandboxMode>,
 
     #[command(flatten)]
     pub(super) files: FileArgs,
 
-    /// Another directory that commands may write to
+    /// A directory that commands may write to, in addition to the workspace
     #[arg(long, value_name = "DIR")]
     pub(super) writable: Vec<PathBuf>,
 
-    /// Remove a path from the list of unreadable secrets
+    /// Let commands read a path that the sandbox hides as a secret
     #[arg(long, value_name = "PATH")]
     pub(super) readable: Vec<PathBuf>,
 
@@ -187,11 +187,11 @@ pub(super) struct PolicyArgs {
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) unix_sockets: Option<GrantArg>,
 
-    /// Whether commands may write hooks and configuration of the workspace's git repository [default: frozen]
+    /// Whether commands may change git hooks and git configuration in the workspace [default: frozen]
     #[arg(long, value_name = "FROZEN|WRITABLE")]
     pub(super) git: Option<GitMetadataArg>,
 
-    /// Pass another variable of this environment to commands
+    /// Pass one more variable of the current environment to commands
     #[arg(long = "env", value_name = "NAME")]
     pub(super) environment: Vec<String>,
 
@@ -214,7 +214,7 @@ pub(super) struct FileArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
 
-    /// Work in your home directory without a question
+    /// Allow your home directory as the workspace, without asking
     #[arg(long)]
     pub(super) allow_home: bool,
 
@@ -222,7 +222,7 @@ pub(super) struct FileArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
 
-    /// A file with more MCP servers, in the shape of any client; can be repeated
+    /// A file with more MCP servers, in the file format of any MCP client; can be repeated
     #[arg(long, value_name = "FILE")]
     pub(super) mcp_config: Vec<PathBuf>,
 }
@@ -299,7 +299,7 @@ pub(super) struct SandboxArgs {
     pub(super) command: Vec<std::ffi::OsString>,
 }
 
-/// Show what works on this machine: kernel, sandbox layers, workspace, home, configuration
+/// Check this machine: kernel, sandbox layers, workspace, home directory and configuration
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft doctor\n  haft doctor --json | jq .sandbox")]
 pub(super) struct DoctorArgs {
@@ -346,8 +346,8 @@ pub(super) struct ConfigFilesArgs {
 
 /// Trust the files of a project: its configuration, agents and skills
 ///
-/// Shows what they say and everything that they would run, asks, and remembers their digests. A file that changes is no
-/// longer trusted.
+/// Shows the settings in the files and every program that they would run, asks you, and stores the digests of the
+/// files. A file that changes later is no longer trusted.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft trust\n  haft trust ~/project\n  haft trust --yes\n  haft trust --list\n  haft trust --revoke ~/project"
@@ -362,11 +362,11 @@ pub(super) struct TrustArgs {
     #[arg(long, conflicts_with_all = ["directory", "revoke"])]
     pub(super) list: bool,
 
-    /// Revoke the trust in the project
+    /// Stop trusting the project
     #[arg(long)]
     pub(super) revoke: bool,
 
-    /// Trust without a question, for scripts
+    /// Trust the files without asking, for scripts
     #[arg(short, long, conflicts_with_all = ["list", "revoke"])]
     pub(super) yes: bool,
 
@@ -375,14 +375,14 @@ pub(super) struct TrustArgs {
     pub(super) json: bool,
 }
 
-/// Write haft.lock, the tool definitions that you agree to; later changes are quarantined
+/// Write haft.lock, which pins the tool definitions; tools that are new or change later are quarantined
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = LOCK_EXAMPLES)]
 pub(super) struct LockArgs {
     #[command(subcommand)]
     pub(super) command: Option<LockCommand>,
 
-    /// Only compare: print the differences and exit with code 3 if there are any, for CI
+    /// Compare without writing: print the differences, and exit with code 3 if there are any, for CI
     #[arg(long)]
     pub(super) check: bool,
 
@@ -406,11 +406,11 @@ pub(super) enum LockCommand {
     Review(LockReviewArgs),
 }
 
-/// Show what changed since haft.lock was written, and accept it
+/// Show the tool definitions that changed since haft.lock was written, and accept them
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft lock review\n  haft lock review --yes")]
 pub(super) struct LockReviewArgs {
-    /// Accept all changes without a question, for scripts
+    /// Accept all changes without asking, for scripts
     #[arg(short, long)]
     pub(super) yes: bool,
 
@@ -422,7 +422,7 @@ pub(super) struct LockReviewArgs {
     pub(super) files: FileArgs,
 }
 
-/// Show which calls the rules allow, ask about or deny
+/// Show which calls the policy rules allow, deny, or ask about
 #[derive(Debug, Args)]
 pub(super) struct PolicyCommandArgs {
     #[command(subcommand)]
@@ -477,15 +477,15 @@ pub(super) struct OutputArgs {
     pub(super) extract: Vec<String>,
 }
 
-/// Show statistics of calls, by tool
+/// Show statistics of tool calls, grouped by tool
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft stats\n  haft stats --since 1h --json\n  haft stats --models")]
 pub(super) struct StatsArgs {
-    /// Only calls of this recent period, for example 30m, 12h or 7d; a plain number is seconds
+    /// Only calls of the last 30m, 12h, 7d or another period; a plain number is seconds
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
     pub(super) since: Option<std::time::Duration>,
 
-    /// Show statistics of requests to models instead
+    /// Show statistics of model requests instead of tool calls
     #[arg(long)]
     pub(super) models: bool,
 

@@ -151,7 +151,7 @@ fn object_schema(file: &Path) -> Result<Arc<Value>, CliError> {
     match schema.get("type").filter(|kind| *kind != "object") {
         None => Ok(schema),
         Some(kind) => {
-            let hint = "hint: give a file with one JSON Schema of an object";
+            let hint = "hint: give a file that contains one JSON Schema for an object";
             let problem = format!("{}: `type` must be \"object\"; got {kind}\n{hint}", file.display());
             Err((ExitReason::Input, problem))
         }
@@ -371,9 +371,11 @@ fn stop_row(stop: &StopReason) -> (&str, Option<&'static str>) {
         StopReason::Other(word) => (word, None),
         StopReason::Length => (
             "length",
-            Some("the answer was cut at its limit\nhint: raise the limit with --max-output-tokens"),
+            Some(
+                "the answer was cut off at the output token limit\nhint: raise the limit with --max-output-tokens",
+            ),
         ),
-        StopReason::Refusal => ("refusal", Some("the model declined")),
+        StopReason::Refusal => ("refusal", Some("the model refused to answer")),
         StopReason::Filtered => (
             "filtered",
             Some("a content filter of the provider blocked the answer\nhint: rephrase the question"),

@@ -282,7 +282,7 @@ fn hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> Option<S
         return Some(refusal.hint().into());
     }
     if error.kind == ToolErrorKind::Denied && result.receipt.executed {
-        return Some("--writable and --readable grant more; see `haft call --help`".into());
+        return Some("--writable and --readable allow access to more paths; see `haft call --help`".into());
     }
     let config = settings::configuration(&policy.files).ok()?;
     remedy::of(error, &result.call.name, &config.resolved)

@@ -143,8 +143,9 @@ impl CallInputLine {
             return Ok(None);
         }
         let not_a_call = |reason: &dyn std::fmt::Display| {
-            let message =
-                format!("not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
+            let message = format!(
+                "the line is not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}"
+            );
             CallOutputLine::bad_line(id_of(&text), message)
         };
         // Require an object: serde would accept a JSON array as the fields in their order.

@@ -81,7 +81,7 @@ fn show(args: &ConfigFilesArgs) -> ExitCode {
 
 fn file_status_table(files: &[ConfigFile]) -> String {
     if files.is_empty() {
-        return "no configuration file; every key has its default".into();
+        return "there is no configuration file; every key has its default value".into();
     }
     let mut text = String::new();
     for file in files {

@@ -23,9 +23,9 @@ use super::{hints, settings, terminal};
 use haft_config::{ResolvedConfig, environment};
 
 /// The limit of protection by mounts: if another program replaces a file, the mount on the file is gone.
-const REPLACED_FILE: &str = "a protected file of the workspace, such as .git/config, that another program replaces is \
-    writable for a running command until it is protected again, about a millisecond later; a command that may have \
-    changed it is ended, and the error names the file";
+const REPLACED_FILE: &str = "if another program replaces a protected file of the workspace, such as .git/config, a running \
+    command can write to the new file for about a millisecond, until haft protects it again; haft ends a command that may \
+    have changed the file, and the error names the file";
 
 pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let config = settings::configuration(&args.policy.files);

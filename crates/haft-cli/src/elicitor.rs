@@ -34,7 +34,9 @@ impl Elicitor for TerminalElicitor {
             match ElicitationForm::of(&request) {
                 Ok(form) => ask(server, &form, &mut question::turn().await).await,
                 Err(reason) => {
-                    terminal::warn(&format!("haft declined a question of MCP server `{server}`: {reason}"));
+                    terminal::warn(&format!(
+                        "haft declined an elicitation request from MCP server `{server}`: {reason}"
+                    ));
                     ElicitationAnswer::Declined
                 }
             }

@@ -39,11 +39,11 @@ pub(super) fn session(error: &SessionError) -> Option<String> {
             Some("`haft sessions list` lists the sessions".into())
         }
         SessionError::Unreadable { id, .. } => {
-            Some(format!("`haft sessions rm {id}` removes it; nothing in it was changed"))
+            Some(format!("`haft sessions rm {id}` removes the session; haft has not changed it"))
         }
-        SessionError::Busy { id } => {
-            Some(format!("if that process hangs or was stopped: haft resume {id} --take-over"))
-        }
+        SessionError::Busy { id } => Some(format!(
+            "if that process hangs or was stopped, continue the run with `haft resume {id} --take-over`"
+        )),
         SessionError::Exists { .. } | SessionError::Io { .. } => None,
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn session(error: &SessionError) -> Option<String> {
 pub(super) fn agent(error: &AgentLoadError) -> Option<String> {
     match error {
         AgentLoadError::Unknown { .. } => {
-            Some("give a file, or an agent that `haft agents list` shows".into())
+            Some("give a file, or the name of an agent that `haft agents list` shows".into())
         }
         AgentLoadError::Untrusted { reason, .. } => untrusted(reason).map(Into::into),
         AgentLoadError::UntrustedInclude(_) => Some(TRUST.into()),
@@ -82,7 +82,7 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
     match error {
         ModelsError::NoModel => Some("choose a model with -m PROVIDER/MODEL".into()),
         ModelsError::NoPrice { .. } => {
-            Some("--allow-unpriced runs it anyway; its requests then do not count against the budget".into())
+            Some("--allow-unpriced starts the run anyway; requests to that model then do not count against the budget".into())
         }
         ModelsError::Name(_)
         | ModelsError::Unknown { .. }
@@ -103,7 +103,9 @@ pub(super) fn recording(error: &RecordingError) -> &'static str {
             "record again, or replay with the version of haft that wrote it"
         }
         RecordingProblem::BadLine { .. } => "remove the line, or record again",
-        RecordingProblem::NoModel => "this may not be a recording, or it ended before a model was called",
+        RecordingProblem::NoModel => {
+            "the file may not be a recording, or the recording ended before a model was called"
+        }
         RecordingProblem::NoRun => "give a file that `haft run --record` wrote",
         RecordingProblem::NoJournal => "recordings have journals since version 3: record again",
         RecordingProblem::BadJournal { .. } => "record again",
@@ -146,16 +148,16 @@ pub(super) const NOT_RESTORED: &str =
 
 pub(super) fn policy(error: &PolicyError) -> &'static str {
     match error {
-        PolicyError::Missing { .. } => "create it, or choose another directory",
+        PolicyError::Missing { .. } => "create the directory, or choose another one",
         PolicyError::NotADirectory { .. } => "give the directory that contains the file",
-        PolicyError::Unreadable { .. } => "`ls -ld` shows its owner and its permissions",
+        PolicyError::Unreadable { .. } => "`ls -ld` shows the owner and the permissions of the directory",
         PolicyError::InPrivateTmp { .. } => "choose a workspace outside /tmp",
         PolicyError::WholeFileSystem => "change to a project directory, or choose one with `--workspace`",
         PolicyError::ExposesHome { .. } => {
             "work in a project directory below it, or move haft's home with HAFT_HOME"
         }
         PolicyError::ExposesSecret { .. } => {
-            "work in a project directory, or allow reading it with --readable"
+            "work in a project directory, or allow reading the secret with --readable"
         }
     }
 }
@@ -163,7 +165,7 @@ pub(super) fn policy(error: &PolicyError) -> &'static str {
 pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
     match error {
         SandboxError::Plan(PlanError::GitUnprotected { .. }) => {
-            Some("--git writable turns that protection off")
+            Some("--git writable turns the protection of git hooks and git configuration off")
         }
         SandboxError::Plan(PlanError::DotGitSymlink { .. }) => Some(
             "`t=$(readlink -f .git) && rm .git && echo \"gitdir: $t\" > .git`; `git status` stays the same",
@@ -183,12 +185,12 @@ pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
 }
 
 /// The hint for a sandbox that cannot be set up.
-pub(super) const SANDBOX_LAYERS: &str = "`haft doctor` shows which layers of the sandbox work here";
+pub(super) const SANDBOX_LAYERS: &str = "`haft doctor` shows which sandbox layers work on this machine";
 
 pub(super) fn login(server: &str, error: &AuthError) -> Option<String> {
     match error {
         AuthError::NotNeeded => {
-            Some(format!("`haft mcp test {server}` shows whether it works without a login"))
+            Some(format!("`haft mcp test {server}` shows whether the server works without a login"))
         }
         AuthError::PersonNeeded(_) | AuthError::Refused(_) | AuthError::Unreachable(_) => None,
     }

@@ -216,8 +216,8 @@ async fn consent(overview: &str) -> Result<(), CliError> {
         Consent::Given => Ok(()),
         Consent::Refused => Err((ExitReason::Denied, "nothing was accepted".into())),
         Consent::NoTerminal => {
-            let hint = "hint: read the above, then `haft lock review --yes` accepts it without a question";
-            let message = format!("nothing was accepted: there is no terminal to ask at\n{hint}");
+            let hint = "hint: review the changes above, then accept them with `haft lock review --yes`";
+            let message = format!("nothing was accepted: there is no terminal on which haft can ask\n{hint}");
             Err((ExitReason::Denied, message))
         }
     }

@@ -92,12 +92,12 @@ impl LogWriter {
         }
         if let Some(paths) = result.receipt.notes.get("new_repositories") {
             terminal::warn(&format!(
-                "the call created git repositories; look at their hooks and configuration before you run git there: {paths}"
+                "the call created git repositories; look at their hooks and configuration before you run git in them: {paths}"
             ));
         }
         if result.receipt.notes.get("scan_incomplete").is_some_and(|since| since == "since the call") {
             terminal::warn(
-                "the call made so many directories that haft did not look into all of them for repositories and files that other programs run",
+                "the call created too many directories: haft did not search all of them for git repositories and for files that other programs run",
             );
         }
         if self.level == LogLevel::Info && self.format == LogFormat::Text {
@@ -264,8 +264,9 @@ fn details(result: &ToolResult) -> Vec<String> {
 fn weaker(result: &ToolResult) -> Option<String> {
     let weaker = result.receipt.notes.get("sandbox").and_then(|sandbox| sandbox.get("weaker")?.as_array());
     let sentences: Vec<&str> = weaker.into_iter().flatten().filter_map(Value::as_str).collect();
-    (!sentences.is_empty())
-        .then(|| format!("the sandbox is weaker here (`haft doctor` shows why): {}", sentences.join("; ")))
+    (!sentences.is_empty()).then(|| {
+        format!("the sandbox is weaker on this machine (`haft doctor` shows why): {}", sentences.join("; "))
+    })
 }
 
 #[cfg(test)]

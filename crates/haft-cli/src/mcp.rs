@@ -124,10 +124,10 @@ fn file_of(scope: ConfigScopeArg, home: &Home) -> Result<PathBuf, CliError> {
 fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServerSettings, CliError> {
     config.mcp_servers.get(name).ok_or_else(|| {
         let known: Vec<&str> = config.mcp_servers.keys().map(String::as_str).collect();
-        let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         (
             ExitReason::Input,
-            format!("there is no MCP server `{name}`\nhint: `haft mcp list` lists them: {known}"),
+            format!("there is no MCP server `{name}`; configured servers: {known}\nhint: `haft mcp list` shows their state"),
         )
     })
 }

@@ -72,16 +72,21 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
     let configuration = settings::configuration(&FileArgs::default())?;
     let limit = configuration.resolved.tool_timeout;
     // The worker receives the content, so it needs no workspace of the user.
-    let unusable =
-        |error: &dyn std::fmt::Display| (ExitReason::Internal, format!("no worker can run: {error}"));
+    let unusable = |error: &dyn std::fmt::Display| {
+        (ExitReason::Internal, format!("the worker process cannot be started: {error}"))
+    };
     let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;
     let home = settings::home()?;
     let policy = SandboxPolicy::new(SandboxMode::Workspace, empty.path(), &home, user_home().as_deref())
         .map_err(|error| unusable(&error))?;
     let workers = WorkerPool::new(EXTRACT_WORKER, policy);
     let answered = tokio::time::timeout(limit, ask(&workers, question, content)).await;
-    let too_long =
-        || ExtractError(format!("it took more than {} ms (`toolTimeout`) and was ended", limit.as_millis()));
+    let too_long = || {
+        ExtractError(format!(
+            "the query took more than {} ms (`toolTimeout`) and was stopped",
+            limit.as_millis()
+        ))
+    };
     let answered = answered.unwrap_or_else(|_| Err(too_long()));
     workers.stop().await;
     Ok(answered)
@@ -92,7 +97,7 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
 fn write(file: &Path, content: &[u8]) -> ExitCode {
     let shown = file.display();
     if std::fs::symlink_metadata(file).is_ok_and(|meta| !meta.is_file()) {
-        let hint = "hint: name a new file, or use --raw and redirect";
+        let hint = "hint: name a new file, or use --raw and redirect standard output";
         return terminal::failed(
             ExitReason::Input,
             &format!("`{shown}` exists and is not a regular file\n{hint}"),

@@ -42,7 +42,7 @@ pub(super) async fn read(wait: Duration) -> Result<Option<String>, CliError> {
         PipeContent::Silent => {
             terminal::warn(&format!(
                 "standard input is open but had no data for {} s; the request is sent without it\n\
-                 hint: `--stdin-wait 10m` waits longer, and `< /dev/null` says that there is none",
+                 hint: `--stdin-wait 10m` waits longer, and `< /dev/null` gives an empty input",
                 wait.as_secs_f64()
             ));
             return Ok(None);

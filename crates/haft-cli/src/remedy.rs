@@ -18,7 +18,7 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
             |server| unknown(&server),
         )),
         ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows its parameters")),
-        ToolErrorKind::Denied => Some("`haft config show` shows the settings that decide, and the files that set them".into()),
+        ToolErrorKind::Denied => Some("`haft config show` shows the settings that apply, and the files that set them".into()),
         ToolErrorKind::Timeout => {
             let of_server =
                 server.map_or(String::new(), |ServerOfTool { name, .. }| format!(", `mcpServers.{name}.requestTimeout`"));
@@ -52,6 +52,6 @@ fn unknown(server: &ServerOfTool<'_>) -> String {
     match (server.settings.enabled, &server.settings.reach) {
         (false, _) => format!("`mcpServers.{name}.enabled` is false"),
         (true, Err(reason)) => reason.clone(),
-        (true, Ok(_)) => format!("`haft mcp test {name}` starts the server and shows what it has"),
+        (true, Ok(_)) => format!("`haft mcp test {name}` starts the server and lists its tools"),
     }
 }

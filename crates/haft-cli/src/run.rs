@@ -92,7 +92,7 @@ async fn unless_signalled<T>(
 ) -> Result<T, CliError> {
     tokio::select! {
         biased;
-        exit = listening.first_signal() => Err((exit, "ended before the run began".into())),
+        exit = listening.first_signal() => Err((exit, "haft was interrupted before the run began".into())),
         started = start => started,
     }
 }

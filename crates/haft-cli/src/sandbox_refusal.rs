@@ -51,10 +51,12 @@ impl SandboxRefusal {
                 "the sandbox refused a write; --writable DIR allows writing to a further directory"
             }
             Self::Read => {
-                "the sandbox refused a read; --readable PATH allows a secret, but not the data of haft"
+                "the sandbox refused a read; --readable PATH allows reading a secret, but never haft's own data"
             }
-            Self::Git => "the sandbox protects hooks and configuration of git; --git writable opens them",
-            Self::Network => "commands have no network here; --network allow opens it",
+            Self::Git => {
+                "the sandbox protects git hooks and git configuration; --git writable allows changing them"
+            }
+            Self::Network => "commands have no network access; --network allow enables it",
         }
     }
 }

@@ -129,7 +129,7 @@ async fn reload_at_hangup(hangups: Option<Signal>, reloads: ConfigReloads, files
                 for warning in reloads.apply(configuration.resolved).await {
                     terminal::warn(&printable(&warning));
                 }
-                terminal::note("new runs use the configuration that was read now");
+                terminal::note("the configuration was reloaded; new runs use it");
             }
             Err((_, message)) => {
                 reloads.refuse();

@@ -134,7 +134,7 @@ pub(super) fn policy_outside_home(
 ) -> Result<SandboxPolicy, CliError> {
     let directory = workspace(args, &configuration.resolved.sandbox)?;
     if is_user_home(&directory) {
-        return Err(usage(&"the workspace is the home directory, which needs a yes"));
+        return Err(usage(&"the workspace is your home directory, which must be allowed first"));
     }
     let spec = spec_at(directory, UserHomeView::WithoutSecrets, args, configuration)?;
     spec.policy(&home()?).map_err(|error| not_granted(&error))
@@ -208,15 +208,15 @@ async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, C
     }
     let shown = haft_config::printable(&directory.to_string_lossy());
     let overview = format!(
-        "The workspace would be your home directory `{shown}`.\nCommands could change everything in it, also files \
+        "The workspace would be your home directory `{shown}`.\nCommands could change everything in it, including files \
          that your next login runs, such as .profile. Secrets and haft's own home stay hidden."
     );
     match question::consent(&overview, "work in it? [y] yes, any other key: no").await {
         Consent::Given => Ok(UserHomeView::AsWorkspace),
         Consent::Refused => Err((ExitReason::Denied, HOME_REFUSED.to_owned())),
         Consent::NoTerminal => {
-            let message = "the home directory is the workspace, and there is no terminal to ask at";
-            let hint = "hint: work in a project directory, or allow it with --allow-home";
+            let message = "the workspace is your home directory, and there is no terminal on which haft can ask for permission";
+            let hint = "hint: work in a project directory, or allow the home directory with --allow-home";
             Err(usage(&format!("{message}\n{hint}")))
         }
     }

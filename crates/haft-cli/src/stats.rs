@@ -22,9 +22,10 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
     match FileAccounting::of(&home).summarize_all(u64::try_from(since).unwrap_or(0)) {
-        Err(error) => {
-            terminal::failed(ExitReason::Internal, &format!("the accounting cannot be read: {error}"))
-        }
+        Err(error) => terminal::failed(
+            ExitReason::Internal,
+            &format!("cannot read the usage records of `haft stats`: {error}"),
+        ),
         Ok(summary) => {
             warn(&summary);
             terminal::answer(&if args.models {
@@ -40,12 +41,12 @@ fn warn(summary: &AccountingSummary) {
     let AccountingSummary { unreadable_lines, lost_lines, .. } = summary;
     if *unreadable_lines > 0 {
         terminal::warn(&format!(
-            "{unreadable_lines} lines of the accounting cannot be read and were skipped"
+            "{unreadable_lines} lines of the usage records cannot be read and were skipped"
         ));
     }
     if *lost_lines > 0 {
         terminal::warn(&format!(
-            "{lost_lines} records are missing because the accounting could not be written\nhint: look for a full disk"
+            "{lost_lines} usage records are missing, because they could not be written\nhint: check for a full disk"
         ));
     }
 }
@@ -80,7 +81,10 @@ fn models_table(sums: &[ModelStats]) -> String {
         table.row(std::iter::once(sum.model.clone()).chain(counts).chain([cost]));
     }
     table.note("");
-    table.note(format!("Built-in prices are of {}; `models.settings` sets others.", data_date()));
+    table.note(format!(
+        "The built-in prices are from {}; set other prices in `models.settings`.",
+        data_date()
+    ));
     table.text()
 }
 

@@ -109,7 +109,7 @@ pub(super) fn tokens_text(tokens: Tokens) -> String {
 
 /// Returns the end of a sentence about a new tool source with this many tools.
 pub(super) fn search_note(tools: usize) -> &'static str {
-    if tools > SHOWN_TOOLS_MAX { "; models search them instead of seeing all" } else { "" }
+    if tools > SHOWN_TOOLS_MAX { "; models search these tools instead of seeing all of them" } else { "" }
 }
 
 /// Estimates the tokens of a definition in a model's context: name, description and schema, as most wire formats send

@@ -64,7 +64,7 @@ fn table(downgraded: &[(String, DowngradedSchema)], grammar: SchemaDialect) -> S
     }
     let _ = write!(
         text,
-        "\nhaft checks arguments against the complete schema, also where {} gets a reduced one.",
+        "\nhaft checks arguments against the complete schema, even if {} gets a reduced one.",
         grammar.name()
     );
     text

@@ -82,10 +82,10 @@ async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !can_ask {
         terminal::note(overview);
-        let hint = "hint: read the above, then `haft trust --yes` trusts it without a question";
+        let hint = "hint: review the files above, then trust them with `haft trust --yes`";
         return Err((
             ExitReason::Denied,
-            format!("nothing was trusted: there is no terminal to ask at\n{hint}"),
+            format!("nothing was trusted: there is no terminal on which haft can ask\n{hint}"),
         ));
     }
     let mut turn = question::turn().await;

@@ -29,7 +29,7 @@ pub(crate) enum AgentsCommand {
 /// List the agents of haft's home and of the current project
 #[derive(Debug, Args)]
 pub(crate) struct AgentsListArgs {
-    #[arg(long, help = "Print them as JSON")]
+    #[arg(long, help = "Print the list as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
@@ -50,13 +50,13 @@ pub(crate) struct AgentsCheckArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Create the file of a new agent
+/// Create a file for a new agent
 #[derive(Debug, Args)]
 pub(crate) struct AgentsNewArgs {
-    /// Its name; the file is `agents/NAME.md`
+    /// The agent name; the file is `agents/NAME.md`
     pub(crate) name: String,
 
-    /// Create it in haft's home, for every project
+    /// Create the file in haft's home, for all projects
     #[arg(long)]
     pub(crate) home: bool,
 }

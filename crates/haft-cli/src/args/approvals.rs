@@ -24,18 +24,18 @@ pub(crate) enum ApprovalsCommand {
     /// List the remembered approvals, by workspace
     #[command(after_help = "Examples:\n  haft approvals list\n  haft approvals list --workspace ~/project")]
     List {
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
 
-        /// Only approvals that may apply in this directory
+        /// Only approvals for this workspace, and approvals for any workspace
         #[arg(long, value_name = "DIR")]
         workspace: Option<PathBuf>,
     },
     /// Revoke approvals, so that haft asks again
     #[command(after_help = "Examples:\n  haft approvals revoke 3f2a9c1b\n  haft approvals revoke --all")]
     Revoke {
-        /// The ids of approvals, or prefixes of them
+        /// The approval ids, or prefixes of them
         #[arg(value_name = "ID", required_unless_present = "all")]
         ids: Vec<String>,
 
@@ -43,7 +43,7 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, conflicts_with = "ids")]
         all: bool,
 
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },

@@ -15,7 +15,7 @@ pub(crate) enum ToolsCommand {
     )]
     Check(ToolsCheckArgs),
 
-    /// Find tools by words, best match first
+    /// Search tools by words; the best match comes first
     #[command(
         after_help = "Examples:\n  haft tools search create an issue\n  haft tools search --json 'current time' | jq '.tools[].name'\n  echo '{\"id\":1,\"query\":\"read a file\"}' | haft tools search --stdin\n\nWith --stdin each line {\"id\":…,\"query\":…,\"limit\":…} gets one line {\"id\":…,\"names\":[…]}, in order."
     )]
@@ -32,11 +32,11 @@ pub(crate) struct ToolsSearchArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Read queries as JSON lines from standard input and answer each with the names of tools
+    /// Read queries as JSON lines from standard input, and print the matching tool names for each
     #[arg(long, conflicts_with = "query")]
     pub(crate) stdin: bool,
 
-    /// The largest number of tools to print
+    /// The maximum number of tools to print
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) limit: usize,
 
@@ -50,7 +50,7 @@ pub(crate) struct ToolsCheckArgs {
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) provider: GrammarName,
 
-    /// Print the unsupported parts and the converted schemas as JSON
+    /// Print the unsupported schema parts and the converted schemas as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -67,7 +67,7 @@ pub(crate) enum GrammarName {
     Ollama,
 }
 
-/// Ask a model one question; no tools
+/// Ask a model one question, without tools
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 'Review this change.'\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o --output-schema place.json 'Where is the Louvre?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'\n  haft ask -m ollama/llama3 --record hello.jsonl 'Hello'\n  haft ask --replay hello.jsonl 'Hello'"
@@ -76,7 +76,7 @@ pub(crate) struct AskArgs {
     /// The question, or - to read it from standard input
     pub(crate) question: String,
 
-    /// The model as PROVIDER/MODEL; if given more than once, each is a fallback for those before it
+    /// The model as PROVIDER/MODEL; repeat the option to add fallback models, in order
     /// [default: `models.default` of the configuration]
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Vec<String>,
@@ -93,11 +93,11 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_output_tokens: Option<u32>,
 
-    /// A file with the JSON Schema of an object; the answer is JSON that matches it
+    /// A file with a JSON Schema for an object; the answer is JSON that matches the schema
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
 
-    /// Write the question and the answer into a new file, for --replay
+    /// Record the question and the answer in a new file, for --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub(crate) record: Option<PathBuf>,
 
@@ -105,12 +105,12 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
 
-    /// How long to wait for the first byte of piped standard input, which joins the question; a plain number is seconds,
-    /// and `off` reads nothing [default: 3s]
+    /// How long to wait for the first byte of piped standard input, which haft adds to the question; a plain number is
+    /// seconds, and `off` ignores standard input [default: 3s]
     #[arg(long, value_name = "DURATION", value_parser = crate::piped_input::wait_of, default_value = "3s", hide_default_value = true)]
     pub(crate) stdin_wait: Duration,
 
-    /// Print the answer, its usage and its cost as JSON when it is complete
+    /// Print the complete answer, its token usage and its cost as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -135,7 +135,7 @@ pub(crate) struct ModelsArgs {
     /// The provider whose models are listed
     pub(crate) provider: Option<String>,
 
-    /// Ask every provider that has a key if it answers, not only servers on this machine; this costs nothing
+    /// Check that every provider with an API key answers, not only servers on this machine; the check is free
     #[arg(long, conflicts_with = "provider")]
     pub(crate) check: bool,
 

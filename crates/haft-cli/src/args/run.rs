@@ -12,58 +12,58 @@ use haft_config::agents::AgentOverride;
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// The request, in one or several words, or - to read it from standard input; put @AGENT before it to run an agent's
-    /// file. Other input that is piped in joins the request
+    /// The request, in one or several words, or - to read it from standard input; put @AGENT before it to run the agent
+    /// of that name or file. haft adds other piped input to the request
     #[arg(value_name = "[@AGENT] REQUEST", required = true, num_args = 1..)]
     pub(crate) words: Vec<String>,
 
-    /// The model as PROVIDER/MODEL; if given more than once, each is a fallback for those before it
-    /// [default: the agent's, else `models.default` of the configuration]
+    /// The model as PROVIDER/MODEL; repeat the option to add fallback models, in order
+    /// [default: the model in the agent file, else `models.default` of the configuration]
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Vec<String>,
 
-    /// Let `models.fast` choose between itself and `models.complex`; ignored if a model is named
+    /// Let the model `models.fast` choose between itself and `models.complex`; ignored if -m names a model
     #[arg(long)]
     pub(crate) route: bool,
 
-    /// The system prompt, instead of the agent's text
+    /// The system prompt; replaces the text of the agent file
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
 
-    /// The tools the model is shown, as names, patterns, servers or @groups, with commas between them
+    /// The tools that the model sees: names, patterns, servers or @groups, separated by commas
     /// [default: all]
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
 
-    /// The only tools that the model may call, comma-separated; it may see more
+    /// The only tools that the model may call, separated by commas; the model may see more tools
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     pub(crate) allowed_tools: Option<Vec<String>>,
 
-    /// Override a key of the agent's file, for example budget.usd=0.5; may be given more than once
+    /// Override a key of the agent file, for example budget.usd=0.5; can be repeated
     #[arg(long = "override", value_name = "KEY=VALUE", value_parser = AgentOverride::parse)]
     pub(crate) overrides: Vec<AgentOverride>,
 
-    /// An image that belongs to the request (PNG, JPEG, GIF or WebP); may be given more than once
+    /// An image for the request (PNG, JPEG, GIF or WebP); can be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Vec<PathBuf>,
 
-    /// Leave out the instructions in the project's AGENTS.md and CLAUDE.md
+    /// Do not send the instructions in the project's AGENTS.md and CLAUDE.md
     #[arg(long)]
     pub(crate) no_project_instructions: bool,
 
-    /// What the model may or must call first: auto, none, required, or the name of a tool [default: auto]
+    /// Whether the model must call a tool first: auto, none, required, or a tool name [default: auto]
     #[arg(long, value_name = "CHOICE")]
     pub(crate) tool_choice: Option<String>,
 
-    /// The most tokens of one reply, with thinking [default: by the model]
+    /// The maximum number of tokens in one reply, including reasoning [default: the limit of the model]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_output_tokens: Option<u32>,
 
-    /// Start although a model without a known price works within a budget in dollars
+    /// Start even if the budget is in dollars and the price of a model is not known
     #[arg(long)]
     pub(crate) allow_unpriced: bool,
 
-    /// The maximum number of turns; the last one is for the answer [default: 10]
+    /// The maximum number of turns; in the last turn the model must answer [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
 
@@ -71,8 +71,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = crate::settings::duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// How long to wait for the first byte of piped standard input, which joins the request; a plain number is seconds,
-    /// and `off` reads nothing [default: 3s]
+    /// How long to wait for the first byte of piped standard input, which haft adds to the request; a plain number is
+    /// seconds, and `off` ignores standard input [default: 3s]
     #[arg(long, value_name = "DURATION", value_parser = crate::piped_input::wait_of, default_value = "3s", hide_default_value = true)]
     pub(crate) stdin_wait: Duration,
 
@@ -83,7 +83,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
 
-    /// Record models, tools and clock in a new file, for `haft replay`
+    /// Record the run (model replies, tool results and times) in a new file, for `haft replay`
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 
@@ -111,7 +111,7 @@ pub(crate) struct ShowArgs {
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Print more: each decision about a call, and each model request that was repeated
+    /// Also print the policy decision for each call, and each retried model request
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
@@ -119,11 +119,11 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 
-    /// Print a tree of all agents and calls to standard error
+    /// Print a tree of all agents and calls on standard error
     #[arg(long)]
     pub(crate) tree: bool,
 
-    /// Print every message to and from MCP servers to standard error, shortened and without secrets
+    /// Print all messages to and from MCP servers on standard error, shortened and without secrets
     #[arg(long)]
     pub(crate) trace_mcp: bool,
 
@@ -137,7 +137,7 @@ pub(crate) struct ShowArgs {
 pub(crate) enum OutputFormat {
     /// The answer
     Text,
-    /// The answer, what it cost and how the run ended, as one JSON object
+    /// The answer, the cost and the reason why the run ended, as one JSON object
     Json,
     /// All events, one JSON object per line
     StreamJson,

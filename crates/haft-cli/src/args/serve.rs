@@ -10,7 +10,7 @@ use super::FileArgs;
 
 /// Serve the Open Responses API, for any OpenAI SDK
 ///
-/// The first start creates a key and prints it once. `haft keys` creates further ones.
+/// The first start creates an API key and prints it once. `haft keys` creates more keys.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft serve\n  haft serve --address 0.0.0.0:8484 --allow-host haft.example.com\n  haft serve --check"
@@ -20,19 +20,19 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", default_value_t = default_address())]
     pub(crate) address: SocketAddr,
 
-    /// A host name under which clients reach the server, in addition to localhost and the address
+    /// A host name that clients use for this server, in addition to localhost and the address
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
 
-    /// The origin of web pages that may send requests, such as `https://app.example.com`
+    /// An origin whose web pages may send requests (CORS), such as `https://app.example.com`
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
 
-    /// Require no key; only for an address of the loopback
+    /// Require no API key; allowed only on a loopback address
     #[arg(long)]
     pub(crate) no_auth: bool,
 
-    /// Check the configuration, the keys and the address, and exit
+    /// Check the configuration, the API keys and the address, then exit
     #[arg(long)]
     pub(crate) check: bool,
 
@@ -56,22 +56,22 @@ pub(crate) struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Create a key and print it; it cannot be shown again
+    /// Create an API key and print it; haft cannot show the key again
     #[command(
         after_help = "Examples:\n  haft keys create laptop\n  haft keys create ci --expires 90d --tenant acme --subject ci"
     )]
     Create(KeysCreateArgs),
-    /// List the keys, without their secrets
+    /// List the API keys, without their secrets
     #[command(after_help = "Examples:\n  haft keys list\n  haft keys list --json")]
     List {
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Revoke keys; a running server refuses them at once
+    /// Revoke API keys; a running server rejects them immediately
     #[command(after_help = "Example:\n  haft keys revoke key_1f2e3d4c5b6a")]
     Revoke {
-        /// The ids of keys
+        /// The key ids
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
@@ -79,14 +79,14 @@ pub(crate) enum KeysCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysCreateArgs {
-    /// A name by which you recognize the key
+    /// A name that helps you to recognize the key
     pub(crate) name: String,
 
-    /// The organisation that the key belongs to; tenants share nothing
+    /// The tenant (organisation) that the key belongs to; tenants share no data
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) tenant: String,
 
-    /// The user that requests with this key work for [default: the name of the key]
+    /// The user that requests with this key run as [default: the key name]
     #[arg(long, value_name = "NAME")]
     pub(crate) subject: Option<String>,
 
@@ -94,23 +94,23 @@ pub(crate) struct KeysCreateArgs {
     #[arg(long = "scope", value_name = "SCOPE", value_parser = scope)]
     pub(crate) scopes: Vec<KeyScope>,
 
-    /// The time after which the key no longer counts, for example 12h or 90d [default: never]
+    /// The time after which the key expires, for example 12h or 90d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = crate::settings::duration)]
     pub(crate) expires: Option<Duration>,
 
-    /// The requests that the key may send in a minute [default: no limit]
+    /// The maximum number of requests per minute [default: no limit]
     #[arg(long, value_name = "COUNT")]
     pub(crate) requests_per_minute: Option<u32>,
 
-    /// The tokens of models that the key may use in a minute [default: no limit]
+    /// The maximum number of model tokens per minute [default: no limit]
     #[arg(long, value_name = "COUNT")]
     pub(crate) tokens_per_minute: Option<u64>,
 
-    /// The responses of the key that may be in progress at the same time [default: no limit]
+    /// The maximum number of responses in progress at the same time [default: no limit]
     #[arg(long, value_name = "COUNT")]
     pub(crate) concurrent_responses: Option<u32>,
 
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

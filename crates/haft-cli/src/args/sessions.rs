@@ -11,7 +11,7 @@ use super::{OutputFormat, ShowArgs};
 #[derive(Debug, Args)]
 #[command(after_help = RESUME_EXAMPLES)]
 pub(crate) struct ResumeArgs {
-    /// The id of the session, or a prefix of it; `last` is the newest session
+    /// The session id, or a prefix of it; `last` is the newest session
     #[arg(value_name = "ID", default_value = "last")]
     pub(crate) id: String,
 
@@ -22,12 +22,12 @@ pub(crate) struct ResumeArgs {
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Vec<String>,
 
-    /// Continue even if another process has the run open; that process loses the run
+    /// Continue even if another process has the run open; that process can then no longer continue it
     #[arg(long)]
     pub(crate) take_over: bool,
 
-    /// How long to wait for the first byte of piped standard input, which joins the request; a plain number is seconds,
-    /// and `off` reads nothing [default: 3s]
+    /// How long to wait for the first byte of piped standard input, which haft adds to the request; a plain number is
+    /// seconds, and `off` ignores standard input [default: 3s]
     #[arg(long, value_name = "DURATION", value_parser = crate::piped_input::wait_of, default_value = "3s", hide_default_value = true)]
     pub(crate) stdin_wait: Duration,
 
@@ -56,32 +56,32 @@ pub(crate) struct SessionsArgs {
 pub(crate) enum SessionsCommand {
     /// List the sessions, the newest first
     List {
-        /// Number of sessions to list
+        /// The maximum number of sessions to list
         #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
         limit: u16,
 
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },
     /// Show the requests and calls of a session, with times, tokens and cost
     Show {
-        /// The id of the session, or a prefix of it; `last` is the newest session. A name with a dot or a slash is a
+        /// The session id, or a prefix of it; `last` is the newest session. A name with a dot or a slash is a
         /// recording, as `haft run --record` writes it
         #[arg(value_name = "ID|FILE", default_value = "last")]
         id: String,
 
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },
     /// Remove sessions permanently
     Rm {
-        /// The ids of sessions, or prefixes of them
+        /// The session ids, or prefixes of them
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
 
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },

@@ -30,7 +30,7 @@ impl ModelFinding {
         let name = printable(&self.name);
         let _ = match &self.problem {
             None => writeln!(text, "models     {name}: configured"),
-            Some(problem) => writeln!(text, "models     cannot be used: {}", printable(problem)),
+            Some(problem) => writeln!(text, "models     {name}: cannot be used: {}", printable(problem)),
         };
     }
 }

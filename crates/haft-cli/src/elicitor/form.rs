@@ -44,7 +44,7 @@ impl ElicitationForm {
     /// Parses the request of a server. The error says why it cannot be asked at a terminal.
     pub(super) fn of(request: &Value) -> Result<Self, String> {
         if request["mode"].as_str().is_some_and(|mode| mode != "form") {
-            return Err("it requires a browser".into());
+            return Err("the request requires a browser".into());
         }
         let schema = &request["requestedSchema"];
         let required: Vec<&str> =

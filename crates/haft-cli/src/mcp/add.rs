@@ -51,7 +51,7 @@ pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError>
     if args.name.trim().is_empty() {
         return Err((
             ExitReason::Usage,
-            "the name of the server is empty; the names of its tools begin with it".into(),
+            "the server name is empty; give one, because it is the prefix of the tool names".into(),
         ));
     }
     let value = value(args).map_err(|message| (ExitReason::Usage, message))?;
@@ -95,9 +95,9 @@ fn tell_cost(
     };
     if let Some(reason) = reason {
         let reason = haft_config::printable(reason.lines().next().unwrap_or_default());
-        let _ = write!(text, "\nits tools are not known yet: {reason}");
+        let _ = write!(text, "\nits tools cannot be listed yet: {reason}");
     }
-    let _ = write!(text, "\n`haft mcp test {name}` lists them with their tokens");
+    let _ = write!(text, "\n`haft mcp test {name}` lists the tools with their tokens");
 }
 
 pub(super) async fn remove(args: &McpRemoveArgs) -> Result<McpCommandOutput, CliError> {
@@ -136,7 +136,7 @@ fn value(args: &McpAddArgs) -> Result<Value, String> {
             return Err(format!("unexpected `{word}` after the URL\nhint: put a command after --"));
         }
         if !options.env.is_empty() {
-            return Err("--env is for a command; a URL takes --header".into());
+            return Err("--env needs a command; for a URL use --header".into());
         }
         server.insert("url".into(), first.as_str().into());
         insert_pairs(&mut server, "headers", &options.header);
@@ -145,10 +145,12 @@ fn value(args: &McpAddArgs) -> Result<Value, String> {
             options.transport
         {
             let way = transport.key();
-            return Err(format!("--transport {way} is for a URL; `{first}` is a command, which is stdio"));
+            return Err(format!(
+                "--transport {way} needs a URL, but `{first}` is a command, which uses stdio"
+            ));
         }
         if !options.header.is_empty() {
-            return Err("--header is for a URL; a command takes --env".into());
+            return Err("--header needs a URL; for a command use --env".into());
         }
         server.insert("command".into(), first.as_str().into());
         if !rest.is_empty() {
@@ -232,10 +234,10 @@ pub(super) fn changed(
 fn refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
         EditError::Absent { .. } => format!(
-            "\nhint: `haft config show` shows which file has it; this command changed only {}, and --scope selects another file",
+            "\nhint: `haft config show` shows which file has the entry; this command changes only {}, and --scope selects another file",
             path.display()
         ),
-        EditError::Exists { .. } => "\nhint: choose another name, or remove it first".to_owned(),
+        EditError::Exists { .. } => "\nhint: choose another name, or remove the old entry first".to_owned(),
         EditError::Unreadable(..)
         | EditError::Invalid(_)
         | EditError::Unwritable(..)

@@ -7,7 +7,7 @@ use super::super::args::FileArgs;
 #[cfg(feature = "serve")]
 use super::super::args::PolicyArgs;
 
-/// Add, list, test and remove MCP servers, whose tools models can call
+/// Manage MCP servers; models can call their tools
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct McpArgs {
@@ -45,11 +45,11 @@ pub(crate) enum McpCommand {
     Install(McpInstallArgs),
 }
 
-/// Add a server to haft.json; the rest of the file stays as it is
+/// Add a server to haft.json; the rest of the file does not change
 #[derive(Debug, Clone, Args)]
 #[command(after_help = ADD_EXAMPLES)]
 pub(crate) struct McpAddArgs {
-    /// The name of the server; the names of its tools begin with it
+    /// The server name; it is the prefix of the tool names
     pub(crate) name: String,
 
     #[command(flatten)]
@@ -68,7 +68,7 @@ impl McpAddArgs {
             let after = OptionsAfterUrl::try_parse_from(rest).map_err(|error| {
                 let text = error.to_string();
                 let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                format!("{first}\nhint: after a URL only options can follow; a command takes no URL")
+                format!("{first}\nhint: only options can follow a URL; give a URL or a command, not both")
             })?;
             self.options.extend(after.options);
         }
@@ -85,15 +85,15 @@ struct OptionsAfterUrl {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct McpAddOptions {
-    /// An environment variable for the server; `${VAR}` in the value is expanded when it starts
+    /// An environment variable for the server; `${VAR}` in the value is expanded when the server starts
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = super::add::variable)]
     pub(crate) env: Vec<(String, String)>,
 
-    /// A header of every request to the URL; `${VAR}` in the value is expanded when haft connects
+    /// A header for every request to the URL; `${VAR}` in the value is expanded when haft connects
     #[arg(long, value_name = "NAME: VALUE", value_parser = super::add::header)]
     pub(crate) header: Vec<(String, String)>,
 
-    /// The transport [default: stdio for a command, by scheme and path for a URL]
+    /// The transport [default: stdio for a command; for a URL, haft infers it from scheme and path]
     #[arg(long, value_name = "TRANSPORT")]
     pub(crate) transport: Option<McpTransportArg>,
 
@@ -147,29 +147,29 @@ pub(crate) enum ConfigScopeArg {
     Project,
 }
 
-/// List the servers with their transport and cached state; no server is started
+/// List the servers with their transport and cached state, without starting them
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp list --json")]
 pub(crate) struct McpListArgs {
-    #[arg(long, help = "Print it as JSON")]
+    #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) files: FileArgs,
 }
 
-/// Connect to a server and show its version, its tools, and the tools left out and why
+/// Connect to a server and show its version, its tools, and which tools haft skips and why
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft mcp test time\n  haft mcp test time --trace-mcp")]
 pub(crate) struct McpTestArgs {
     /// The server
     pub(crate) name: String,
 
-    /// Print every message to and from it to standard error, shortened and without secrets
+    /// Print all messages to and from the server on standard error, shortened and without secrets
     #[arg(long)]
     pub(crate) trace_mcp: bool,
 
-    #[arg(long, help = "Print it as JSON")]
+    #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
@@ -187,7 +187,7 @@ pub(crate) struct McpLogsArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
     pub(crate) lines: usize,
 
-    #[arg(long, help = "Print it as JSON")]
+    #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
@@ -235,19 +235,19 @@ pub(crate) struct McpServeArgs {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) tools: Vec<String>,
 
-    /// Offer only tools that are known to only read: built-in ones, HTTP GET, and those with `effects` set
+    /// Offer only read-only tools: built-in ones, HTTP GET, and tools whose `effects` setting says so
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// List all tools, or only a search through which a model finds and calls them
+    /// List all tools, or list only search tools with which a model finds and calls the others
     #[arg(long, value_enum, value_name = "FORM", default_value_t = ListForm::All)]
     pub(crate) expose: ListForm,
 
-    /// The name that the server gives itself
+    /// The server name that clients see
     #[arg(long, value_name = "NAME", default_value = "haft")]
     pub(crate) name: String,
 
-    /// Serve many clients over HTTP at http://IP:PORT/mcp instead of one on the standard streams
+    /// Serve many clients over HTTP at http://IP:PORT/mcp, instead of one client on standard input and output
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) http: Option<std::net::SocketAddr>,
 
@@ -258,7 +258,7 @@ pub(crate) struct McpServeArgs {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// Print every message to and from MCP servers to standard error, shortened and without secrets
+    /// Print all messages to and from MCP servers on standard error, shortened and without secrets
     #[arg(long)]
     pub(crate) trace_mcp: bool,
 
@@ -278,15 +278,15 @@ pub(crate) enum ListForm {
 #[cfg(feature = "serve")]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct McpHttpArgs {
-    /// Require no key; only for an address of the loopback
+    /// Require no API key; allowed only on a loopback address
     #[arg(long, requires = "http")]
     pub(crate) no_auth: bool,
 
-    /// A host name under which clients reach the server, beside localhost and the address
+    /// A host name that clients use for this server, in addition to localhost and the address
     #[arg(long, value_name = "NAME", requires = "http")]
     pub(crate) allow_host: Vec<String>,
 
-    /// The origin of web pages that may send requests, such as `https://app.example.com`
+    /// An origin whose web pages may send requests (CORS), such as `https://app.example.com`
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub(crate) allow_origin: Vec<String>,
 }
@@ -300,20 +300,20 @@ Examples:
   haft mcp serve --expose search
   haft mcp serve --http 127.0.0.1:8485";
 
-/// Take over the servers of other programs: Claude, Cursor, VS Code, Windsurf, Cline, Gemini, opencode, goose, Codex
+/// Import MCP servers from other programs: Claude, Cursor, VS Code, Windsurf, Cline, Gemini, opencode, goose, Codex
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft mcp import\n  haft mcp import cursor vscode --yes\n  haft mcp import --file servers.json"
 )]
 pub(crate) struct McpImportArgs {
-    /// The programs to look for [default: all]
+    /// The programs to import from [default: all]
     pub(crate) program: Vec<ImportSourceArg>,
 
-    /// Read this file instead of looking for files; its shape is found by its keys
+    /// Import from this file instead; haft detects the file format from the keys
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<std::path::PathBuf>,
 
-    /// Add the servers without a question, for scripts
+    /// Add the servers without asking, for scripts
     #[arg(short, long)]
     pub(crate) yes: bool,
 
@@ -356,7 +356,7 @@ impl ImportSourceArg {
     }
 }
 
-/// Add haft as an MCP server to the configuration of a client, or take it out again
+/// Add haft as an MCP server to the configuration of a client, or remove it
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft mcp install cursor\n  haft mcp install codex -- --read-only\n  haft mcp install claude --remove"
@@ -365,18 +365,18 @@ pub(crate) struct McpInstallArgs {
     /// The client
     pub(crate) client: McpClientArg,
 
-    /// The name of the entry
+    /// The name of the entry in the configuration of the client
     #[arg(long, value_name = "NAME", default_value = "haft", value_parser = entry_name)]
     pub(crate) name: String,
 
-    /// Take the entry out again
+    /// Remove the entry
     #[arg(long, conflicts_with = "serve")]
     pub(crate) remove: bool,
 
     #[arg(long, help = "Print the result as JSON")]
     pub(crate) json: bool,
 
-    /// Options for `haft mcp serve`
+    /// Options that the entry passes to `haft mcp serve`
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) serve: Vec<String>,
 }

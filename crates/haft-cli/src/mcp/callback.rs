@@ -70,7 +70,7 @@ impl RedirectListener {
         let (status, text) = match (&answer, redirect) {
             (Some(_), _) => ("200 OK", "Done. You can close this page and go back to the terminal."),
             (None, Some(_)) => ("400 Bad Request", "This page belongs to another login."),
-            (None, None) => ("404 Not Found", "There is nothing here."),
+            (None, None) => ("404 Not Found", "This page does not exist."),
         };
         let reply = format!(
             "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
@@ -125,7 +125,7 @@ async fn pasted() -> Url {
                 return;
             }
             terminal::note(
-                "this is not the address of a finished login, which contains `code=` and `state=`",
+                "this is not the address of the last login page; that address contains `code=` and `state=`",
             );
             line.clear();
         }

@@ -50,8 +50,8 @@ async fn consent(plan: &ImportPlan) -> Result<(), CliError> {
         Consent::Given => Ok(()),
         Consent::Refused => Err((ExitReason::Denied, "nothing was added".into())),
         Consent::NoTerminal => {
-            let hint = "hint: read the above, then `haft mcp import --yes` adds them without a question";
-            let message = format!("nothing was added: there is no terminal to ask at\n{hint}");
+            let hint = "hint: review the servers above, then add them with `haft mcp import --yes`";
+            let message = format!("nothing was added: there is no terminal on which haft can ask\n{hint}");
             Err((ExitReason::Denied, message))
         }
     }
@@ -144,9 +144,9 @@ impl ImportPlan {
                     for server in servers {
                         let name = server.name.clone();
                         if is_known(&name) {
-                            planned.skipped.push((name, "haft already has a server of this name".into()));
+                            planned.skipped.push((name, "haft already has a server with this name".into()));
                         } else if let Some(other) = taken.get(&name) {
-                            planned.skipped.push((name, format!("{other} has a server of this name")));
+                            planned.skipped.push((name, format!("{other} has a server with this name")));
                         } else {
                             taken.insert(name, source);
                             planned.added.push(server);

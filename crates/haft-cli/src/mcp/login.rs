@@ -26,7 +26,7 @@ pub(super) async fn login(args: &McpLoginArgs) -> Result<McpCommandOutput, CliEr
     };
     let authorizer = authorizer(&args.name, &reach, keyring, consent)?;
     authorizer.login().await.map_err(|error| not_logged_in(&args.name, &error))?;
-    let text = format!("logged in at `{}`; try it with `haft mcp test {}`", args.name, args.name);
+    let text = format!("logged in at `{}`; test the server with `haft mcp test {}`", args.name, args.name);
     Ok(McpCommandOutput::new(text, json!({ "name": args.name, "loggedIn": true })))
 }
 
@@ -37,9 +37,12 @@ pub(super) async fn logout(args: &McpLogoutArgs) -> Result<McpCommandOutput, Cli
         (ExitReason::Internal, format!("the token of `{}` cannot be removed: {error}", args.name))
     })?;
     let text = if had {
-        format!("the token of `{}` is deleted here; it stays valid at its issuer until it expires", args.name)
+        format!(
+            "the token of `{}` was deleted on this machine; its issuer still accepts the token until it expires",
+            args.name
+        )
     } else {
-        format!("no token of `{}` is stored", args.name)
+        format!("no token is stored for `{}`", args.name)
     };
     Ok(McpCommandOutput::new(text, json!({ "name": args.name, "forgotten": had })))
 }
@@ -85,11 +88,11 @@ fn not_open(error: &std::io::Error) -> CliError {
     let hint = "choose another port with `oauth.redirectPort`";
     (
         ExitReason::Unavailable,
-        format!("no local port can be opened for the redirect of the login: {error}\nhint: {hint}"),
+        format!("haft cannot open a local port for the login redirect: {error}\nhint: {hint}"),
     )
 }
 
 fn not_logged_in(name: &str, error: &AuthError) -> CliError {
-    let message = format!("not logged in at `{name}`: {error}");
+    let message = format!("the login at `{name}` failed: {error}");
     (ExitReason::Unavailable, hints::with(&message, hints::login(name, error)))
 }

@@ -26,11 +26,13 @@ impl MissingPermission {
 
     pub(crate) fn hint(&self, server: &str) -> String {
         let what = match self {
-            Self::Writing { path, .. } => format!("it may not write `{path}`"),
-            Self::Socket(Some(path)) => format!("it may not open the socket `{path}`"),
-            Self::Socket(None) => "it may not open a unix socket".to_owned(),
+            Self::Writing { path, .. } => format!("the sandbox does not let the server write to `{path}`"),
+            Self::Socket(Some(path)) => {
+                format!("the sandbox does not let the server open the socket `{path}`")
+            }
+            Self::Socket(None) => "the sandbox does not let the server open a unix socket".to_owned(),
         };
-        format!("{what}; if it should, put {} into `mcpServers.{server}`", self.key())
+        format!("{what}; to allow it, add {} to `mcpServers.{server}`", self.key())
     }
 }
 

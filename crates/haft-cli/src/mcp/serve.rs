@@ -58,7 +58,10 @@ async fn serve_streams(gateway: McpGateway) -> ExitCode {
     };
     match served {
         Ok(()) => ExitReason::Success.into(),
-        Err(error) => terminal::failed(ExitReason::ClosedPipe, &format!("the client is gone: {error}")),
+        Err(error) => terminal::failed(
+            ExitReason::ClosedPipe,
+            &format!("the connection to the MCP client broke: {error}"),
+        ),
     }
 }
 
@@ -149,13 +152,13 @@ pub(crate) fn build(
 fn instructions(listed: &ListedTools) -> &'static str {
     match listed {
         ListedTools::All => {
-            "The tools of several servers. The name of a tool begins with the name of its server. \
+            "This server offers the tools of several MCP servers. Each tool name begins with a server name. \
              A result that is too large is stored: query it with `tool_output` and the handle in the result."
         }
         ListedTools::Search(_) => {
-            "The tools of several servers, which the list does not show. Find a tool with `tool_search`, read its \
-             definition with `tool_describe`, and call it with `tool_call`. A result that is too large is stored: \
-             query it with `tool_output` and the handle in the result."
+            "This server offers the tools of several MCP servers, but does not list them. Find a tool with \
+             `tool_search`, read its definition with `tool_describe`, and call it with `tool_call`. A result that is \
+             too large is stored: query it with `tool_output` and the handle in the result."
         }
     }
 }

@@ -95,7 +95,7 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
     let mut text = format!("`{name}` is ready after {} ms\n", took.as_millis());
     let greeting = &status.greeting;
     let _ = writeln!(text, "  server     {}", printable(&format!("{} {}", greeting.name, greeting.version)));
-    let _ = writeln!(text, "  protocol   {protocol}, {era} era");
+    let _ = writeln!(text, "  protocol   {protocol} ({era})");
     let _ = writeln!(text, "  transport  {transport}");
     let _ = writeln!(text, "  tools      {}, {}", tools.len(), tokens_text(tokens_by_length(tools.iter())));
     for tool in tools {

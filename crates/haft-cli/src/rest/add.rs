@@ -45,7 +45,7 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
         .await
         .map_err(|error| not_added(&haft_config::printable(&error)))?;
     if imported.tools.is_empty() {
-        return Err(not_added("none of its operations can become a tool"));
+        return Err(not_added("none of its operations can be used as a tool"));
     }
     let write = if args.replace { edit::put } else { edit::add };
     write(&path, entry, &value(args, &source)).map_err(|error| refused(&error))?;
@@ -79,7 +79,7 @@ pub(super) fn remove(args: &RestRemoveArgs) -> Result<RestCommandOutput, CliErro
 fn refused(error: &EditError) -> CliError {
     let hint = match error {
         EditError::Exists { .. } => {
-            "\nhint: choose another name, remove it first, or replace it with --replace"
+            "\nhint: choose another name, remove the old entry first, or replace it with --replace"
         }
         EditError::Absent { .. }
         | EditError::Unreadable(..)
@@ -93,7 +93,7 @@ fn refused(error: &EditError) -> CliError {
 fn removal_refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
         EditError::Absent { .. } => format!(
-            "\nhint: `haft rest list` lists all descriptions; this command changes only {}",
+            "\nhint: `haft rest list` lists all OpenAPI documents; this command changes only {}",
             path.display()
         ),
         EditError::Exists { .. }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::super::args::FileArgs;
 
-/// Manage HTTP tools that come from API descriptions (`OpenAPI` 3, Swagger 2.0)
+/// Manage HTTP tools that haft creates from API documents (`OpenAPI` 3, Swagger 2.0)
 #[derive(Debug, Args)]
 #[command(after_help = REST_EXAMPLES)]
 pub(crate) struct RestArgs {
@@ -23,18 +23,18 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RestCommand {
-    /// Read a description and add it to the haft.json in haft's home
+    /// Add an `OpenAPI` document to the haft.json in haft's home
     #[command(
         after_help = "Examples:\n  haft rest add petstore ./openapi.yaml\n  haft rest add petstore https://example.com/openapi.json --header 'Authorization: Bearer ${PETSTORE_TOKEN}'"
     )]
     Add(RestAddArgs),
-    /// Remove a description from the haft.json in haft's home
+    /// Remove an `OpenAPI` document from the haft.json in haft's home
     #[command(after_help = "Examples:\n  haft rest remove petstore")]
     Remove(RestRemoveArgs),
-    /// List the descriptions and the tools of `restTools`
+    /// List the `OpenAPI` documents, and the tools in `restTools`
     #[command(after_help = "Examples:\n  haft rest list\n  haft rest list --json | jq '.[].name'")]
     List(RestListArgs),
-    /// Show which operations are tools, and which are not and why
+    /// Show which operations became tools, and why the others did not
     #[command(
         after_help = "Examples:\n  haft rest check petstore\n  haft rest check petstore --json | jq .skipped"
     )]
@@ -43,22 +43,22 @@ pub(crate) enum RestCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestAddArgs {
-    /// The name of the description; part of the name of every tool
+    /// A name for the `OpenAPI` document; it is part of every tool name
     pub(crate) name: String,
 
-    /// A file, or a URL
+    /// The file or the URL of the `OpenAPI` document
     #[arg(value_name = "FILE|URL")]
     pub(crate) source: String,
 
-    /// A header of every request; ${VAR} is expanded when a request is made
+    /// A header for every request; ${VAR} is expanded when haft sends a request
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = super::add::header)]
     pub(crate) headers: Vec<(String, String)>,
 
-    /// The base URL of requests, instead of the server in the description
+    /// The base URL for requests; replaces the server in the `OpenAPI` document
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
 
-    /// Replace the description of that name
+    /// Replace an existing entry with the same name
     #[arg(long)]
     pub(crate) replace: bool,
 
@@ -69,7 +69,7 @@ pub(crate) struct RestAddArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestRemoveArgs {
-    /// The name of the description in haft.json
+    /// The name of the `OpenAPI` document in haft.json
     pub(crate) name: String,
 
     /// Print the result as JSON
@@ -89,7 +89,7 @@ pub(crate) struct RestListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestCheckArgs {
-    /// The name of the description in haft.json
+    /// The name of the `OpenAPI` document in haft.json
     pub(crate) name: String,
 
     /// Print the findings as JSON

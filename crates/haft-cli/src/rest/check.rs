@@ -19,9 +19,11 @@ pub(super) async fn check(args: &RestCheckArgs) -> Result<RestCommandOutput, Cli
     let config = settings::configuration(&args.files)?.resolved;
     let Some(spec) = config.rest.specs.get(&args.name) else {
         let known: Vec<&str> = config.rest.specs.keys().map(String::as_str).collect();
-        let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
-        let message =
-            format!("there is no description `{}`\nhint: `haft rest list` lists them: {known}", args.name);
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let message = format!(
+            "there is no OpenAPI document named `{}`; configured: {known}\nhint: `haft rest add` adds one",
+            args.name
+        );
         return Err((ExitReason::Input, message));
     };
     let imported = rest::import(&args.name, spec, around(&home, Freshness::Fetched)).await;

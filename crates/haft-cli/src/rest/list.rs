@@ -53,7 +53,7 @@ async fn written(config: &RestSettings, home: &Home) -> Vec<RestToolRow> {
 
 fn table(rows: &[RestToolRow]) -> String {
     if rows.is_empty() {
-        return "nothing is configured; `haft rest add NAME FILE|URL` adds a description".into();
+        return "no HTTP tools are configured; `haft rest add NAME FILE|URL` adds an OpenAPI document".into();
     }
     let mut table = Table::new(["NAME", "KIND", "FROM", "STATE"].map(left));
     for row in rows {

@@ -81,7 +81,7 @@ impl ModelWait {
     pub(super) fn fallback_line(&self, next: &ModelAttempt) -> Option<String> {
         let WaitPhase::Failed(kind) = self.phase else { return None };
         let next = name(next);
-        (next != self.model).then(|| format!("{}: {}; {next} is asked instead", self.model, kind.name()))
+        (next != self.model).then(|| format!("{}: {}; haft asks {next} instead", self.model, kind.name()))
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     fn a_replaced_model_is_named() {
         let wait = failed(AttemptFollowUp::Nothing, Instant::now());
         let line = wait.fallback_line(&attempt("n"));
-        assert_eq!(line.as_deref(), Some("openai/m: overloaded; openai/n is asked instead"));
+        assert_eq!(line.as_deref(), Some("openai/m: overloaded; haft asks openai/n instead"));
         assert_eq!(wait.fallback_line(&attempt("m")), None);
     }
 }

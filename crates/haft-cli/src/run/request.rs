@@ -168,7 +168,10 @@ fn read_stdin() -> std::io::Result<String> {
 /// Reads a JSON Schema from a file.
 pub(crate) fn output_schema(file: &Path) -> Result<Arc<Value>, CliError> {
     let wrong = |problem: String| {
-        (ExitReason::Input, format!("{}: {problem}\nhint: give a file with one JSON Schema", file.display()))
+        (
+            ExitReason::Input,
+            format!("{}: {problem}\nhint: give a file that contains one JSON Schema", file.display()),
+        )
     };
     let text = read_bounded(file, SCHEMA_BYTES_MAX).map_err(wrong)?;
     let schema: Arc<Value> =

@@ -99,7 +99,7 @@ pub(super) fn line(summary: &RunSummary) -> String {
 /// Returns the line about the stored state of an interrupted run, and how to continue it.
 pub(super) fn kept(summary: &RunSummary) -> String {
     format!(
-        "kept: {} and {}; `haft resume last` continues it (session {})",
+        "the run is stored with {} and {}; `haft resume last` continues it (session {})",
         counted(summary.turns, "turn"),
         counted(summary.bill.calls, "call"),
         &summary.session.to_string()[..8]

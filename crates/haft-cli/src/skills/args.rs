@@ -29,17 +29,17 @@ pub(crate) enum SkillsCommand {
 /// List the skills of haft's home and of the current project
 #[derive(Debug, Args)]
 pub(crate) struct SkillsListArgs {
-    #[arg(long, help = "Print them as JSON")]
+    #[arg(long, help = "Print the list as JSON")]
     pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) files: FileArgs,
 }
 
-/// Check skills, and print errors with file and line
+/// Check skills, and print each error with file and line
 #[derive(Debug, Args)]
 pub(crate) struct SkillsCheckArgs {
-    /// Files to check, trusted or not [default: all skills]
+    /// The files to check, even if they are not trusted [default: all skills]
     #[arg(value_name = "FILE")]
     pub(crate) paths: Vec<PathBuf>,
 

@@ -77,7 +77,7 @@ pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
 pub(super) fn uncovered_lines(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {
         format!(
-            "\nnot covered: {}, which it starts or reads; anyone who can write to the project can change it later",
+            "\nnot covered: {}, which a trusted file starts or reads; anyone who can write to the project can change it later",
             haft_config::printable(&path.to_string_lossy())
         )
     });

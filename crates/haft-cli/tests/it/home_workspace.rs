@@ -50,7 +50,10 @@ fn mcp_add_in_the_home_directory_asks_nothing_and_starts_nothing() {
     let tree = tree();
     let run = in_home(&tree, tree.haft(&["mcp", "add", "a", "--", "touch", "made"])).on_terminal();
     let shown = run.finish().expect_code(0).stdout;
-    assert!(shown.contains("its tools are not known yet: the workspace is the home directory"), "{shown}");
+    assert!(
+        shown.contains("its tools cannot be listed yet: the workspace is your home directory"),
+        "{shown}"
+    );
     assert!(tree.text("user/.haft/haft.json").contains("touch") && !tree.exists("user/made"), "{shown}");
 }
 

@@ -46,7 +46,7 @@ fn assert_run_not_started(output: &Output) {
         assert_eq!((&said["answer"], &said["exit_code"]), (&Value::Null, &130.into()), "{said}");
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("ended before the run began"), "{said}");
+    assert!(said.contains("haft was interrupted before the run began"), "{said}");
 }
 
 fn assert_aborted(output: &Output) -> Value {

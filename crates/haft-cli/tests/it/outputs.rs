@@ -67,7 +67,7 @@ fn a_filter_on_the_command_line_is_confined_and_ends() {
     tree.file("home/haft.json", r#"{"toolTimeout": "300ms"}"#);
     let ended = ask("last(repeat(1))").expect_code(42);
     assert!(
-        ended.stderr.contains("it took more than 300 ms (`toolTimeout`) and was ended"),
+        ended.stderr.contains("the query took more than 300 ms (`toolTimeout`) and was stopped"),
         "{}",
         ended.stderr
     );

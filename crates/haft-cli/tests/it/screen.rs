@@ -290,7 +290,7 @@ fn a_refusal_of_the_sandbox_names_the_option_once() {
         haft(&tree, &server, &["call", "bash", r#"{"command": "echo Network is unreachable; exit 1"}"#]);
     let open = open.output().expect_code(3);
     assert!(
-        open.stderr.contains("hint: commands have no network here; --network allow opens it"),
+        open.stderr.contains("hint: commands have no network access; --network allow enables it"),
         "{}",
         open.stderr
     );

@@ -154,7 +154,7 @@ impl FinishReason {
             Self::InvalidReport => {
                 ("invalid_report", Failed, "the report does not match the output format or schema")
             }
-            Self::Refused => ("refused", Failed, "the model declined"),
+            Self::Refused => ("refused", Failed, "the model refused to answer"),
             Self::Filtered => ("filtered", Failed, "the provider's content filter blocked the answer"),
             Self::ModelFailed(_) => ("model_failed", Failed, "the model gave no reply; see the error above"),
         };

@@ -61,7 +61,10 @@ fn mcp_add_says_what_the_tools_cost_or_why_it_does_not_know() {
     let tried = tree.haft(&["mcp", "test", "time"]).output().expect_code(0).stdout;
     assert!(tried.contains(&format!("tools      3, about {} tokens", added["tokens"])), "{added}: {tried}");
     let added = tree.haft(&["mcp", "add", "gone", "--", "no-such-program"]).output().expect_code(0);
-    assert!(added.stdout.contains("its tools are not known yet: the server could not be run"), "{added:?}");
+    assert!(
+        added.stdout.contains("its tools cannot be listed yet: the server could not be run"),
+        "{added:?}"
+    );
     assert!(tree.text("home/haft.json").contains("no-such-program"));
 }
 
