@@ -79,7 +79,7 @@ fn collect(schema: &Value, path: &str, keys: &mut Vec<DocumentedKey>) {
 
 fn values(schema: &Value) -> String {
     let simple = schema["items"].is_object() && !schema["items"]["properties"].is_object();
-    let of_items = simple.then(|| format!(", each {}", expected(&schema["items"])));
+    let of_items = simple.then(|| format!("; each item is {}", expected(&schema["items"])));
     format!("{}{}", expected(schema), of_items.unwrap_or_default())
 }
 

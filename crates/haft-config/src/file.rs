@@ -29,7 +29,7 @@ pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>
         Err(FileReadError::Io(error)) => Err(whole(path, &format!("cannot be read: {error}"))),
         Err(FileReadError::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
         Err(FileReadError::TooLarge) => {
-            Err(whole(path, &format!("is larger than {bytes_max} bytes, the limit for such a file")))
+            Err(whole(path, &format!("is larger than {bytes_max} bytes, the limit for this kind of file")))
         }
     }
 }

@@ -146,7 +146,7 @@ impl EntryBuilder {
     }
 
     fn not_taken(&mut self, key: &str) {
-        self.note(format!("`{key}` was not taken over: haft has no such setting"));
+        self.note(format!("`{key}` was not imported: haft has no such setting"));
     }
 
     /// Adds the finished server. A server without a program and without a URL is skipped.

@@ -23,11 +23,11 @@ use super::resolved::{self, CacheTtl};
 use super::value_format::{GlobText, TemplateText};
 use super::written::{self, RawMcpTransport};
 
-const EITHER: &str = "a server has either a `command` or a `url`";
+const EITHER: &str = "a server needs a `command` or a `url`, but not both";
 
 /// The reason why an entry of a file with lower precedence does not supply the missing key.
-const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` must set it too, because the \
-    credentials of another file are not for it";
+const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` of a server must also set its \
+    `command` or `url`, because haft uses credentials only for a server that the same file defines";
 
 /// One server, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -221,7 +221,10 @@ impl ConfigResolver<'_> {
         let stdio = match (written.kind, &written.command, &written.url) {
             (None | Some(RawMcpTransport::Stdio), Some(_), None) => true,
             (Some(RawMcpTransport::Stdio), _, _) => {
-                self.wrong(path, "a server of type `stdio` has a `command` and no `url`".into());
+                self.wrong(
+                    path,
+                    "a server of type `stdio` needs a `command` and must not have a `url`".into(),
+                );
                 return None;
             }
             (Some(_) | None, None, Some(_)) => false,
@@ -237,7 +240,7 @@ impl ConfigResolver<'_> {
         if let (true, Some(_)) = (stdio, &written.oauth) {
             self.wrong(
                 &child(path, "oauth"),
-                "`oauth` is for a server with a `url`; a `command` gets its credentials in `env`".into(),
+                "`oauth` needs a server with a `url`; give credentials to a `command` in `env`".into(),
             );
         }
         let expander = VariableExpander { path, variables: self.variables };

@@ -136,7 +136,7 @@ impl ConfigResolver<'_> {
     fn provider(&mut self, name: &str, mut written: written::RawProvider) -> ProviderSettings {
         let path = child("providers", name);
         if name.contains('/') || name.is_empty() {
-            self.wrong(&path, "the name of a provider must not contain a slash".into());
+            self.wrong(&path, "a provider name must not contain a slash".into());
         }
         let named = written.kind.as_ref().map_or(name, |kind| kind.0.as_str());
         let kind = match named {
@@ -191,7 +191,7 @@ impl ConfigResolver<'_> {
         ];
         let (keys, whose) = match kind {
             CLAUDE_CODE => {
-                (over_http.as_slice(), "this key is for HTTP providers; `claude-code` is a command")
+                (over_http.as_slice(), "this key is only for HTTP providers, and `claude-code` is a command")
             }
             _ => (of_a_command.as_slice(), "this key is only for `claude-code`"),
         };
@@ -235,7 +235,7 @@ impl ConfigResolver<'_> {
         for (path, other) in [("models.fast", &fast), ("models.complex", &complex)] {
             let same = |other: &ModelName| default.as_ref().is_some_and(|own| own.provider == other.provider);
             if other.as_ref().is_some_and(|other| !same(other)) {
-                self.wrong(path, "expected a model of the provider of `models.default`".into());
+                self.wrong(path, "expected a model from the same provider as `models.default`".into());
             }
         }
         ModelSelection { default, fast, complex, fallback, settings }

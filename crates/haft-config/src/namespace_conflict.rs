@@ -17,7 +17,9 @@ pub fn namespace_conflict(servers: &BTreeMap<String, McpServerSettings>, name: &
         server.enabled && first && other.as_str() != name && Namespace::sanitize(other) == namespace
     };
     let (other, _) = servers.iter().find(has_it)?;
-    Some(format!("its tools and those of `{other}` would both be named `{namespace}__…`; rename one of them"))
+    Some(format!(
+        "its tool names would begin with `{namespace}__`, like the tool names of `{other}`; rename one of the two servers"
+    ))
 }
 
 /// Returns true if another server, enabled or not, stores its data under the same namespace.

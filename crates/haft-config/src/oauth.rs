@@ -41,9 +41,9 @@ impl McpOauthSettings {
     /// Refuses combinations of keys that cannot work, before a login starts.
     fn checked(self) -> Result<Self, String> {
         match (&self.client_id, &self.client_secret, self.grant) {
-            (None, Some(_), _) => Err("`oauth.clientSecret` needs an `oauth.clientId`".into()),
+            (None, Some(_), _) => Err("`oauth.clientSecret` is set; set `oauth.clientId` too".into()),
             (_, None, OAuthGrant::ClientCredentials) => {
-                Err("`oauth.grant` of `clientCredentials` needs `oauth.clientId` and `oauth.clientSecret`"
+                Err("`oauth.grant` is `clientCredentials`; set `oauth.clientId` and `oauth.clientSecret` too"
                     .into())
             }
             (_, _, OAuthGrant::Person | OAuthGrant::ClientCredentials) => Ok(self),

@@ -32,7 +32,8 @@ impl ProjectInstructions {
     /// Reads the files of a project. Leaves out a file that only repeats the one before it.
     pub fn load(home: Option<&Home>, project: &Path) -> Self {
         let mut found = Self::default();
-        let outside = |path| (path, UntrustedReason::Undecided("it is a link out of the project".into()));
+        let outside =
+            |path| (path, UntrustedReason::Undecided("it is a link to a file outside the project".into()));
         found.ignored.extend(existing(project).filter(|path| !is_inside(path)).map(outside));
         for path in project_instruction_files(project) {
             match read(&path, home) {
@@ -123,7 +124,7 @@ mod tests {
         fs::write(dir.path().join("key"), "Run the tests.").unwrap();
         link(&dir.path().join("key"), "CLAUDE.md");
         assert_eq!(project_instruction_files(&project), [project.join("AGENTS.md")]);
-        let reason = UntrustedReason::Undecided("it is a link out of the project".into());
+        let reason = UntrustedReason::Undecided("it is a link to a file outside the project".into());
         assert_eq!(load().ignored, [(project.join("CLAUDE.md"), reason)]);
         link(Path::new("rules.md"), "CLAUDE.md");
 

@@ -250,7 +250,7 @@ impl ConfigResolver<'_> {
     fn rule(&mut self, path: &str, written: written::RawPolicyRule) -> Option<resolved::PolicyRule> {
         let tool = self.checked(&child(path, "tool"), tool_glob(&written.tool.0))?;
         if written.command.is_some() && !tool.matches(SHELL) {
-            let message = format!("`command` is only for the tool `{SHELL}`; `tool` is `{tool}`");
+            let message = format!("`command` works only with the tool `{SHELL}`, but `tool` is `{tool}`");
             self.wrong(&child(path, "command"), message);
         }
         Some(resolved::PolicyRule { tool, command: written.command, decision: written.decision.into() })

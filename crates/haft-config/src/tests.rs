@@ -250,7 +250,7 @@ fn references_between_keys_are_checked_with_position() {
     check("{\"groups\": {\"a\": [\"@b\"]}}", "named.json:1:19: groups.a[0]: there is no group `b`");
     check(
         "{\"policy\": {\"rules\": [{\"tool\": \"read\", \"command\": \"x\", \"decision\": \"ask\"}]}}",
-        "policy.rules[0].command: `command` is only for the tool `bash`; `tool` is `read`",
+        "policy.rules[0].command: `command` works only with the tool `bash`, but `tool` is `read`",
     );
     check("{\"models\": {\"default\": \"gpt-4o\"}}", "models.default: expected PROVIDER/MODEL");
     check(
@@ -259,7 +259,7 @@ fn references_between_keys_are_checked_with_position() {
     );
     check(
         "{\"models\": {\"default\": \"ollama/a\", \"fast\": \"openai/b\"}}",
-        "models.fast: expected a model of the provider of `models.default`",
+        "models.fast: expected a model from the same provider as `models.default`",
     );
 }
 

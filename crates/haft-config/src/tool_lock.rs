@@ -123,7 +123,7 @@ fn parse(text: &str) -> Result<ToolLock, LockFileProblem> {
     let LockFileVersion { lock_version } = serde_json::from_str(text).map_err(malformed)?;
     if lock_version != LOCK_VERSION {
         let message = format!(
-            "the file has lock version {lock_version}, and this version of haft reads {LOCK_VERSION}; use the haft that wrote it"
+            "the file has lock version {lock_version}, but this version of haft reads {LOCK_VERSION}; use the version of haft that wrote the file"
         );
         return Err(LockFileProblem::whole(message));
     }
@@ -145,7 +145,7 @@ fn read_source(key: &str, source: LockFileSource) -> Result<LockedSource, LockFi
             return Ok((name, definition));
         }
         Err(LockFileProblem::whole(format!(
-            "the digest of `{name}` of {key} does not match its definition, so the file was changed by hand or by a merge"
+            "the digest of tool `{name}` of {key} does not match its definition; the file was changed by hand or by a merge"
         )))
     };
     let tools = tools.into_iter().map(read).collect::<Result<_, _>>()?;
@@ -233,7 +233,7 @@ mod tests {
         check("{}", "lockVersion");
         check("[]", "not a lock file");
         check(&good.replace("\"lockVersion\": 1", "\"lockVersion\": 2"), "lock version 2");
-        check("{\"lockVersion\": 3, \"other\": []}", "use the haft that wrote it");
+        check("{\"lockVersion\": 3, \"other\": []}", "use the version of haft that wrote the file");
         check(&good.replace("\"address\"", "\"adress\""), "adress");
         check(&good.replace("\"d\"", "\"e\""), "changed by hand or by a merge");
         check(&good.replace("  \"sources\"", "<<<<<<< HEAD\n  \"sources\""), "merge conflict");

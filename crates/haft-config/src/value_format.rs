@@ -34,12 +34,12 @@ pub(super) struct ValueFormat {
 const FORMATS: [ValueFormat; 14] = [
     ValueFormat {
         name: "haft-duration",
-        expected: "a duration in milliseconds or such as \"90s\"",
+        expected: "milliseconds, or a duration such as \"90s\"",
         read: millis,
     },
     ValueFormat {
         name: "haft-ttl",
-        expected: "a duration in milliseconds or such as \"5m\", or \"off\"",
+        expected: "milliseconds, a duration such as \"5m\", or \"off\"",
         read: |text, around| if text == "off" { Ok(json!("off")) } else { millis(text, around) },
     },
     ValueFormat {
@@ -49,25 +49,25 @@ const FORMATS: [ValueFormat; 14] = [
     },
     ValueFormat {
         name: "haft-template",
-        expected: "a text, which may have ${VARIABLES}",
+        expected: "a text that may contain ${VARIABLES}",
         read: |text, _| template(text),
     },
     ValueFormat { name: "haft-path", expected: "a path", read: path },
-    ValueFormat { name: "haft-variable", expected: "the name of a variable", read: |text, _| variable(text) },
+    ValueFormat { name: "haft-variable", expected: "a variable name", read: |text, _| variable(text) },
     ValueFormat {
         name: "haft-glob",
-        expected: "a pattern of tools",
+        expected: "a tool pattern",
         read: |text, _| text_if_valid(text, tool_glob(text)),
     },
-    ValueFormat { name: "haft-group", expected: "the name of a group", read: |text, _| group(text) },
+    ValueFormat { name: "haft-group", expected: "a group name", read: |text, _| group(text) },
     ValueFormat {
         name: "haft-queue",
-        expected: "the name of a queue",
+        expected: "a queue name",
         read: |text, _| text_if_valid(text, QueueName::new(text)),
     },
     ValueFormat {
         name: "haft-member",
-        expected: "a pattern of tools, or @ and the name of a group",
+        expected: "a tool pattern, or @ and a group name",
         read: |text, _| match text.strip_prefix('@') {
             Some(name) => group(name).map(|_| json!(text)),
             None => text_if_valid(text, tool_glob(text)),
@@ -75,7 +75,7 @@ const FORMATS: [ValueFormat; 14] = [
     },
     ValueFormat {
         name: "haft-rest-name",
-        expected: "a name of A-Z a-z 0-9 _ -",
+        expected: "a name with the characters A-Z a-z 0-9 _ -",
         read: |text, _| text_if_valid(text, Namespace::new(text)),
     },
     ValueFormat { name: "haft-url", expected: "a URL", read: |text, _| unexpanded(text) },
@@ -131,7 +131,7 @@ fn spec(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
 
 fn variable(text: &str) -> Result<Value, String> {
     let named = expand::is_name(text).then(|| json!(text));
-    named.ok_or_else(|| format!("expected the name of a variable; got `{}`", printable::excerpt(text)))
+    named.ok_or_else(|| format!("expected a variable name; got `{}`", printable::excerpt(text)))
 }
 
 fn group(text: &str) -> Result<Value, String> {

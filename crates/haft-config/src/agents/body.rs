@@ -90,7 +90,9 @@ impl BodyExpander<'_> {
             return Err(self.error(line, format!("files include each other: {path}")));
         }
         if self.open.len() > INCLUDE_DEPTH_MAX || self.includes > INCLUDES_MAX {
-            let message = format!("at most {INCLUDES_MAX} includes, {INCLUDE_DEPTH_MAX} deep, are allowed");
+            let message = format!(
+                "there are too many includes; the limit is {INCLUDES_MAX} in total and {INCLUDE_DEPTH_MAX} levels deep"
+            );
             return Err(self.error(line, message));
         }
         let text = (self.around.read)(name)
@@ -103,9 +105,8 @@ impl BodyExpander<'_> {
 
     fn push(&mut self, text: &str, line: usize) -> Result<(), AgentError> {
         if self.done.len().saturating_add(text.len()) > AGENT_BYTES_MAX {
-            return Err(
-                self.error(line, format!("with all includes the text has more than {AGENT_BYTES_MAX} bytes"))
-            );
+            return Err(self
+                .error(line, format!("the text with all includes is larger than {AGENT_BYTES_MAX} bytes")));
         }
         self.done.push_str(text);
         Ok(())

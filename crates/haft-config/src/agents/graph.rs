@@ -61,12 +61,14 @@ pub enum AgentGraphError {
     Load { by: String, error: AgentLoadError },
     #[error("{0}")]
     Cycle(AgentCycle),
-    #[error("agents may be nested at most {DEPTH_MAX} deep: {}; merge two of them", .path.join(" > "))]
+    #[error("agents call each other more than {DEPTH_MAX} levels deep: {}; merge two of them", .path.join(" > "))]
     TooDeep { path: Vec<String> },
-    #[error("`{first}` can reach more than {AGENTS_MAX} agents; remove some of them")]
+    #[error("`{first}` and its sub-agents can call more than {AGENTS_MAX} agents; remove some of them")]
     TooMany { first: String },
     /// An agent links to two agents with the same name, or to one whose name is reserved.
-    #[error("`{by}` calls an agent named `{name}`, but that name is taken; change {key} of one of them")]
+    #[error(
+        "`{by}` cannot call the agent `{name}`: the name is reserved, or another agent has the same name; change {key} of this agent"
+    )]
     Name { by: String, name: String, key: &'static str },
 }
 
@@ -268,7 +270,7 @@ impl AgentGraph {
         }
         match first_duplicate(&names(&node.destinations, |agent| &agent.name)) {
             Some(name) => {
-                Err(AgentGraphError::Name { by: by.clone(), name: name.clone(), key: "the file's name" })
+                Err(AgentGraphError::Name { by: by.clone(), name: name.clone(), key: "the file name" })
             }
             None => Ok(()),
         }

@@ -175,7 +175,7 @@ impl AgentLoader {
         let real = real(file);
         let leads_out = |dir: &PathBuf| is_below(file, dir) && !real.starts_with(dir);
         if self.project.iter().any(leads_out) {
-            let why = "it is a symlink to a file outside of the project's agents directory";
+            let why = "it is a symlink to a file outside the project's agents directory";
             return Err(UntrustedReason::Undecided(why.into()));
         }
         Ok(())
@@ -312,7 +312,7 @@ fn no_link_out(directory: &Path, file: &Path) -> Result<(), String> {
     if real(file).starts_with(real(directory)) {
         return Ok(());
     }
-    Err("it is a link to a file elsewhere; included files lie in the agent's own directory".into())
+    Err("it is a link to a file outside the agent's directory; included files must be in the agent's directory".into())
 }
 
 /// Reads the text of an agent or of an include. Does not block on a named pipe, which any process that can write to the

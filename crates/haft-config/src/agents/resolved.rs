@@ -280,8 +280,10 @@ fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
     let renamed =
         [("budget.seconds", "budget.time", "a duration such as `60s`", written.budget.seconds.is_some())];
     let used = renamed.into_iter().filter(|(.., is_used)| *is_used);
-    used.map(|(old, new, form, _)| format!("{}: `{old}` is now called `{new}`, {form}", printable(file)))
-        .collect()
+    used.map(|(old, new, form, _)| {
+        format!("{}: `{old}` is now called `{new}`; write {form}", printable(file))
+    })
+    .collect()
 }
 
 /// Checks that model names have the form `provider/model`; the provider need not exist.
@@ -311,7 +313,7 @@ fn tool_choice(file: &str, written: Option<&Spanned<String>>) -> Result<ToolChoi
         "auto" => Ok(ToolChoice::Auto),
         "none" => Ok(ToolChoice::None),
         "required" => Ok(ToolChoice::Required),
-        "" => Err(at(file, written, "`toolChoice`: expected auto, none, required or the name of a tool")),
+        "" => Err(at(file, written, "`toolChoice`: expected auto, none, required or a tool name")),
         name => Ok(ToolChoice::Named(name.to_owned())),
     }
 }
@@ -437,7 +439,11 @@ fn input(file: &str, written: RawAgentInput, around: AgentReadContext<'_>) -> Re
     let format = match (written.format, &schema) {
         (Some(RawInputFormat::Json), _) | (None, Some(_)) => InputFormat::Json,
         (Some(RawInputFormat::Text), Some(schema)) => {
-            return Err(at(file, schema, "a schema is for format `json`; the format is `text`"));
+            return Err(at(
+                file,
+                schema,
+                "`schema` needs `format: json`, but `format` is `text`; change `format` or remove `schema`",
+            ));
         }
         (Some(RawInputFormat::Text) | None, None) => InputFormat::Text,
     };
@@ -459,7 +465,10 @@ fn reporting(
             ReportShape::json(Arc::clone(&schema.value)).map_err(|problem| at(file, &schema, problem))?
         }
         (Some(format), Some(schema)) => {
-            let message = format!("a schema is for format `json`; the format is `{}`", format.name());
+            let message = format!(
+                "`schema` needs `format: json`, but `format` is `{}`; change `format` or remove `schema`",
+                format.name()
+            );
             return Err(at(file, &schema, message));
         }
         (format, None) => ReportShape::plain(format.unwrap_or(ReportFormat::Markdown)),

@@ -196,10 +196,10 @@ fn invalid_schemas_are_rejected_on_read() {
     check_error("output: {schemaRef: bad.json}", "researcher.md:2: `bad.json` is not JSON");
     check_error("output: {schema: {type: nonsense}}", "the schema does not compile");
     check_error("input: {schema: {}, schemaRef: out.json}", "not both");
-    check_error("output: {format: markdown, schema: {type: object}}", "a schema is for format `json`");
+    check_error("output: {format: markdown, schema: {type: object}}", "`schema` needs `format: json`");
     check_error(
         "input:\n  format: text\n  schema: {type: object}",
-        "researcher.md:4: a schema is for format `json`",
+        "researcher.md:4: `schema` needs `format: json`",
     );
 }
 
@@ -271,7 +271,7 @@ fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
     };
     for name in ["a.md", "b.md"] {
         let error = read(name).unwrap_err().to_string();
-        assert!(error.contains("it is a link to a file elsewhere"), "{name}: {error}");
+        assert!(error.contains("it is a link to a file outside"), "{name}: {error}");
     }
     assert_eq!(read("c.md").unwrap().agent.body, "Be kind.");
 }

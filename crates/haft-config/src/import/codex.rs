@@ -68,10 +68,10 @@ fn member(
         ("required", Value::Bool(true)) => builder.set("startup", "required"),
         ("enabled" | "required" | "tool_timeout_sec" | "supports_parallel_tool_calls", _) => {}
         ("default_tools_approval_mode" | "tools", _) => {
-            builder.note(format!("`{key}` was not taken over: haft's own rules decide about approvals"));
+            builder.note(format!("`{key}` was not imported: haft uses its own policy rules for approvals"));
         }
         ("scopes" | "oauth_resource" | "auth", _) => {
-            builder.note("the login was not taken over: log in once more with haft");
+            builder.note("the login cannot be imported; log in to the server with haft");
         }
         (key, _) => builder.not_taken(key),
     }

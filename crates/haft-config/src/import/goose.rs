@@ -18,9 +18,10 @@ pub(super) fn read(text: &str) -> Result<ImportedServers, String> {
                 builder.finish(name, &mut found);
             }
             (Some(_), kind) => {
-                found
-                    .skipped
-                    .push((name.clone(), format!("extensions of type `{kind}` are a part of goose")));
+                found.skipped.push((
+                    name.clone(),
+                    format!("extensions of type `{kind}` are built into goose and cannot be imported"),
+                ));
             }
             (None, _) => found.skipped.push((name.clone(), "its settings are not a map".into())),
         }
@@ -41,7 +42,7 @@ fn of_extension(extension: &Map<String, Value>, kind: &str, builder: &mut EntryB
             ("env_keys", Value::Array(names)) => {
                 for name in names.iter().filter_map(Value::as_str) {
                     env.insert(name.to_owned(), format!("${{{name}}}").into());
-                    builder.note(format!("set the variable `{name}`: goose keeps its value in the keyring"));
+                    builder.note(format!("set the variable `{name}`; goose stores its value in the keyring"));
                 }
             }
             ("uri", Value::String(url)) => builder.set("url", url.clone()),

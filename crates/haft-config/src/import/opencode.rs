@@ -47,7 +47,7 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
         ("cwd", Value::String(path)) => builder.set("cwd", path.clone()),
         ("enabled", Value::Bool(false)) => builder.set("disabled", true),
         ("enabled" | "timeout" | "type", _) => {}
-        ("oauth", _) => builder.note("the login was not taken over: log in once more with haft"),
+        ("oauth", _) => builder.note("the login cannot be imported; log in to the server with haft"),
         (key, _) => builder.not_taken(key),
     }
 }

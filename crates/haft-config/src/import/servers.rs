@@ -112,9 +112,9 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
         }
         ("includeTools" | "toolsAllowed", Value::Array(names)) => builder.set("toolsAllowed", names.clone()),
         ("excludeTools" | "toolsDenied", Value::Array(names)) => builder.set("toolsDenied", names.clone()),
-        ("envFile", _) => builder.note("`envFile` was not taken over: put the variables into `env`"),
+        ("envFile", _) => builder.note("`envFile` was not imported; copy the variables to `env`"),
         ("oauth" | "auth" | "authProviderType", _) => {
-            builder.note("the login was not taken over: log in once more with haft");
+            builder.note("the login cannot be imported; log in to the server with haft");
         }
         (key, _) if PASSED_OVER.contains(&key) => {}
         (key, _) => builder.not_taken(key),
@@ -127,6 +127,7 @@ fn transport(kind: &str, builder: &mut EntryBuilder) {
         "http" | "streamable-http" | "streamableHttp" | "streamable_http" => builder.set("type", "http"),
         "sse" => builder.set("type", "sse"),
         "ws" | "websocket" => builder.set("type", "websocket"),
-        other => builder.note(format!("the transport `{other}` is unknown; haft finds it out from the URL")),
+        other => builder
+            .note(format!("the transport `{other}` is unknown; haft infers the transport from the URL")),
     }
 }

@@ -78,7 +78,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
             },
         }),
         &[
-            "perplexity: set the variable `PERPLEXITY_KEY`: the other program asks for `perplexity-key` instead (Perplexity API key)",
+            "perplexity: set the variable `PERPLEXITY_KEY`; the other program asks the user for `perplexity-key` (Perplexity API key)",
         ],
     );
     check(

@@ -52,7 +52,7 @@ fn brace_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String> {
         ("env", name) => Some(format!("${{{name}}}")),
         ("input", id) => {
             let name = variable_name(id);
-            builder.note(format!("set the variable `{name}`: the other program asks for `{id}` instead"));
+            builder.note(format!("set the variable `{name}`; the other program asks the user for `{id}`"));
             Some(format!("${{{name}}}"))
         }
         ("", "userHome") => Some("${HOME}".into()),
@@ -95,7 +95,7 @@ pub(super) fn rewrite_map(
                 let text = rewrite(&text, style, builder);
                 written.insert(name.clone(), text.into());
             }
-            None => builder.note(format!("`{name}` was not taken over: its value is not a text")),
+            None => builder.note(format!("`{name}` was not imported: its value is not a string")),
         }
     }
     written

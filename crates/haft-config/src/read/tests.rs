@@ -100,15 +100,15 @@ fn wrong_type_error_names_expected_and_found() {
     let check = |text: &str, expected: &str| check_errors(text, &[expected]);
     check(
         "{\"toolTimeout\": true}",
-        "1:17: toolTimeout: expected a duration in milliseconds or such as \"90s\"; found true",
+        "1:17: toolTimeout: expected milliseconds, or a duration such as \"90s\"; found true",
     );
     check(
         "{\"toolTimeout\": 1.5}",
-        "1:17: toolTimeout: expected a duration in milliseconds or such as \"90s\"; found 1.5",
+        "1:17: toolTimeout: expected milliseconds, or a duration such as \"90s\"; found 1.5",
     );
     check(
         "{\"toolTimeout\": 0}",
-        "1:17: toolTimeout: expected a duration in milliseconds or such as \"90s\"; found 0",
+        "1:17: toolTimeout: expected milliseconds, or a duration such as \"90s\"; found 0",
     );
     check(
         "{\"toolTimeout\": \"off\"}",
@@ -123,7 +123,7 @@ fn wrong_type_error_names_expected_and_found() {
         "1:28: toolOutput.enabled: expected true or false; found \"yes\"",
     );
     check("{\"toolsDenied\": \"a\"}", "1:17: toolsDenied: expected a list; found \"a\"");
-    check("{\"toolsDenied\": [1]}", "1:18: toolsDenied[0]: expected a pattern of tools; found 1");
+    check("{\"toolsDenied\": [1]}", "1:18: toolsDenied[0]: expected a tool pattern; found 1");
     check("{\"sandbox\": []}", "1:13: sandbox: expected an object; found a list");
     check(
         "{\"tools\": {\"[\": {}}}",
@@ -139,7 +139,7 @@ fn wrong_type_error_names_expected_and_found() {
     );
     check(
         "{\"sandbox\": {\"environment\": [\"A=B\"]}}",
-        "1:30: sandbox.environment[0]: expected the name of a variable; got `A=B`",
+        "1:30: sandbox.environment[0]: expected a variable name; got `A=B`",
     );
     check(
         "{\"sandbox\": {\"workspace\": \"${NONE}\"}}",

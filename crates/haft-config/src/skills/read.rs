@@ -124,7 +124,7 @@ impl SkillReader<'_> {
         let name = self.text("name", NAME_CHARS_MAX);
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if !name.chars().all(legal) {
-            self.wrong(&["name"], "`name` may have letters, digits, `-`, `_` and `.`");
+            self.wrong(&["name"], "`name` may contain only letters, digits, `-`, `_` and `.`");
         }
         name
     }
@@ -161,7 +161,9 @@ impl SkillReader<'_> {
             Vec::new()
         });
         if words.len() > WORDS_MAX || words.iter().any(|word| word.chars().count() > WORD_CHARS_MAX) {
-            let message = format!("at most {WORDS_MAX} words of at most {WORD_CHARS_MAX} characters each");
+            let message = format!(
+                "too many or too long words; the limit is {WORDS_MAX} words of {WORD_CHARS_MAX} characters each"
+            );
             self.wrong(at, format!("`{}` has {message}", at.join(".")));
             return Vec::new();
         }
@@ -178,7 +180,7 @@ impl SkillReader<'_> {
                 for key in both.keys().filter(|key| !matches!(key.as_str(), "bins" | "env")) {
                     self.wrong(
                         &["requires", key],
-                        format!("unknown key `requires.{key}`; there are `bins` and `env`"),
+                        format!("unknown key `requires.{key}`; expected `bins` or `env`"),
                     );
                 }
                 SkillRequirements {
@@ -225,7 +227,7 @@ impl SkillReader<'_> {
             None => Vec::new(),
             Some(Value::Object(tables)) => tables.clone().into_iter().collect(),
             Some(_) => {
-                self.wrong(&["mcp"], "`mcp` must have a table for each server, by its name");
+                self.wrong(&["mcp"], "`mcp` must contain a table for each server, under the server name");
                 Vec::new()
             }
         }
@@ -239,7 +241,7 @@ impl SkillReader<'_> {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("set it in `haft.json`, under `mcpServers.{name}`"),
                 };
-                let message = format!("a skill may not set `{key}` of a server");
+                let message = format!("a skill may not set the key `{key}` of a server");
                 self.wrong(&["mcp", name, key], message).hint = Some(hint);
             }
         }
@@ -252,7 +254,10 @@ impl SkillReader<'_> {
     fn check_command(&mut self, at: &[&str], command: &str) {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@');
         if command.is_empty() || !command.chars().all(legal) {
-            self.wrong(at, "a command may have letters, digits and `- _ . / @`; put arguments in `args`");
+            self.wrong(
+                at,
+                "a command may contain only letters, digits and `- _ . / @`; put arguments in `args`",
+            );
         }
     }
 
@@ -264,8 +269,11 @@ impl SkillReader<'_> {
             let args: Vec<&str> = words.collect();
             self.check_command(&[key], command);
             if args.iter().any(|word| word.contains(['"', '\''])) {
-                self.wrong(&[key], "words are separated by spaces, and quotes have no effect").hint =
-                    Some("give the server a table with `command` and `args`".into());
+                self.wrong(
+                    &[key],
+                    "the words of this line are separated by spaces, and quotes have no effect",
+                )
+                .hint = Some("give the server a table with `command` and `args`".into());
             }
             let server = json!({ "command": command, "args": args });
             servers.push((key[SERVER_LINE.len()..].to_owned(), server));

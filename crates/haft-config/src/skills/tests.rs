@@ -128,13 +128,13 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
     check("---\nname: a\n", 1, "the front matter is not closed");
     check("---\nname: a\n---\n", 2, "`description` is missing");
     check(&yaml("requires: 7"), 4, "must be a list of words");
-    check(&yaml("requires: {bin: [a]}"), 4, "there are `bins` and `env`");
+    check(&yaml("requires: {bin: [a]}"), 4, "expected `bins` or `env`");
     check(&yaml("a: [1"), 4, "unclosed");
     check(&toml("x ="), 4, "");
     check(&toml("[mcp.x]\ncommnd = 'a'"), 5, "did you mean `command`?");
     check(&toml("[mcp.x]\ncommand = 'sh -c evil'"), 5, "letters, digits");
     check(&toml("[mcp.x]\ncommand = 'a'\nsandbox = false"), 6, "`haft.json`, under `mcpServers.x`");
-    check(&toml("[mcp.x]\ncommand = 'a'\nurl = 'http://h'"), 4, "either a `command` or a `url`");
+    check(&toml("[mcp.x]\ncommand = 'a'\nurl = 'http://h'"), 4, "needs a `command` or a `url`");
     check(&toml("[mcp.x]\ncommand = 'a'\nargs = 'b'"), 6, "expected a list");
     check(&toml("[mcp.x]\ncommand = 'a'\nenv = { A = '${PATH}' }"), 6, "`${PATH}` is used but not declared");
     check(&yaml("mcp-x: 'a \"b c\"'"), 4, "quotes have no effect");
