@@ -63,7 +63,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
             "local": {"command": "node", "args": ["./server.js", "--home", "${HOME}"], "env": {"API_KEY": "${API_KEY}"}},
             "remote": {"url": "https://example.com/sse"},
         }),
-        &["local: `envFile` was not taken over", "remote: the login was not taken over"],
+        &["local: `envFile` was not imported", "remote: the login cannot be imported"],
     );
     check(
         ImportSource::VsCode,
@@ -155,7 +155,7 @@ fn fixture_of_every_other_program_becomes_valid_entries() {
                 "startup": "required",
             },
         }),
-        &["remote: `default_tools_approval_mode` was not taken over"],
+        &["remote: `default_tools_approval_mode` was not imported"],
     );
 }
 
