@@ -69,19 +69,19 @@ pub enum GlobError {
     #[error("a pattern must not be empty; `*` matches everything")]
     Empty,
     /// The pattern is longer than the limit.
-    #[error("a pattern must be at most {chars_max} characters")]
+    #[error("a pattern may have at most {chars_max} characters")]
     TooLong {
         /// The limit, in characters.
         chars_max: usize,
     },
     /// A `[` has no matching `]`.
-    #[error("`[` without `]` in the pattern `{written}`; a plain bracket is written `[[]`")]
+    #[error("`[` without `]` in the pattern `{written}`; write `[[]` for a literal bracket")]
     UnclosedSet {
         /// The whole pattern.
         written: String,
     },
     /// A range in a set ends before it begins, such as `[z-a]`.
-    #[error("the range `{from}-{to}` in the pattern `{written}` runs backward")]
+    #[error("the range `{from}-{to}` in the pattern `{written}` is reversed")]
     BackwardRange {
         /// The whole pattern.
         written: String,
@@ -325,11 +325,11 @@ mod tests {
             assert_eq!(ToolGlob::new(glob).unwrap_err().to_string(), expected);
         };
         check("", "a pattern must not be empty; `*` matches everything");
-        check("a[b", "`[` without `]` in the pattern `a[b`; a plain bracket is written `[[]`");
-        check("[]", "`[` without `]` in the pattern `[]`; a plain bracket is written `[[]`");
-        check("[!", "`[` without `]` in the pattern `[!`; a plain bracket is written `[[]`");
-        check("[z-a]", "the range `z-a` in the pattern `[z-a]` runs backward");
-        check(&"x".repeat(513), "a pattern must be at most 512 characters");
+        check("a[b", "`[` without `]` in the pattern `a[b`; write `[[]` for a literal bracket");
+        check("[]", "`[` without `]` in the pattern `[]`; write `[[]` for a literal bracket");
+        check("[!", "`[` without `]` in the pattern `[!`; write `[[]` for a literal bracket");
+        check("[z-a]", "the range `z-a` in the pattern `[z-a]` is reversed");
+        check(&"x".repeat(513), "a pattern may have at most 512 characters");
     }
 
     #[test]

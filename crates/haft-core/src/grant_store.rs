@@ -39,7 +39,7 @@ pub trait GrantStore: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantStoreError {
     /// The owner already has [`GRANTS_MAX`] grants.
-    #[error("{GRANTS_MAX} approvals are remembered already; revoke some of them first")]
+    #[error("haft already remembers {GRANTS_MAX} approvals, the maximum; revoke some of them first")]
     Full,
     /// The store cannot be read or written.
     #[error("{reason}")]

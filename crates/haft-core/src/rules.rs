@@ -159,7 +159,7 @@ impl PermissionRules {
             PermissionDecision::Deny if exception => Ruling {
                 decision: PermissionDecision::Ask,
                 rule: None,
-                why: format!("whether `{}` is permitted depends on the command", shown(tool)).into(),
+                why: format!("whether `{}` is permitted depends on its command", shown(tool)).into(),
                 asking: Vec::new(),
             },
             PermissionDecision::Allow | PermissionDecision::Ask | PermissionDecision::Deny => ruling,

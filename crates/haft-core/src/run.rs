@@ -245,13 +245,13 @@ impl AgentRun {
 
     /// Reports the model's reply.
     pub fn model_replied(&mut self, reply: ModelReply) -> Result<(), RunError> {
-        self.expect_model("a reply of the model")?;
+        self.expect_model("a model reply")?;
         self.take_reply(reply)
     }
 
     /// Reports that the model request failed and that a retry cannot help.
     pub fn model_failed(&mut self, error: &ModelError) -> Result<(), RunError> {
-        self.expect_model("a failure of the model")?;
+        self.expect_model("a model error")?;
         self.end(RunFinish::new(FinishReason::ModelFailed(error.kind)).with_detail(error.to_string()));
         Ok(())
     }
@@ -448,7 +448,7 @@ impl AgentRun {
         match &mut self.state.phase {
             RunPhase::Calls(calls) => calls.answer(from, answers),
             RunPhase::Model | RunPhase::Compacting(_) | RunPhase::Ended(_) => {
-                Err(RunError::Unexpected { given: "the end of a call", waits_for })
+                Err(RunError::Unexpected { given: "a call result", waits_for })
             }
         }
     }

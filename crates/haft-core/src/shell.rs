@@ -156,7 +156,7 @@ pub enum ShellError {
         found: char,
     },
     /// The construct may be valid bash, but this parser does not support it.
-    #[error("the meaning of {what} is unclear")]
+    #[error("haft's shell parser does not understand {what}")]
     Unclear {
         /// The construct, in words.
         what: &'static str,

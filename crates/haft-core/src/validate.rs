@@ -109,7 +109,7 @@ impl Schema {
     pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
         match self {
             Self::Checked(schema) if !schema.cost.is_within_step_limit(&schema.written, value, bytes) => {
-                Err(format!("checking it takes more than {CHECK_STEPS_MAX} steps"))
+                Err(format!("checking the value takes more than {CHECK_STEPS_MAX} steps"))
             }
             Self::Checked(schema) if schema.validator.is_valid(value) => Ok(()),
             Self::Checked(schema) => {

@@ -121,7 +121,10 @@ fn lock_reports_added_and_removed_servers_and_instructions() {
     let checked = tree.haft(&["lock", "--check", "--json"]).output().expect_code(3);
     let found: Value = serde_json::from_str(&checked.stdout).unwrap();
     let lines = found["changes"][0]["lines"].to_string();
-    assert!(lines.contains("other instructions") && lines.contains("do not tell the user"), "{found}");
+    assert!(
+        lines.contains("the instructions for models changed") && lines.contains("do not tell the user"),
+        "{found}"
+    );
     tree.file("home/haft.json", "{}");
     let gone = tree.haft(&["lock", "--check"]).output().expect_code(3);
     assert!(gone.stdout.contains("the source does not exist any more"), "{}", gone.stdout);

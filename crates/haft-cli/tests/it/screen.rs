@@ -266,7 +266,10 @@ fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
     let seen = text(&screen(shown.as_bytes()));
     let lines: Vec<&str> = seen.lines().collect();
     assert_eq!(lines[..2], ["✗ bash echo half done; sleep 300 TIME, interrupted", "  half done"], "{seen}");
-    assert!(seen.contains("kept: 1 turn and 1 call; `haft resume last` continues it"), "{seen}");
+    assert!(
+        seen.contains("the run is stored with 1 turn and 1 call; `haft resume last` continues it"),
+        "{seen}"
+    );
     assert!(!seen.contains("^C"), "{seen}");
 }
 

@@ -127,7 +127,7 @@ fn wrong_type_error_names_expected_and_found() {
     check("{\"sandbox\": []}", "1:13: sandbox: expected an object; found a list");
     check(
         "{\"tools\": {\"[\": {}}}",
-        "1:12: tools[\"[\"]: `[` without `]` in the pattern `[`; a plain bracket is written `[[]`",
+        "1:12: tools[\"[\"]: `[` without `]` in the pattern `[`; write `[[]` for a literal bracket",
     );
     check(
         "{\"queues\": {\"a b\": {}}}",

@@ -213,7 +213,7 @@ impl SummaryText {
             );
         }
         for handle in &self.older {
-            let _ = writeln!(text, "Earlier messages: the same with handle = \"{handle}\".");
+            let _ = writeln!(text, "Read earlier messages in the same way with handle = \"{handle}\".");
         }
         if let Some(status) = last_status(plan, conversation) {
             let _ = writeln!(text, "{STATUS_LINE}{status}");

@@ -10,7 +10,7 @@ pub fn note_text(note: &RunNote) -> String {
     match note {
         RunNote::Status(status) => status.now.clone(),
         RunNote::Refused { tool, why } => format!("{}: {why}", one_line(tool)),
-        RunNote::AskedAgain { attempt, why } => format!("asked again (attempt {attempt}): {why}"),
+        RunNote::AskedAgain { attempt, why } => format!("asked the model again (attempt {attempt}): {why}"),
         RunNote::Circling { tool, times } => {
             format!("{} was called {times} times in a row with the same arguments", one_line(tool))
         }
@@ -22,8 +22,10 @@ pub fn note_text(note: &RunNote) -> String {
             FinalTurnReason::Stopped => "the last turn: the run was asked to stop".into(),
             FinalTurnReason::Budget => "the last turn: the budget is used up".into(),
             FinalTurnReason::ContextFull => "the last turn: the context is full".into(),
-            FinalTurnReason::MaxToolCalls => "the last turn: all calls are used up".into(),
-            FinalTurnReason::MaxToolCallsPerTurn => "the last turn: too many calls in one turn, again".into(),
+            FinalTurnReason::MaxToolCalls => "the last turn: all tool calls are used up".into(),
+            FinalTurnReason::MaxToolCallsPerTurn => {
+                "the last turn: too many tool calls in one turn, again".into()
+            }
             FinalTurnReason::TaskComplete => "the last turn: the task is complete".into(),
             FinalTurnReason::OnlyTurn | FinalTurnReason::LastTurn => "the last turn".into(),
         },

@@ -145,7 +145,7 @@ fn tool_finished() -> EventKindSchema {
         ("rule", about("the rule that decided; absent for the default")),
         ("approver", about("the source of the answer: terminal, caller or remembered")),
         ("answer", about("allow_once, allow_exact, allow_rule, deny, later or nobody")),
-        ("queue", about("the queue that the call took a slot of; absent for a call without a queue")),
+        ("queue", about("the queue in which the call had a slot; absent for a call without a queue")),
         ("handle", about("the handle under which the output was stored; absent if it was not stored")),
         ("arguments", about("only in log lines with content capture")),
         ("result", about("only in log lines with content capture")),
@@ -172,7 +172,7 @@ fn decision_kinds() -> Vec<EventKindSchema> {
         kind("approval_decided", "the decision", vec![("approval", text()), ("allowed", flag())], 0),
         kind(
             "note",
-            "a decision of the run, as text for users",
+            "a notice of the run, as text for users",
             vec![("kind", text()), ("text", text()), ("status", json!({"type": "object"}))],
             1,
         ),

@@ -84,8 +84,8 @@ pub fn tool() -> ModelTool {
         }},
         "required": ["calls"],
     });
-    let description = "Calls several tools at once; the results have the order of the calls. \
-                       It cannot contain a batch, a handoff or the final report.";
+    let description = "Calls several tools at once; the results are in the order of the calls. \
+                       A batch cannot contain a batch, a handoff or the final report.";
     ModelTool { name: BATCH.into(), description: description.into(), input_schema: Arc::new(schema) }
 }
 

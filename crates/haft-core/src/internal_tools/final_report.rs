@@ -303,7 +303,7 @@ mod tests {
         let error = shape
             .read(&RawArguments::from_text(r#"{"status": "success", "content": "half a sen"#))
             .unwrap_err();
-        assert!(error.contains("end in the middle"), "{error}");
+        assert!(error.contains("are cut off"), "{error}");
     }
 
     #[test]

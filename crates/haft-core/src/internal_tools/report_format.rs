@@ -90,10 +90,7 @@ impl ReportFormat {
             return Err("the report is empty; write what you found".into());
         }
         if text.len() > REPORT_BYTES_MAX {
-            return Err(format!(
-                "the report has {} bytes, at most {REPORT_BYTES_MAX} are allowed",
-                text.len()
-            ));
+            return Err(format!("the report has {} bytes; the limit is {REPORT_BYTES_MAX}", text.len()));
         }
         match self {
             // `check_json` checks the first two. An agent that reads a sub-agent's report accepts any text.
@@ -205,7 +202,7 @@ mod tests {
     fn every_format_rejects_empty_and_oversized_reports() {
         for format in ReportFormat::ALL {
             check(format, " \n", Err("empty"));
-            check(format, &"x".repeat(REPORT_BYTES_MAX + 1), Err("at most"));
+            check(format, &"x".repeat(REPORT_BYTES_MAX + 1), Err("the limit is"));
             check(format, "found it", Ok(()));
         }
     }

@@ -96,7 +96,7 @@ pub fn unwrap(call: &ToolCall) -> Result<ToolCall, String> {
 fn inner(call: &ToolCall) -> Result<ToolCall, String> {
     let parsed = call.arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     if parsed.cut_off() {
-        return Err("the arguments end in the middle; send them again, shorter".into());
+        return Err("the arguments are cut off; send them again, shorter".into());
     }
     let mut written = parsed.object().clone();
     let Some(Value::String(name)) = written.remove("name") else {

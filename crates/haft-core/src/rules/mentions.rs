@@ -43,7 +43,7 @@ impl PermissionRules {
 
 fn mentioned(index: usize, rule: &PermissionRule, phrase: &DeniedPhrase) -> Ruling {
     let why = format!(
-        "`{}` of rule {index}, `{rule}`, is in the line, and it cannot be seen whether it runs",
+        "the line contains `{}` of rule {index}, `{rule}`, and haft cannot tell whether it runs",
         shown(&phrase.program.text)
     );
     Ruling { decision: PermissionDecision::Ask, rule: Some(index), why: why.into(), asking: Vec::new() }

@@ -78,7 +78,7 @@ pub(super) enum CompactionWait {
 impl CompactionStage {
     pub(super) fn waits_for(&self) -> &'static str {
         match self.waits {
-            CompactionWait::Archive => "the archive",
+            CompactionWait::Archive => "the result of an archive step",
             CompactionWait::Summary { .. } => "the summary of old turns",
         }
     }
@@ -198,10 +198,10 @@ impl AgentRun {
 
     /// Reports whether the text of the last [`RunStep::Archive`] was stored.
     pub fn archived(&mut self, outcome: ArchiveOutcome) -> Result<(), RunError> {
-        let stage = self.expect_stage("the end of an archive step")?;
+        let stage = self.expect_stage("the result of an archive step")?;
         if stage.waits != CompactionWait::Archive {
             return Err(RunError::Unexpected {
-                given: "the end of an archive step",
+                given: "the result of an archive step",
                 waits_for: stage.waits_for(),
             });
         }

@@ -74,10 +74,7 @@ impl FinalReport {
             Self::Text(shape) => {
                 let schema =
                     shape.schema().map(|schema| format!(" The schema is: {schema}")).unwrap_or_default();
-                format!(
-                    "When you are done, answer with nothing else than this. {}{schema}",
-                    shape.format().rule()
-                )
+                format!("When you are done, answer with nothing but this. {}{schema}", shape.format().rule())
             }
             Self::Tool(shape) => format!(
                 "When you are done, call `{}` with format `{}`. {}",

@@ -90,13 +90,13 @@ impl ReplyFault {
             Self::Empty => Some("Your last reply was empty. Call a tool, or write your answer.".into()),
             Self::Cut => Some("Your last reply was cut off. Reply again, from the beginning.".into()),
             Self::TooLong => Some(
-                "Your last reply was cut off by the limit of its length. Reply again, from the beginning and shorter."
+                "Your last reply was cut off by the length limit. Reply again, from the beginning and shorter."
                     .into(),
             ),
             Self::Paused => None,
-            Self::Choice(words) => Some(format!("Your last reply does not count: {words}.")),
+            Self::Choice(words) => Some(format!("Your last reply was not accepted: {words}.")),
             Self::NoReport => Some("Your last reply does not end the run: it has no final report.".into()),
-            Self::BadReport(problem) => Some(format!("Your final report was not taken: {problem}")),
+            Self::BadReport(problem) => Some(format!("Your final report was not accepted: {problem}")),
         }
     }
 
@@ -115,8 +115,8 @@ impl ReplyFault {
         match self {
             Self::Empty => "the model's replies were empty".into(),
             Self::Cut => "the model's replies were cut off".into(),
-            Self::TooLong => "the reply reached the limit of output tokens".into(),
-            Self::Paused => "the provider paused again and again".into(),
+            Self::TooLong => "the reply reached the output token limit".into(),
+            Self::Paused => "the provider paused repeatedly".into(),
             Self::Choice(words) => words.clone(),
             Self::NoReport => "the model answered without a final report".into(),
             Self::BadReport(problem) => problem.clone(),
@@ -215,7 +215,7 @@ impl AgentRun {
         }
         self.state.partial = Some(text);
         self.add_instruction(
-            "Your last reply was cut off by the limit of its length. Continue exactly where it stopped, and repeat \
+            "Your last reply was cut off by the length limit. Continue exactly where it stopped, and repeat \
              nothing.",
         );
         Ok(())

@@ -151,7 +151,7 @@ impl AgentRun {
             return Ok(());
         }
         Err(SnapshotError::Broken {
-            problem: "the calls it waits for are not the open calls of its conversation".into(),
+            problem: "the calls that the run waits for are not the open calls of its conversation".into(),
         })
     }
 }

@@ -67,10 +67,10 @@ impl RunPhase {
         match self {
             Self::Model => "the model",
             Self::Calls(calls) => match calls.waiting() {
-                AwaitedParty::Tools(_) => "the results of tools",
+                AwaitedParty::Tools(_) => "tool results",
                 AwaitedParty::Approval(_) => "a person's answer",
-                AwaitedParty::Client(_) => "the outputs of client functions",
-                AwaitedParty::Nobody => "a request for its next step",
+                AwaitedParty::Client(_) => "client function outputs",
+                AwaitedParty::Nobody => "a call to `next_step`",
             },
             Self::Compacting(stage) => stage.waits_for(),
             Self::Ended(_) => "nothing: it has ended",

@@ -97,7 +97,7 @@ pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
         ToolChoice::Named(name) => Some(format!("only `{name}` can be called now; got `{tool}`")),
         ToolChoice::Allowed { names, .. } if is_own(tool) || names.iter().any(|name| name == tool) => None,
         ToolChoice::Allowed { names, .. } => {
-            Some(format!("`{tool}` is not allowed in this run; allowed are {}", names.join(", ")))
+            Some(format!("`{tool}` is not allowed in this run; allowed tools: {}", names.join(", ")))
         }
     }
 }

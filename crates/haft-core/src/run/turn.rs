@@ -189,7 +189,7 @@ impl ClassifiedTurn {
         self.put(
             call.clone(),
             CallPosition::Turn,
-            CallState::Ended(ToolReply::text(call, "the report was taken")),
+            CallState::Ended(ToolReply::text(call, "the report was accepted")),
         );
     }
 
@@ -230,7 +230,7 @@ impl ClassifiedTurn {
 }
 
 const CUT_OFF: &str =
-    "the call was cut off by the limit of the reply's length and was not made; send it again, shorter";
+    "the call was cut off by the length limit of the reply and was not made; send it again, shorter";
 
 /// Returns an id for a call inside a batch that differs from the id of every call in the reply.
 fn inner_id(batch: &CallId, at: usize, all: &[ToolCall]) -> CallId {

@@ -23,7 +23,9 @@ impl ShellParser<'_> {
             "fi" => self.close(groups, ShellGroup::If),
             "done" => self.close(groups, ShellGroup::Loop),
             "esac" => Ok(NextSyntax::EndOfCase),
-            _ if next == NextSyntax::Operator => Err(ShellError::Unclear { what: "a word after a group" }),
+            _ if next == NextSyntax::Operator => {
+                Err(ShellError::Unclear { what: "a word after the end of a group" })
+            }
             "!" | "coproc" => Ok(NextSyntax::Command),
             "{" => Ok(self.open(groups, ShellGroup::Brace)),
             "if" => Ok(self.open(groups, ShellGroup::If)),
@@ -58,7 +60,7 @@ impl ShellParser<'_> {
             Some((opened, before)) if opened == group => {
                 self.redirect_group(before).map(|()| NextSyntax::Operator)
             }
-            Some(_) | None => Err(ShellError::Unclear { what: "the end of a group that is not open" }),
+            Some(_) | None => Err(ShellError::Unclear { what: "the end of a group that was not opened" }),
         }
     }
 
@@ -172,7 +174,7 @@ impl ShellParser<'_> {
         while self.peek() == Some(b'-') {
             let option = self.word()?;
             if !option.is("-p") && !option.is("--") {
-                return Err(ShellError::Unclear { what: "an option of `time`" });
+                return Err(ShellError::Unclear { what: "an option of `time` other than `-p`" });
             }
             self.skip_blanks();
         }
@@ -186,7 +188,7 @@ impl ShellParser<'_> {
         }
         let name = self.word()?;
         if !name.plain || !is_variable(&name.word.text) {
-            return Err(ShellError::Unclear { what: "the variable of a loop" });
+            return Err(ShellError::Unclear { what: "a loop variable that is not a plain name" });
         }
         if variables::runs(&name.word.text, &ShellWord::opaque("")).is_some() {
             self.push(ShellCommand::unseen(&name.word.text))?;
@@ -257,7 +259,7 @@ impl ShellParser<'_> {
             }
             let process = self.is_next("<(") || self.is_next(">(");
             match self.peek() {
-                Some(b'#' | b';') => return Err(ShellError::Unclear { what: "this text inside `[[`" }),
+                Some(b'#' | b';') => return Err(ShellError::Unclear { what: "`#` or `;` inside `[[`" }),
                 Some(b'(' | b')' | b'<' | b'>' | b'&' | b'|') if !process => self.at += 1,
                 Some(_) | None => {
                     let word = self.data_word()?;

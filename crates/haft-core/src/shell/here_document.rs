@@ -58,7 +58,9 @@ impl<'a> ShellParser<'a> {
             RedirectionKind::HereString => Ok(None),
             RedirectionKind::HereDocument { strips_tabs } => {
                 let end = word.word.as_literal().filter(|end| !end.contains('\n'));
-                let end = end.ok_or(ShellError::Unclear { what: "the end of a here-document" })?.to_owned();
+                let end = end
+                    .ok_or(ShellError::Unclear { what: "a here-document delimiter that is not plain text" })?
+                    .to_owned();
                 self.pending.push(HereDocument { end, strips_tabs, expands: word.plain });
                 Ok(None)
             }
@@ -68,7 +70,7 @@ impl<'a> ShellParser<'a> {
     /// Reads the bodies of the pending here-documents, at the beginning of a line.
     pub(super) fn here_documents(&mut self) -> Result<(), ShellError> {
         if self.held {
-            return Err(ShellError::Unclear { what: "a line break before a here-document" });
+            return Err(ShellError::Unclear { what: "a line break before the body of a here-document" });
         }
         for document in std::mem::take(&mut self.pending) {
             let body = self.body(&document)?;
@@ -97,7 +99,9 @@ impl<'a> ShellParser<'a> {
             // The shell would join this line with the next one, which could hide or create the end marker.
             let joins = line.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1;
             if document.expands && joins {
-                return Err(ShellError::Unclear { what: "a joined line in a here-document" });
+                return Err(ShellError::Unclear {
+                    what: "a line continuation (a backslash at the end of a line) in a here-document",
+                });
             }
         }
     }

@@ -295,7 +295,7 @@ impl ShellParser<'_> {
         let mut open = 0_usize;
         loop {
             if self.is_next("<(") || self.is_next(">(") {
-                return Err(ShellError::Unclear { what: "`<(` in a number" });
+                return Err(ShellError::Unclear { what: "`<(` in an arithmetic expression" });
             }
             match self.peek().ok_or(ShellError::Unclosed { what: "`((`" })? {
                 b')' if open == 0 => {
@@ -303,7 +303,7 @@ impl ShellParser<'_> {
                     return closed.then_some(()).ok_or(ShellError::Unclear { what: "`((`" });
                 }
                 b'\'' | b'"' | b'\\' | b'#' => {
-                    return Err(ShellError::Unclear { what: "a quote in a number" });
+                    return Err(ShellError::Unclear { what: "a quote in an arithmetic expression" });
                 }
                 b'$' => {
                     self.dollar_in_quotes()?;

@@ -137,7 +137,8 @@ impl StoredRequest {
 
     /// Restores the whole request. `before` is the earlier request, with the number of messages that both share.
     pub fn into_request(self, before: Option<(&ModelRequest, usize)>) -> Result<ModelRequest, StoredError> {
-        let alone = || StoredError::Broken { problem: "it continues a request that is missing".into() };
+        let alone =
+            || StoredError::Broken { problem: "it continues an earlier request that is missing".into() };
         let mut conversation = begun(before)?;
         for message in self.messages {
             let message = message.into_message()?;
@@ -185,7 +186,7 @@ fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredE
     let Some((before, count)) = before else { return Ok(Conversation::default()) };
     let beginning = before.conversation.beginning(count);
     beginning.ok_or_else(|| StoredError::Broken {
-        problem: format!("it shares {count} messages with a request that has fewer"),
+        problem: format!("it repeats {count} messages of an earlier request that has fewer"),
     })
 }
 

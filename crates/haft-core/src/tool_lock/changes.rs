@@ -123,13 +123,13 @@ impl LockChange {
             }
             Self::SourceRemoved { source } => vec![format!("- {source}: the source does not exist any more")],
             Self::SourceMoved { source, from, to } => {
-                vec![format!("~ {source}: reached by {} and not by {}", one(to), one(from))]
+                vec![format!("~ {source}: now reached by {}, before by {}", one(to), one(from))]
             }
             Self::VersionChanged { source, from, to } => {
-                vec![format!("  {source}: version {} and not {}", one(to), one(from))]
+                vec![format!("  {source}: version {}, before {}", one(to), one(from))]
             }
             Self::InstructionsChanged { source, from, to } => {
-                let mut lines = vec![format!("~ {source}: other instructions for models")];
+                let mut lines = vec![format!("~ {source}: the instructions for models changed")];
                 difference(&mut lines, &text(from.as_deref()), &text(to.as_deref()));
                 lines
             }

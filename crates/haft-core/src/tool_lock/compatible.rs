@@ -27,7 +27,7 @@ pub enum SchemaCompatibility {
 impl fmt::Display for SchemaCompatibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Compatible => f.write_str("compatible: old valid arguments stay valid"),
+            Self::Compatible => f.write_str("compatible: arguments that were valid stay valid"),
             Self::Breaking(reasons) => write!(f, "not compatible: {}", reasons.join("; ")),
             Self::Unknown(places) => write!(f, "compatibility unknown: {} differs", places.join(", ")),
         }

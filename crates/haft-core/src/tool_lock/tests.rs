@@ -96,9 +96,9 @@ fn every_kind_of_change_is_reported_once() {
     assert_eq!(
         first,
         [
-            "~ mcp/a: reached by `uvx y` and not by `uvx x`",
-            "  mcp/a: version `x 2` and not `x 1`",
-            "~ mcp/a: other instructions for models",
+            "~ mcp/a: now reached by `uvx y`, before by `uvx x`",
+            "  mcp/a: version `x 2`, before `x 1`",
+            "~ mcp/a: the instructions for models changed",
             "~ mcp/a `one`: description changed",
             "+ mcp/a `two`: new tool",
             "- mcp/gone: the source does not exist any more",

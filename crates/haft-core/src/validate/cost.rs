@@ -76,7 +76,7 @@ impl SchemaSurvey {
                 let renamed = identifiers.iter().any(|key| object.get(*key).is_some_and(Value::is_string));
                 if renamed && !std::ptr::eq(value, root) {
                     self.untold =
-                        Some("the schema has references and a schema with an `$id` inside it".into());
+                        Some("the schema contains both references and a subschema with an `$id`".into());
                 }
             }
             open.extend(super::children(value));

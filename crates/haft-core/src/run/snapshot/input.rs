@@ -152,7 +152,7 @@ fn abort(why: String, problem: String) -> Result<AbortReason, SnapshotError> {
         "interrupted" => Ok(AbortReason::Interrupted),
         "timed_out" => Ok(AbortReason::TimedOut),
         "unrecorded" => Ok(AbortReason::Unrecorded(problem)),
-        _ => Err(SnapshotError::UnknownWord { what: "reason of an abort", found: why }),
+        _ => Err(SnapshotError::UnknownWord { what: "abort reason", found: why }),
     }
 }
 

@@ -169,7 +169,7 @@ impl StoredExposure {
     fn into_exposure(self) -> Result<ToolExposure, SnapshotError> {
         let search = self.search.map(|search| {
             let growth =
-                find("growth of a tool list", &ToolListGrowth::ALL, ToolListGrowth::name, &search.growth)?;
+                find("tool list growth", &ToolListGrowth::ALL, ToolListGrowth::name, &search.growth)?;
             Ok::<_, SnapshotError>(ToolSearchPlan { roster: search.roster, growth })
         });
         Ok(ToolExposure { shown: self.shown, search: search.transpose()? })
@@ -207,7 +207,7 @@ impl StoredBudget {
     pub(super) fn into_budget(self) -> Result<SpendLimit, SnapshotError> {
         let Self { usd, tokens, calls, seconds } = self;
         let broken = |_| SnapshotError::Broken {
-            problem: "the seconds of its budget are not a valid duration".into(),
+            problem: "the `seconds` of the budget are not a valid duration".into(),
         };
         let time = seconds.map(Duration::try_from_secs_f64).transpose().map_err(broken)?;
         Ok(SpendLimit { usd, tokens, calls, time })

@@ -333,7 +333,7 @@ impl StoredAnswer {
 }
 
 fn why(name: &str) -> Result<FinalTurnReason, SnapshotError> {
-    Ok(find("reason of a last turn", &FinalTurnReason::ALL, FinalTurnReason::name, name)?)
+    Ok(find("final turn reason", &FinalTurnReason::ALL, FinalTurnReason::name, name)?)
 }
 
 fn repeats(stored: BTreeMap<String, u32>) -> Result<RepeatCounts, SnapshotError> {

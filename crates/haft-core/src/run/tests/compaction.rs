@@ -250,6 +250,6 @@ fn a_later_request_keeps_the_archive_and_names_older_ones() {
     let PartBody::Text { text, .. } = &bench.run.conversation().messages()[1].parts[0].body else {
         panic!("no text")
     };
-    let earlier = format!("Earlier messages: the same with handle = \"{}\"", first.handle);
+    let earlier = format!("Read earlier messages in the same way with handle = \"{}\"", first.handle);
     assert!(text.contains(&earlier) && text.contains(&other.to_string()), "{text}");
 }

@@ -32,7 +32,7 @@ fn report_ends_the_run_after_the_other_calls_of_its_turn() {
         vec![calls(&[("write", "{}"), REPORT])],
         &["model auto", "tools write", "done completed: all done"],
     );
-    assert_eq!(bench.replies(), ["write ok", "the report was taken"]);
+    assert_eq!(bench.replies(), ["write ok", "the report was accepted"]);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_text_that_fits_the_schema_is_the_answer_and_no_other_is_ever_one() {
         check(plan(), vec![says("```json\n{\"n\": 1}\n```")], &["model auto", r#"done completed: {"n":1}"#]);
         let steps = ["model auto", "model auto", r#"done completed: {"n":2}"#];
         let bench = check(plan(), vec![says("one"), says(r#"{"n": 2}"#)], &steps);
-        assert!(bench.told()[0].contains("not taken"), "{:?}", bench.told());
+        assert!(bench.told()[0].contains("not accepted"), "{:?}", bench.told());
         check(
             plan(),
             vec![says(r#"{"m": 1}"#), says("two")],

@@ -62,7 +62,7 @@ fn call_outside_the_tool_choice_is_refused() {
     check(named("a"), "a", None);
     check(named("a"), "b", Some("only `a`"));
     check(allowed(&["a"], MustCall::No), "a", None);
-    check(allowed(&["a"], MustCall::No), "b", Some("`b` is not allowed in this run; allowed are a"));
+    check(allowed(&["a"], MustCall::No), "b", Some("`b` is not allowed in this run; allowed tools: a"));
     check(allowed(&["a"], MustCall::No), FINAL_REPORT, None);
     check(allowed(&["a"], MustCall::No), BATCH, None);
 }
