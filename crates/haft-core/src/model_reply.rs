@@ -192,7 +192,7 @@ impl fmt::Display for ReplyNote {
             Self::FeatureDropped { what, instead } => {
                 write!(f, "the provider does not support {what}: {instead}")
             }
-            Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),
+            Self::EventSkipped { reason } => write!(f, "a stream event was skipped: {reason}"),
             Self::CallRepaired { name, how } => write!(f, "the call to `{name}` was repaired: {how}"),
             Self::FallbackUsed { failed, problem } => {
                 write!(f, "{failed} failed, so a fallback model was used: {problem}")
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(reply.calls().count(), CALLS_PER_REPLY_MAX);
         assert_eq!(reply.calls().last().unwrap().arguments.as_text(), "{\"n\": 999}");
         assert_eq!(reply.text(), "done");
-        let noted = "an event of the stream was skipped: a reply has at most 1000 calls; this one has 100000";
+        let noted = "a stream event was skipped: a reply has at most 1000 calls; this one has 100000";
         assert_eq!(reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(), [noted]);
     }
 }

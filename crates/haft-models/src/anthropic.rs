@@ -26,19 +26,31 @@ pub const ANTHROPIC: Codec = Codec {
 const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::SystemInside,
-        instead: "sent as the user, between `<system>` tags",
+        instead: "sent as a user message between `<system>` tags",
     },
-    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::AudioBytes,
+        instead: "replaced by a description in the text",
+    },
     UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },
-    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
-    UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::ReplyAudio,
+        instead: "replaced by a description in the text",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::AssistantMedia,
+        instead: "replaced by a description in the text",
+    },
     UnsupportedFeature {
         feature: RequestFeature::ChoiceAllowed,
         instead: "sent as `auto` or `any`; haft refuses other calls",
     },
-    UnsupportedFeature { feature: RequestFeature::OutputJson, instead: "left to the prompt" },
-    UnsupportedFeature { feature: RequestFeature::Seed, instead: "left out" },
-    UnsupportedFeature { feature: RequestFeature::PresencePenalty, instead: "left out" },
-    UnsupportedFeature { feature: RequestFeature::FrequencyPenalty, instead: "left out" },
+    UnsupportedFeature {
+        feature: RequestFeature::OutputJson,
+        instead: "not requested; only the prompt can ask for JSON",
+    },
+    UnsupportedFeature { feature: RequestFeature::Seed, instead: "not sent" },
+    UnsupportedFeature { feature: RequestFeature::PresencePenalty, instead: "not sent" },
+    UnsupportedFeature { feature: RequestFeature::FrequencyPenalty, instead: "not sent" },
     UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
 ];

@@ -41,7 +41,7 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
             }
         }
         None if format == ModelApiFormat::Ollama && thinks(fitted.request.reasoning) => {
-            fitted.drop_effort("left out: this model is not known to think");
+            fitted.drop_effort("not sent: haft does not know that this model can reason");
         }
         None => {}
     }
@@ -75,7 +75,7 @@ impl FittedRequest {
         match family.reasoning {
             // A model that never reasons needs no field to turn reasoning off.
             ReasoningRule::None if effort == ReasoningEffort::Off => self.request.reasoning = None,
-            ReasoningRule::None => self.drop_effort("left out: this model does not reason"),
+            ReasoningRule::None => self.drop_effort("not sent: this model does not reason"),
             ReasoningRule::Levels => self.fit_level(family, effort),
             ReasoningRule::Budget | ReasoningRule::Switch => {}
         }
@@ -90,12 +90,12 @@ impl FittedRequest {
             None if is_off_by_default => {}
             None | Some(_) if family.efforts.contains(&EffortName::Off) => {
                 self.request.reasoning = Some(ReasoningEffort::Off);
-                let why = "sent as `off`: chat completions refuse tools while this model reasons; use openai-responses";
+                let why = "sent as `off`: the chat completions API refuses tools while this model reasons; use openai-responses";
                 self.note(RequestFeature::Effort, why);
             }
             None | Some(_) => {
                 self.drop_effort(
-                    "left out: chat completions refuse tools for this model; use openai-responses",
+                    "not sent: the chat completions API refuses tools for this model; use openai-responses",
                 );
             }
         }
@@ -122,9 +122,9 @@ impl FittedRequest {
                     self.keep_one();
                 };
             }
-            SamplingRule::Never => "left out: this model refuses it",
+            SamplingRule::Never => "not sent: this model does not accept this setting",
             SamplingRule::ReasoningOff | SamplingRule::NoReasoning | SamplingRule::NoReasoningOne => {
-                "left out: this model refuses it while it reasons"
+                "not sent: this model does not accept this setting while it reasons"
             }
         };
         let sampling = &mut self.request.sampling;
@@ -148,7 +148,7 @@ impl FittedRequest {
             (RequestFeature::StopSequences, !std::mem::take(&mut sampling.stop).is_empty()),
         ];
         for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
-            self.note(feature, "left out: this model refuses it");
+            self.note(feature, "not sent: this model does not accept this setting");
         }
     }
 
@@ -166,14 +166,17 @@ impl FittedRequest {
             ),
         };
         self.request.tool_choice = choice;
-        self.note(feature, "sent as a free choice: this model refuses to be told that it must call a tool");
+        self.note(feature, "sent as `auto`: this model does not accept a forced tool call");
     }
 
     /// Removes top-p if a temperature is set, for models that accept only one of the two.
     fn keep_one(&mut self) {
         let sampling = &mut self.request.sampling;
         if sampling.temperature.is_some() && sampling.top_p.take().is_some() {
-            self.note(RequestFeature::TopP, "left out: this model refuses it beside a temperature");
+            self.note(
+                RequestFeature::TopP,
+                "not sent: this model does not accept `top_p` together with `temperature`",
+            );
         }
     }
 
@@ -189,7 +192,10 @@ impl FittedRequest {
             let _ = described.push(without_images(message));
         }
         self.request.conversation = Arc::new(described);
-        self.note(RequestFeature::ImageBytes, "described in words: this model reads no images");
+        self.note(
+            RequestFeature::ImageBytes,
+            "replaced by a description in words: this model does not accept images",
+        );
     }
 
     /// Limits the output tokens, and the context for which Ollama would reserve memory, to the sizes of the model.
@@ -199,14 +205,17 @@ impl FittedRequest {
             && wanted > most
         {
             self.request.output_tokens_max = Some(most);
-            self.note(RequestFeature::OutputTokensMax, format!("sent as {most}, the most of this model"));
+            self.note(RequestFeature::OutputTokensMax, format!("sent as {most}, the maximum of this model"));
         }
         if let (Some(wanted), Some(most)) = (self.request.context_tokens, sizes.context_tokens)
             && format == ModelApiFormat::Ollama
             && wanted > most
         {
             self.request.context_tokens = Some(most);
-            self.note(RequestFeature::ContextTokens, format!("sent as {most}, the window of this model"));
+            self.note(
+                RequestFeature::ContextTokens,
+                format!("sent as {most}, the context window of this model"),
+            );
         }
     }
 }

@@ -25,16 +25,19 @@ pub const GEMINI: Codec = Codec {
 const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::SystemInside,
-        instead: "sent as the user, between `<system>` tags",
+        instead: "sent as a user message between `<system>` tags",
     },
     UnsupportedFeature {
         feature: RequestFeature::ReplyImage,
-        instead: "sent beside the replies, in the same message",
+        instead: "sent in the same message as the replies",
     },
-    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::ReplyAudio,
+        instead: "replaced by a description in the text",
+    },
     UnsupportedFeature {
         feature: RequestFeature::OneCallAtATime,
-        instead: "haft runs the calls one after the other",
+        instead: "haft runs the calls one after another",
     },
     UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
 ];

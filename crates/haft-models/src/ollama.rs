@@ -26,11 +26,20 @@ pub const OLLAMA: Codec = Codec {
 
 const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature { feature: RequestFeature::ImageUrl, instead: "the URL is sent as text" },
-    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::AudioBytes,
+        instead: "replaced by a description in the text",
+    },
     UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },
-    UnsupportedFeature { feature: RequestFeature::FileBytes, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::FileBytes,
+        instead: "replaced by a description in the text",
+    },
     UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the URL is sent as text" },
-    UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::AssistantMedia,
+        instead: "replaced by a description in the text",
+    },
     UnsupportedFeature {
         feature: RequestFeature::ReplyError,
         instead: "the text of the reply begins with `Error: `",
@@ -39,22 +48,25 @@ const UNSUPPORTED: &[UnsupportedFeature] = &[
         feature: RequestFeature::ReplyImage,
         instead: "sent in a user message after the replies",
     },
-    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" },
+    UnsupportedFeature {
+        feature: RequestFeature::ReplyAudio,
+        instead: "replaced by a description in the text",
+    },
     UnsupportedFeature {
         feature: RequestFeature::ChoiceRequired,
-        instead: "haft asks again if the model makes no such call",
+        instead: "haft asks again if the model does not make the call",
     },
     UnsupportedFeature {
         feature: RequestFeature::ChoiceNamed,
-        instead: "haft asks again if the model makes no such call",
+        instead: "haft asks again if the model does not make the call",
     },
     UnsupportedFeature { feature: RequestFeature::ChoiceAllowed, instead: "haft refuses other calls" },
     UnsupportedFeature {
         feature: RequestFeature::OneCallAtATime,
-        instead: "haft runs the calls one after the other",
+        instead: "haft runs the calls one after another",
     },
     UnsupportedFeature {
         feature: RequestFeature::Effort,
-        instead: "gpt-oss gets a level; other models only get thinking turned on",
+        instead: "gpt-oss gets a level; for other models haft only turns thinking on",
     },
 ];

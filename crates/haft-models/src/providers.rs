@@ -308,7 +308,7 @@ fn host_address(written: &str) -> String {
 pub enum SetupError {
     #[error("no API key for `{provider}`; set {}", .variables.join(" or "))]
     NoKey { provider: &'static str, variables: &'static [&'static str] },
-    #[error("no URL for `{provider}`; set {}`baseUrl` below `providers` in haft.json", .variable.map(|name| format!("{name}, or ")).unwrap_or_default())]
+    #[error("no URL for `{provider}`; set {}`baseUrl` under `providers` in haft.json", .variable.map(|name| format!("{name}, or ")).unwrap_or_default())]
     NoAddress { provider: &'static str, variable: Option<&'static str> },
     #[error("{0}")]
     Endpoint(EndpointError),
@@ -417,7 +417,7 @@ mod tests {
         let nowhere = endpoint("compatible", ProviderOverrides::default(), &[]).unwrap_err();
         assert_eq!(
             nowhere.to_string(),
-            "no URL for `compatible`; set `baseUrl` below `providers` in haft.json"
+            "no URL for `compatible`; set `baseUrl` under `providers` in haft.json"
         );
         let nowhere =
             endpoint("azure", ProviderOverrides::default(), &[("AZURE_OPENAI_API_KEY", "k")]).unwrap_err();

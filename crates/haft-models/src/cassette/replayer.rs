@@ -113,7 +113,7 @@ impl Replayer {
         let same = self.exchanges.iter().filter(|exchange| exchange.prints.digest == prints.digest).count();
         if same > 0 {
             let times = if same == 1 { "once".to_owned() } else { format!("{same} times") };
-            return format!("this request was recorded {times} and has been sent once more than that");
+            return format!("this request was recorded {times}, but was sent one more time");
         }
         let actual = normalize::request(request);
         let requests = self.requests();
@@ -124,7 +124,7 @@ impl Replayer {
         // If several are equally similar, the first one is used.
         let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
         let Some((_, exchange, recorded)) = nearest else {
-            return "no recorded request matches, and no request of the recording can be read".into();
+            return "no recorded request matches, and none of the recorded requests can be read".into();
         };
         let line = exchange.line;
         match difference::differences(&recorded, &actual).join("; ").as_str() {

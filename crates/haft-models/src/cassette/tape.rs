@@ -106,7 +106,7 @@ impl TapeFile {
         let bytes = self.bytes + line.len() as u64 + 1;
         if line.len() >= LINE_BYTES_MAX || bytes > RECORDING_BYTES_MAX {
             return Err(io::Error::other(format!(
-                "the recording is full: a line may have {LINE_BYTES_MAX} bytes, and the file {RECORDING_BYTES_MAX}"
+                "the recording is full; the limit is {LINE_BYTES_MAX} bytes per line and {RECORDING_BYTES_MAX} bytes per file"
             )));
         }
         // Each line is one write call, so that a line is cut off only if the disk is full or the machine stops.

@@ -54,11 +54,11 @@ pub(super) fn unsupported(request: &ModelRequest) -> Vec<ReplyNote> {
         matches!(part.body, PartBody::Image(_) | PartBody::Audio(_) | PartBody::File { .. })
     };
     let dropped = [
-        (parts().any(media), "images, audio and files", "they are left out"),
+        (parts().any(media), "images, audio and files", "haft does not send them"),
         (request.sampling != SamplingParameters::default(), "sampling", "the command decides"),
-        (request.output_tokens_max.is_some(), "a limit of output tokens", "the command decides"),
+        (request.output_tokens_max.is_some(), "an output token limit", "the command decides"),
         (request.tool_choice != ToolChoice::Auto, "a tool choice", "the command decides"),
-        (request.output == OutputShape::Json, "JSON without a schema", "it is not requested"),
+        (request.output == OutputShape::Json, "JSON without a schema", "haft does not request it"),
         (request.reasoning == Some(ReasoningEffort::Off), "reasoning off", "the command decides"),
     ];
     let dropped = dropped.into_iter().filter(|(dropped, _, _)| *dropped);

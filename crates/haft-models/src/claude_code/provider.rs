@@ -207,7 +207,8 @@ impl ClaudeRequest<'_> {
             reading.running.failed(ModelErrorKind::Timeout, AttemptFollowUp::Nothing);
         }
         let seconds = self.provider.settings.timeout.as_secs();
-        let message = format!("the command took longer than {seconds} s; `requestTimeout` allows more");
+        let message =
+            format!("the command took longer than {seconds} s; raise `requestTimeout` to allow more");
         ModelError::new(ModelErrorKind::Timeout, message)
     }
 }

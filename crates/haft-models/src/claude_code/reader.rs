@@ -67,7 +67,8 @@ impl ClaudeFailure {
     pub(super) fn into_error(self) -> ModelError {
         match self {
             Self::TurnsUsedUp => {
-                let message = "the command used up its turns before it had an answer; `maxTurns` allows more";
+                let message =
+                    "the command used all its turns before it had an answer; raise `maxTurns` to allow more";
                 ModelError::new(ModelErrorKind::ReplyTooLarge, message)
             }
             Self::Refused(error) => error,

@@ -42,10 +42,14 @@ pub enum EndpointError {
     #[error("`{written}` is not a URL; expected one such as https://example.com/v1")]
     Address { written: String },
     /// The header has an invalid name or value.
-    #[error("the header `{name}` cannot be sent; its name or value has characters that headers cannot have")]
+    #[error(
+        "the header `{name}` cannot be sent; its name or value contains characters that are not allowed in headers"
+    )]
     Header { name: String },
     /// The key contains characters that headers cannot have.
-    #[error("the API key has characters that cannot be sent in a header; check it for line breaks")]
+    #[error(
+        "the API key contains characters that are not allowed in a header; check the key for line breaks"
+    )]
     Key,
     /// The extra body sets a field that haft itself writes.
     #[error("`{field}` is set by haft; remove it from `extraBody`")]

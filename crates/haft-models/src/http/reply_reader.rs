@@ -234,8 +234,9 @@ fn redirected(answer: &ModelHttpResponse) -> ModelError {
     // Leave out the query of the URL, which may contain a key.
     let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
     let to: String = to.chars().take(200).collect();
-    let message =
-        format!("the server redirects to `{to}`, which is not followed; set `baseUrl` to the final URL");
+    let message = format!(
+        "the server redirects to `{to}`, and haft does not follow redirects; set `baseUrl` to the final URL"
+    );
     ModelError::new(ModelErrorKind::InvalidRequest, message)
 }
 

@@ -157,15 +157,19 @@ const REPLY_IMAGE: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ReplyImage,
     instead: "sent in a user message after the replies",
 };
-const REPLY_AUDIO: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "described in the text" };
+const REPLY_AUDIO: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::ReplyAudio,
+    instead: "replaced by a description in the text",
+};
 const AUDIO_URL: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" };
 const FILE_URL: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the URL is sent as text" };
-const ASSISTANT_MEDIA: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::AssistantMedia, instead: "described in the text" };
-const TOP_K: UnsupportedFeature = UnsupportedFeature { feature: RequestFeature::TopK, instead: "left out" };
+const ASSISTANT_MEDIA: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::AssistantMedia,
+    instead: "replaced by a description in the text",
+};
+const TOP_K: UnsupportedFeature = UnsupportedFeature { feature: RequestFeature::TopK, instead: "not sent" };
 const CONTEXT: UnsupportedFeature =
     UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" };
 const ALLOWED: UnsupportedFeature = UnsupportedFeature {
@@ -173,9 +177,9 @@ const ALLOWED: UnsupportedFeature = UnsupportedFeature {
     instead: "sent as `auto` or `required`; haft refuses other calls",
 };
 const EFFORT: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::Effort, instead: "left to the model" };
+    UnsupportedFeature { feature: RequestFeature::Effort, instead: "not sent; the model decides" };
 const EFFORT_OFF: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::EffortOff, instead: "left to the model" };
+    UnsupportedFeature { feature: RequestFeature::EffortOff, instead: "not sent; the model decides" };
 const SCHEMA: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::OutputSchema,
     instead: "requested as any JSON; the schema is in the system prompt",

@@ -88,7 +88,7 @@ impl SchemaRepair<'_> {
             Value::Object(object) => self.object(object),
             Value::Bool(_) => schema,
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                self.lose("schema", "is no schema; any value is shown");
+                self.lose("schema", "is not a schema; the model sees a schema that accepts any value");
                 json!({})
             }
         }
@@ -109,7 +109,7 @@ impl SchemaRepair<'_> {
                 (word, value) if SINGLE.contains(&word) => Some(self.below(&[word], value)),
                 (word, value) if is_well_formed(word, &value) => Some(value),
                 (word, _) => {
-                    self.lose(word, "has a value that the keyword cannot have and is left out");
+                    self.lose(word, "has a value that is not valid for this keyword and is omitted");
                     None
                 }
             };
@@ -129,13 +129,13 @@ impl SchemaRepair<'_> {
                 Some(Value::Array(names))
             }
             Value::Array(names) => {
-                self.lose("type", "names an unknown type, which is left out");
+                self.lose("type", "names an unknown type, which is omitted");
                 let known: Vec<Value> = names.into_iter().filter(is_type).collect();
                 (!known.is_empty()).then_some(Value::Array(known))
             }
             value if is_type(&value) => Some(value),
             _ => {
-                self.lose("type", "is unknown; any value is shown");
+                self.lose("type", "is unknown; the model sees a schema that accepts any value");
                 None
             }
         }
@@ -182,7 +182,7 @@ impl SchemaRepair<'_> {
         if described.is_empty() {
             return;
         }
-        self.lose("properties", "have a name that is not accepted there; the description names them");
+        self.lose("properties", "have names that the provider does not accept; the description lists them");
         let is_described = |name: &Value| described.iter().any(|(described, _)| name == described);
         if let Some(Value::Array(required)) = repaired_object.get_mut("required") {
             required.retain(|name| !is_described(name));

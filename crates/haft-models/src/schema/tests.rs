@@ -184,7 +184,7 @@ fn recursive_reference_is_cut_and_recorded_as_a_loss() {
     assert_eq!(inner, &json!({"type": "object", "description": "the same shape again"}));
     assert_eq!(
         down.losses[0].to_string(),
-        "/properties/tree/properties/children/items: `$ref` is recursive and is not expanded here"
+        "/properties/tree/properties/children/items: `$ref` is recursive and is not expanded"
     );
 }
 

@@ -93,7 +93,7 @@ impl<'a> SchemaWalk<'a> {
     fn unfinished(&mut self, schema: &'a Value) -> TranslatedSchema {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
-            self.lose("properties", "are nested too deeply and are omitted here");
+            self.lose("properties", "are nested too deeply and are omitted");
             return self.anything("nested further than can be shown");
         }
         match schema {
@@ -127,13 +127,13 @@ impl<'a> SchemaWalk<'a> {
             return Value::Object(translated);
         };
         if narrows {
-            self.lose("anyOf", "is not allowed beside other keywords and is omitted");
+            self.lose("anyOf", "is not allowed together with other keywords and is omitted");
             // It is possible that only the branches contained the type.
             self.complete(&mut translated);
             return Value::Object(translated);
         }
         if translated.get("type").is_some_and(|kind| branches.iter().any(|branch| branch["type"] != *kind)) {
-            self.lose("type", "is not allowed beside `anyOf` and is omitted");
+            self.lose("type", "is not allowed together with `anyOf` and is omitted");
         }
         for word in ["description", "nullable"] {
             if let Some(value) = translated.get(word) {
@@ -147,11 +147,11 @@ impl<'a> SchemaWalk<'a> {
     fn reference(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
-            self.lose("$ref", "is recursive and is not expanded here");
+            self.lose("$ref", "is recursive and is not expanded");
             return self.anything("the same shape again");
         }
         let Some(target) = resolve(self.root, reference) else {
-            self.lose("$ref", "points outside of the schema");
+            self.lose("$ref", "points outside the schema");
             return self.anything("any value");
         };
         self.references.push(reference);
@@ -172,7 +172,7 @@ impl<'a> SchemaWalk<'a> {
             }
             "default" => describe_default(translated, value),
             "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
-            _ => self.lose(keyword, "is not allowed beside `$ref` and is omitted"),
+            _ => self.lose(keyword, "is not allowed together with `$ref` and is omitted"),
         }
     }
 
