@@ -44,10 +44,10 @@ pub struct CompactedConversation {
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
     /// There are no old turns, or a summary would not be shorter than these turns.
-    #[error("the conversation has no old turns that a summary would shorten")]
+    #[error("the conversation has no old turns that a summary could shorten")]
     NothingToCompact,
     /// No request returned a usable summary. The value is the problem with the last one.
-    #[error("no summary of the old turns: {0}")]
+    #[error("the old turns could not be summarized: {0}")]
     NoSummary(SummaryFault),
     /// The compacted conversation would be invalid.
     #[error(transparent)]

@@ -331,7 +331,9 @@ impl RunDriver<'_> {
             return recorded;
         }
         let Some(store) = &self.options.context.outputs else {
-            return ArchiveOutcome::Failed("outputs are not stored (`toolOutput.enabled`)".into());
+            return ArchiveOutcome::Failed(
+                "outputs are not stored, because `toolOutput.enabled` is false".into(),
+            );
         };
         let ArchiveRequest { archive, text } = request;
         let written = |spool: Result<Box<dyn Spool>, StoreError>| {

@@ -83,10 +83,11 @@ pub(crate) fn is_installed(program: &str) -> bool {
 }
 
 fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
-    let home = crate::home::find().ok_or("haft has no home; set HAFT_HOME")?;
+    let home = crate::home::find().ok_or("haft's home directory is not known; set HAFT_HOME")?;
     let workspace = match &config.sandbox.workspace {
         Some(workspace) => workspace.clone(),
-        None => std::env::current_dir().map_err(|error| format!("there is no current directory: {error}"))?,
+        None => std::env::current_dir()
+            .map_err(|error| format!("the current directory cannot be read: {error}"))?,
     };
     let user_home = user_home();
     let sandbox = &config.sandbox;
@@ -265,8 +266,7 @@ fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
 }
 
 /// The installation hint in errors about a missing command.
-pub(crate) const HOW_TO_INSTALL: &str =
-    "install it with `npm install -g @anthropic-ai/claude-code`, or name it in `command` of the provider";
+pub(crate) const HOW_TO_INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or set `command` of the provider to its path";
 
 async fn keep_stderr_tail(mut stderr: pipe::Receiver, stderr_tail: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; PIECE_BYTES];

@@ -64,7 +64,7 @@ impl DefinitionWatch {
         match self.pins.renew(&found) {
             Ok(changes) => changes.into_iter().map(warning).collect(),
             Err(error) => {
-                let message = format!("changed definitions cannot be noticed: {error}");
+                let message = format!("haft cannot detect changed tool definitions: {error}");
                 vec![CatalogWarning { provider: "tools".into(), message }]
             }
         }
@@ -81,7 +81,7 @@ fn quarantined<'a>(lock: &ToolLock, tools: impl Iterator<Item = &'a CatalogEntry
         }
     }
     let message = |names: Vec<String>| {
-        format!("the lock file quarantines {}, until a person reviews the change", listed(&names))
+        format!("the lock file quarantines {} until a person reviews the change", listed(&names))
     };
     by_source
         .into_iter()

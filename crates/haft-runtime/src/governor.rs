@@ -43,7 +43,7 @@ impl EffectExposure {
         match (self, trusted_effects) {
             (Self::All, _) | (Self::ReadOnly, Effects::ReadOnly) => None,
             (Self::ReadOnly, Effects::Idempotent | Effects::Mutating | Effects::Unknown) => {
-                Some("only tools that are known to only read are offered here")
+                Some("only tools that are known to be read-only are offered")
             }
         }
     }

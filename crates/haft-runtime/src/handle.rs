@@ -242,7 +242,7 @@ impl RunHandle {
     pub async fn stopped(&self) -> Result<RunState, RunDefect> {
         if !self.shared.lacks.is_empty() {
             let names = self.shared.lacks.join(", ");
-            return Err(RunDefect(format!("the run cannot continue without its secrets: {names}")));
+            return Err(RunDefect(format!("the run cannot continue without these secrets: {names}")));
         }
         let mut outcome = self.shared.outcome.subscribe();
         // The sender lives as long as this handle.

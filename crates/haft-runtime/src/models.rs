@@ -212,8 +212,9 @@ fn provider_of(
 ) -> Result<HttpProvider, ModelsError> {
     if kind(config, name) == claude_code::NAME {
         let (fast, complex) = (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX);
-        let problem =
-            format!("the command cannot list its models; `{fast}` and `{complex}` select the newest of each");
+        let problem = format!(
+            "the command cannot list its models; use `{fast}` or `{complex}` for the newest model of each kind"
+        );
         return Err(ModelsError::Command { provider: name.to_owned(), problem });
     }
     let (row, wanted) = found(config, name)?;
@@ -363,7 +364,7 @@ pub fn tool_fit(config: &ResolvedConfig, tools: &[ToolDefinition]) -> ModelToolF
                 Some(format!("`{}` accepts at most {most} tools in a request", model.provider))
             }
             (_, Some(window)) if tokens > window => {
-                Some(format!("the window of `{model}` has {window} tokens"))
+                Some(format!("the context window of `{model}` has {window} tokens"))
             }
             _ if bytes > most_bytes => {
                 Some(format!("`{}` accepts at most {most_bytes} bytes in a request", model.provider))
@@ -524,7 +525,7 @@ pub enum ModelsError {
     /// An agent has a budget in US dollars, but the price of its model is unknown, so the budget cannot be enforced.
     #[error(
         "`{}` has a budget in US dollars, but the price of `{}` is not known, so the budget would never end the run; \
-         set the price below `models.settings`, or use `budget.tokens`",
+         set the price in `models.settings`, or use `budget.tokens`",
         printable(agent),
         printable(&model.to_string())
     )]

@@ -25,7 +25,7 @@ impl ReportingGrants {
 
     fn report_reading(&self, error: &GrantStoreError) {
         if !self.reported_reading.swap(true, Ordering::Relaxed) {
-            (self.report)(format!("remembered approvals cannot be read and do not count: {error}"));
+            (self.report)(format!("remembered approvals cannot be read, so haft does not use them: {error}"));
         }
     }
 }
@@ -47,7 +47,7 @@ impl GrantStore for ReportingGrants {
             let added = self.store.add(grant).await;
             added.inspect_err(|error| {
                 (self.report)(format!(
-                    "the approval could not be stored and counts for this call only: {error}"
+                    "the approval could not be stored and applies to this call only: {error}"
                 ));
             })
         })

@@ -375,14 +375,14 @@ pub enum PlanError {
     /// repository.
     #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by a file with the line `gitdir: {}`, which git follows in the same way", .path.display(), .target.display())]
     DotGitSymlink { path: PathBuf, target: PathBuf },
-    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by what it links to", .path.display())]
+    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace the symlink by its target", .path.display())]
     GitSymlink { path: PathBuf },
     #[error("`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
     GitUnprotected { path: PathBuf, reason: String },
     #[error("`{}` is not a UTF-8 path", .path.display())]
     NotUtf8 { path: PathBuf },
     /// The system cannot give a command a different `/tmp`.
-    #[error("a private /tmp needs the namespaces of Linux")]
+    #[error("a private /tmp needs Linux namespaces")]
     NoPrivateTmp,
 }
 

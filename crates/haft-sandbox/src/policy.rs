@@ -465,14 +465,14 @@ pub enum PolicyError {
     NotADirectory { path: PathBuf },
     #[error("directory `{}` cannot be used: {reason}", .path.display())]
     Unreadable { path: PathBuf, reason: String },
-    #[error("the whole file system cannot be granted")]
+    #[error("access to the whole file system cannot be granted")]
     WholeFileSystem,
     /// The directory is in `/tmp`, which the command does not see.
-    #[error("directory `{}` lies in /tmp, and commands of this run see another /tmp; choose a directory elsewhere", .path.display())]
+    #[error("directory `{}` lies in /tmp, but commands of this run have a private /tmp; choose a directory outside /tmp", .path.display())]
     InPrivateTmp { path: PathBuf },
     #[error("granting `{}` would expose haft's own home `{}`", .path.display(), .home.display())]
     ExposesHome { path: PathBuf, home: PathBuf },
-    #[error("granting `{}` would expose `{}`, which is kept secret unless `sandbox.readable` names it", .path.display(), .secret.display())]
+    #[error("granting `{}` would expose `{}`, which is hidden as a secret unless `sandbox.readable` names it", .path.display(), .secret.display())]
     ExposesSecret { path: PathBuf, secret: PathBuf },
 }
 

@@ -167,7 +167,7 @@ impl ApiKeyStore {
         if file.version != VERSION {
             let found = file.version;
             return Err(problem(format!(
-                "the file of keys has version {found}; this version of haft reads {VERSION}"
+                "the API key file has version {found}; this version of haft reads {VERSION}"
             )));
         }
         Ok(ApiKeys { keys: file.keys })

@@ -43,9 +43,7 @@ impl ConversationStore {
 
     /// Creates an empty conversation.
     pub fn create(&self, owner: &Principal, id: &str, created_s: u64) -> io::Result<ConversationRecord> {
-        let path = self
-            .path(owner, id)
-            .ok_or_else(|| io::Error::other("the id does not have the form of a conversation id"))?;
+        let path = self.path(owner, id).ok_or_else(|| io::Error::other("the id is not a conversation id"))?;
         private_file::create_parent_dir(&path)?;
         let record = ConversationRecord {
             version: VERSION,

@@ -126,7 +126,7 @@ impl FileEvents {
         if end.last == last {
             Ok(())
         } else {
-            Err(unavailable(io::Error::other("another program writes the log")))
+            Err(unavailable(io::Error::other("another program is writing the event log")))
         }
     }
 

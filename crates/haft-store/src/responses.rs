@@ -121,9 +121,8 @@ impl ResponseStore {
 
     /// Stores or replaces a response. After a power failure, the newest responses may be missing.
     pub fn put(&self, owner: &Principal, new: NewResponse) -> io::Result<()> {
-        let path = self
-            .path(owner, &new.id)
-            .ok_or_else(|| io::Error::other("the id does not have the form of a response id"))?;
+        let path =
+            self.path(owner, &new.id).ok_or_else(|| io::Error::other("the id is not a response id"))?;
         private_file::create_parent_dir(&path)?;
         let NewResponse { id, run, created_ms, response, input, messages, open_calls, events, .. } = new;
         let subject = owner.subject().to_owned();

@@ -115,7 +115,9 @@ impl SealKeyStore {
             serde_json::from_slice(&bytes).map_err(|error| problem(error.to_string()))?;
         if file.version != VERSION {
             let found = file.version;
-            return Err(problem(format!("the keys have version {found}; this program reads {VERSION}")));
+            return Err(problem(format!(
+                "the file of encryption keys has version {found}; this version of haft reads {VERSION}"
+            )));
         }
         Ok(file.keys)
     }

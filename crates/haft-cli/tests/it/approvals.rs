@@ -165,7 +165,7 @@ fn unwritable_grant_store_warns_and_call_still_runs() {
     let tree = tree();
     tree.file("home/data/grants", "in the way");
     let shown = at_a_terminal(&tree, &[], "git --version", "e");
-    assert!(shown.contains("could not be stored and counts for this call only"), "{shown}");
+    assert!(shown.contains("could not be stored and applies to this call only"), "{shown}");
     assert!(shown.contains("git version "), "{shown}");
     let ran = tree.haft(&["approvals", "list"]).output().expect_code(1);
     assert!(ran.stderr.contains("cannot be read") && ran.stderr.contains("hint: "), "{}", ran.stderr);

@@ -294,7 +294,7 @@ fn config_limits_tools_per_provider() {
     );
     let ran = tree.haft(&["call", "bash", &bash("echo here")]).output().expect_code(0);
     assert!(
-        ran.stderr.contains("provider `builtin`: it lists 6 tools, of which the first 2 are used"),
+        ran.stderr.contains("provider `builtin`: it lists 6 tools, of which haft uses the first 2"),
         "{}",
         ran.stderr
     );

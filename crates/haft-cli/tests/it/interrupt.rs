@@ -199,7 +199,7 @@ fn resumed_model_gets_the_output_of_the_interrupted_call() {
     let answers = ModelServer::start(Script::of([bash("exit 9"), ScriptStep::text("I see.")])).unwrap();
     assert_session_resumes(&tree, &answers, "I see.");
     let request = answers.requests()[0].raw.clone();
-    let told = "check before you repeat it.\\nThe end of its output until then:\\nhalf done";
+    let told = "check before you repeat it.\\nThe last output before haft stopped:\\nhalf done";
     assert!(request.contains(told), "{request}");
 }
 
@@ -218,7 +218,7 @@ fn resumed_sub_agent_gets_the_output_of_the_interrupted_call() {
     assert_aborted(&interrupted(run, "the command runs", |_| tree.exists("ws/begun")));
     let answers = ModelServer::start(about(ScriptStep::text("ready"))).unwrap();
     assert_session_resumes(&tree, &answers, "all done");
-    let told = "check before you repeat it.\\nThe end of its output until then:\\nhalf of it";
+    let told = "check before you repeat it.\\nThe last output before haft stopped:\\nhalf of it";
     let requests: Vec<String> = answers.requests().iter().map(|request| request.raw.clone()).collect();
     assert!(requests.iter().any(|request| request.contains(told)), "{requests:#?}");
 }

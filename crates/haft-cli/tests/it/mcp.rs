@@ -121,7 +121,7 @@ fn schema_that_a_provider_refuses_is_reduced_and_named_in_runs_and_checks() {
     for model in ["openai/m", "anthropic/m", "gemini/m", "ollama/m"] {
         let server = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
         let ran = haft(&tree, &server, &["run", "-m", model, "go"]).output().expect_code(0);
-        let warning = "tool `bad__echo` of `bad` is shown in a reduced form: ";
+        let warning = "tool `bad__echo` of `bad` is shown to the model in a reduced form: ";
         assert!(ran.stderr.contains(warning), "{model}: {}", ran.stderr);
     }
     let checked = tree.haft(&["tools", "check", "--provider", "anthropic"]).output().expect_code(0).stdout;

@@ -80,7 +80,7 @@ fn killed_call_is_reported_to_model_as_unknown_outcome() {
     let command = format!("echo one >> marks; exec -a {marker} sleep 300");
     let steps = [
         ScriptStep::say([bash(&command)]),
-        told(ScriptStep::text("I looked"), "not known whether it took effect"),
+        told(ScriptStep::text("I looked"), "not known whether the call took effect"),
     ];
     let server = server(steps);
     kill_when(&tree, &server, "the command runs", || tree.exists("ws/marks"));

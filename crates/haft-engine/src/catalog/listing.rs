@@ -71,7 +71,7 @@ impl ProviderListing {
         let mut messages = Vec::new();
         if tools.len() > tools_max {
             messages.push(format!(
-                "it lists {} tools, of which the first {tools_max} are used; `catalog.maxToolsPerProvider` allows more",
+                "it lists {} tools, of which haft uses the first {tools_max}; raise `catalog.maxToolsPerProvider` to use more",
                 tools.len()
             ));
         }

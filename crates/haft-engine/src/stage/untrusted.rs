@@ -30,7 +30,7 @@ pub(crate) fn after_untrusted(
         return Ok(ruling);
     }
     let name = decision.name();
-    let why = format!("the run has read untrusted text from `{source}`, and afterUntrusted is {name}");
+    let why = format!("the run has read untrusted text from `{source}`, and `afterUntrusted` is {name}");
     record.note("ruling", json!({ "decision": name, "rule": null, "why": why, "untrusted": *source }));
     let rule = Some(format!("afterUntrusted: {name}").into());
     record.judge(PolicyDecision { decision, rule, consent: None });

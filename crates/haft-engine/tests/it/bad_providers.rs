@@ -141,7 +141,7 @@ async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
     check(ProviderFault::FailsToWarmUp, &["it could not prepare its tools: no such server"]).await;
     check(
         ProviderFault::ListsThis(100_000),
-        &["it lists 100000 tools, of which the first 10000 are used; `catalog.maxToolsPerProvider` allows more"],
+        &["it lists 100000 tools, of which haft uses the first 10000; raise `catalog.maxToolsPerProvider` to use more"],
     )
     .await;
     check(

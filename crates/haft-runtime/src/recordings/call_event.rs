@@ -137,7 +137,11 @@ impl CallEventLine {
                 };
                 (id, finished)
             }
-            other => return Err(format!("expected an event of a call, found {other:?}")),
+            other => {
+                return Err(format!(
+                    "expected a call event in the recording, such as `tool_started`; found {other:?}"
+                ));
+            }
         };
         Ok((RecordedCallId::new(run, event.turn, &id), what))
     }
@@ -335,6 +339,6 @@ mod tests {
         let line =
             json!({"type": "event", "seq": 1, "run": "r", "event": {"turn": 1, "type": "turn_started"}});
         let line: AnyCallEventLine = serde_json::from_value(line).unwrap();
-        assert!(line.into_event().unwrap_err().contains("expected an event of a call"));
+        assert!(line.into_event().unwrap_err().contains("expected a call event"));
     }
 }

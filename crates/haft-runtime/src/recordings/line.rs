@@ -284,11 +284,14 @@ impl CallResultLine {
     /// Checks that this result belongs to an equal call. The error describes the difference.
     pub(super) fn fits(&self, call: &ToolCall) -> Result<(), String> {
         if self.tool != call.name {
-            return Err(format!("the recording calls `{}` here, the run calls `{}`", self.tool, call.name));
+            return Err(format!(
+                "the recording calls `{}` at this point, but the run calls `{}`",
+                self.tool, call.name
+            ));
         }
         if self.arguments != call.arguments.as_text() {
             let (was, is) = (&self.arguments, call.arguments.as_text());
-            return Err(format!("the recording has the arguments {was}, the run has {is}"));
+            return Err(format!("the recording has the arguments {was}, but the run has {is}"));
         }
         Ok(())
     }

@@ -263,7 +263,8 @@ impl RunPlayer {
                     }
                 }
                 DriveOutcome::AwaitsClient(calls) => {
-                    let none = |call: &ToolCall| ToolReply::error(call, "the recording has no output of it");
+                    let none =
+                        |call: &ToolCall| ToolReply::error(call, "the recording has no output of this call");
                     let none = RunInput::ClientReplied(calls.iter().map(none).collect());
                     driver.apply_input(run, self.outside_input(session, none).await)?;
                 }
@@ -306,7 +307,9 @@ impl RunPlayer {
             Ok(made) => made,
             Err(difference) => return self.differs(call, &difference),
         };
-        let Some(scope) = options.scope else { return self.differs(call, "the call is not made by a run") };
+        let Some(scope) = options.scope else {
+            return self.differs(call, "the call does not belong to a run");
+        };
         let id = OperationId(self.0.operations.fetch_add(1, Ordering::Relaxed));
         let operation = Arc::new(CallOperation { id, call: which.call(), place: options.place });
         let (end, before): (Vec<RecordedCallEvent>, _) =
@@ -407,7 +410,7 @@ impl RunObserver for RunPlayer {
     fn archived(&self, place: RunPosition) -> Option<ArchiveOutcome> {
         let recorded = self.0.left.archived(place);
         Some(recorded.unwrap_or_else(|| {
-            ArchiveOutcome::Failed(self.0.left.differs("the recording stores no old messages here"))
+            ArchiveOutcome::Failed(self.0.left.differs("the recording stores no old messages at this point"))
         }))
     }
 

@@ -208,7 +208,7 @@ pub struct NoFunctions;
 
 impl ClientFunctions for NoFunctions {
     fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>> {
-        let denied = |call: &ToolCall| ToolReply::error(call, "the caller does not run functions here");
+        let denied = |call: &ToolCall| ToolReply::error(call, "the caller does not run client functions");
         let replies = calls.iter().map(denied).collect();
         Box::pin(async move { replies })
     }

@@ -88,7 +88,7 @@ impl ModelReader {
             }
         }
         match (found.len(), count) {
-            (0, _) => Ok(format!("the output does not answer: {}", asked.question)),
+            (0, _) => Ok(format!("the output does not answer the question: {}", asked.question)),
             (1, _) | (_, 1) => Ok(found.concat()),
             _ => {
                 let answers = found.join("\n\n---\n\n");
@@ -127,7 +127,7 @@ impl ModelReader {
         (number, request): (usize, String),
         cx: &CallContext,
     ) -> Result<String, String> {
-        let scope = cx.scope.as_ref().ok_or("the call is not made by a run")?;
+        let scope = cx.scope.as_ref().ok_or("the call does not belong to a run")?;
         let store = Arc::clone(cx.run.outputs.as_ref().ok_or("outputs are not stored")?);
         let outputs: Arc<dyn OutputStore> = Arc::new(SingleOutputStore { store, handle: handle.clone() });
         let context = Arc::new(RunContext { outputs: Some(outputs), ..RunContext::clone(&cx.run) });
@@ -137,7 +137,7 @@ impl ModelReader {
         match run.drive().await.map_err(|error| error.to_string())? {
             DriveOutcome::Done(finish) => answer_text(&finish),
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
-                Err("the agent that reads the output waits for an approval, which cannot be given here"
+                Err("the agent that reads the output waits for an approval, which cannot be given to it"
                     .into())
             }
         }

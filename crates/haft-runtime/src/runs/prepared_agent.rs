@@ -275,7 +275,7 @@ impl PreparedAgent {
             ToolChoice::Named(name) => {
                 let is_there =
                     shown.iter().any(|tool| tool.entry.exposed().as_str() == name) || is_own_tool(&name);
-                (!is_there).then(|| format!("there is no tool `{}` to choose", printable(&name)))
+                (!is_there).then(|| format!("there is no tool `{}`", printable(&name)))
             }
             ToolChoice::Required if shown.is_empty() => {
                 Some("a call is required, but there is no tool".into())
@@ -360,7 +360,7 @@ impl PreparedAgent {
             let source = &tool.entry.identity().namespace;
             let (tool, source) = (printable(tool.entry.exposed().as_str()), printable(source.as_str()));
             Some(format!(
-                "tool `{tool}` of `{source}` is shown in a reduced form: {}",
+                "tool `{tool}` of `{source}` is shown to the model in a reduced form: {}",
                 printable(&defect.to_string())
             ))
         });

@@ -173,10 +173,10 @@ impl ActiveRun {
     /// Reports a call with an unknown outcome as failed, with its output so far, so that the model decides how to
     /// continue.
     fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
-        const TOLD: &str = "Error: haft ended during this call. It is not known whether it took effect: check before you \
+        const TOLD: &str = "Error: haft stopped during this call. It is not known whether the call took effect: check before you \
             repeat it.";
         let output = self.worker.environment().partial_output(self.task.place.session, &call.id);
-        let output = output.map(|output| format!("\nThe end of its output until then:\n{output}"));
+        let output = output.map(|output| format!("\nThe last output before haft stopped:\n{output}"));
         let text = format!("{TOLD}{}", output.unwrap_or_default());
         self.show(RunEvent::Called(call.clone()));
         self.show(RunEvent::Answered(CallAnswer {

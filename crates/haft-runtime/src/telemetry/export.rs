@@ -146,7 +146,7 @@ fn takes_no_metrics(error: &OTelSdkError) -> bool {
 fn reason(error: &OTelSdkError) -> String {
     match error {
         OTelSdkError::Timeout(_) => "it did not answer in time".into(),
-        OTelSdkError::AlreadyShutdown => "sending had ended already".into(),
+        OTelSdkError::AlreadyShutdown => "the exporter had already shut down".into(),
         OTelSdkError::InternalFailure(text) => match status(text) {
             Some(status) => format!("it answered with status {status}"),
             None => "it cannot be reached".into(),

@@ -105,7 +105,7 @@ fn protocol(written: Option<&str>) -> Result<Protocol, String> {
         Some(other) => Err(unknown(
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             other,
-            "`http/protobuf` or `http/json` (port 4318, as a rule)",
+            "`http/protobuf` or `http/json` (usually port 4318)",
         )),
     }
 }

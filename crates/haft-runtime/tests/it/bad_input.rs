@@ -146,7 +146,7 @@ async fn journal_that_is_removed_in_mid_run_ends_the_run_before_the_next_call() 
     run.decide(approval, ApprovalDecision::Allow).unwrap();
     let outcome = finished(&run).await;
     assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{:?}", outcome.finish);
-    assert!(outcome.finish.detail.contains("the file of the session was removed"), "{:?}", outcome.finish);
+    assert!(outcome.finish.detail.contains("the session file was removed"), "{:?}", outcome.finish);
     assert_eq!(fixture.calls.count(), 0);
 }
 

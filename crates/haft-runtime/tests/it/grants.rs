@@ -169,7 +169,7 @@ async fn unwritable_grant_store_warns_and_call_still_runs() {
     assert_eq!(fixture.calls.count(), 1);
     let warnings = run.warnings().join("\n");
     assert!(
-        warnings.contains("the approval could not be stored and counts for this call only"),
+        warnings.contains("the approval could not be stored and applies to this call only"),
         "{warnings}"
     );
 }

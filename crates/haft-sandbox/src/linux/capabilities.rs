@@ -27,6 +27,6 @@ pub(super) fn drop_all() -> Result<(), StageError> {
     if left.effective.is_empty() && left.permitted.is_empty() && left.inheritable.is_empty() {
         Ok(())
     } else {
-        Err(StageError::new("capabilities", "some capabilities are left after dropping all"))
+        Err(StageError::new("capabilities", "some capabilities remain after all were dropped"))
     }
 }

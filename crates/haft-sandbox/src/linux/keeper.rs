@@ -89,7 +89,7 @@ fn confine(
     layers.push(rlimits::apply(attempt, settings.memory, &plan.limits)?);
     let rules = landlock::prepare(attempt, plan)?;
     if let (LevelAttempt::Namespaces | LevelAttempt::Landlock, Some(identity)) = (attempt, plan.identity) {
-        identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
+        identity::take(identity).stage("identity", "switching to the user that owns the workspace")?;
         // The kernel clears the parent-death signal when the ids change.
         supervise::die_with_parent();
     }
@@ -121,7 +121,7 @@ fn run(
 }
 
 fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandExit, StageError> {
-    let mut signals = ChildSignals::take_over().stage("start", "taking over SIGCHLD")?;
+    let mut signals = ChildSignals::take_over().stage("start", "installing the SIGCHLD handler")?;
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| StageError::new("start", "no program was given"))?;
     let mut command = Command::new(&program);
@@ -164,7 +164,7 @@ fn run_worker(name: &str, workers: WorkerTable<'_>) -> Result<CommandExit, Stage
         .iter()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| StageError::new("start", format!("this launcher has no worker `{name}`")))?;
-    let channel = io::stdout().as_fd().try_clone_to_owned().stage("start", "taking the worker's channel")?;
+    let channel = io::stdout().as_fd().try_clone_to_owned().stage("start", "opening the worker's channel")?;
     worker(UnixStream::from(channel));
     Ok(CommandExit::Code(0))
 }

@@ -39,7 +39,7 @@ pub(crate) fn main(workers: WorkerTable<'_>) -> ! {
 fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_>) -> Result<(), StageError> {
     rustix::process::setsid().stage("session", "starting a new session")?;
     supervise::become_subreaper();
-    let mut signals = ChildSignals::take_over().stage("session", "taking over SIGCHLD")?;
+    let mut signals = ChildSignals::take_over().stage("session", "installing the SIGCHLD handler")?;
     let attempts = namespaces::attempts(&order.plan);
     // Without haft's own privileges, the launcher might be unable to leave and remove the control group.
     let privileged = attempts.first() == Some(&LevelAttempt::Namespaces);
@@ -105,7 +105,7 @@ fn start(
     let CallParts { control, order, workers, memory } = *calling;
     if let (LevelAttempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
         // Switch before the fork: inside a user namespace, the owner's ids could no longer be used.
-        identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
+        identity::take(identity).stage("identity", "switching to the user that owns the workspace")?;
     }
     let ids = identity::own();
     // The keeper waits until the watcher has opened its namespaces, because later it denies access to the watcher.

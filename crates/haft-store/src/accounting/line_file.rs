@@ -81,7 +81,7 @@ impl LineFile {
             self.open = Some(open);
             return Ok(());
         }
-        Err(io::Error::other("other processes rotated the accounting again and again"))
+        Err(io::Error::other("other processes kept rotating the file of usage records"))
     }
 
     /// Returns false if another process has rotated or removed the file.

@@ -65,7 +65,11 @@ fn sum_file(file: &File, filter: LineFilter<'_>) -> io::Result<LineSums> {
         let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || sum(part))).collect();
         let mut total = LineSums::default();
         for thread in threads {
-            total.merge(thread.join().map_err(|_| io::Error::other("a thread that sums up lines failed"))??);
+            total.merge(
+                thread
+                    .join()
+                    .map_err(|_| io::Error::other("a thread that summarizes the usage records failed"))??,
+            );
         }
         Ok(total)
     })

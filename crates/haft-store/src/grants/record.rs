@@ -78,7 +78,7 @@ impl GrantsFile {
         let file: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         match file.version {
             VERSION => Ok(file),
-            other => Err(format!("the file has version {other}; this haft reads version {VERSION}")),
+            other => Err(format!("the file has version {other}; this version of haft reads {VERSION}")),
         }
     }
 

@@ -115,7 +115,8 @@ impl FileClaim {
         let mut state = self.state();
         if state.bytes.saturating_add(bytes.len() as u64) > self.bytes_max {
             let max = self.bytes_max;
-            let problem = format!("it would exceed the limit of {max} bytes; see `sessions.maxBytes`");
+            let problem =
+                format!("the session would exceed the limit of {max} bytes; see `sessions.maxBytes`");
             return Err(JournalError::unavailable(problem));
         }
         if !state.is_locked {
@@ -131,7 +132,7 @@ impl FileClaim {
         let written = begin + bytes.len() as u64;
         let meta = self.file.metadata().map_err(JournalError::unavailable)?;
         if meta.nlink() == 0 {
-            return Err(JournalError::unavailable("the file of the session was removed"));
+            return Err(JournalError::unavailable("the session file was removed"));
         }
         if meta.len() != written {
             self.check_fence(begin)?;
@@ -155,7 +156,7 @@ impl FileClaim {
                 Err(JournalError::Fenced { epoch: self.epoch, by })
             }
             _ if tail.is_empty() => {
-                Err(JournalError::unavailable("another program shortened the file of the session"))
+                Err(JournalError::unavailable("another program shortened the session file"))
             }
             _ => Ok(()),
         }

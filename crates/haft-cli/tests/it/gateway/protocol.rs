@@ -101,7 +101,7 @@ fn read_only_serves_only_tools_that_are_known_to_read() {
     assert!(names.contains(&"read".into()) && !names.contains(&"bash".into()), "{names:?}");
     assert!(!names.iter().any(|name| name.starts_with("up__")), "{names:?}");
     let refused = client.call("write", json!({"file_path": "x", "content": "y"}));
-    assert!(text(&refused).contains("known to only read"), "{refused}");
+    assert!(text(&refused).contains("known to be read-only"), "{refused}");
     client.end();
     let server = place.misbehaving_server("good", &[]);
     let config = format!(r#"{{"mcpServers": {{"up": {{{server}, "effects": {{"echo": "read-only"}}}}}}}}"#);

@@ -41,7 +41,7 @@ fn killed_sub_agent_resumes_from_its_journal() {
             vec![
                 ScriptStep::say([bash("echo two >> marks")]),
                 ScriptStep::say([hangs(&marker)]),
-                told(ScriptStep::text("found it"), "not known whether it took effect"),
+                told(ScriptStep::text("found it"), "not known whether the call took effect"),
             ],
         ),
     ]);

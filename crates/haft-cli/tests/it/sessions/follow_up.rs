@@ -91,7 +91,7 @@ fn killed_batch_resumes_without_repeating_calls() {
             vec![
                 ScriptStep::say([bash("echo two >> marks")]),
                 ScriptStep::say([bash(&hangs)]),
-                told(ScriptStep::text("found it"), "not known whether it took effect"),
+                told(ScriptStep::text("found it"), "not known whether the call took effect"),
             ],
         ),
     ]))

@@ -31,7 +31,7 @@ pub(crate) fn reserve(budget: Option<&Arc<ContextWindow>>) -> Result<Option<Rese
     reserved.map_err(|TokenShortage { left_tokens, .. }| {
         let message = format!(
             "the context has no room for another tool output: {left_tokens} tokens are left and an answer may take \
-             {ANSWER_TOKENS_MIN}; nothing was called, answer with what is known"
+             {ANSWER_TOKENS_MIN}; nothing was called; answer with what is known"
         );
         ToolError::new(ToolErrorKind::LimitExceeded, message)
     })
