@@ -17,7 +17,7 @@ pub const FRAME_BODY_BYTES_MAX: usize = 72 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The body is longer than [`FRAME_BODY_BYTES_MAX`].
-    #[error("the message has more than the {FRAME_BODY_BYTES_MAX} bytes that fit a frame")]
+    #[error("the message is larger than {FRAME_BODY_BYTES_MAX} bytes, the limit of a frame")]
     TooLong,
     /// The body is not the JSON of the expected message.
     #[error("the message is malformed: {0}")]

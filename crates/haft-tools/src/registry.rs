@@ -225,7 +225,7 @@ impl fmt::Debug for Registry {
 
 /// A tool with this name is already registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a tool `{0}` is registered already; give this one another name")]
+#[error("a tool named `{0}` is already registered; give the new tool another name")]
 pub struct AlreadyRegistered(pub ToolName);
 
 /// An object-safe version of [`Tool`]: implementations can use `async fn`, and the registry can box them.

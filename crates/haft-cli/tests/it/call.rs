@@ -202,7 +202,11 @@ fn high_water_kb(status: &str) -> Option<u64> {
 fn command_too_long_or_with_nul_is_rejected() {
     let long = json!({ "command": format!("true {}", "x".repeat(200_000)) });
     let ran = piped(&here(), "bash", long.to_string());
-    check_refused(ran, 42, &["the command has 200005 bytes; at most 131071", "write it to a file first"]);
+    check_refused(
+        ran,
+        42,
+        &["the command has 200005 bytes; the limit is 131071", "write it to a file first"],
+    );
     let ran = piped(&here(), "bash", json!({ "command": "echo a\0b" }).to_string());
     check_refused(ran, 42, &["the command contains a NUL character"]);
     let longest = json!({ "command": format!(": {}", "x".repeat(131_000)) });

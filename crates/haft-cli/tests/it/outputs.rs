@@ -115,7 +115,7 @@ fn tool_output_without_model_truncates_or_pages_by_mode() {
     };
     let free = ask("what is the largest number?", "auto");
     assert!(
-        free.starts_with("(no model is available to answer the question; this is the output truncated)\n1\n"),
+        free.starts_with("(no model is available to answer the question; this is the truncated output)\n1\n"),
         "{free}"
     );
     assert!(free.ends_with("\n20000\n"), "the end is shown too");

@@ -87,7 +87,7 @@ async fn scan(policy: &SandboxPolicy) -> WorkspaceScan {
 fn check(command: &str) -> Result<(), ToolError> {
     let reason = if command.len() > COMMAND_BYTES_MAX {
         format!(
-            "the command has {} bytes; at most {COMMAND_BYTES_MAX} can be passed: write it to a file first",
+            "the command has {} bytes; the limit is {COMMAND_BYTES_MAX}: write it to a file first",
             command.len()
         )
     } else if command.contains('\0') {

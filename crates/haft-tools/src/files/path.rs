@@ -76,10 +76,10 @@ impl fmt::Display for PathFault {
             PathFault::NulByte => write!(f, "the path contains a NUL byte"),
             PathFault::Relative => write!(f, "the path must be absolute"),
             PathFault::TooLong { bytes } => {
-                write!(f, "the path has {bytes} bytes, more than the {PATH_BYTES_MAX} allowed")
+                write!(f, "the path has {bytes} bytes; the limit is {PATH_BYTES_MAX}")
             }
             PathFault::ComponentTooLong { bytes } => {
-                write!(f, "a name in the path has {bytes} bytes, more than the {COMPONENT_BYTES_MAX} allowed")
+                write!(f, "a name in the path has {bytes} bytes; the limit is {COMPONENT_BYTES_MAX}")
             }
             PathFault::NamesDirectory => write!(f, "the path names a directory; a file name was expected"),
         }

@@ -47,10 +47,10 @@ impl WriteError {
 /// Returns the reason in words if the kernel refuses the request and would refuse it again.
 fn refusal_reason(errno: Errno) -> Option<&'static str> {
     match errno {
-        Errno::ACCESS => Some("no permission to write here"),
-        Errno::PERM => Some("this operation is not permitted here"),
-        Errno::ROFS => Some("read-only here"),
-        Errno::XDEV => Some("writing across this boundary is not permitted"),
+        Errno::ACCESS => Some("there is no permission to write to this path"),
+        Errno::PERM => Some("this operation is not permitted on this path"),
+        Errno::ROFS => Some("the path is read-only"),
+        Errno::XDEV => Some("writing across mount points is not permitted"),
         // A bind mount on the file itself is the way to protect a single file in a writable directory.
         Errno::BUSY => Some("it is a mount point and cannot be replaced"),
         _ => None,
@@ -89,7 +89,7 @@ impl fmt::Display for WriteError {
             WriteError::Path(fault) => write!(f, "{fault}"),
             WriteError::NotRegular(fault) => write!(f, "{fault}"),
             WriteError::TooLarge { bytes, bytes_max } => {
-                write!(f, "the content has {bytes} bytes, more than the {bytes_max} allowed")
+                write!(f, "the content has {bytes} bytes; the limit is {bytes_max}")
             }
             WriteError::Parent(errno) | WriteError::Kernel(errno) => write!(f, "{errno}"),
         }
@@ -108,17 +108,23 @@ mod tests {
     #[test]
     fn permission_errors_are_denied_and_others_failed() {
         let kernel = WriteError::Kernel;
-        check(&kernel(Errno::ROFS), &FileError::denied("Write denied: /d/f: read-only here"));
-        check(&kernel(Errno::ACCESS), &FileError::denied("Write denied: /d/f: no permission to write here"));
+        check(&kernel(Errno::ROFS), &FileError::denied("Write denied: /d/f: the path is read-only"));
+        check(
+            &kernel(Errno::ACCESS),
+            &FileError::denied("Write denied: /d/f: there is no permission to write to this path"),
+        );
         check(
             &kernel(Errno::PERM),
-            &FileError::denied("Write denied: /d/f: this operation is not permitted here"),
+            &FileError::denied("Write denied: /d/f: this operation is not permitted on this path"),
         );
         check(
             &kernel(Errno::XDEV),
-            &FileError::denied("Write denied: /d/f: writing across this boundary is not permitted"),
+            &FileError::denied("Write denied: /d/f: writing across mount points is not permitted"),
         );
-        check(&WriteError::Parent(Errno::ROFS), &FileError::denied("Write denied: /d/f: read-only here"));
+        check(
+            &WriteError::Parent(Errno::ROFS),
+            &FileError::denied("Write denied: /d/f: the path is read-only"),
+        );
         check(
             &kernel(Errno::NOSPC),
             &FileError::failed("Error writing /d/f: No space left on device (os error 28)"),

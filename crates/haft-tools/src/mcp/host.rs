@@ -225,7 +225,9 @@ fn count_question(call: &InFlight) -> Result<(), ServerRequestRefusal> {
     if call.asked.fetch_add(1, Ordering::Relaxed) < ASKED_MAX {
         return Ok(());
     }
-    Err(ServerRequestRefusal::Declined(format!("the user is asked at most {ASKED_MAX} times per call")))
+    Err(ServerRequestRefusal::Declined(format!(
+        "the server asked the user too often; the limit is {ASKED_MAX} requests per call"
+    )))
 }
 
 fn relayed_params(params: Option<&RawValue>) -> Result<&str, ServerRequestRefusal> {
@@ -233,10 +235,7 @@ fn relayed_params(params: Option<&RawValue>) -> Result<&str, ServerRequestRefusa
     if params.len() <= RELAYED_BYTES_MAX {
         return Ok(params);
     }
-    let reason = format!(
-        "the request has {} bytes; at most {RELAYED_BYTES_MAX} are passed to the client",
-        params.len()
-    );
+    let reason = format!("the request has {} bytes; the limit is {RELAYED_BYTES_MAX}", params.len());
     Err(ServerRequestRefusal::Wrong(reason))
 }
 
@@ -244,11 +243,11 @@ fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {
     match asker {
         RequestingCall::Call(call) => Ok(call),
         RequestingCall::None => Err(ServerRequestRefusal::Declined(
-            "no tool call is in flight that this request could belong to".into(),
+            "the request belongs to no tool call, because no tool call is in flight".into(),
         )),
         RequestingCall::Ambiguous => {
             let reason =
-                "calls of several runs are in flight, and the request does not say to which it belongs";
+                "calls of several runs are in flight, and the request does not say which call it belongs to";
             Err(ServerRequestRefusal::Declined(reason.into()))
         }
     }

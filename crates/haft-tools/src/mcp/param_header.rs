@@ -97,7 +97,7 @@ fn checked(
     let name = path.join(".");
     let wrong = |what: &str| format!("`{KEY}` of property `{name}` {what}");
     let header = header.as_str().filter(|header| !header.is_empty() && header.chars().all(is_token));
-    let header = header.ok_or_else(|| wrong("must be the name of a header"))?;
+    let header = header.ok_or_else(|| wrong("must be a header name"))?;
     if path.is_empty() {
         return Err(format!("`{KEY}` is not allowed on the whole schema"));
     }

@@ -116,7 +116,7 @@ impl SupervisedServer {
                 Err(error) => return Err(self.not_passed(connection.generation, error)),
             }
         }
-        Err(PassError::Unavailable("the server drops every session right after opening it".into()))
+        Err(PassError::Unavailable("the server ends every session right after it opened the session".into()))
     }
 
     fn not_passed(&self, generation: u64, error: CallError) -> PassError {

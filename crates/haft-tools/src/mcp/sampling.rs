@@ -68,12 +68,12 @@ impl SamplingPolicy {
         match self.settings.consent {
             SamplingConsent::Given => Ok(()),
             SamplingConsent::Ask => {
-                let person = person.ok_or_else(|| declined("no user is available to allow it"))?;
+                let person = person.ok_or_else(|| declined("no user is available to allow the request"))?;
                 match person.elicit(&wanted.server, question(wanted)).await {
                     ElicitationAnswer::Accepted(answer) if answer["allow"] == true => Ok(()),
                     ElicitationAnswer::Accepted(_)
                     | ElicitationAnswer::Declined
-                    | ElicitationAnswer::Cancelled => Err(declined("the user rejected it")),
+                    | ElicitationAnswer::Cancelled => Err(declined("the user rejected the request")),
                 }
             }
         }
@@ -144,7 +144,7 @@ fn read(
 ) -> Result<SamplingRequest, ServerRequestRefusal> {
     let bytes = params.get().len();
     if bytes > REQUEST_BYTES_MAX {
-        return Err(declined(format!("the request has {bytes} bytes; at most {REQUEST_BYTES_MAX} are read")));
+        return Err(declined(format!("the request has {bytes} bytes; the limit is {REQUEST_BYTES_MAX}")));
     }
     let params: SamplingParams =
         serde_json::from_str(params.get()).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
@@ -156,7 +156,7 @@ fn read(
         return Err(wrong(&format!("`messages` must have 1 to {MESSAGES_MAX} messages; got {count}")));
     }
     if params.stop_sequences.len() > STOPS_MAX {
-        return Err(wrong(&format!("`stopSequences` may have {STOPS_MAX} sequences at most")));
+        return Err(wrong(&format!("`stopSequences` may have at most {STOPS_MAX} sequences")));
     }
     let mut conversation = Conversation::default();
     for message_params in params.messages {
@@ -218,7 +218,7 @@ fn question(request: &SamplingRequest) -> Value {
     let system = Some(request.system.as_str()).filter(|system| !system.is_empty()).map(str::to_owned);
     let texts: Vec<String> = system.into_iter().chain(texts).collect();
     let message = format!(
-        "may {model} write up to {output_tokens_max} tokens for the server? The prompt is:\n{}",
+        "Allow {model} to write up to {output_tokens_max} tokens for the server? The prompt is:\n{}",
         excerpt(&texts.join("\n"))
     );
     let allow = json!({ "type": "boolean", "description": "allow this request" });

@@ -280,7 +280,10 @@ impl SupervisedServer {
                 Err(CallError::Lost(reason)) => return Err(self.lost(tool, effects, &reason)),
             }
         }
-        Err(self.error(ToolErrorKind::Unavailable, "the server drops every session right after opening it"))
+        Err(self.error(
+            ToolErrorKind::Unavailable,
+            "the server ends every session right after it opened the session",
+        ))
     }
 
     /// Waits for the connection, and reports progress during the wait.

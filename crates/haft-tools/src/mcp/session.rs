@@ -253,7 +253,7 @@ fn read_greeting<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String>
     let bytes = raw.get().len();
     if bytes > GREETING_BYTES_MAX {
         return Err(format!(
-            "the server's handshake response has {bytes} bytes; at most {GREETING_BYTES_MAX} are allowed"
+            "the server's handshake response has {bytes} bytes; the limit is {GREETING_BYTES_MAX}"
         ));
     }
     serde_json::from_str(raw.get())

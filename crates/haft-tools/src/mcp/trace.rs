@@ -74,7 +74,7 @@ impl ServerTrace {
             self.sink.line(&self.server, what, &line);
         }
         if before <= SHOWN_BYTES_MAX && before + line.len() > SHOWN_BYTES_MAX {
-            let end = format!("{SHOWN_BYTES_MAX} bytes were shown; the trace ends here");
+            let end = format!("the trace ends, because it has reached its limit of {SHOWN_BYTES_MAX} bytes");
             self.sink.line(&self.server, TraceLineKind::Life, &end);
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn without_model(
             ("the output in pieces", pieces.page(1)?)
         }
         OutputReadMode::Auto | OutputReadMode::ReadGrep | OutputReadMode::Truncate => {
-            ("the output truncated", shorten(text, PAGE_BYTES_MAX))
+            ("the truncated output", shorten(text, PAGE_BYTES_MAX))
         }
     };
     let wants_model = !question.trim().is_empty() || mode == OutputReadMode::ReadGrep;
@@ -72,11 +72,17 @@ mod tests {
     #[test]
     fn without_a_model_the_read_mode_decides_the_output() {
         let long = 100_000;
-        let notice = "(no model is available to answer the question; this is the output";
+        let notice = "(no model is available to answer the question; this is the";
         check("", 100, OutputReadMode::Auto, "0123", "9\n");
         check("", long, OutputReadMode::Auto, "0123", "9\n");
-        check("what failed?", long, OutputReadMode::Auto, &format!("{notice} truncated)\n0123"), "9\n");
-        check("what failed?", 100, OutputReadMode::Auto, &format!("{notice} in pieces)\n0123"), "9\n");
+        check(
+            "what failed?",
+            long,
+            OutputReadMode::Auto,
+            &format!("{notice} truncated output)\n0123"),
+            "9\n",
+        );
+        check("what failed?", 100, OutputReadMode::Auto, &format!("{notice} output in pieces)\n0123"), "9\n");
         check("", long, OutputReadMode::FullChunked, "0123", "(page 1 of 4; next: `page 2`)");
         check("", long, OutputReadMode::Truncate, "0123", "9\n");
         check("", long, OutputReadMode::ReadGrep, notice, "9\n");

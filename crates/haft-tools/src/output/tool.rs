@@ -104,7 +104,7 @@ impl OutputTools {
                 match self.read(&input.handle, &question, &text, input.mode, cx).await {
                     Some(Ok(answer)) => Ok(answer),
                     Some(Err(reason)) => self.whole("", &text, OutputReadMode::Truncate).map(|cut| {
-                        format!("(no model could answer: {reason}; this is the output truncated)\n{cut}")
+                        format!("(no model could answer: {reason}; this is the truncated output)\n{cut}")
                     }),
                     None => self.whole(&question, &text, input.mode),
                 }

@@ -124,7 +124,7 @@ fn duplicate_tool_name_is_rejected() {
     let (registry, lines) = registry(&[("a", 0)]);
     let again = RecordingTool { name: "a", failures: Mutex::default(), lines };
     let error = registry.register(again).unwrap_err();
-    assert_eq!(error.to_string(), "a tool `a` is registered already; give this one another name");
+    assert_eq!(error.to_string(), "a tool named `a` is already registered; give the new tool another name");
     assert_eq!(names(&registry), ["a"]);
 }
 

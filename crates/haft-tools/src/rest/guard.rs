@@ -66,9 +66,9 @@ pub enum RequestBlockReason {
     UserInfo,
     #[error("the URL has no host")]
     NoHost,
-    #[error("requests go to {known} only, not to {host}")]
+    #[error("requests are allowed only to {known}, not to {host}")]
     OtherHost { host: String, known: String },
-    #[error("requests go to {known} only, not to {origin}, because they may carry credentials")]
+    #[error("requests are allowed only to {known}, not to {origin}, because they may contain credentials")]
     OtherOrigin { origin: String, known: String },
     #[error(
         "{host} is at {address}, which is not a public address; \
@@ -271,15 +271,15 @@ mod tests {
             let found = reach.check_url(&url(to)).map_err(|refusal| refusal.to_string());
             assert_eq!(found, expected.map_err(str::to_owned), "{named} {to}");
         };
-        let end = "because they may carry credentials";
+        let end = "because they may contain credentials";
         check("https://a.com:1", &[], "https://a.com:1/x", Ok(()));
-        let other = format!("requests go to https://a.com:1 only, not to http://a.com:2, {end}");
+        let other = format!("requests are allowed only to https://a.com:1, not to http://a.com:2, {end}");
         check("https://a.com:1", &[], "http://a.com:2/x", Err(&other));
-        let plain = format!("requests go to https://a.com only, not to http://a.com, {end}");
+        let plain = format!("requests are allowed only to https://a.com, not to http://a.com, {end}");
         check("https://a.com", &[], "http://a.com/x", Err(&plain));
         check("https://a.com", &["b.com"], "https://b.com/x", Ok(()));
         check("http://a.com:8000", &["b.com"], "http://b.com:8000/x", Ok(()));
-        let plain = format!("requests go to https://b.com only, not to http://b.com, {end}");
+        let plain = format!("requests are allowed only to https://b.com, not to http://b.com, {end}");
         check("https://a.com", &["b.com"], "http://b.com/x", Err(&plain));
     }
 

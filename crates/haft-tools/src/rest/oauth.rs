@@ -128,7 +128,7 @@ impl ClientCredentials {
         // The body of an error may echo the client secret, so the message contains only the status.
         let refused = |what: String| {
             let host = self.url.host_str().unwrap_or_default();
-            ToolError::new(ToolErrorKind::Unavailable, format!("{host} gave no token: {what}"))
+            ToolError::new(ToolErrorKind::Unavailable, format!("{host} returned no token: {what}"))
         };
         if !status.is_success() {
             return Err(refused(format!("HTTP {}; check clientId and clientSecret", status.as_u16())));

@@ -147,7 +147,7 @@ async fn stream(
     if answer.is_empty() {
         let found = found.unwrap_or_else(|| "no media type".into());
         let message =
-            format!("the stream ({found}) held no answer; check the `streaming` fields of the tool");
+            format!("the stream ({found}) contained no answer; check the `streaming` fields of the tool");
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     Ok(ToolOutput::text(answer))

@@ -100,9 +100,10 @@ impl OperationPlan {
 
     fn segment(&self, index: usize, arguments: &ArgumentMap) -> Result<String, ToolError> {
         // Cannot fail: the importer creates the indices together with the list.
-        let parameter = self.parameters.get(index).ok_or_else(|| {
-            invalid("a parameter of the path is missing in the tool; this is a bug in haft")
-        })?;
+        let parameter = self
+            .parameters
+            .get(index)
+            .ok_or_else(|| invalid("a path parameter is missing in the tool; this is a bug in haft"))?;
         let name = &parameter.argument;
         let value = arguments.get(name).filter(|value| !value.is_null());
         let value = value.ok_or_else(|| missing(&MissingArgument(name.clone()), "the path"))?;

@@ -204,7 +204,7 @@ pub(super) struct MissingArgument(pub(super) String);
 pub enum TemplateError {
     #[error("`{OPENS}` is not closed by `}}`")]
     Open,
-    #[error("`{OPENS}}}` contains no name of a parameter")]
+    #[error("`{OPENS}}}` contains no parameter name")]
     Unnamed,
 }
 

@@ -157,7 +157,7 @@ fn credentials_do_not_follow_redirects_to_another_host() {
         serve(move |_| response("200 OK", "content-type: text/event-stream\r\n", event.as_bytes()))
     };
     for (url, expected) in
-        [(redirects, "which is not followed"), (names.replace("/mcp", "/sse"), "on another host")]
+        [(redirects, "does not follow redirects"), (names.replace("/mcp", "/sse"), "on another host")]
     {
         let tree = tree();
         configure(&tree, &url, r#", "headers": {"Authorization": "Bearer t0k"}"#);
@@ -237,7 +237,7 @@ fn each_http_failure_has_a_specific_error() {
         ("200 OK", "content-type: text/html\r\n", b"<html>".to_vec(), "text/html"),
         ("200 OK", "content-type: application/json\r\n", b"<html>".to_vec(), "not a JSON-RPC message"),
         ("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", gzip_bomb, "larger than"),
-        ("404 Not Found", "", b"gone".to_vec(), "drops every session"),
+        ("404 Not Found", "", b"gone".to_vec(), "ends every session"),
         ("302 Found", "location: http://elsewhere.invalid/mcp\r\n", Vec::new(), "elsewhere.invalid"),
         // If haft followed the redirect, the request would become a GET, whose response cannot answer a call.
         ("301 Moved Permanently", "location: /mcp/\r\n", Vec::new(), "/mcp/` (301 Moved Permanently)"),

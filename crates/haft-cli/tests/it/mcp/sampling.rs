@@ -72,7 +72,7 @@ fn sampling_is_off_by_default_and_refused_without_terminal() {
     let refused = answered(asked(&tree, &model, &json!({})));
     assert_eq!(
         (&refused["code"], &refused["message"]),
-        (&json!(-1), &json!("no user is available to allow it"))
+        (&json!(-1), &json!("no user is available to allow the request"))
     );
     configure(&tree, "modern", &[], r#", "sampling": {"model": "openai/m"}"#);
     let ran = asked(&tree, &model, &json!({ "what": "" })).expect_code(3);
@@ -96,7 +96,7 @@ fn terminal_user_reviews_and_approves_sampling() {
     let shown = answered("no\n");
     assert!(shown.contains("may `mine/m` write up to 50 tokens for the server?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
-    assert!(shown.contains("the user rejected it") && model.requests().is_empty(), "{shown}");
+    assert!(shown.contains("the user rejected the request") && model.requests().is_empty(), "{shown}");
     let shown = answered("yes\n");
     assert!(shown.contains("Paris."), "{shown}");
 }

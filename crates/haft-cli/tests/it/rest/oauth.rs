@@ -115,7 +115,7 @@ fn echoed_oauth_credentials_are_redacted() {
     let echo = format!("you are {ID} with {SECRET}");
     let refusing = CannedServer::new(answer("400 Bad", "", &echo));
     let ran = call(&fine(), &refusing, &["get"]);
-    assert!(ran.stdout.contains("gave no token: HTTP 400; check clientId and clientSecret"), "{ran:?}");
+    assert!(ran.stdout.contains("returned no token: HTTP 400; check clientId and clientSecret"), "{ran:?}");
     for status in ["200 OK", "500 Oops"] {
         let repeating = CannedServer::new(answer(status, "", "you sent Bearer t0ken-number-0"));
         let ran = call(&repeating, &tokens(3600), &["get"]);

@@ -107,5 +107,8 @@ fn edit_of_a_read_only_file_reveals_no_content() {
     let path = fixture.file("f", "text");
     fixture.set_mode("f", 0o444);
     let denied = without_capabilities(|| edit(&path, first("not in it", "x"))).unwrap_err();
-    assert_eq!(denied, FileError::denied(format!("Write denied: {path}: no permission to write here")));
+    assert_eq!(
+        denied,
+        FileError::denied(format!("Write denied: {path}: there is no permission to write to this path"))
+    );
 }

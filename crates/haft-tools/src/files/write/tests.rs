@@ -135,9 +135,9 @@ fn read_only_directory_denies_writing_a_writable_file() {
     let fixture = FileFixture::new();
     let path = fixture.file("d/f", "old");
     fixture.set_mode("d", 0o555);
-    check_denied(&path, "no permission to write here");
-    check_denied(&fixture.path("d/new"), "no permission to write here");
-    check_denied(&fixture.path("d/new/deeper"), "no permission to write here");
+    check_denied(&path, "there is no permission to write to this path");
+    check_denied(&fixture.path("d/new"), "there is no permission to write to this path");
+    check_denied(&fixture.path("d/new/deeper"), "there is no permission to write to this path");
     assert_eq!(fixture.content("d/f"), "old");
     assert_eq!(fixture.names("d"), ["f"]);
 }
@@ -147,7 +147,7 @@ fn read_only_file_is_not_replaced_in_a_writable_directory() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     fixture.set_mode("f", 0o444);
-    check_denied(&path, "no permission to write here");
+    check_denied(&path, "there is no permission to write to this path");
     assert_eq!((fixture.content("f").as_str(), fixture.mode("f")), ("old", 0o444));
 }
 

@@ -80,7 +80,7 @@ impl AuthorizationRequest {
             }
             None if issuer.authorization_response_iss_parameter_supported => {
                 return Err(AuthError::refused(
-                    "the response does not name the authorization server it comes from",
+                    "the response does not name the authorization server that sent it",
                 ));
             }
             Some(_) | None => {}

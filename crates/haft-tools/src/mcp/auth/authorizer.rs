@@ -158,7 +158,7 @@ impl Authorizer {
         let required = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
         if required.is_some_and(|required| required != found.issuer.issuer.trim_end_matches('/')) {
             return Err(AuthError::refused(
-                "the server names an authorization server other than `oauth.issuer`, which is refused",
+                "the server names an authorization server other than `oauth.issuer`, which haft refuses",
             ));
         }
         Ok(found)

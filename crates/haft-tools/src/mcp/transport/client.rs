@@ -151,7 +151,7 @@ pub(super) fn refusal(response: &Response) -> TransportFailure {
                 header(reqwest::header::LOCATION).and_then(|target| response.url().join(target).ok());
             let target = target.as_ref().map(url_without_secrets).unwrap_or_default();
             TransportFailure::Broken(format!(
-                "the server redirects to `{target}` ({status}), which is not followed; if that is the server, set `url` to that address"
+                "the server redirects to `{target}` ({status}), and haft does not follow redirects; if this is the right server, set `url` to that address"
             ))
         }
         // A gateway passed the request on and got no response, so the server may have performed it.

@@ -202,9 +202,8 @@ impl HttpSessionState {
         {
             if session.len() > SESSION_BYTES_MAX {
                 let bytes = session.len();
-                let message = format!(
-                    "the server's session id has {bytes} bytes; at most {SESSION_BYTES_MAX} are allowed"
-                );
+                let message =
+                    format!("the server's session id has {bytes} bytes; the limit is {SESSION_BYTES_MAX}");
                 return Err(TransportFailure::Broken(message));
             }
             *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.to_owned());

@@ -20,7 +20,7 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
     let modules = loader.load(&arena, File { code, path: () }).map_err(|_| not_a_filter(filter))?;
     // A filter that imports data would panic when it reads the variable, because no data is loaded.
     let imports = |_: jaq_core::load::Import<'_, _, _>| Err("not supported".to_owned());
-    import(&modules, imports).map_err(|_| ExtractError("a jq filter cannot import files here".into()))?;
+    import(&modules, imports).map_err(|_| ExtractError("a jq filter cannot import files".into()))?;
     let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
     let compiled =
         Compiler::default().with_funs(functions).compile(modules).map_err(|_| not_a_filter(filter))?;

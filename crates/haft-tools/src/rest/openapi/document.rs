@@ -26,7 +26,7 @@ pub struct DocumentError(pub String);
 pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     if bytes.len() > DOCUMENT_BYTES_MAX {
         return Err(DocumentError(format!(
-            "the document is larger than {DOCUMENT_BYTES_MAX} bytes; cut it down to the operations you need"
+            "the document is larger than {DOCUMENT_BYTES_MAX} bytes; reduce it to the operations that you need"
         )));
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -37,7 +37,11 @@ pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, Do
         Some(_) => yaml(bytes, values_left),
         None => Err(DocumentError("the document is empty".into())),
     }?;
-    if value.is_object() { Ok(value) } else { Err(DocumentError("expected an object at the top".into())) }
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(DocumentError("expected an object at the top level".into()))
+    }
 }
 
 /// Parses JSON. Falls back to YAML, because flow-style YAML can begin with a brace too.
@@ -152,7 +156,7 @@ impl<'de> DeserializeSeed<'de> for PruningDeserializer<'_> {
         let left = self.values_left.get().checked_sub(1);
         let left = left.ok_or_else(|| {
             D::Error::custom(format!(
-                "the description has more than {VALUES_MAX} JSON values; cut it down to the operations you need"
+                "the OpenAPI document has more than {VALUES_MAX} JSON values; reduce it to the operations that you need"
             ))
         })?;
         self.values_left.set(left);

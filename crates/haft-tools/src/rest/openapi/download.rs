@@ -51,7 +51,7 @@ impl OpenApiDownload {
         let bad = |reason: String| SourceError(format!("`{}`: {reason}", shown(at)));
         let bytes_left = self.bytes_left.checked_sub(bytes.len());
         let bytes_left = bytes_left
-            .ok_or_else(|| bad(format!("the description is larger than {DOCUMENT_BYTES_MAX} bytes")))?;
+            .ok_or_else(|| bad(format!("the OpenAPI document is larger than {DOCUMENT_BYTES_MAX} bytes")))?;
         let values_left = self.values_left.clone();
         let mut value = document::parse(bytes, &values_left).map_err(|error| bad(error.to_string()))?;
         (self.bytes_left, self.values_left) = (bytes_left, values_left);

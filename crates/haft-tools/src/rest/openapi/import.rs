@@ -105,12 +105,12 @@ fn check_version(root: &Node<'_>) -> Result<(), ImportError> {
         }
         None => {
             return Err(ImportError(
-                "it has neither `openapi` nor `swagger`: is this an OpenAPI document?".into(),
+                "the document has neither `openapi` nor `swagger`; is it an OpenAPI document?".into(),
             ));
         }
     }
     if root.get("paths").is_none_or(|paths| !paths.value.is_object()) {
-        return Err(ImportError("it has no `paths`, so it describes no operation".into()));
+        return Err(ImportError("the document has no `paths`, so it describes no operation".into()));
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ fn base(
         None => at
             .filter(|at| matches!(at.scheme(), "http" | "https"))
             .and_then(|at| at.join("/").ok())
-            .ok_or_else(|| ImportError("it names no server; set `baseUrl`".into())),
+            .ok_or_else(|| ImportError("the document names no server; set `baseUrl`".into())),
     }
 }
 
@@ -146,7 +146,7 @@ fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<
     };
     reach
         .check_url(base)
-        .map_err(|refusal| ImportError(format!("its server: {refusal}; or set `baseUrl`")))?;
+        .map_err(|refusal| ImportError(format!("its server cannot be used: {refusal}; or set `baseUrl`")))?;
     Ok(reach)
 }
 
@@ -220,7 +220,7 @@ impl<'a> Importer<'a> {
         if let Some(reason) = self.filter.skip_reason(&looked) {
             return Err(reason.into());
         }
-        let spent = || "the description takes more time or memory than allowed; select operations with `includeOperations`";
+        let spent = || "reading the OpenAPI document takes more time or memory than allowed; select operations with `includeOperations`";
         if self.schemas.effort.is_spent() {
             return Err(spent().into());
         }
@@ -249,9 +249,9 @@ impl<'a> Importer<'a> {
         match self.service.client.reach().check_url(&own) {
             Ok(()) => Ok(own),
             Err(_) if self.is_replaced(&own) => Ok(self.base.clone()),
-            Err(refusal) => {
-                Err(format!("its own server: {refusal}; add another host to `allowHosts` to allow it"))
-            }
+            Err(refusal) => Err(format!(
+                "the operation has its own server: {refusal}; to allow it, add its host to `allowHosts`"
+            )),
         }
     }
 

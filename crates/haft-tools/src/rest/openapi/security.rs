@@ -49,7 +49,7 @@ pub(super) fn credentials(
 fn unknown(name: &str, schemes: Option<Node<'_>>) -> String {
     let known: Vec<&str> = schemes.iter().flat_map(Node::members).map(|(name, _)| name).collect();
     let known = if known.is_empty() { "none; use `headers`".to_owned() } else { known.join(", ") };
-    format!("`auth.{name}`: the description has no security scheme of that name; it has {known}")
+    format!("`auth.{name}`: the OpenAPI document has no security scheme with this name; it has {known}")
 }
 
 fn credential(
@@ -67,7 +67,10 @@ fn credential(
                 Some("cookie") => RestKeyLocation::Cookie,
                 Some(_) | None => RestKeyLocation::Header,
             },
-            name: scheme.text("name").ok_or("the security scheme does not name its key")?.to_owned(),
+            name: scheme
+                .text("name")
+                .ok_or("the security scheme does not name the header or parameter for its key")?
+                .to_owned(),
             value: token()?,
         }),
         ("http", "basic") => Ok(Credential::Basic {
@@ -91,7 +94,7 @@ fn client_credentials(
     let described = || {
         let url = scheme.value.pointer("/flows/clientCredentials/tokenUrl").and_then(Value::as_str);
         let url = url.and_then(|url| Url::parse(url).ok());
-        url.ok_or("the description has no token URL for client credentials; set `tokenUrl`".to_owned())
+        url.ok_or("the OpenAPI document has no token URL for client credentials; set `tokenUrl`".to_owned())
     };
     let (url, reach) = match &login.token_url {
         Some(url) => (url.clone(), AllowedHosts::named(url)),

@@ -57,7 +57,7 @@ impl OpenApiSource {
             }
             if documents.len() == FILES_MAX {
                 return Err(SourceError(format!(
-                    "the description is spread over more than {FILES_MAX} files"
+                    "the OpenAPI document consists of more than {FILES_MAX} files"
                 )));
             }
             let bytes = file_bytes(&path, bytes_left)?;
@@ -124,7 +124,7 @@ fn neighbours(value: &serde_json::Value, at: &Url, directory: &Path) -> Vec<Path
 }
 
 fn file_url(path: &Path) -> Result<Url, SourceError> {
-    Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be written as a file URL"))
+    Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be converted to a file URL"))
 }
 
 /// Reads a regular file. Refuses other kinds of files, because reading a pipe or a device might never end.
@@ -138,7 +138,10 @@ fn file_bytes(path: &Path, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
     let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
     file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > bytes_max {
-        return Err(unreadable(path, &format!("the description is larger than {DOCUMENT_BYTES_MAX} bytes")));
+        return Err(unreadable(
+            path,
+            &format!("the OpenAPI document is larger than {DOCUMENT_BYTES_MAX} bytes"),
+        ));
     }
     Ok(bytes)
 }

@@ -109,7 +109,10 @@ fn an_operation_cannot_move_to_another_port_or_scheme() {
         })));
         assert_eq!(all.tools.len(), 1, "{server}");
         let reason = &all.skipped[0].reason;
-        assert!(reason.contains(&format!("not to {server}, because they may carry credentials")), "{reason}");
+        assert!(
+            reason.contains(&format!("not to {server}, because they may contain credentials")),
+            "{reason}"
+        );
     }
 }
 
