@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_offered_key_alone_allows_a_call() {
+    fn only_a_single_offered_key_allows_a_call() {
         let bare = request(None, &[]);
         let full = request(Some(&["git", "status"]), &["ask bash: git *"]);
         let check = |typed: &str, request: &ApprovalRequest, expected: ApprovalAnswer| {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_shows_every_key_that_counts() {
+    fn approval_question_lists_every_key_that_allows_the_call() {
         let choices_of = |request: &ApprovalRequest| choices(&offers(request));
         let full = choices_of(&request(Some(&["git", "status"]), &["ask bash: git *"]));
         let expected = "allow? [y] once, [e] always this exact call, [p] always `git status *`, \

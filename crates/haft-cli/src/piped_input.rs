@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_input_stands_in_a_frame_that_it_cannot_end() {
+    fn piped_input_cannot_close_its_stdin_tags() {
         let check = |input: &str, expected: &str| assert_eq!(framed(input), expected);
         check("a\nb\n", "<stdin>\na\nb\n</stdin>");
         check("a", "<stdin>\na\n</stdin>");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_input_without_a_store_shows_its_beginning() {
+    fn long_piped_input_without_an_output_store_is_cut_to_its_beginning() {
         let text = beside("Review", &"x".repeat(INLINE_BYTES_MAX + 1), None);
         assert!(text.starts_with("Review\n\nStandard input of this command, 65537 bytes. Only"), "{text}");
         assert!(text.len() < HEAD_CHARS_MAX + 1000);

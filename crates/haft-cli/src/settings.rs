@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_number_is_seconds() {
+    fn duration_without_a_unit_is_in_seconds() {
         let check = |text: &str, millis: u64| {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         };

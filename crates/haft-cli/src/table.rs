@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_on_the_right_and_a_program_gets_one_line_per_row() {
+    fn numbers_are_right_aligned_and_piped_output_has_one_line_per_row() {
         let expected = "\
 TOOL        CALLS  LAST COMMAND
 bash           12  git  log --oneline
@@ -300,7 +300,7 @@ docs__read      7  a
     }
 
     #[test]
-    fn no_width_breaks_a_word() {
+    fn table_breaks_no_word_at_any_width() {
         let words = ["TOOL", "CALLS", "COMMAND", "bash", "12", "--oneline", "sentence", "docs__read"];
         for columns in 1..60 {
             let shown = table().fitted(Some(columns));

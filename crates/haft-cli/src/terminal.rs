@@ -319,14 +319,14 @@ mod tests {
     }
 
     #[test]
-    fn untrusted_text_steers_no_terminal() {
+    fn untrusted_text_is_printed_without_terminal_escapes() {
         assert_eq!(harmless("a\x1b[2Jb\u{9b}c\n\td"), "a[2Jbc\n\td");
         assert_eq!(harmless("x\u{202e}y\u{2066}z\u{2069}\u{200f}\u{61c}"), "xyz");
         assert_eq!(harmless("שלום 漢字 😀"), "שלום 漢字 😀");
     }
 
     #[test]
-    fn one_is_singular() {
+    fn count_of_one_is_printed_in_the_singular() {
         assert_eq!([0, 1, 2].map(|number| counted(number, "tool")), ["0 tools", "1 tool", "2 tools"]);
     }
 

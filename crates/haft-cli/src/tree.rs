@@ -396,7 +396,7 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
     }
 
     #[test]
-    fn a_retry_shows_its_wait() {
+    fn retry_in_the_tree_shows_its_delay() {
         let attempt = ModelAttempt { provider: "p".into(), model: "m".into(), number: 1 };
         let account = ModelAccount {
             failure: Some(ModelErrorKind::Overloaded),

@@ -141,7 +141,7 @@ mod tests {
     const TOML: ConfigEntry<'_> = ConfigEntry { section: "mcp_servers", name: "haft" };
 
     #[test]
-    fn json_entry_is_added_and_taken_out_with_comments_kept() {
+    fn json_entry_is_added_and_removed_without_losing_comments() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mcp.json");
         let before = "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" }\n  }\n}\n";
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn toml_table_is_added_replaced_and_taken_out_with_comments_kept() {
+    fn toml_table_is_added_replaced_and_removed_without_losing_comments() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         let before = "# mine\nmodel = \"m\"\n\n[mcp_servers.a]\ncommand = \"x\"\n";

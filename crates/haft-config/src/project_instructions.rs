@@ -89,7 +89,7 @@ mod tests {
     use crate::trust::{FileDigest, TrustRecord};
 
     #[test]
-    fn only_trusted_and_unchanged_instruction_files_count() {
+    fn only_trusted_and_unchanged_instruction_files_are_used() {
         let dir = tempfile::tempdir().unwrap();
         let (home, project) = (Home::at(&dir.path().join("home")), dir.path().join("project"));
         crate::home::create(&home).unwrap();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_shown_one_by_one() {
+    fn shown_text_is_split_into_lines() {
         assert_eq!(shown_lines("a\r\n\tb\n"), ["a\\r", "\\tb", ""]);
         let cut = shown_lines(&format!("{}\nend", "x".repeat(SHOWN_CHARS_MAX - 1)));
         assert_eq!(cut[1], "… (3 characters are not shown) …");

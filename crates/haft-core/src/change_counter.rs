@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_resolves_also_for_an_announcement_before_the_wait() {
+    fn changed_resolves_even_if_the_change_came_before_the_wait() {
         let changes = ChangeCounter::default();
         let seen = changes.count();
         let mut waiting = Box::pin(changes.changed(seen));

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn id_that_no_header_can_carry_is_not_kept() {
+    fn event_id_with_characters_invalid_in_headers_is_dropped() {
         let long = format!("id: {}\n", "x".repeat(90));
         let (_, decoder) = events(&[b"id: a\0b\n", long.as_bytes(), b"\n"]);
         assert_eq!(decoder.last_id().map(str::len), Some(90));

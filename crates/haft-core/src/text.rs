@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_that_steer_a_terminal_are_known() {
+    fn terminal_control_characters_are_detected() {
         for c in "\u{1b}\u{9b}\u{7f}\n\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}".chars() {
             assert!(controls_terminal(c), "{c:?}");
         }

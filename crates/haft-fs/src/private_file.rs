@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_for_others_replaces_a_link_and_leaves_its_target_alone() {
+    fn public_file_replaces_a_link_and_leaves_the_link_target_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let (path, target) = (directory.path().join("link"), directory.path().join("key"));
         replace(&target, b"secret").unwrap();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_no_test_looks_at_keeps_nothing() {
+    fn counting_log_stores_no_requests() {
         let mut log = RequestLog::counting();
         assert!(kept(&mut log, &[40, 50]).is_empty());
         assert_eq!(log.serials, 2);

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_load_tools_from_the_first_version_that_can() {
+    fn model_versions_that_can_load_tools_are_recognized() {
         let check = |format: ModelApiFormat, model: &str, expected: bool| {
             assert_eq!(loads_tools(format, model), expected, "{model}");
         };
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn images_reach_only_models_that_see() {
+    fn images_are_sent_only_to_vision_models() {
         let png: Arc<[u8]> = b"\x89PNG".as_slice().into();
         let source = MediaSource::Bytes(Arc::clone(&png));
         let mut question = Message::user("Which colour?");

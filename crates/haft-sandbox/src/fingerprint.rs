@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_directory_and_a_new_neighbour_change_it() {
+    fn replaced_directory_or_new_sibling_changes_the_fingerprint() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         for name in ["ws", "user/.ssh"] {

@@ -315,7 +315,7 @@ mod tests {
 
     /// git accepts such files. If haft did not read them in the same way, the repository would be unprotected.
     #[test]
-    fn pointer_is_read_as_git_reads_it() {
+    fn gitdir_pointer_is_parsed_like_git_does() {
         let padded = format!("gitdir: ../main{}", "\n".repeat(5000));
         for (content, target) in [(padded.as_str(), "main"), ("gitdir: ../end \r\n", "end ")] {
             let (_dir, root) = place(&[("ws/.git", content), ("main/HEAD", ""), ("end /HEAD", "")]);
@@ -327,7 +327,7 @@ mod tests {
 
     /// The directory is replaced between the check of `.git` and the creation of the placeholders.
     #[test]
-    fn nothing_is_created_behind_a_link() {
+    fn no_file_is_created_through_a_link() {
         let (_dir, root) = place(&[("ws/file", ""), ("outside/file", "")]);
         std::os::unix::fs::symlink(root.join("outside"), root.join("ws/.git")).unwrap();
         let refused = freeze(&root.join("ws/.git"), &GIT_NAMES);

@@ -73,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_directory_is_that_of_the_user() {
+    fn runtime_secrets_are_in_the_runtime_directory_of_the_user() {
         assert_eq!(runtime_secrets(1000), [PathBuf::from("/run/user/1000/containers/auth.json")]);
         assert!(system_secrets().iter().all(|path| !path.starts_with("/run/user")));
     }
 
     #[test]
-    fn no_secret_lies_in_another() {
+    fn no_default_secret_is_inside_another() {
         let secrets = default_secrets(Path::new("/home/u"));
         for secret in &secrets {
             let inside = secrets.iter().find(|other| *other != secret && secret.starts_with(other));

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_directory_is_read_again_after_it_changed() {
+    fn cached_directory_is_scanned_again_after_a_change() {
         let (_dir, root) = place();
         file(root.join("a/.git/HEAD"), "x");
         assert_eq!(
@@ -472,7 +472,7 @@ mod tests {
 
     /// A command can set the modification time of its files and directories.
     #[test]
-    fn a_restored_time_of_modification_hides_no_change() {
+    fn restored_modification_time_does_not_hide_a_change() {
         let (_dir, root) = place();
         let old = SystemTime::now() - Duration::from_hours(1);
         let age = |path: &Path| fs::File::open(path).unwrap().set_modified(old).unwrap();
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_a_recent_change_is_not_remembered() {
+    fn recently_changed_directory_is_not_cached() {
         let now = SystemTime::now();
         let seconds = |time: SystemTime| {
             i64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()).unwrap()
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scan_around_a_file_finds_what_that_file_completes() {
+    fn scan_around_a_file_finds_the_repository_that_the_file_completes() {
         let (_dir, root) = place();
         let check = |name: &str, repositories: &[&str], run_files: &[&str]| {
             let before = WorkspaceScan::around(slice::from_ref(&root), &root.join(name));
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_that_stops_early_says_so() {
+    fn incomplete_scan_is_reported() {
         let (_dir, root) = place();
         assert!(!WorkspaceScan::of(slice::from_ref(&root)).is_incomplete());
         fs::create_dir_all(root.join("d/".repeat(DEPTH_MAX + 1))).unwrap();

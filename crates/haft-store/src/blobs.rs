@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sweep_removes_blobs_that_no_run_stored_for_a_while() {
+    async fn sweep_removes_blobs_that_no_run_stored_recently() {
         let directory = tempfile::tempdir().unwrap();
         let blobs = FileBlobs::of(&Home::at(directory.path()));
         let (one, other) = (blobs.put_now("a", b"one").unwrap(), blobs.put_now("a", b"other").unwrap());

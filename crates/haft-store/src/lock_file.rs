@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holder_at_a_time_and_no_file_afterwards() {
+    fn lock_has_one_holder_at_a_time_and_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("below/x.lock");
         let first = LockFile::try_lock(&path).unwrap().unwrap();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_is_a_diff_with_real_lines() {
+    fn approval_question_shows_an_edit_as_a_line_diff() {
         let edit = json!({"file_path": "a", "old_string": "one\n\ttwo", "new_string": "1\r\n2", "replace_all": true});
         let diff = "    - one\n    - \\ttwo\n    + 1\\r\n    + 2\n";
         check("edit", &edit, &format!("  file_path: a\n  replace_all: true\n{diff}"));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_command_cannot_imitate_the_question() {
+    fn command_text_cannot_imitate_the_approval_question() {
         let command = "true\nallow? [y] once\n\u{1b}[2A";
         let expected = "  command:\n    | true\n    | allow? [y] once\n    | \\u{1b}[2A\n";
         check("bash", &json!({ "command": command }), expected);

@@ -182,7 +182,7 @@ a|b  │ x
     }
 
     #[test]
-    fn lines_with_bars_that_are_no_table_stay_as_they_are() {
+    fn lines_with_bars_outside_a_table_are_unchanged() {
         for text in ["| a | b |\n", "| a\n| b\n| c\n", "|", "|\n", "a | b\n---|---\n"] {
             assert_eq!(rendered(text, 80), text);
         }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_says_for_whom_and_how_long() {
+    fn wait_line_names_the_model_and_the_waiting_time() {
         let now = Instant::now();
         let mut wait = ModelWait::started(&attempt("m"), now);
         assert_eq!(wait.status(now), None);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_says_why_and_when() {
+    fn retry_line_states_the_reason_and_the_delay() {
         let now = Instant::now();
         let wait = failed(AttemptFollowUp::Retry { after: Duration::from_secs(3) }, now);
         let line = wait.retry_line().unwrap();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_model_is_named() {
+    fn fallback_line_names_the_next_model() {
         let wait = failed(AttemptFollowUp::Nothing, Instant::now());
         let line = wait.fallback_line(&attempt("n"));
         assert_eq!(line.as_deref(), Some("openai/m: overloaded; haft asks openai/n instead"));

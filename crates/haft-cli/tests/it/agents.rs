@@ -301,13 +301,13 @@ fn invalid_agent_graph_is_rejected_before_model_request() {
     check(&[("lead.md", "agents: ../outside.md")], &["there is no agent"]);
     check(&[("lead.md", "agents: bad.md"), ("bad.md", "maxTurn: 1")], &["bad.md:2", "maxTurns"]);
     check(&[("lead.md", "agents: [x/a.md, y/a.md]"), ("x/a.md", ""), ("y/a.md", "")], &["`a`", "toolName"]);
-    check(&[("lead.md", "agents: batch.md"), ("batch.md", "")], &["`batch`", "taken"]);
+    check(&[("lead.md", "agents: batch.md"), ("batch.md", "")], &["`batch`", "reserved"]);
     let chain: Vec<(String, String)> =
         (0..9).map(|n| (format!("a{n}.md"), format!("agents: a{}.md", n + 1))).collect();
     let mut files: Vec<(&str, &str)> =
         chain.iter().map(|(name, yaml)| (name.as_str(), yaml.as_str())).collect();
     files.extend([("lead.md", "agents: a0.md"), ("a9.md", "")]);
-    check(&files, &["at most 8 deep", "lead > a0"]);
+    check(&files, &["more than 8 levels deep", "lead > a0"]);
 }
 
 #[test]
@@ -738,7 +738,7 @@ fn stored_output_is_answered_by_reader_model() {
 }
 
 #[test]
-fn a_check_names_unknown_tools_and_all_unknown_keys() {
+fn agents_check_reports_unknown_tools_and_all_unknown_keys() {
     let tree = agents(&[
         ("a.md", "tools: [raed, 'ba*', docs__search]\nallowedTools: [bash, wrte]"),
         ("b.md", "tools: [read, 'ba*']\nallowedTools: [bash]"),
@@ -764,7 +764,7 @@ fn a_check_names_unknown_tools_and_all_unknown_keys() {
 
 /// YAML 1.1 reads `n` and `y` as booleans.
 #[test]
-fn a_property_may_be_called_n() {
+fn schema_property_named_n_is_not_read_as_a_boolean() {
     let schema = "input: {schema: {type: object, properties: {n: {type: string}}, required: [n]}}";
     let tree = agents(&[("a.md", schema)]);
     tree.haft(&["agents", "check", "a.md"]).output().expect_code(0);

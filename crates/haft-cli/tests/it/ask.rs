@@ -468,7 +468,7 @@ fn private_ca_provider_works_only_with_ca_file() {
 }
 
 #[test]
-fn a_misspelt_provider_gets_a_suggestion() {
+fn misspelt_provider_error_suggests_the_nearest_name() {
     let tree = here();
     for words in [["ask", "-m", "opnai/m", "hi"].as_slice(), &["models", "opnai"]] {
         let ran = tree.haft(words).output().expect_code(42);
@@ -477,7 +477,7 @@ fn a_misspelt_provider_gets_a_suggestion() {
 }
 
 #[test]
-fn a_base_url_of_anthropic_may_end_with_the_version() {
+fn anthropic_base_url_may_end_with_the_api_version() {
     let tree = here();
     for end in ["", "/", "/v1", "/v1/"] {
         let server = server([ScriptStep::text("here")]);
@@ -489,7 +489,7 @@ fn a_base_url_of_anthropic_may_end_with_the_version() {
 }
 
 #[test]
-fn the_list_of_providers_shows_the_format_in_force() {
+fn provider_list_shows_the_api_format_in_use() {
     let tree = here();
     let mine =
         json!({"kind": "compatible", "baseUrl": "http://127.0.0.1:9/v1", "format": "openai_responses"});
@@ -500,7 +500,7 @@ fn the_list_of_providers_shows_the_format_in_force() {
 }
 
 #[test]
-fn the_list_of_providers_says_which_local_servers_answer() {
+fn provider_list_shows_which_local_servers_answer() {
     let tree = here();
     let server = server([ScriptStep::text("x")]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -524,7 +524,7 @@ fn the_list_of_providers_says_which_local_servers_answer() {
 }
 
 #[test]
-fn status_404_names_the_address() {
+fn status_404_error_names_the_url() {
     let tree = here();
     let server = server([ScriptStep::text("x")]);
     let url = format!("{}/no/such/path", server.url());

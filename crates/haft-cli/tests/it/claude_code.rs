@@ -137,7 +137,7 @@ fn run_directories(tree: &TestTree) -> usize {
 
 /// Hooks and instructions in that directory would run, unconfined, the next time the user starts the command.
 #[test]
-fn it_cannot_change_the_users_configuration() {
+fn claude_code_cannot_change_the_users_configuration() {
     for (mode, wrapper) in
         [("workspace", &[][..]), ("network", &[]), ("full", &[]), ("workspace", WITHOUT_NAMESPACES)]
     {
@@ -159,7 +159,7 @@ fn it_cannot_change_the_users_configuration() {
 
 /// The file contains tokens. It is removed when the command ends, even if haft itself is killed.
 #[test]
-fn the_list_of_servers_goes_with_the_command() {
+fn mcp_server_file_of_claude_code_is_removed_when_the_command_ends() {
     let tree = tree();
     let mut config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
     config["mcpServers"] = json!({"notes": {"command": "true", "env": {"TOKEN": "canary-token"}}});

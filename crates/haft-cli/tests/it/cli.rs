@@ -287,7 +287,7 @@ fn closed_stdout_prints_no_error() {
 }
 
 #[test]
-fn a_plain_number_of_a_timeout_is_seconds() {
+fn timeout_without_a_unit_is_in_seconds() {
     let tree = here();
     let sleeps = r#"{"command": "sleep 0.2; echo done"}"#;
     let ran = tree.haft(&["call", "--timeout", "10", "bash", sleeps]).output().expect_code(0);

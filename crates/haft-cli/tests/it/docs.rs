@@ -29,7 +29,7 @@ enum DocumentedEnd {
 }
 
 #[test]
-fn readme_counts_the_providers() {
+fn readme_states_the_number_of_providers() {
     const WORDS: [(usize, &str); 4] =
         [(16, "sixteen"), (17, "seventeen"), (18, "eighteen"), (19, "nineteen")];
     let listed = here().haft(&["models"]).output().expect_code(0).stdout;

@@ -343,7 +343,7 @@ fn trust_shows_all_that_would_run_and_asks_first() {
 }
 
 #[test]
-fn a_tool_that_does_not_exist_is_not_explained() {
+fn policy_explain_rejects_unknown_tool() {
     let tree = tree();
     let explain = |tool: &str, code: i32| tree.haft(&["policy", "explain", tool]).output().expect_code(code);
     let refused = explain("bsh", 42);

@@ -28,7 +28,7 @@ fn call(tree: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
 }
 
 #[test]
-fn home_directory_needs_a_yes_or_a_flag() {
+fn home_directory_as_workspace_needs_consent_or_a_flag() {
     let tree = tree();
     let refused = call(&tree, &[], "touch made").output().expect_code(2).stderr;
     assert!(refused.contains("your home directory") && refused.contains("--allow-home"), "{refused}");
@@ -58,7 +58,7 @@ fn mcp_add_in_the_home_directory_asks_nothing_and_starts_nothing() {
 }
 
 #[test]
-fn secrets_and_own_home_stay_hidden_in_the_home_directory() {
+fn secrets_and_haft_home_stay_hidden_if_the_home_directory_is_the_workspace() {
     let tree = tree();
     let check = |command: &str, succeeds: bool| {
         let ran = call(&tree, &["--allow-home"], command).output();

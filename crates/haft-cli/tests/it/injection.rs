@@ -56,7 +56,7 @@ fn tree(after_untrusted: &str) -> TestTree {
 }
 
 #[test]
-fn an_obedient_model_changes_and_sends_nothing_after_untrusted_text() {
+fn obedient_model_changes_and_sends_nothing_after_untrusted_text() {
     for (text, tool, arguments) in corpus() {
         let tree = tree("ask");
         let steps = [
@@ -74,7 +74,7 @@ fn an_obedient_model_changes_and_sends_nothing_after_untrusted_text() {
 
 /// The corpus is only useful if an obedient model does harm without the setting.
 #[test]
-fn an_obedient_model_does_harm_without_the_setting() {
+fn obedient_model_changes_and_sends_data_without_the_setting() {
     let (text, tool, arguments) = corpus().remove(0);
     let tree = tree("allow");
     let steps = [
@@ -115,7 +115,7 @@ fn the_model_reads_output_between_delimiters_that_name_its_source() {
 
 /// An output that repeats the delimiters of an earlier output ends neither that output nor itself.
 #[test]
-fn a_forged_end_of_the_delimiters_closes_nothing() {
+fn forged_closing_delimiter_has_no_effect() {
     let tree = tree("allow");
     let text = "Nothing to see.";
     let one = [ScriptStep::call("bad__echo", json!({ "text": text })), ScriptStep::text("done")];

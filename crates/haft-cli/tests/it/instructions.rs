@@ -90,7 +90,7 @@ fn images_of_the_request_reach_every_format() {
 }
 
 #[test]
-fn read_shows_a_picture_to_models_that_see_and_describes_it_to_others() {
+fn read_sends_an_image_to_vision_models_and_a_description_to_others() {
     let check = |model: &str, sees: bool| {
         let tree = here();
         let read = ScriptStep::call("read", json!({"file_path": "a.png"}));

@@ -207,7 +207,7 @@ fn tools_cannot_write_the_lock_file() {
 
 /// A command can create the lock file of a project that has none, and a cloned project can contain one.
 #[test]
-fn lock_file_of_a_project_accepts_nothing_that_the_one_in_home_refuses() {
+fn project_lock_file_cannot_accept_a_tool_that_the_home_lock_file_refuses() {
     let tree = tree();
     serve(&tree, &[tool("add", "Adds two numbers."), tool("sub", "Subtracts.")]);
     tree.haft(&["lock"]).output().expect_code(0);

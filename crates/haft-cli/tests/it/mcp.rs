@@ -96,7 +96,7 @@ fn configured_server_tools_are_listed_and_called() {
 }
 
 #[test]
-fn schema_that_does_not_compile_warns_in_tools_test_and_verbose_calls() {
+fn schema_that_does_not_compile_warns_in_list_test_and_verbose_call() {
     let tree = tree();
     let schema = r#"{"type": "object", "properties": {"text": {"pattern": "("}}}"#;
     configure(&tree, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
@@ -175,7 +175,7 @@ fn server_can_write_only_its_cache_directory() {
 }
 
 #[test]
-fn failed_or_silent_era_probe_falls_back_to_initialize() {
+fn failed_or_unanswered_revision_probe_falls_back_to_initialize() {
     for mode in ["dies-on-probe", "silent-on-probe"] {
         let tree = tree();
         configure(&tree, mode, &[], "");

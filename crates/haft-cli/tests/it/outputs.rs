@@ -53,7 +53,7 @@ fn numbers(last: usize) -> String {
 }
 
 #[test]
-fn a_filter_on_the_command_line_is_confined_and_ends() {
+fn jq_filter_on_the_command_line_is_sandboxed_and_has_a_timeout() {
     let tree = tree();
     tree.file("ws/list.json", &json!((0..20_000).collect::<Vec<_>>()).to_string());
     let mut session = OutputCallSession::start(&tree);
@@ -174,7 +174,7 @@ fn binary_output_is_described_and_can_be_exported() {
 }
 
 #[test]
-fn invalid_handles_look_like_expired_ones() {
+fn invalid_handle_gives_the_same_error_as_an_expired_one() {
     let tree = tree();
     let mut session = OutputCallSession::start(&tree);
     let name = "00000000-0000-4000-8000-000000000000";

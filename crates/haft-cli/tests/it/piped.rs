@@ -57,7 +57,7 @@ fn a_long_input_is_stored_and_read_through_its_handle() {
 }
 
 #[test]
-fn no_input_leaves_the_request_as_it_is() {
+fn missing_stdin_leaves_the_request_unchanged() {
     let tree = here();
     let server = server(vec![ScriptStep::text("x"); 3]);
     for stdin in ["", " \n"] {

@@ -560,7 +560,7 @@ fn missing_tool_support_of_a_model_is_cached_across_runs() {
 }
 
 #[test]
-fn a_run_that_cannot_start_says_so_in_the_format_of_its_output() {
+fn start_failure_of_a_run_is_reported_in_the_output_format() {
     let tree = here();
     let run = |format: &str| {
         let ran =

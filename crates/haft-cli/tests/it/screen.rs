@@ -217,7 +217,7 @@ fn on_terminal(tree: &TestTree, server: &ModelServer) -> TerminalRun {
 }
 
 #[test]
-fn a_wait_for_the_model_has_a_line_that_moves() {
+fn wait_for_the_model_shows_a_moving_line() {
     let tree = here();
     let slow = ResponsePace { first_byte_milliseconds: 1500, ..ResponsePace::default() };
     let server = server([ScriptStep::text("Hello there.").at_pace(slow)]);
@@ -229,7 +229,7 @@ fn a_wait_for_the_model_has_a_line_that_moves() {
 }
 
 #[test]
-fn a_retry_says_why_and_when() {
+fn retry_line_states_the_reason_and_the_delay() {
     let tree = here();
     let server =
         server([ScriptStep::fail(ErrorResponse::new(503, "busy")), ScriptStep::text("Hello there.")]);
@@ -274,7 +274,7 @@ fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
 }
 
 #[test]
-fn a_refusal_of_the_sandbox_names_the_option_once() {
+fn sandbox_refusal_names_the_option_that_allows_it_once() {
     let tree = here();
     let file = tree.path("outside/x");
     let write = || ScriptStep::call("write", json!({"file_path": file, "content": ""}));
@@ -300,7 +300,7 @@ fn a_refusal_of_the_sandbox_names_the_option_once() {
 }
 
 #[test]
-fn a_start_names_the_servers_that_it_waits_for() {
+fn start_of_a_run_names_the_servers_that_it_waits_for() {
     let tree = here();
     let command = json!({"command": "bash", "args": ["-c", "until test -e go; do sleep 0.05; done"], "startup": "required"});
     tree.file("home/haft.json", &json!({"mcpServers": {"downloads": command}}).to_string());
@@ -312,7 +312,7 @@ fn a_start_names_the_servers_that_it_waits_for() {
 }
 
 #[test]
-fn a_model_that_reasons_is_said_to_think() {
+fn reasoning_model_is_shown_as_thinking() {
     let tree = here();
     let slow = ResponsePace { between_milliseconds: 300, ..ResponsePace::default() };
     let steps = ScriptStep::say([
@@ -331,7 +331,7 @@ fn a_model_that_reasons_is_said_to_think() {
 }
 
 #[test]
-fn a_table_of_an_answer_is_laid_out_for_the_terminal() {
+fn table_in_an_answer_is_aligned_for_the_terminal() {
     let tree = here();
     let table = "| name | meaning |\n|---|---|\n| one | reads a whole text file or an image for the model that asked for it |\n";
     let server = server([ScriptStep::text(table)]);

@@ -46,7 +46,7 @@ fn get(address: &str, path: &str, key: &str) -> String {
 }
 
 #[test]
-fn first_start_prints_a_key_once_and_it_opens_the_api() {
+fn first_start_prints_a_working_api_key_once() {
     let tree = tree();
     let (child, address) = start(&tree, &[]);
     assert!(get(&address, "/healthz", "").starts_with("HTTP/1.1 200"));
@@ -101,7 +101,7 @@ fn check_reports_problems_without_serving() {
 }
 
 #[test]
-fn hangup_reads_the_configuration_again_and_a_bad_file_keeps_the_old_one() {
+fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid() {
     let tree = tree();
     let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
     let admin = admin.expect_code(0).stdout.trim().to_owned();
@@ -133,7 +133,7 @@ fn without_auth_the_local_user_needs_no_key() {
 }
 
 #[test]
-fn tools_of_a_configured_mcp_server_run_for_a_response_and_only_those_allowed() {
+fn response_uses_only_the_allowed_tools_of_a_configured_mcp_server() {
     let tree = tree();
     configure(&tree, "good", &[], "");
     let steps = [ScriptStep::call("bad__echo", json!({"text": "hi"})), ScriptStep::text("It said hi.")];

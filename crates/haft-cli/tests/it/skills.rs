@@ -95,7 +95,7 @@ fn trust_lists_uncovered_scripts_and_openapi_files() {
 }
 
 #[test]
-fn trust_escapes_control_characters_in_file_names() {
+fn trust_command_escapes_control_characters_in_file_names() {
     let tree = tree();
     tree.file("ws/skills/a\u{1b}[2J\nb/SKILL.md", GOOD);
     let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;

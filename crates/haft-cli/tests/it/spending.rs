@@ -28,7 +28,7 @@ fn agent(tree: &TestTree, yaml: &str) {
 }
 
 #[test]
-fn a_budget_in_dollars_needs_prices() {
+fn budget_in_dollars_needs_known_prices() {
     let tree = here();
     agent(&tree, "budget: {usd: 1}");
     let server = server([ScriptStep::text("done")]);
@@ -68,7 +68,7 @@ fn a_model_that_never_stops_calling_gets_one_request_after_its_budget() {
 /// haft does not ask Mistral for usage, because Mistral always sends it. The scripted server sends it only if asked, so
 /// this run gets none.
 #[test]
-fn a_token_budget_holds_when_the_provider_reports_no_usage() {
+fn token_budget_is_enforced_if_the_provider_reports_no_usage() {
     let tree = here();
     agent(&tree, "models: mistral/m\nbudget: {tokens: 2000}");
     let server = ModelServer::start(Script::of(calls_without_end())).unwrap();
@@ -82,7 +82,7 @@ fn a_token_budget_holds_when_the_provider_reports_no_usage() {
 }
 
 #[test]
-fn a_tool_choice_is_met_or_refused_before_anything_is_asked() {
+fn tool_choice_is_sent_or_rejected_before_the_first_request() {
     let tree = here();
     let first = ScriptStep::call("current_date", json!({}));
     let server = server([first, ScriptStep::text("done")]);

@@ -361,7 +361,7 @@ fn unreadable_stdin_exits_with_1() {
 
 /// Users often move a project away and clone it again while an editor keeps haft running.
 #[test]
-fn a_workspace_that_was_replaced_can_be_written() {
+fn workspace_replaced_during_a_stream_stays_writable() {
     let tree = here();
     let workspace = tree.path("ws");
     let mut stream = StdinCallStream::start(&tree, &["--workspace", workspace.to_str().unwrap()]);
@@ -380,7 +380,7 @@ fn a_workspace_that_was_replaced_can_be_written() {
 
 /// A file next to a secret that appears later is an ordinary file.
 #[test]
-fn a_file_that_appears_beside_a_secret_can_be_read() {
+fn file_created_next_to_a_secret_can_be_read() {
     let tree = here();
     tree.file("user/.netrc", "secret");
     let mut stream = StdinCallStream::start(&tree, &[]);

@@ -75,7 +75,7 @@ fn few_tools_are_shown_without_a_search() {
 }
 
 #[test]
-fn settings_decide_what_is_hidden() {
+fn tool_search_settings_determine_which_tools_are_hidden() {
     let check = |tools: usize, keys: &str, shown: &[&str], hidden: &[&str]| {
         let place = here();
         shop(&place, tools, &[], keys);
@@ -95,7 +95,7 @@ fn settings_decide_what_is_hidden() {
 }
 
 #[test]
-fn agent_sets_its_own_search() {
+fn agent_file_overrides_the_tool_search_settings() {
     let place = here();
     shop(&place, 3, &[], r#", "toolSearch": "never""#);
     let keys = "tools: ['*']\ntoolSearch: always\nalwaysShow: [shop__create_*]";
@@ -108,7 +108,7 @@ fn agent_sets_its_own_search() {
 }
 
 #[test]
-fn rules_decide_about_the_inner_tool_and_hide_it_from_searches() {
+fn rules_apply_to_the_inner_tool_and_hide_denied_tools_from_searches() {
     let place = here();
     let rules = r#", "policy": {"rules": [{"tool": "shop__delete_*", "decision": "deny"}]}"#;
     shop(&place, 100, &[], rules);
@@ -148,7 +148,7 @@ fn hidden_tool_called_by_its_own_name_runs() {
 }
 
 #[test]
-fn odd_searches_and_wrappers_get_an_answer() {
+fn unusual_searches_and_nested_tool_calls_are_answered() {
     let place = here();
     shop(&place, 100, &[], "");
     let nested =
@@ -189,7 +189,7 @@ fn model_that_only_searches_is_warned_and_stopped() {
 }
 
 #[test]
-fn late_tool_is_reached_by_search_and_the_list_stays() {
+fn tool_added_during_a_run_is_found_by_search_without_changing_the_tool_list() {
     let place = here();
     shop(&place, 100, &["grows"], "");
     // haft lists the tools again during the first call; the server answers the later calls after that.
@@ -437,7 +437,7 @@ fn definitions_and_answers_take_few_tokens_for_any_number_of_tools() {
 }
 
 #[test]
-fn first_request_with_a_large_real_api_has_few_tokens_of_tools() {
+fn first_request_with_a_large_real_api_spends_few_tokens_on_tools() {
     let place = here();
     let file = description_of("api.github.com");
     let words = ["rest", "add", "github", file.to_str().unwrap(), "--base-url", "https://api.example.com"];

@@ -178,7 +178,7 @@ fn queries_from_user_issues_find_their_tools_in_the_first_answer() {
 }
 
 #[test]
-fn queries_kept_apart_find_their_tools_in_the_first_answer() {
+fn held_out_queries_find_their_tools_in_the_first_answer() {
     println!("{}", check_recall(HELD_OUT, HELD_OUT_PERCENT_MIN));
     println!("{}", check_recall(FRESH, FRESH_PERCENT_MIN));
 }

@@ -27,7 +27,7 @@ fn check(ran: &HaftOutput, said: &[&str], shown: &[&str]) {
 }
 
 #[test]
-fn tool_not_found() {
+fn unknown_and_inactive_tool_errors_match_the_troubleshooting_page() {
     let ran = here().haft(&["call", "bsh"]).output().expect_code(42);
     check(
         &ran,
@@ -79,7 +79,7 @@ fn tool_denied_by_its_server_is_denied_to_streams_and_models() {
 }
 
 #[test]
-fn tool_timeout() {
+fn tool_timeout_error_matches_the_troubleshooting_page() {
     let tree = tree(r#"{"toolTimeout": "300ms"}"#);
     let ran = tree.haft(&["call", "bash", r#"{"command": "sleep 9"}"#]).output().expect_code(124);
     let hint = "hint: raise the limit with --timeout for one call, or with `toolTimeout`, `tools.bash.timeout` for all";
@@ -87,7 +87,7 @@ fn tool_timeout() {
 }
 
 #[test]
-fn large_response_stored_for_tool_output() {
+fn notice_of_a_stored_output_matches_the_troubleshooting_page() {
     let tree = tree(r#"{"toolResponseMaxBytes": 2000}"#);
     tree.file("ws/big.txt", &"many words\n".repeat(10_000));
     let ran = tree.haft(&["call", "-v", "read", r#"{"file_path": "big.txt"}"#]).output().expect_code(0);
@@ -98,7 +98,7 @@ fn large_response_stored_for_tool_output() {
 }
 
 #[test]
-fn mcp_connection_failed() {
+fn mcp_start_error_matches_the_troubleshooting_page() {
     let tree = tree(r#"{"mcpServers": {"time": {"command": "haft-no-such-program"}}}"#);
     let ran = tree.haft(&["call", "time__get_current_time"]).output().expect_code(5);
     let shown = [
@@ -111,7 +111,7 @@ fn mcp_connection_failed() {
 }
 
 #[test]
-fn queue_deadlock() {
+fn full_queue_error_matches_the_troubleshooting_page() {
     let tree = tree(r#"{"queues": {"default": {"maxConcurrency": 1, "maxWaiting": 0}}}"#);
     let calls = r#"{"id": "1", "tool": "bash", "args": {"command": "sleep 1"}}
 {"id": "2", "tool": "current_date", "args": {}}
@@ -141,7 +141,7 @@ fn doctor_reports_missing_keys_and_unused_queues() {
 }
 
 #[test]
-fn sub_agent_fails() {
+fn agent_cycle_error_matches_the_troubleshooting_page() {
     let tree = here();
     tree.file("home/agents/a.md", "---\nagents: b\n---\nYou ask.\n");
     tree.file("home/agents/b.md", "---\nagents: a\n---\nYou ask back.\n");

@@ -201,8 +201,8 @@ mod tests {
             Err("b.md:1: files include each other: main.md > a.md > b.md > a.md"),
         );
         check("{{ include \"main.md\" }}", Err("include each other"));
-        check("{{ include \"deep\" }}", Err("8 deep"));
-        check(&"{{ include \"rules.md\" }}".repeat(INCLUDES_MAX + 1), Err("at most 100 includes"));
-        check("x{{ include \"big.md\" }}", Err("more than 1048576 bytes"));
+        check("{{ include \"deep\" }}", Err("8 levels deep"));
+        check(&"{{ include \"rules.md\" }}".repeat(INCLUDES_MAX + 1), Err("the limit is 100 in total"));
+        check("x{{ include \"big.md\" }}", Err("larger than 1048576 bytes"));
     }
 }

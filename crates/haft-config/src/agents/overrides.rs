@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_number_for_a_duration_is_seconds() {
+    fn duration_override_without_a_unit_is_in_seconds() {
         for (said, millis) in [("timeout=5", 5_000), ("timeout=0.5", 500), ("timeout=1500ms", 1_500)] {
             assert_eq!(read("", &[said]).unwrap().times.run.as_millis(), millis, "{said}");
         }

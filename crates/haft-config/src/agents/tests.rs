@@ -247,7 +247,7 @@ fn oversized_deep_or_alias_bomb_file_is_rejected() {
 
 /// A path that the user writes needs no trust, but the files that the agent includes must be in its directory.
 #[test]
-fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
+fn agent_given_by_path_cannot_include_a_file_through_a_link_out_of_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let file = dir.path().join(name);
@@ -277,14 +277,14 @@ fn an_agent_by_path_includes_nothing_through_a_link_out_of_its_directory() {
 }
 
 #[test]
-fn old_budget_in_seconds_works_with_a_warning_and_time_wins() {
+fn old_key_budget_seconds_works_with_a_warning_unless_budget_time_is_set() {
     let time = |budget: &str| read(&format!("---\nbudget: {budget}\n---\n")).unwrap().budget.time;
     assert_eq!(time("{seconds: 60}"), Some(Duration::from_mins(1)));
     assert_eq!(time("{seconds: 60, time: 5s}"), Some(Duration::from_secs(5)));
     let warnings = |budget: &str| read(&format!("---\nbudget: {budget}\n---\n")).unwrap().warnings;
     assert!(
         warnings("{seconds: 60}")[0]
-            .ends_with("`budget.seconds` is now called `budget.time`, a duration such as `60s`")
+            .ends_with("`budget.seconds` is now called `budget.time`; write a duration such as `60s`")
     );
     assert!(warnings("{time: 60s}").is_empty());
 }

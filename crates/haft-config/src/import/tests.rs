@@ -33,7 +33,7 @@ fn check(source: ImportSource, text: &str, expected: &Value, expected_notes: &[&
 }
 
 #[test]
-fn fixture_of_every_program_becomes_valid_entries() {
+fn claude_and_editor_fixtures_become_valid_entries() {
     check(
         ImportSource::ClaudeDesktop,
         include_str!("fixtures/claude-desktop.json"),
@@ -99,7 +99,7 @@ fn fixture_of_every_program_becomes_valid_entries() {
 }
 
 #[test]
-fn fixture_of_every_other_program_becomes_valid_entries() {
+fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
     check(
         ImportSource::Gemini,
         include_str!("fixtures/gemini.json"),

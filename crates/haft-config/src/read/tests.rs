@@ -219,7 +219,7 @@ fn deep_nesting_is_an_error() {
 }
 
 #[test]
-fn a_megabyte_of_wrong_keys_in_one_line_is_read_in_bounded_time() {
+fn megabyte_of_unknown_keys_in_one_line_is_read_in_bounded_time() {
     let mut text = String::from("{");
     for n in 0..60_000 {
         let _ = write!(text, "\"key{n}\": [{n}],");

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_counts_only_if_all_of_it_reads_as_ascii() {
+    fn word_imitates_ascii_only_if_every_letter_looks_like_ascii() {
         let check = |word: &str, expected: bool| assert_eq!(imitates_ascii_word(word), expected, "{word}");
         check("rm", false);
         check("", false);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_commands_have_look_alikes() {
+    fn shell_punctuation_has_known_look_alikes() {
         for c in ['–', '−', '’', '“', '⁄', '\u{37e}', '｜', '＄', '∼'] {
             assert!(imitates_ascii_sign(c), "{c}");
         }

@@ -98,7 +98,7 @@ fn plan_moves_outputs_first_and_summarizes_if_that_frees_too_little() {
 }
 
 #[test]
-fn last_turn_stays_even_if_it_is_larger_than_the_room() {
+fn last_turn_stays_even_if_it_exceeds_the_free_context() {
     let plan = CompactionPlan::of(&turns(&[4000, 400_000]), &room(2_000)).unwrap();
     assert_eq!(plan.recent_from, 3);
     assert_eq!(CompactionPlan::of(&turns(&[400_000]), &room(2_000)), None);
@@ -146,7 +146,7 @@ fn references_and_handles_do_not_move_again() {
 }
 
 #[test]
-fn stored_output_loses_its_preview_whether_or_not_the_journal_made_it_text() {
+fn compaction_drops_the_preview_of_a_stored_output_before_and_after_a_resume() {
     let stored = StoredOutput {
         stored: entry(20_000, 7),
         reason: StoreReason::SizeCap,
@@ -176,7 +176,7 @@ fn stored_output_loses_its_preview_whether_or_not_the_journal_made_it_text() {
 }
 
 #[test]
-fn images_stay_when_the_text_beside_them_moves() {
+fn images_stay_when_text_of_the_same_output_is_moved() {
     let call = called("c", "shot", "{}");
     let mut conversation = Conversation::default();
     conversation.push(Message::user("go")).unwrap();
@@ -334,7 +334,7 @@ fn summary_request_is_plain_text_within_the_window_of_its_model() {
 }
 
 #[test]
-fn archive_begins_again_at_line_one_when_the_old_one_is_full() {
+fn full_archive_is_followed_by_a_new_archive_that_starts_at_line_one() {
     let other = Handle::new("1a1b2c3d-0000-4000-8000-000000000000", NAME).unwrap();
     let after = StoreEntry { handle: other, ..entry(50, 5) };
     let found = ArchiveSpan::appended(Some(&entry(900, 90)), &after);
@@ -344,7 +344,7 @@ fn archive_begins_again_at_line_one_when_the_old_one_is_full() {
 }
 
 #[test]
-fn media_and_signatures_count_in_the_size_of_a_message() {
+fn message_size_includes_media_and_signatures() {
     let media = Media { media_type: "image/png".into(), source: MediaSource::Url("u".into()) };
     let image = Message { role: Role::User, parts: vec![MessagePart::new(PartBody::Image(media))] };
     assert!(message_tokens(&image) >= size::MEDIA_TOKENS);

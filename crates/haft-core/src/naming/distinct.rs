@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_called_like_a_suffixed_name_does_not_get_it() {
+    fn tool_whose_name_equals_a_suffixed_name_gets_another_name() {
         let wanted = request("b", "2").name_at(1);
         let found = names(&[], &[request("b", "2"), request("b", "3"), request(wanted.as_str(), "4")]);
         assert_eq!(found[0], wanted.as_str());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_names_that_push_each_other_away_ends_soon() {
+    fn long_chain_of_colliding_names_is_resolved_quickly() {
         let mut chain = vec![request("x", "a"), request("x", "b")];
         for number in 0..5_000 {
             let before = chain.last().unwrap().name_at(1);

@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn edits_are_those_of_the_usual_table(left in "[abc_]{0,12}|[ab]{50,64}", right in "[abc_]{0,12}|[ab]{50,90}") {
+        fn edit_distance_equals_the_reference_implementation(left in "[abc_]{0,12}|[ab]{50,64}", right in "[abc_]{0,12}|[ab]{50,90}") {
             let found = edits(&positions(left.as_bytes()), left.len(), right.as_bytes());
             prop_assert_eq!(found, strsim::osa_distance(&left, &right));
             let (few, many) = (LetterCounts::of(left.as_bytes()), LetterCounts::of(right.as_bytes()));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_similar_enough_has_no_similarity() {
+    fn name_below_the_similarity_threshold_has_no_similarity() {
         let check = |written: &str, name: &str, least: f64, expected: Option<f64>| {
             let letters = LetterCounts::of(name.as_bytes());
             let found = WrittenName::new(written).similarity(name.as_bytes(), &letters, least);

@@ -87,7 +87,7 @@ fn tools_whose_names_collide_get_a_digest_but_builtins_never() {
 
 /// An MCP server named `rest` must not change the names of REST tools, and REST tools must not change its names.
 #[test]
-fn a_namespace_of_two_kinds_belongs_to_one_of_them_with_or_without_tools() {
+fn namespace_shared_by_two_provider_kinds_always_belongs_to_the_same_one() {
     let server = tool("rest/count");
     let rest = ToolIdentity { kind: ProviderKind::Rest, ..server.clone() };
     let configured = sources(&[server.clone(), rest.clone()]);

@@ -16,7 +16,7 @@ fn decision(rules: &PermissionRules, line: &str) -> &'static str {
 }
 
 #[test]
-fn a_denied_word_outside_of_the_commands_that_were_read_asks() {
+fn denied_word_outside_the_parsed_commands_asks() {
     let rules = denying(&["rm *"]);
     for line in [
         "newwrapper rm x",
@@ -53,7 +53,7 @@ fn a_denied_word_outside_of_the_commands_that_were_read_asks() {
 }
 
 #[test]
-fn the_net_leaves_commands_that_were_judged_to_their_rules() {
+fn mention_check_ignores_commands_that_a_rule_already_decided() {
     let mut rules = denying(&["rm *"]);
     rules.rules.extend(
         denying(&["rm -i *"])
@@ -111,7 +111,7 @@ const ASKED: [&str; 12] = [
 ];
 
 #[test]
-fn only_known_ordinary_commands_are_asked_about_by_mistake() {
+fn only_the_listed_ordinary_commands_are_false_positives() {
     let rules = denying(&["rm *", "dd *", "mkfs*", "shutdown*", "git push --force*"]);
     let lines: Vec<_> = ORDINARY.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(lines.len(), 200);

@@ -273,13 +273,13 @@ const HIDING: [&str; 255] = [
 ];
 
 #[test]
-fn no_listed_spelling_hides_a_command() {
+fn every_listed_spelling_of_a_wrapper_reveals_its_command() {
     let hidden: Vec<_> = HIDING.into_iter().filter(|line| !finds_rm(line)).collect();
     assert!(hidden.is_empty(), "{hidden:#?}");
 }
 
 #[test]
-fn ordinary_uses_of_programs_that_run_programs_are_seen() {
+fn commands_in_ordinary_uses_of_wrapper_programs_are_found() {
     let seen = [
         "bash -eu build.sh",
         "bash -o pipefail build.sh",
@@ -427,7 +427,7 @@ proptest! {
     }
 
     #[test]
-    fn any_words_of_known_programs_are_read_without_a_panic(
+    fn parsing_any_arguments_of_known_wrappers_never_panics(
         words in proptest::collection::vec(proptest::sample::select(vec![
             "env", "sudo", "git", "-c", "-x", "--exec=", "--", "-", "sed", "'s/a/'", "'[^'", "'e'", "é", "-é", "$X", "xargs",
             "-I", "-Ié", "tar", "xIf", "fd", "-Hx", "flock", "f", "A=1", "perl", "-le", "bash", "+O", "-o", "hyperfine", "'y/é/'",

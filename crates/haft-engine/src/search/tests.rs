@@ -56,7 +56,7 @@ fn query_without_a_known_word_finds_nothing() {
 }
 
 #[test]
-fn long_query_counts_only_up_to_its_limit() {
+fn long_query_is_cut_at_its_limit() {
     let query = format!("{} create issue", "xyz ".repeat(QUERY_BYTES_MAX));
     assert_eq!(found(&catalog(), &query, 5), Vec::<String>::new());
     let query = format!("create issue {}", "ä".repeat(100_000));
@@ -126,7 +126,7 @@ fn synonyms_in_one_query_count_once() {
 }
 
 #[test]
-fn common_words_of_names_make_no_tool_special() {
+fn words_shared_by_many_tool_names_have_little_weight() {
     let mut tools: Vec<ToolDefinition> =
         (0..40).map(|n| tool(&format!("kube__core_v1_kind{n}"), "One kind of object")).collect();
     tools.push(tool("kube__core_v1_pod", "Create it"));
@@ -135,7 +135,7 @@ fn common_words_of_names_make_no_tool_special() {
 }
 
 #[test]
-fn digest_of_a_shortened_name_is_no_part_of_its_words() {
+fn digest_suffix_of_a_shortened_name_is_not_searched() {
     let long = "api__list_notifications_for_authenticated_u_4ca0abcd";
     assert_eq!(found(&[tool(long, "None")], "abcd", 1), Vec::<String>::new());
     assert_eq!(found(&[tool(long, "None")], "notifications", 1), [long]);

@@ -293,12 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn ideographs_give_characters_and_pairs() {
+    fn ideographs_are_indexed_as_single_characters_and_pairs() {
         assert_eq!(all("天気予"), ["天", "天気", "気", "気予", "予"]);
     }
 
     #[test]
-    fn stop_words_go_and_the_rest_is_stemmed() {
+    fn stop_words_are_removed_and_other_words_are_stemmed() {
         assert_eq!(words("Creates the issues of a repository"), ["creat", "issu", "repositori"]);
     }
 }

@@ -165,7 +165,7 @@ mod tests {
     ];
 
     #[test]
-    fn no_output_closes_its_delimiters() {
+    fn output_cannot_close_its_own_delimiters() {
         for text in CLOSING {
             let output = delimit(Ok(ToolOutput::text(text)), Some("web__fetch")).unwrap().as_text();
             let (begin, rest) = output.split_once('\n').unwrap();
@@ -180,7 +180,7 @@ mod tests {
 
     /// An output that repeats the mark of an earlier output has a different mark itself.
     #[test]
-    fn an_output_that_repeats_a_known_mark_closes_nothing() {
+    fn output_that_repeats_a_known_delimiter_cannot_close_it() {
         let mark = |text: &str| {
             let output = delimit(Ok(ToolOutput::text(text)), Some("a")).unwrap().as_text();
             output.split(' ').nth(1).unwrap().to_owned()

@@ -47,7 +47,7 @@ async fn catalog_that_changes_during_a_search_is_searched_as_it_was() {
 const ROUNDS: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn searches_beside_changes_find_the_tools_of_one_list() {
+async fn search_during_list_changes_sees_one_consistent_tool_list() {
     let server = ChangingProvider::new("s", &["a_red", "a_blue", "a_green"]);
     let orchestrator = Arc::new(orchestrator(&[Arc::clone(&server)]));
     let changes = tokio::spawn(async move {

@@ -59,7 +59,7 @@ async fn calls_that_change_or_send_ask_after_untrusted_text() {
 }
 
 #[tokio::test]
-async fn a_person_decides_and_a_denial_needs_none() {
+async fn ask_after_untrusted_text_asks_a_person_and_deny_does_not() {
     let asked = SharedLog::default();
     let consenting = || Some(Arc::new(Consenting(asked.clone())) as Arc<dyn Approver>);
     let asking = rig(PermissionDecision::Ask, consenting());

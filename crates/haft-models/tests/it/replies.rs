@@ -233,7 +233,7 @@ fn chat(chunks: &[&str]) -> ModelReply {
 
 /// Perplexity sends the whole text so far next to each delta.
 #[test]
-fn cumulative_message_beside_a_delta_is_not_read_twice() {
+fn cumulative_message_next_to_a_delta_is_not_read_twice() {
     let reply = chat(&[
         r#"{"choices":[{"index":0,"delta":{"content":"Hel"},"message":{"content":"Hel"}}]}"#,
         r#"{"choices":[{"index":0,"delta":{"content":"lo"},"message":{"content":"Hello"},"finish_reason":"stop"}]}"#,

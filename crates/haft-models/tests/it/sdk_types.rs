@@ -49,7 +49,7 @@ fn bodies() -> BTreeSet<String> {
 }
 
 #[test]
-fn official_sdks_know_every_field_of_every_request() {
+fn official_sdk_types_contain_every_request_field() {
     let bodies = bodies();
     assert!(bodies.len() > 800, "{}", bodies.len());
     let complaints = complaints(&bodies);
@@ -57,7 +57,7 @@ fn official_sdks_know_every_field_of_every_request() {
 }
 
 #[test]
-fn official_sdks_refuse_an_unknown_field() {
+fn official_sdk_types_reject_an_unknown_field() {
     for format in ModelApiFormat::ALL {
         let mut body = body(wire(format), &case("tools", format));
         assert_eq!(complaints(&[json!({"format": format.name(), "body": body}).to_string()].into()).len(), 0);

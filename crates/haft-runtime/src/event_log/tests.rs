@@ -172,7 +172,7 @@ async fn slow_reader_of_a_stored_run_gets_every_event() {
 }
 
 #[tokio::test]
-async fn stored_events_leave_memory_while_nobody_reads() {
+async fn stored_events_are_dropped_from_memory_if_there_is_no_reader() {
     pause();
     let store = Arc::new(EventsInTest::default());
     let log = EventLog::stored(key(), Arc::clone(&store) as _, 1);
@@ -241,7 +241,7 @@ async fn readers_see_no_event_before_it_is_stored() {
 }
 
 #[tokio::test]
-async fn successor_continues_with_the_next_number_and_ends_readers_of_the_fenced_log() {
+async fn new_claim_continues_the_numbers_and_ends_readers_of_the_fenced_log() {
     let store = Arc::new(EventsInTest::default());
     let old = EventLog::stored(key(), Arc::clone(&store) as _, 1);
     note(&old, 0);

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn event_that_is_none_of_a_call_is_an_error() {
+    fn event_that_is_not_a_call_event_is_an_error() {
         let line =
             json!({"type": "event", "seq": 1, "run": "r", "event": {"turn": 1, "type": "turn_started"}});
         let line: AnyCallEventLine = serde_json::from_value(line).unwrap();

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_runs_are_impatient_and_not_with_servers_that_they_require() {
+    fn only_runs_limit_the_wait_for_servers_that_are_not_required() {
         let text = r#"{
             "mcp": {"readyWait": "3s"},
             "mcpServers": {"a": {"command": "a"}, "b": {"command": "b", "startup": "required"}}

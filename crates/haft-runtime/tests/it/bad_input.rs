@@ -137,7 +137,7 @@ async fn parked(run: &RunHandle) -> haft_core::approval::ApprovalId {
 }
 
 #[tokio::test]
-async fn journal_that_is_removed_in_mid_run_ends_the_run_before_the_next_call() {
+async fn journal_removed_during_a_run_ends_the_run_before_the_next_call() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();

@@ -145,7 +145,7 @@ async fn suspended_run_leaves_its_journal_free_and_asks_again_under_the_same_id(
 }
 
 #[tokio::test]
-async fn caller_approves_calls_that_the_rules_allow_and_not_those_that_they_ask_about() {
+async fn caller_can_approve_calls_that_rules_allow_but_not_calls_that_rules_ask_about() {
     let required = || CallerApproval {
         tools: ToolGlob::new("*").unwrap(),
         always: Some(ToolSelector::default()),
@@ -167,7 +167,7 @@ async fn caller_approves_calls_that_the_rules_allow_and_not_those_that_they_ask_
 }
 
 #[tokio::test]
-async fn taken_over_run_makes_no_call_in_the_old_runtime() {
+async fn run_that_was_taken_over_makes_no_call_in_the_old_runtime() {
     let in_memory: Arc<dyn JournalStore> = Arc::new(MemoryJournals::default());
     for journals in [None, Some(in_memory)] {
         let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
@@ -203,7 +203,7 @@ async fn taken_over_run_makes_no_call_in_the_old_runtime() {
 }
 
 #[tokio::test]
-async fn approval_of_a_sub_agents_call_takes_no_time_from_the_run_above() {
+async fn waiting_for_a_sub_agent_approval_does_not_use_the_time_limit_of_the_parent_run() {
     let steps = [
         ScriptStep::call("agent__helper", json!({"request": "note it"})),
         note("one"),

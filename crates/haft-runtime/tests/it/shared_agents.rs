@@ -40,7 +40,7 @@ fn no_secrets() -> [RunSecrets; 2] {
 }
 
 #[tokio::test]
-async fn server_of_an_idle_agent_answers_the_next_run() {
+async fn next_run_reuses_the_mcp_server_of_an_idle_agent() {
     let (first, second) = process_names(Duration::from_mins(1), Duration::ZERO, no_secrets()).await;
     assert_eq!(first, second);
 }

@@ -83,7 +83,7 @@ mod tests {
 
     /// On a shared machine, `/home` can often be entered but not listed.
     #[test]
-    fn a_directory_that_cannot_be_listed_is_passed_through() {
+    fn siblings_below_an_unlistable_directory_are_granted() {
         let list =
             |directory: &Path| if directory == Path::new("/home") { Vec::new() } else { tree(directory) };
         let found = around(Path::new("/home"), &["/home/u/.haft".into()], &list);

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_replacement_alone_is_harmless() {
+    fn only_a_single_replacement_without_other_changes_is_harmless() {
         let check =
             |events: &[(&str, NameChange)], exposed: &[&str], expected: Result<Option<&str>, &str>| {
                 let events: Vec<NameEvent> =

@@ -73,7 +73,7 @@ fn workspace_below_home_is_mounted_writable_last() {
 }
 
 #[test]
-fn hide_neighbours_leaves_only_the_own_workspace_visible() {
+fn hide_neighbours_hides_all_other_workspaces() {
     let place =
         PlanFixture::new(&["home/workspace/acme/anna", "home/workspace/acme/bert", "home/workspace/b"]);
     let policy = place.policy("home/workspace/acme/anna", "home").hide_neighbours();
@@ -93,7 +93,7 @@ fn hide_neighbours_leaves_only_the_own_workspace_visible() {
 }
 
 #[test]
-fn private_policy_shows_its_own_tmp_and_its_own_directories_of_a_home() {
+fn private_policy_mounts_a_private_tmp_and_hides_home_except_its_own_directories() {
     let place = PlanFixture { dir: tempfile::tempdir_in("/var/tmp").unwrap() };
     for name in ["user/.haft/workspace/anna", "user/.haft/workspace/bert", "user/.haft/skills", "user/more"] {
         std::fs::create_dir_all(place.path(name)).unwrap();

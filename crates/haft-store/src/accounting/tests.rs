@@ -291,7 +291,7 @@ fn failed_write_is_not_retried_before_the_pause_ends() {
 }
 
 #[test]
-fn lines_beyond_those_that_wait_are_lost_and_counted() {
+fn lines_over_the_pending_limit_are_dropped_and_counted() {
     let fixture = AccountingFixture::new();
     symlink("/dev/full", fixture.path()).unwrap();
     let sink = fixture.sink(Duration::from_hours(1));

@@ -104,7 +104,7 @@ async fn holder_is_fenced_after_a_takeover() {
 }
 
 #[tokio::test]
-async fn successor_holds_the_journal_also_when_the_fenced_holder_ends_first() {
+async fn new_holder_keeps_the_journal_when_the_fenced_holder_ends() {
     on_all(async |store| {
         let key = key("local", 1);
         let local = Principal::local();
@@ -127,7 +127,7 @@ async fn successor_holds_the_journal_also_when_the_fenced_holder_ends_first() {
 }
 
 #[tokio::test]
-async fn killed_successor_leaves_a_session_that_can_be_claimed() {
+async fn session_can_be_claimed_after_its_new_holder_was_killed() {
     let directory = tempfile::tempdir().unwrap();
     let store = files(&directory);
     let key = key("local", 1);

@@ -74,7 +74,7 @@ async fn ranges_end_where_the_output_ends_and_deleted_output_is_gone() {
 }
 
 #[tokio::test]
-async fn unfinished_output_is_no_output() {
+async fn unfinished_output_cannot_be_read() {
     on_all(async |stores| {
         let store = open(stores, &key("local", 1));
         let mut spool = store.begin().unwrap();

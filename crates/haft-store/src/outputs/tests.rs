@@ -107,7 +107,7 @@ async fn session_reads_ranges_and_deletes_its_output() {
 }
 
 #[test]
-fn partial_file_after_a_crash_is_no_output() {
+fn partial_file_left_by_a_crash_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let directory = dir.path().join(Handle::directory(&SessionId(1).to_string()));
     fs::create_dir(&directory).unwrap();

@@ -206,7 +206,7 @@ async fn concurrent_syncs_succeed() {
 }
 
 #[test]
-fn waiting_for_people_clients_and_the_next_process_is_not_work() {
+fn waiting_for_people_clients_or_a_resume_is_not_counted_as_work_time() {
     let line = |at_ms: u64, input: RunInput| SessionJournalLine::Input {
         at_ms,
         input: haft_core::run::snapshot::StoredInput::of(&input),

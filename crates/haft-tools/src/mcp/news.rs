@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_small_records_with_a_level_are_passed_on() {
+    fn only_small_log_messages_with_a_level_are_passed_on() {
         let check = |params: &str, expected: Option<&str>| {
             assert_eq!(
                 LogRecord::read(params).map(|record| record.level).as_deref(),

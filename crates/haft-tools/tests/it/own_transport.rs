@@ -110,7 +110,7 @@ async fn custom_mcp_transport_serves_tool_calls() {
 }
 
 #[tokio::test]
-async fn a_server_that_starts_too_slowly_stays_out_of_the_run_and_serves_the_next_one() {
+async fn slow_server_is_left_out_of_the_run_and_used_by_the_next_one() {
     let gated = Arc::new(GatedOpener(Semaphore::new(0)));
     let server = Arc::new(SupervisedServer::new(config(Arc::clone(&gated) as _), &McpEnvironment::default()));
     let run = McpProvider::new(Arc::clone(&server)).waiting_at_most(Duration::from_millis(1));

@@ -244,7 +244,7 @@ fn git_writable_flag_allows_writing_hooks_and_config() {
 
 /// git opens such a repository as soon as the index of the root names it.
 #[test]
-fn hooks_and_configuration_of_a_nested_repository() {
+fn cannot_write_hooks_and_config_of_a_nested_repository() {
     let setup =
         r#"git init -q "$ws"; git init -q "$ws/a/b"; git init -q --separate-git-dir "$ws/a/dir" "$ws/c""#;
     let watched =
@@ -295,7 +295,7 @@ fn cannot_change_the_configuration_of_a_submodule() {
 }
 
 #[test]
-fn a_repository_that_a_call_creates_is_reported() {
+fn new_repository_of_a_call_is_reported() {
     let place = TRIAL.arena(TestUser::Ourselves);
     let command =
         "git init -q new; git init -q new; mkdir .vscode; echo {} > .vscode/tasks.json; echo all: > Makefile";
@@ -317,7 +317,7 @@ fn a_repository_that_a_call_creates_is_reported() {
 }
 
 #[test]
-fn a_repository_that_the_write_tool_completes_is_reported() {
+fn write_that_turns_a_directory_into_a_git_repository_is_reported() {
     for wrapper in [&[], WITHOUT_NAMESPACES] {
         let place = TRIAL.arena(TestUser::Ourselves);
         let notes = |tool: &str, arguments: serde_json::Value| {
@@ -345,7 +345,7 @@ fn a_repository_that_the_write_tool_completes_is_reported() {
 /// git treats a directory with `HEAD` and `commondir` as a repository, and reads the configuration from another
 /// directory.
 #[test]
-fn a_repository_in_two_directories_is_reported() {
+fn new_repository_with_a_separate_common_directory_is_reported() {
     let place = TRIAL.arena(TestUser::Ourselves);
     let command = r#"mkdir -p sub other/objects other/refs
         echo ref: refs/heads/x > sub/HEAD; echo ../other > sub/commondir

@@ -153,7 +153,7 @@ fn cannot_read_home_files_created_while_the_command_runs() {
 }
 
 #[test]
-fn only_the_workspace_of_home_is_writable() {
+fn only_the_workspace_inside_home_is_writable() {
     let inside = EscapeTrial { flags: &["--workspace", "@/home/workspace"], ..TRIAL };
     inside.granted(r#"pwd | grep -q home/workspace && echo x > note && cat "$home/skills/one" > /dev/null && echo granted"#);
     TRIAL.refused(r#"echo x > "$home/workspace/note" && echo ESCAPED"#);

@@ -172,7 +172,7 @@ checks!(refused {
 });
 
 #[test]
-fn cannot_attach_to_shared_memory_of_others() {
+fn cannot_see_or_remove_shared_memory_of_others() {
     use std::process::Command;
     let made = Command::new("ipcmk").args(["-M", "4096", "-p", "0666"]).output().unwrap();
     let text = String::from_utf8(made.stdout).unwrap();
@@ -182,7 +182,7 @@ fn cannot_attach_to_shared_memory_of_others() {
 }
 
 #[test]
-fn cannot_leave_something_in_shared_memory() {
+fn cannot_leave_data_in_shared_memory() {
     let name = haft_testkit::unique_marker();
     refused(&format!("echo x > /dev/shm/{name} || echo ESCAPED no shared memory at all"));
     assert!(!std::path::Path::new("/dev/shm").join(&name).exists());

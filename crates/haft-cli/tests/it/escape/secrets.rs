@@ -80,7 +80,7 @@ fn passwords_of_the_machine_are_hidden_from_root() {
 
 /// Also tests a file inside the workspace, which is never on the built-in list.
 #[test]
-fn path_of_the_operator_is_hidden() {
+fn path_in_the_secrets_setting_is_hidden() {
     for user in users() {
         for wrapper in [&[][..], WITHOUT_NAMESPACES] {
             let trial = EscapeTrial { wrapper, ..TRIAL };
@@ -104,7 +104,7 @@ fn path_of_the_operator_is_hidden() {
 }
 
 #[test]
-fn mcp_servers_read_no_secret() {
+fn mcp_servers_cannot_read_secrets() {
     let tree = TRIAL.arena(TestUser::Ourselves);
     let secrets = with_secrets(&tree);
     let own = tree.file("outside/vault", SECRET);

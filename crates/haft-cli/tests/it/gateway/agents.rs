@@ -24,7 +24,7 @@ fn bash(command: &str) -> ScriptStep {
 }
 
 #[test]
-fn agent_is_a_tool_whose_calls_are_progress_and_accounted() {
+fn gateway_agent_is_a_tool_that_reports_its_calls_as_progress_and_accounts_them() {
     let (place, _server) = with_agent([bash("echo from the agent"), ScriptStep::text("All done.")], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
     let listed = client.ask("tools/list", json!({}));
@@ -70,7 +70,7 @@ fn approval_inside_an_agent_reaches_the_client() {
 }
 
 #[test]
-fn cancelled_agent_ends_with_everything_it_started() {
+fn cancelled_agent_stops_with_all_its_processes() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -83,7 +83,7 @@ fn cancelled_agent_ends_with_everything_it_started() {
 }
 
 #[test]
-fn client_that_leaves_ends_its_agents() {
+fn disconnected_client_ends_its_agents() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -116,7 +116,7 @@ fn until(client: &mut McpClient, id: &str, status: &str) -> Value {
 }
 
 #[test]
-fn agent_is_a_task_of_a_client_that_knows_tasks() {
+fn agent_call_becomes_a_task_if_the_client_supports_tasks() {
     let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
     let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
     let (place, _server) = with_agent(steps, rules);
@@ -137,7 +137,7 @@ fn agent_is_a_task_of_a_client_that_knows_tasks() {
 }
 
 #[test]
-fn cancelled_task_ends_with_everything_it_started() {
+fn cancelled_task_stops_with_all_its_processes() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let mut client = McpClient::stateless(&place, &[], with_tasks());

@@ -72,7 +72,7 @@ fn client_without_sessions_approves_in_a_second_request() {
 }
 
 #[test]
-fn client_that_cannot_ask_gets_the_reason_and_a_hint() {
+fn client_without_elicitation_gets_the_reason_and_a_hint() {
     let place = place();
     configure(&place, &[], ASK);
     let clients = [
@@ -89,7 +89,7 @@ fn client_that_cannot_ask_gets_the_reason_and_a_hint() {
 }
 
 #[test]
-fn question_of_an_upstream_server_reaches_the_client_in_both_eras() {
+fn upstream_elicitation_reaches_clients_with_and_without_handshake() {
     for server in ["asks-person", "modern"] {
         let place = place();
         configure(&place, &[("up", server, &[])], "");

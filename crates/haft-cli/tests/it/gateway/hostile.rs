@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{McpClient, configure, place, text};
 
 #[test]
-fn garbage_gets_an_error_reply_and_the_connection_goes_on() {
+fn malformed_message_gets_an_error_reply_and_the_connection_continues() {
     let place = place();
     configure(&place, &[], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -49,7 +49,7 @@ fn overlong_message_is_skipped() {
 }
 
 #[test]
-fn client_cannot_change_its_era() {
+fn client_cannot_change_its_protocol_revision() {
     let place = place();
     configure(&place, &[], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));

@@ -132,7 +132,7 @@ fn stateless(
 }
 
 #[test]
-fn both_eras_list_and_call_over_http() {
+fn clients_with_and_without_handshake_list_and_call_over_http() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
@@ -241,7 +241,7 @@ fn key_without_the_scope_sees_no_built_in_tools() {
 }
 
 #[test]
-fn haft_serve_has_the_gateway_at_mcp() {
+fn haft_serve_offers_the_gateway_at_the_path_mcp() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = GatewayServer::of(place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]).start());
@@ -287,7 +287,7 @@ fn two_clients_with_the_same_ids_get_their_own_answers() {
 }
 
 #[test]
-fn client_that_does_not_read_one_stream_loses_it_and_nothing_else() {
+fn client_that_does_not_read_a_stream_loses_only_that_stream() {
     let place = place();
     configure(&place, &[("up", "loud", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);

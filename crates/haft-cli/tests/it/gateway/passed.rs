@@ -94,7 +94,7 @@ fn bare_naming_passes_names_and_uris_unchanged() {
 }
 
 #[test]
-fn server_whose_tools_are_not_offered_has_no_resources_either() {
+fn server_without_offered_tools_offers_no_resources() {
     let place = offering(&["one", "two"], "");
     let mut client = McpClient::handshake(&place, &["--group", "one"], json!({}));
     let listed = client.ask("resources/list", json!({}));
@@ -141,7 +141,7 @@ fn watched_resource_and_log_messages_reach_the_client() {
 }
 
 #[test]
-fn question_of_a_prompt_reaches_the_client_in_both_eras() {
+fn prompt_elicitation_reaches_clients_with_and_without_handshake() {
     let place = offering(&["up"], "");
     let asking = json!({"elicitation": {"form": {}}});
     let mut client = McpClient::handshake(&place, &[], asking.clone());

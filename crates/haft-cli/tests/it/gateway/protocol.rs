@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{McpClient, configure, place, text};
 
 #[test]
-fn client_era_and_server_era_can_be_any_combination() {
+fn client_and_server_may_use_different_protocol_revisions() {
     for server in ["good", "modern"] {
         let place = place();
         configure(&place, &[("up", server, &[])], "");
@@ -92,7 +92,7 @@ fn selected_groups_and_tools_are_the_only_ones_listed_and_called() {
 }
 
 #[test]
-fn read_only_serves_only_tools_that_are_known_to_read() {
+fn read_only_flag_offers_only_tools_that_are_known_to_be_read_only() {
     let place = place();
     // The server claims that `echo` only reads; haft does not trust that claim alone.
     configure(&place, &[("up", "good", &[])], "");
@@ -111,7 +111,7 @@ fn read_only_serves_only_tools_that_are_known_to_read() {
 }
 
 #[test]
-fn list_changes_reach_clients_of_both_eras() {
+fn list_changes_reach_clients_with_and_without_handshake() {
     let place = place();
     configure(&place, &[("up", "changes", &[])], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));

@@ -34,7 +34,7 @@ fn few_meta_tools_reach_a_thousand_hidden_ones() {
 }
 
 #[test]
-fn rules_approvals_and_accounts_see_the_tool_inside_a_call() {
+fn rules_approvals_and_accounting_use_the_inner_tool_of_a_meta_call() {
     let place = place();
     let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}, {"tool": "up__fail", "decision": "deny"}]}"#;
     configure(&place, &[("up", "good", &[])], rules);
@@ -57,7 +57,7 @@ fn rules_approvals_and_accounts_see_the_tool_inside_a_call() {
 }
 
 #[test]
-fn unusable_meta_calls_say_what_is_wrong() {
+fn invalid_meta_tool_call_states_the_problem() {
     let place = place();
     configure(&place, &[], r#", "alwaysShow": ["read"]"#);
     let mut client = McpClient::handshake(&place, SEARCH, json!({}));

@@ -51,7 +51,7 @@ fn mcp_add_and_remove_preserve_the_rest_of_the_config() {
 }
 
 #[test]
-fn mcp_add_says_what_the_tools_cost_or_why_it_does_not_know() {
+fn mcp_add_prints_the_token_cost_of_the_tools_or_why_it_is_unknown() {
     let tree = tree();
     let words = typed(&tree, "good");
     let mut args = vec!["mcp", "add", "time", "--json", "--"];
@@ -249,7 +249,7 @@ fn mcp_test_infers_permission_from_a_bare_error() {
 }
 
 #[test]
-fn server_effects_cache_and_queue_apply_to_its_tools() {
+fn effects_cache_and_queue_settings_of_a_server_apply_to_its_tools() {
     let tree = tree();
     configure(
         &tree,

@@ -67,7 +67,7 @@ fn endless_tool_list_pagination_ends() {
 #[test]
 fn malformed_handshake_fails_with_a_specific_error() {
     for (mode, expected) in [
-        ("huge-greeting", "at most 1048576 are allowed"),
+        ("huge-greeting", "the limit is 1048576"),
         ("strange-version", "which haft does not support"),
         ("strange-greeting", "handshake response cannot be parsed"),
         ("strange-list", "the list of tools cannot be read"),

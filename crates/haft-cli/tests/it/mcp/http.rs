@@ -168,7 +168,7 @@ fn credentials_do_not_follow_redirects_to_another_host() {
 }
 
 #[test]
-fn sessionless_era_requests_carry_version_and_capabilities() {
+fn requests_without_handshake_contain_version_and_capabilities() {
     let tree = tree();
     let (url, asked) = serve(|request| {
         if request.calls("server/discover") {
@@ -197,7 +197,7 @@ fn sessionless_era_requests_carry_version_and_capabilities() {
 
 /// The server refuses the old handshake in one of two ways: with the error of its new revision, or with 404.
 #[test]
-fn stale_cached_protocol_era_is_detected_again() {
+fn stale_cached_protocol_revision_is_detected_again() {
     let unsupported = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}"#;
     for (status, body) in [("400 Bad Request", unsupported), ("404 Not Found", "nothing here")] {
         let tree = tree();

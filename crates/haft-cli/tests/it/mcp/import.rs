@@ -100,7 +100,7 @@ fn mcp_config_adds_servers_to_one_command() {
 }
 
 #[test]
-fn entry_of_a_client_is_written_and_taken_out_again() {
+fn mcp_install_adds_and_removes_the_entry_in_a_client_file() {
     let tree = tree();
     let cursor = "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" }\n  }\n}\n";
     let codex = "# mine\nmodel = \"m\"\n";

@@ -125,7 +125,7 @@ fn login_callback_with_wrong_state_is_rejected() {
 
 /// Any web page can send a browser to the port, and any local program can connect to it.
 #[test]
-fn strangers_at_the_callback_port_do_not_end_or_delay_a_login() {
+fn foreign_requests_at_the_callback_port_do_not_end_or_delay_a_login() {
     let server = GuardedServer::start();
     let place = configured(&server);
     let (mut child, address) = begin(&place);
@@ -202,7 +202,7 @@ fn valid_token_is_used_while_its_issuer_is_down() {
 }
 
 #[test]
-fn insufficient_scope_makes_the_next_login_request_both() {
+fn next_login_requests_the_missing_scope_in_addition_to_the_old_ones() {
     let server = GuardedServer::start();
     let place = configured(&server);
     log_in(&place);

@@ -93,7 +93,7 @@ fn server_sequential_thinking_accepts_numbers_and_booleans() {
 }
 
 #[test]
-fn server_time_works_in_sessionless_era() {
+fn server_time_works_without_handshake() {
     let server = json!({ "command": python(), "args": ["-m", "mcp_server_time"] });
     check(&server, NEW, ("get_current_time", json!({ "timezone": "Asia/Tokyo" })), "Asia/Tokyo");
 }

@@ -28,7 +28,7 @@ fn answered(ran: HaftOutput) -> Value {
 }
 
 #[test]
-fn allowed_sampling_is_answered_by_model_in_both_eras() {
+fn allowed_sampling_is_answered_by_model_with_and_without_handshake() {
     for (mode, arguments) in [("asks-model", json!({})), ("modern", json!({ "what": "" }))] {
         let (tree, model) = (tree(), paris());
         configure(&tree, mode, &[], ALLOWED);
@@ -110,7 +110,7 @@ fn oversized_or_invalid_sampling_sends_no_model_request() {
         assert_eq!(refused["code"], code, "{what}: {refused}");
         assert!(refused["message"].as_str().unwrap().contains(expected), "{what}: {refused}");
     };
-    check("large", -1, "at most 1048576 are read");
+    check("large", -1, "the limit is 1048576");
     check("nonsense", -32602, "cannot be read");
     check("tools", -32602, "`tools` are not supported");
     assert!(model.requests().is_empty());

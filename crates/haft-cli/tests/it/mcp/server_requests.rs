@@ -75,7 +75,7 @@ pub(super) fn at_a_terminal(tree: &TestTree, words: &[&str]) -> String {
 }
 
 #[test]
-fn terminal_user_answers_elicitation_in_both_eras() {
+fn terminal_user_answers_elicitation_with_and_without_handshake() {
     for (mode, tool) in [("asks-person", "echo"), ("modern", "slow")] {
         let tree = tree();
         configure(&tree, mode, &[], "");
@@ -188,14 +188,14 @@ fn colliding_server_name_is_skipped_with_an_error() {
     let listed = tree.haft(&["tools"]).output().expect_code(0);
     assert!(listed.stdout.contains("a_b__echo"), "{}", listed.stdout);
     assert_eq!(listed.stderr.matches("`a.b` cannot be used").count(), 1, "{}", listed.stderr);
-    assert!(listed.stderr.contains("those of `a b`"), "{}", listed.stderr);
+    assert!(listed.stderr.contains("tool names of `a b`"), "{}", listed.stderr);
     let rows = tree.haft(&["mcp", "list", "--json"]).output().expect_code(0).stdout;
     let rows: Value = serde_json::from_str(&rows).unwrap();
     assert_eq!((&rows[0]["state"], &rows[0]["tools"]), (&json!("known"), &json!(3)), "{rows}");
     assert_eq!((&rows[1]["state"], &rows[1]["tools"]), (&json!("unusable"), &Value::Null), "{rows}");
     for command in ["logs", "test", "login", "logout"] {
         let ran = tree.haft(&["mcp", command, "a.b"]).output().expect_code(42);
-        assert!(ran.stderr.contains("those of `a b`"), "{command}: {ran:?}");
+        assert!(ran.stderr.contains("tool names of `a b`"), "{command}: {ran:?}");
     }
     tree.haft(&["mcp", "logs", "a b"]).output().expect_code(0);
     tree.haft(&["mcp", "remove", "a.b"]).output().expect_code(0);

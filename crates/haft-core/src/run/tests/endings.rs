@@ -80,7 +80,7 @@ fn only_a_run_without_tools_lets_the_provider_enforce_the_format() {
 }
 
 #[test]
-fn a_text_that_fits_the_schema_is_the_answer_and_no_other_is_ever_one() {
+fn only_text_that_matches_the_schema_is_accepted_as_the_answer() {
     let schema = std::sync::Arc::new(serde_json::json!({"type": "object", "required": ["n"]}));
     let shape = || ReportShape::json(schema.clone()).unwrap();
     for report in [FinalReport::Tool(shape()), FinalReport::Text(shape())] {

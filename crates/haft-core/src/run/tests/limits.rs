@@ -36,7 +36,7 @@ fn last_turn_forbids_tools_and_asks_for_the_answer() {
 }
 
 #[test]
-fn an_answer_after_a_refused_call_in_the_last_turn_is_one_of_the_limit() {
+fn answer_after_a_refused_call_in_the_last_turn_ends_with_max_turns() {
     let limits = RunLimits { turns_max: 2, ..RunLimits::default() };
     let steps = ["model auto", "tools read", "model none", "model none", "done max_turns: so far"];
     check(limited(limits), vec![read(1), read(2), says("so far")], &steps);
@@ -142,7 +142,7 @@ fn exhausted_budget_allows_one_final_turn() {
 }
 
 #[test]
-fn a_spent_budget_pays_for_one_more_request_whatever_the_model_does() {
+fn spent_budget_allows_exactly_one_more_request() {
     let budget = SpendLimit { usd: Some(0.01), ..SpendLimit::default() };
     let spent = || budget.left(&SpendTotals { usd: 0.02, ..SpendTotals::default() });
     let mut bench = RunTestBench::new(RunPlan { budget, ..RunPlan::default() });

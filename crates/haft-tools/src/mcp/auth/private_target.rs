@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_server_cannot_name_a_private_address() {
+    fn public_server_cannot_refer_to_a_private_address() {
         let check = |address: &str, server: &str, expected: bool| {
             assert_eq!(leads_inside(&url(address), &url(server)), expected, "{address} for {server}");
         };
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn host_name_of_a_private_address_resolves_only_for_a_private_server() {
+    async fn host_name_with_a_private_address_is_allowed_only_for_a_private_server() {
         let found = async |server: &str, answered_from: &[&str]| {
             let network = ServerNetwork::of(&url(server));
             for address in answered_from {

@@ -60,7 +60,7 @@ fn unsupported_sampling_request_is_refused_with_the_reason() {
     check(said(json!({ "type": "tool_use" })), "`tool_use` is not supported");
     check(said(json!({ "type": "image", "data": "?" })), "base64");
     check(json!({ "stopSequences": vec!["x"; 17] }), "16 sequences");
-    check(said(json!({ "type": "text", "text": "x".repeat(10 << 20) })), "at most 1048576 are read");
+    check(said(json!({ "type": "text", "text": "x".repeat(10 << 20) })), "the limit is 1048576");
 }
 
 /// An elicitor that answers every request, and records it.
