@@ -151,7 +151,10 @@ impl KeyRing {
     fn caller(&self, secret: &str, now_ms: u64) -> Result<Caller, ApiError> {
         let keys = self.keys().map_err(|error| {
             // Without the file there is no way to know which keys count.
-            ApiError::new(ApiErrorKind::Unavailable, format!("the keys cannot be read: {error}"))
+            ApiError::new(
+                ApiErrorKind::Unavailable,
+                format!("the server cannot read its API keys: {error}; ask its operator"),
+            )
         })?;
         match keys.find(secret, now_ms) {
             KeyLookup::Valid(key) => {

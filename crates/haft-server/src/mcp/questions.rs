@@ -250,7 +250,7 @@ fn choices(request: &ApprovalRequest) -> Vec<(String, ApprovalAnswer)> {
 fn form(request: &ApprovalRequest, choices: &[(String, ApprovalAnswer)]) -> Value {
     let arguments = Value::Object(request.arguments.clone()).to_string();
     let message = format!(
-        "haft asks before it calls `{}` with {} in {}: {}",
+        "Allow haft to call `{}`?\narguments: {}\nworkspace: {}\nreason: {}",
         shown(&request.tool),
         shown(&arguments),
         shown(&request.workspace.to_string_lossy()),
