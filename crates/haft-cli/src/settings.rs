@@ -198,7 +198,7 @@ fn spec_at(
     })
 }
 
-/// Decides if commands may work in the user's home directory, which the user must allow.
+/// Decides whether commands may work in the user's home directory, which the user must allow.
 async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, CliError> {
     if !is_user_home(directory) {
         return Ok(UserHomeView::WithoutSecrets);

@@ -208,7 +208,8 @@ fn with_configured_groups(mut groups: Vec<GroupName>, name: &str, config: &Resol
     groups
 }
 
-/// Decides if a tool is active: `toolsDenied` takes precedence, then the settings of the tool itself, then its groups.
+/// Decides whether a tool is active: `toolsDenied` takes precedence, then the settings of the tool itself, then its
+/// groups.
 fn activity(
     name: &str,
     groups: &[GroupName],

@@ -31,7 +31,7 @@ use haft_config::expand::{VariableSource, expand};
 use haft_config::printable;
 use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
 
-/// The timeout of a probe that checks if a model server answers.
+/// The timeout of a probe that checks whether a model server answers.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The largest file of CA certificates, in bytes. The bundle of a whole machine is about a quarter of it.
@@ -414,7 +414,7 @@ pub enum ProbeScope {
     All,
 }
 
-/// The result of a probe that checks if a model server answers.
+/// The result of a probe that checks whether a model server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerProbeOutcome {
     /// The provider is outside the scope, has no key, or is a command.

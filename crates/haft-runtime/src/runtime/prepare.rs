@@ -232,7 +232,7 @@ impl Runtime {
     }
 }
 
-/// Decides if other runs may use the agent of this run. Returns false for a run with secrets, a recording or other
+/// Decides whether other runs may use the agent of this run. Returns false for a run with secrets, a recording or other
 /// models, which would affect the other runs, and for a resumed run, which continues the sessions of its sub-agents.
 fn is_shared(spec: &RunSpec, hooks: &RunHooks, left: LeftSessions, generation: &ConfigGeneration) -> bool {
     left == LeftSessions::Ignored
