@@ -20,9 +20,9 @@ const EXCERPT_CHARS_MAX: usize = 120;
 /// A string in a JSON document. It is borrowed from the document unless it has escapes. An `Option<Cow<str>>` would
 /// always be a copy, because serde borrows a `Cow` only if it is the field itself.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
+pub(crate) struct FrameText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl Deref for BorrowedText<'_> {
+impl Deref for FrameText<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn text_without_escapes_is_not_copied() {
         let check = |json: &str, expected: &str, is_borrowed: bool| {
-            let text: Option<BorrowedText<'_>> = read_frame(json).unwrap();
+            let text: Option<FrameText<'_>> = read_frame(json).unwrap();
             let text = text.unwrap();
             assert_eq!((&*text, matches!(text.0, Cow::Borrowed(_))), (expected, is_borrowed), "{json}");
         };

@@ -9,7 +9,7 @@ use haft_core::tool::CallId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::call_id;
 use crate::wire::DecodeContext;
 
@@ -31,7 +31,7 @@ pub(crate) enum TextChannel {
 #[derive(Deserialize)]
 struct TypedItem<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<BorrowedText<'a>>,
+    kind: Option<FrameText<'a>>,
 }
 
 /// The reply that a decoder builds, and the events that have not been taken yet.

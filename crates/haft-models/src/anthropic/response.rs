@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
@@ -16,11 +16,11 @@ use crate::{bounded_json, failure};
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicMessage<'a> {
     #[serde(borrow)]
-    pub(super) id: Option<BorrowedText<'a>>,
-    pub(super) model: Option<BorrowedText<'a>>,
+    pub(super) id: Option<FrameText<'a>>,
+    pub(super) model: Option<FrameText<'a>>,
     #[serde(borrow)]
     content: Option<Vec<&'a RawValue>>,
-    stop_reason: Option<BorrowedText<'a>>,
+    stop_reason: Option<FrameText<'a>>,
     pub(super) usage: Option<AnthropicUsage>,
     error: Option<Value>,
 }
@@ -29,16 +29,16 @@ pub(super) struct AnthropicMessage<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicBlock<'a> {
     #[serde(borrow, rename = "type")]
-    pub(super) kind: Option<BorrowedText<'a>>,
-    pub(super) id: Option<BorrowedText<'a>>,
-    pub(super) name: Option<BorrowedText<'a>>,
+    pub(super) kind: Option<FrameText<'a>>,
+    pub(super) id: Option<FrameText<'a>>,
+    pub(super) name: Option<FrameText<'a>>,
     #[serde(borrow)]
     pub(super) input: Option<&'a RawValue>,
-    pub(super) text: Option<BorrowedText<'a>>,
+    pub(super) text: Option<FrameText<'a>>,
     #[serde(borrow)]
     citations: Option<Vec<&'a RawValue>>,
-    pub(super) thinking: Option<BorrowedText<'a>>,
-    pub(super) signature: Option<BorrowedText<'a>>,
+    pub(super) thinking: Option<FrameText<'a>>,
+    pub(super) signature: Option<FrameText<'a>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

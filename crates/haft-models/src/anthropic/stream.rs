@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::response::{self, AnthropicBlock, AnthropicMessage, AnthropicUsage};
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::draft::{LEFT_OUT, ReplyDraft};
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
@@ -49,7 +49,7 @@ struct UnknownBlock {
 #[derive(Debug, Deserialize)]
 struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<BorrowedText<'a>>,
+    kind: Option<FrameText<'a>>,
     #[serde(default)]
     index: u64,
     #[serde(borrow)]
@@ -66,13 +66,13 @@ struct AnthropicEvent<'a> {
 #[derive(Debug, Deserialize)]
 struct AnthropicDelta<'a> {
     #[serde(borrow)]
-    text: Option<BorrowedText<'a>>,
-    thinking: Option<BorrowedText<'a>>,
-    partial_json: Option<BorrowedText<'a>>,
-    signature: Option<BorrowedText<'a>>,
+    text: Option<FrameText<'a>>,
+    thinking: Option<FrameText<'a>>,
+    partial_json: Option<FrameText<'a>>,
+    signature: Option<FrameText<'a>>,
     #[serde(borrow)]
     citation: Option<&'a RawValue>,
-    stop_reason: Option<BorrowedText<'a>>,
+    stop_reason: Option<FrameText<'a>>,
 }
 
 impl AnthropicStreamReader {

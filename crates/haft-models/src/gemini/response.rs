@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure, media};
@@ -20,9 +20,9 @@ pub(super) struct GeminiResponse<'a> {
     candidates: Option<Vec<GeminiCandidate<'a>>>,
     prompt_feedback: Option<GeminiPromptFeedback<'a>>,
     usage_metadata: Option<GeminiUsage>,
-    model_version: Option<BorrowedText<'a>>,
+    model_version: Option<FrameText<'a>>,
     #[serde(rename = "responseId")]
-    id: Option<BorrowedText<'a>>,
+    id: Option<FrameText<'a>>,
     error: Option<Value>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct GeminiResponse<'a> {
 struct GeminiCandidate<'a> {
     #[serde(borrow)]
     content: Option<GeminiContent<'a>>,
-    finish_reason: Option<BorrowedText<'a>>,
+    finish_reason: Option<FrameText<'a>>,
     #[serde(borrow)]
     grounding_metadata: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -48,9 +48,9 @@ struct GeminiContent<'a> {
 #[serde(rename_all = "camelCase")]
 struct GeminiPart<'a> {
     #[serde(borrow)]
-    text: Option<BorrowedText<'a>>,
+    text: Option<FrameText<'a>>,
     thought: Option<bool>,
-    thought_signature: Option<BorrowedText<'a>>,
+    thought_signature: Option<FrameText<'a>>,
     #[serde(borrow)]
     function_call: Option<GeminiFunctionCall<'a>>,
     #[serde(borrow)]
@@ -60,8 +60,8 @@ struct GeminiPart<'a> {
 #[derive(Debug, Deserialize)]
 struct GeminiFunctionCall<'a> {
     #[serde(borrow)]
-    id: Option<BorrowedText<'a>>,
-    name: Option<BorrowedText<'a>>,
+    id: Option<FrameText<'a>>,
+    name: Option<FrameText<'a>>,
     #[serde(borrow)]
     args: Option<&'a RawValue>,
 }
@@ -70,15 +70,15 @@ struct GeminiFunctionCall<'a> {
 #[serde(rename_all = "camelCase")]
 struct GeminiBlob<'a> {
     #[serde(borrow)]
-    mime_type: Option<BorrowedText<'a>>,
-    data: Option<BorrowedText<'a>>,
+    mime_type: Option<FrameText<'a>>,
+    data: Option<FrameText<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GeminiPromptFeedback<'a> {
     #[serde(borrow)]
-    block_reason: Option<BorrowedText<'a>>,
+    block_reason: Option<FrameText<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

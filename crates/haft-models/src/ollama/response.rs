@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::context;
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::call_list::CallList;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
@@ -17,12 +17,12 @@ use crate::{bounded_json, failure};
 #[derive(Debug, Deserialize)]
 pub(super) struct OllamaResponse<'a> {
     #[serde(borrow)]
-    model: Option<BorrowedText<'a>>,
+    model: Option<FrameText<'a>>,
     #[serde(borrow)]
     message: Option<OllamaMessage<'a>>,
     #[serde(default)]
     done: bool,
-    done_reason: Option<BorrowedText<'a>>,
+    done_reason: Option<FrameText<'a>>,
     prompt_eval_count: Option<u64>,
     eval_count: Option<u64>,
     error: Option<Value>,
@@ -31,8 +31,8 @@ pub(super) struct OllamaResponse<'a> {
 #[derive(Debug, Deserialize)]
 struct OllamaMessage<'a> {
     #[serde(borrow)]
-    content: Option<BorrowedText<'a>>,
-    thinking: Option<BorrowedText<'a>>,
+    content: Option<FrameText<'a>>,
+    thinking: Option<FrameText<'a>>,
     #[serde(borrow)]
     tool_calls: Option<CallList<OllamaToolCall<'a>>>,
 }
@@ -40,7 +40,7 @@ struct OllamaMessage<'a> {
 #[derive(Debug, Deserialize)]
 struct OllamaToolCall<'a> {
     #[serde(borrow)]
-    id: Option<BorrowedText<'a>>,
+    id: Option<FrameText<'a>>,
     #[serde(borrow)]
     function: Option<OllamaFunction<'a>>,
 }
@@ -48,7 +48,7 @@ struct OllamaToolCall<'a> {
 #[derive(Debug, Deserialize)]
 struct OllamaFunction<'a> {
     #[serde(borrow)]
-    name: Option<BorrowedText<'a>>,
+    name: Option<FrameText<'a>>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }

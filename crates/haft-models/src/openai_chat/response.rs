@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::stream::ChatStreamCalls;
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::call_list::CallList;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
@@ -21,8 +21,8 @@ use crate::{bounded_json, failure, media};
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatCompletion<'a> {
     #[serde(borrow)]
-    pub(super) id: Option<BorrowedText<'a>>,
-    pub(super) model: Option<BorrowedText<'a>>,
+    pub(super) id: Option<FrameText<'a>>,
+    pub(super) model: Option<FrameText<'a>>,
     pub(super) choices: Option<Vec<ChatChoice<'a>>>,
     pub(super) usage: Option<ChatUsage>,
     pub(super) error: Option<Value>,
@@ -36,7 +36,7 @@ pub(super) struct ChatChoice<'a> {
     message: Option<ChatMessage<'a>>,
     #[serde(borrow)]
     delta: Option<ChatMessage<'a>>,
-    finish_reason: Option<BorrowedText<'a>>,
+    finish_reason: Option<FrameText<'a>>,
 }
 
 /// Tells whether a completion is whole or a chunk of a stream.
@@ -62,9 +62,9 @@ impl<'a> ChatChoice<'a> {
 pub(super) struct ChatMessage<'a> {
     #[serde(borrow)]
     content: Option<&'a RawValue>,
-    refusal: Option<BorrowedText<'a>>,
-    reasoning_content: Option<BorrowedText<'a>>,
-    reasoning: Option<BorrowedText<'a>>,
+    refusal: Option<FrameText<'a>>,
+    reasoning_content: Option<FrameText<'a>>,
+    reasoning: Option<FrameText<'a>>,
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -79,7 +79,7 @@ pub(super) struct ChatMessage<'a> {
 pub(super) struct ChatToolCall<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
-    pub(super) id: Option<BorrowedText<'a>>,
+    pub(super) id: Option<FrameText<'a>>,
     pub(super) function: Option<ChatFunction<'a>>,
     #[serde(borrow)]
     pub(super) extra_content: Option<&'a RawValue>,
@@ -88,7 +88,7 @@ pub(super) struct ChatToolCall<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatFunction<'a> {
     #[serde(borrow)]
-    pub(super) name: Option<BorrowedText<'a>>,
+    pub(super) name: Option<FrameText<'a>>,
     /// The arguments as a string. Some servers send the object itself.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
@@ -97,9 +97,9 @@ pub(super) struct ChatFunction<'a> {
 #[derive(Debug, Deserialize)]
 struct ChatAudio<'a> {
     #[serde(borrow)]
-    id: Option<BorrowedText<'a>>,
-    data: Option<BorrowedText<'a>>,
-    transcript: Option<BorrowedText<'a>>,
+    id: Option<FrameText<'a>>,
+    data: Option<FrameText<'a>>,
+    transcript: Option<FrameText<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -219,11 +219,11 @@ fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(
 #[derive(Deserialize)]
 struct ChatContentPiece<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<BorrowedText<'a>>,
+    kind: Option<FrameText<'a>>,
     #[serde(borrow)]
-    text: Option<BorrowedText<'a>>,
+    text: Option<FrameText<'a>>,
     #[serde(borrow)]
-    refusal: Option<BorrowedText<'a>>,
+    refusal: Option<FrameText<'a>>,
     /// Mistral's reasoning: a list of texts.
     #[serde(borrow)]
     thinking: Option<&'a RawValue>,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure};
@@ -17,9 +17,9 @@ use crate::{bounded_json, failure};
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesObject<'a> {
     #[serde(borrow)]
-    pub(super) id: Option<BorrowedText<'a>>,
-    pub(super) model: Option<BorrowedText<'a>>,
-    status: Option<BorrowedText<'a>>,
+    pub(super) id: Option<FrameText<'a>>,
+    pub(super) model: Option<FrameText<'a>>,
+    status: Option<FrameText<'a>>,
     #[serde(borrow)]
     output: Option<Vec<&'a RawValue>>,
     incomplete_details: Option<ResponsesIncompleteDetails<'a>>,
@@ -30,25 +30,25 @@ pub(super) struct ResponsesObject<'a> {
 #[derive(Debug, Deserialize)]
 struct ResponsesIncompleteDetails<'a> {
     #[serde(borrow)]
-    reason: Option<BorrowedText<'a>>,
+    reason: Option<FrameText<'a>>,
 }
 
 /// Any item. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesItem<'a> {
     #[serde(borrow, rename = "type")]
-    pub(super) kind: Option<BorrowedText<'a>>,
-    pub(super) id: Option<BorrowedText<'a>>,
-    pub(super) call_id: Option<BorrowedText<'a>>,
-    pub(super) name: Option<BorrowedText<'a>>,
+    pub(super) kind: Option<FrameText<'a>>,
+    pub(super) id: Option<FrameText<'a>>,
+    pub(super) call_id: Option<FrameText<'a>>,
+    pub(super) name: Option<FrameText<'a>>,
     /// The namespace of a function. The function name alone identifies the function, but the API expects the namespace
     /// back.
-    pub(super) namespace: Option<BorrowedText<'a>>,
+    pub(super) namespace: Option<FrameText<'a>>,
     /// The arguments: a text for a function, and an object for a search.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
     /// The phase of a message: the final answer or an intermediate step. The models expect it back.
-    pub(super) phase: Option<BorrowedText<'a>>,
+    pub(super) phase: Option<FrameText<'a>>,
     pub(super) content: Option<Vec<ResponsesContent<'a>>>,
     pub(super) summary: Option<Vec<ResponsesContent<'a>>>,
 }
@@ -57,9 +57,9 @@ pub(super) struct ResponsesItem<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesContent<'a> {
     #[serde(borrow, rename = "type")]
-    pub(super) kind: Option<BorrowedText<'a>>,
-    pub(super) text: Option<BorrowedText<'a>>,
-    pub(super) refusal: Option<BorrowedText<'a>>,
+    pub(super) kind: Option<FrameText<'a>>,
+    pub(super) text: Option<FrameText<'a>>,
+    pub(super) refusal: Option<FrameText<'a>>,
     #[serde(borrow)]
     pub(super) annotations: Option<Vec<&'a RawValue>>,
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::response::{self, ResponsesContent, ResponsesItem, ResponsesObject};
-use crate::bounded_json::BorrowedText;
+use crate::bounded_json::FrameText;
 use crate::draft::ReplyDraft;
 use crate::stream::FrameReader;
 use crate::wire::DecodeContext;
@@ -56,7 +56,7 @@ enum OpenPartKind {
 #[derive(Debug, Deserialize)]
 struct ResponsesEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Option<BorrowedText<'a>>,
+    kind: Option<FrameText<'a>>,
     #[serde(default)]
     output_index: u64,
     #[serde(default)]
@@ -64,8 +64,8 @@ struct ResponsesEvent<'a> {
     #[serde(default)]
     summary_index: u64,
     #[serde(borrow)]
-    item_id: Option<BorrowedText<'a>>,
-    delta: Option<BorrowedText<'a>>,
+    item_id: Option<FrameText<'a>>,
+    delta: Option<FrameText<'a>>,
     #[serde(borrow)]
     item: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -183,7 +183,10 @@ async fn server_request_is_declined_unless_one_run_has_a_call_in_flight() {
     let (_peer, table, transport) = connected_with(Some(SamplingPolicy { settings }));
     for method in ["elicitation/create", "sampling/createMessage"] {
         let reply = reply_to(method, &table, &transport).await;
-        assert!(reply.contains(r#""code":-1,"message":"no tool call is in flight"#), "{method}: {reply}");
+        assert!(
+            reply.contains(r#""code":-1,"message":"the request belongs to no tool call"#),
+            "{method}: {reply}"
+        );
         let _anna = table.host.calls.begin(caller("anna"));
         let _bert = table.host.calls.begin(caller("bert"));
         let reply = reply_to(method, &table, &transport).await;
