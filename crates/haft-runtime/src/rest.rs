@@ -125,7 +125,12 @@ pub async fn import(
             OpenApiSource::File(path) => read_file(&path).await?,
             OpenApiSource::Url(url) => {
                 let private = spec.allow_private.then_some(PrivateAddressRule::Allowed);
-                description_cache::read(&url, private, &headers, around).await?
+                // The headers hold credentials of the service. The host of a description may be another one.
+                let is_service = base_url
+                    .as_ref()
+                    .is_none_or(|base| AllowedHosts::named(base).with_hosts(&spec.hosts).has_origin(&url));
+                let sent = if is_service { headers.as_slice() } else { &[] };
+                description_cache::read(&url, private, sent, around).await?
             }
         };
     let settings = ImportSettings {

@@ -5,5 +5,6 @@ mod cached;
 mod canned;
 mod commands;
 mod oauth;
+mod origins;
 mod rebinding;
 mod shop;

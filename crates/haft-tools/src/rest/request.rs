@@ -154,7 +154,7 @@ fn query(parameter: &Parameter, value: &Value) -> Vec<String> {
 /// Appends a path to the path of the server. Refuses `.` and `..`, with which an argument could reach a resource
 /// outside of the operation.
 pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
-    if path.split('/').any(is_dots) {
+    if has_dots(path) {
         return Err(invalid("`.` and `..` cannot be a part of the path"));
     }
     let mut url = base.clone();
@@ -163,9 +163,15 @@ pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
     Ok(url)
 }
 
-pub(super) fn is_dots(segment: &str) -> bool {
-    let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-    plain == "." || plain == ".."
+/// Returns true if a segment of the path is `.` or `..`, in any spelling that the URL standard reads as one: it takes `\\` for
+/// `/`, and removes tabs and line breaks.
+pub(super) fn has_dots(path: &str) -> bool {
+    let is_dots = |segment: &str| {
+        let read: String = segment.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();
+        let plain = read.to_ascii_lowercase().replace("%2e", ".");
+        plain == "." || plain == ".."
+    };
+    path.split(['/', '\\']).any(is_dots)
 }
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {

@@ -11,7 +11,7 @@ use url::Url;
 use super::body::RestBody;
 use super::encode;
 use super::parameter::{Explode, ParameterStyle, pairs};
-use super::request::{RestRequest, header_value, is_dots, missing};
+use super::request::{RestRequest, has_dots, header_value, missing};
 use super::template::{ArgumentMap, JsonTemplate, MissingArgument, TemplateError, TextTemplate};
 use haft_core::settings::method::Method;
 use haft_core::settings::rest::QueryForm;
@@ -94,7 +94,7 @@ impl RequestTemplates {
 
     fn url(&self, arguments: &ArgumentMap) -> Result<Url, ToolError> {
         let path = self.path.render(arguments, encode::strict).map_err(|gone| missing(&gone, "the URL"))?;
-        if path.split('/').any(is_dots) {
+        if has_dots(&path) {
             return Err(super::request::invalid("`.` and `..` cannot be a part of the path"));
         }
         let written = self.query.iter().flat_map(|pair| self.written_pairs(pair, arguments));

@@ -73,6 +73,7 @@ pub fn import(documents: &Documents, settings: ImportSettings<'_>) -> Result<Imp
     let at = documents.at();
     let described = servers::first(&root, at);
     let base = base(&settings, described.as_ref(), at)?;
+    check_recipient(&settings, &base, at)?;
     let reach = reach(&settings, &base, at)?;
     let credentials = security::credentials(&root, &settings.logins, &reach).map_err(ImportError)?;
     let service = Arc::new(RestService::new(reach, settings.headers, credentials));
@@ -132,6 +133,24 @@ fn base(
             .and_then(|at| at.join("/").ok())
             .ok_or_else(|| ImportError("the document names no server; set `baseUrl`".into())),
     }
+}
+
+/// Checks that a description on the web does not choose the recipient of credentials: it may change with every download. A
+/// file is the operator's own.
+fn check_recipient(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<(), ImportError> {
+    let has_credentials = !settings.headers.is_empty() || !settings.logins.is_empty();
+    let downloaded = at.filter(|at| matches!(at.scheme(), "http" | "https"));
+    let Some(at) = downloaded.filter(|_| has_credentials && settings.base_url.is_none()) else {
+        return Ok(());
+    };
+    if AllowedHosts::named(at).with_hosts(&settings.hosts).has_origin(base) {
+        return Ok(());
+    }
+    let server = base.origin().ascii_serialization();
+    Err(ImportError(format!(
+        "its server {server} is not the origin of the description, so it gets no credentials; \
+         set `baseUrl` to send them there"
+    )))
 }
 
 /// Returns the hosts and addresses that requests may reach. A private address is allowed only if the operator named it,

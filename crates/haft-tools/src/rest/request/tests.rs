@@ -83,3 +83,19 @@ fn path_traversal_and_header_injection_are_rejected() {
     check(json!({"id": 1, "X-Trace": "a\r\nX-Evil: 1"}), "one line");
     check(json!({"id": 1, "X-Trace": "a\nb"}), "one line");
 }
+
+/// The URL standard reads more than `..` between slashes as the directory above.
+#[test]
+fn no_spelling_of_dots_leaves_the_path_of_the_server() {
+    let base = Url::parse("https://api.example.com/v2/").unwrap();
+    for path in
+        ["/..", "/../x", "/x/%2e%2E/y", "/\\..\\..", "/x\\../y", "/.\t.", "/.\n./x", "/.%2e\r/x", "/."]
+    {
+        assert!(joined(&base, path).is_err(), "{path:?}");
+    }
+    for path in ["/x..", "/..x", "/...", "//evil.com/x", "@evil.com", "/a%5C..", "?a", "#a"] {
+        let url = joined(&base, path).unwrap();
+        assert_eq!(url.origin(), base.origin(), "{path:?}");
+        assert!(url.path().starts_with("/v2"), "{path:?}: {url}");
+    }
+}
