@@ -344,6 +344,10 @@ for line in sys.stdin:
         if mode == "asks-model-unasked":
             print("it was told:", ask("sampling/createMessage", sample("")), file=sys.stderr, flush=True)
         listings += 1
+        if mode == "catalog" and "slow" in sys.argv:
+            time.sleep(0.7)
+        while mode == "catalog" and "gated" in sys.argv and not os.path.exists("gate"):
+            time.sleep(0.02)
         page = {"tools": tools()}
         if mode == "pages-for-ever":
             page["nextCursor"] = str(int(request["params"].get("cursor", "0")) + 1)
@@ -360,6 +364,8 @@ for line in sys.stdin:
             out.flush()
             continue
         reply(request, page)
+        if mode == "catalog" and "gated" in sys.argv:
+            open("listed", "w").close()
     elif method == "tools/call":
         call(request)
     elif method == "ping" and mode != "never-answers":

@@ -131,7 +131,7 @@ pub(crate) enum RawMcpTransport {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct McpDefaults {
-    /// The longest time that a run waits for servers whose tools are not known yet; the next run has the tools of a later one
+    /// The longest time that a run waits for servers whose tools are not known yet; those of a later one come when it is ready
     #[schemars(extend("default" = default::MCP_READY_WAIT_MS, "x-unit" = "milliseconds"))]
     pub(crate) ready_wait: Option<Millis>,
 }

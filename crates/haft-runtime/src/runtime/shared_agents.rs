@@ -147,8 +147,7 @@ impl SharedAgents {
             !entry.retired
                 && entry.key.is_of(spec, circumstances)
                 && entry.prepared.elapsed() < AGENT_AGE_MAX
-                // Do not share an agent if one of its servers was not ready in time: it does not show the tools of that
-                // server.
+                // A run waits `mcp.readyWait` for a server that is still starting; a shared agent would not wait again.
                 && !entry.runnable.servers.iter().any(|server| server.is_late())
         })?;
         entry.runs += 1;

@@ -24,8 +24,8 @@ pub struct McpProvider {
     left: AtomicBool,
     /// The maximum time that `warmup` waits; `None` for the startup timeout of the server.
     ready_wait: Option<Duration>,
-    /// True if the server was not ready in time. This provider then never offers its tools, so that the tools of a run
-    /// do not change after the run has begun; the next run has them.
+    /// True if the server was not ready in time. Its tools are offered as soon as it is ready: a run reaches them with its
+    /// search, or appends them.
     late: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl McpProvider {
         }
         self.late.store(true, Ordering::Release);
         let message = format!(
-            "MCP server `{}` is still starting after {} ms, so its tools are not a part of this run",
+            "MCP server `{}` is still starting after {} ms; its tools come later",
             self.server.shared.config.name,
             ready_wait.as_millis()
         );
@@ -73,9 +73,9 @@ impl McpProvider {
         !self.left.swap(true, Ordering::AcqRel) && self.server.users.leave()
     }
 
-    /// Returns true if the server was not ready in time. This provider then does not offer its tools.
+    /// Returns true if the server was not ready in time and still is not.
     pub fn is_late(&self) -> bool {
-        self.late.load(Ordering::Acquire)
+        self.late.load(Ordering::Acquire) && !self.server.is_known()
     }
 
     pub fn server(&self) -> &Arc<SupervisedServer> {
@@ -113,9 +113,6 @@ impl ToolProvider for McpProvider {
     }
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
-        if self.is_late() {
-            return Arc::new([]);
-        }
         Arc::clone(&self.server.shared.listing().tools)
     }
 
@@ -129,7 +126,7 @@ impl ToolProvider for McpProvider {
     }
 
     fn instructions(&self) -> Option<Arc<str>> {
-        self.server.shared.instructions().filter(|_| !self.is_late())
+        self.server.shared.instructions()
     }
 
     fn source_digest(&self, _: &ToolName, _: &ValidArguments) -> Option<Digest> {
