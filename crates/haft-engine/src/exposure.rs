@@ -99,6 +99,9 @@ impl Orchestrator {
     }
 
     fn hides(&self, tools: &[OfferedTool], request: &ExposureRequest<'_>) -> bool {
+        if request.settings.mode != ToolSearchMode::Never && exceeds_limit(tools, request) {
+            return true;
+        }
         let can_hide = tools.iter().any(|tool| !is_shown(tool, request));
         match request.settings.mode {
             ToolSearchMode::Never => false,
@@ -166,6 +169,12 @@ fn name(tool: &OfferedTool) -> &str {
 fn is_shown(tool: &OfferedTool, request: &ExposureRequest<'_>) -> bool {
     let is_pinned = || request.settings.always_show.iter().any(|glob| glob.matches(name(tool)));
     is_essential(tool, request) || is_pinned()
+}
+
+/// Returns true if the provider would refuse a request with all tools, and some of them can be hidden, also pinned ones.
+fn exceeds_limit(tools: &[OfferedTool], request: &ExposureRequest<'_>) -> bool {
+    let can_hide = || tools.iter().any(|tool| !is_essential(tool, request));
+    request.limits.tools_max.is_some_and(|most| tools.len() + request.own_tools > most) && can_hide()
 }
 
 /// Returns true for tools that no limit hides: haft's own tools, sub-agents, and the tool that the model must call.

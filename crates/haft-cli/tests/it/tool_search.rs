@@ -4,21 +4,26 @@
 use std::fmt::Write as _;
 
 use haft_core::tokens::tokens_of;
-use haft_model_server::{ModelServer, ScriptPart, ScriptStep};
+use haft_model_server::{ModelServer, ScriptPart, ScriptStep, ScriptUsage};
 use haft_runtime::tokens::Vocabulary;
-use haft_testkit::TestTree;
+use haft_testkit::{TestTree, eventually};
 use serde_json::{Value, json};
 
 use super::call::here;
 use super::run::{FORMATS, haft, server, told};
 use super::schemas::description_of;
+use super::watching::accounting;
 
 /// Configures a server `shop` with this many tools. Runs wait for it.
 fn shop(place: &TestTree, tools: usize, arguments: &[&str], keys: &str) {
+    shop_started(place, tools, arguments, "required", keys);
+}
+
+fn shop_started(place: &TestTree, tools: usize, arguments: &[&str], startup: &str, keys: &str) {
     let count = tools.to_string();
     let words = [&[count.as_str()], arguments].concat();
     let server = place.misbehaving_server("catalog", &words);
-    let text = format!("{{\"mcpServers\": {{\"shop\": {{{server}, \"startup\": \"required\"}}}}{keys}}}");
+    let text = format!("{{\"mcpServers\": {{\"shop\": {{{server}, \"startup\": {startup:?}}}}}{keys}}}");
     place.file("home/haft.json", &text);
 }
 
@@ -94,6 +99,85 @@ fn tool_search_settings_determine_which_tools_are_hidden() {
     check(20, pinned, &["tool_search", "shop__get_invoice", "shop__get_customer"], &["shop__list_invoice"]);
 }
 
+/// OpenAI refuses more than 128 tools. The operator may pin more: then the search has the rest.
+#[test]
+fn pinned_tools_beyond_the_limit_of_the_provider_are_searched() {
+    for (model, most) in [("openai/m", 128), ("openai-responses/m", 128), ("anthropic/m", usize::MAX)] {
+        for pinned in ["shop__*", "shop__get_*", "*"] {
+            let place = here();
+            shop(&place, 2_000, &[], &format!(r#", "alwaysShow": [{pinned:?}]"#));
+            let model_server = server([
+                tool_call("shop__get_shipment_9", &json!({"text": "last"})),
+                told(ScriptStep::text("Done."), "echo: last"),
+            ]);
+            let words = ["run", "-m", model, "--max-turns", "3", "go"];
+            let ran = haft(&place, &model_server, &words).output();
+            let list = tool_lists(&model_server)[0].as_array().unwrap().clone();
+            let text = Value::from(list.clone()).to_string();
+            assert!(list.len() <= most && list.len() > 100, "{model} {pinned}: {} tools", list.len());
+            assert!(text.contains("shop__") && text.contains("\"bash\""), "{model} {pinned}");
+            let is_searched = text.contains("tool_search");
+            assert_eq!(is_searched, most == 128 || pinned == "shop__get_*", "{model} {pinned}");
+            assert!(!is_searched || ran.stdout == "Done.\n", "{model} {pinned}: {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn tools_that_fill_a_small_window_are_searched() {
+    for (window, is_searched) in [(6_000, true), (100_000, false)] {
+        let place = here();
+        let keys = format!(r#", "models": {{"settings": {{"openai/m": {{"contextTokens": {window}}}}}}}"#);
+        shop(&place, 10, &[], &keys);
+        let model_server = server([ScriptStep::text("Done.")]);
+        haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+        let first = tool_lists(&model_server)[0].to_string();
+        assert_eq!(first.contains("tool_search"), is_searched, "{window}: {first}");
+        assert_eq!(first.contains("shop__create_invoice"), !is_searched, "{window}: {first}");
+    }
+}
+
+#[test]
+fn doctor_warns_of_tools_that_the_model_would_not_get() {
+    let check = |tools: usize, keys: &str, code: i32, expected: &str| {
+        let place = here();
+        shop(&place, tools, &[], keys);
+        let found = place.haft(&["doctor"]).env("OPENAI_API_KEY", "k").output().expect_code(code).stdout;
+        assert!(found.contains(expected), "{tools} {keys}: no `{expected}` in {found}");
+        assert!(!expected.is_empty() || !found.contains("\ntools "), "{tools} {keys}: {found}");
+    };
+    let model = r#", "models": {"default": "openai/gpt-5"}"#;
+    let never = r#", "toolSearch": "never", "models": {"default": "openai/gpt-5"}"#;
+    let small = r#", "toolSearch": "never", "models": {"default": "openai/m", "settings": {"openai/m": {"contextTokens": 1000}}}"#;
+    check(
+        200,
+        never,
+        5,
+        "`openai` accepts at most 128 tools in a request\n           hint: set `toolSearch` to `auto`",
+    );
+    check(20, small, 5, "the window of `openai/m` has 1000 tokens");
+    check(20, never, 0, "all shown to models");
+    check(200, model, 0, "");
+}
+
+/// Providers name cached tokens in different ways: some count them in the input, and some beside it.
+#[test]
+fn run_shows_cached_and_fresh_tokens_in_every_format() {
+    for model in FORMATS {
+        let usage = ScriptUsage { input: 50, output: 5, cache_read: 40, ..ScriptUsage::default() };
+        let call = ScriptStep::call("current_date", json!({})).using(usage);
+        let model_server = server([call, ScriptStep::text("Done.").using(usage)]);
+        let ran = haft(&here(), &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
+        // Ollama reports no cache.
+        let expected = if model == "ollama/m" {
+            "100 tokens read, 10 written"
+        } else {
+            "100 tokens read (80 cached, 20 fresh), 10 written"
+        };
+        assert!(ran.stderr.contains(expected), "{model}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn agent_file_overrides_the_tool_search_settings() {
     let place = here();
@@ -119,6 +203,39 @@ fn rules_apply_to_the_inner_tool_and_hide_denied_tools_from_searches() {
     ]);
     let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(!ran.stderr.contains("echo:"), "{}", ran.stderr);
+}
+
+#[test]
+fn approvals_queues_and_accounting_see_the_inner_tool() {
+    let place = here();
+    let keys = r#", "policy": {"rules": [{"tool": "shop__get_*", "decision": "ask"}]},
+        "queues": {"narrow": {"maxConcurrency": 1}}, "tools": {"shop__get_order": {"queue": "narrow"}}"#;
+    shop(&place, 100, &[], keys);
+    let model_server = server([
+        tool_call("shop__get_order", &json!({"text": "one"})),
+        told(tool_call("shop__get_order", &json!({"text": "one"})), "echo: one"),
+        told(tool_call("shop__get_order", &json!({"text": "two"})), "echo: one"),
+        told(tool_call("shop__list_order", &json!({"text": "three"})), "the user refused"),
+        told(ScriptStep::text("Done."), "echo: three"),
+    ]);
+    let mut run = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).on_terminal();
+    let question = "allow? [y] once";
+    run.wait_for(question);
+    assert!(run.text().contains("shop__get_order") && !run.text().contains("tool_call"), "{}", run.text());
+    // The approval of one exact call covers its repetition, and no other call of the same wrapper.
+    run.type_keys("e");
+    eventually("the third call asks", || run.text().matches(question).count() == 2);
+    run.type_keys("n");
+    let ran = run.finish().expect_code(0);
+    assert_eq!(ran.stdout.matches(question).count(), 2, "{}", ran.stdout);
+    let grants = place.haft(&["approvals", "list", "--json"]).output().expect_code(0).stdout;
+    assert!(grants.contains(r#""tool": "get_order""#) && !grants.contains("tool_call"), "{grants}");
+    let calls: Vec<Value> =
+        accounting(&place).into_iter().filter(|event| event["type"] == "tool_finished").collect();
+    let seen: Vec<_> = calls.iter().map(|call| (call["tool"].as_str(), call["queue"].as_str())).collect();
+    let (order, list) = (Some("shop__get_order"), Some("shop__list_order"));
+    let narrow = Some("narrow");
+    assert_eq!(seen, [(order, narrow), (order, narrow), (order, None), (list, None)]);
 }
 
 #[test]
@@ -210,6 +327,71 @@ fn tool_added_during_a_run_is_found_by_search_without_changing_the_tool_list() {
     );
     let lists = tool_lists(&model_server);
     assert!(lists.iter().all(|list| *list == lists[0]), "{lists:#?}");
+}
+
+/// A count before the server has listed its tools would turn the search on, or would not know how many there are.
+#[test]
+fn tools_are_counted_after_the_wait_for_servers() {
+    for (tools, is_searched) in [(10, false), (100, true)] {
+        let place = here();
+        shop_started(&place, tools, &["slow"], "background", r#", "mcp": {"readyWait": "30s"}"#);
+        let model_server = server([ScriptStep::text("Done.")]);
+        haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+        let first = tool_lists(&model_server)[0].to_string();
+        assert_eq!(first.contains("tool_search"), is_searched, "{tools}: {first}");
+        assert_eq!(first.contains("shop__create_invoice"), !is_searched, "{tools}: {first}");
+        assert_eq!(first.contains("shop: 100 tools"), is_searched, "{tools}: {first}");
+    }
+}
+
+/// The steps of a model that opens the gate of a late server and waits until the server has listed its tools.
+fn gate_steps() -> [ScriptStep; 2] {
+    let command = "touch gate; until [ -e listed ]; do sleep 0.02; done";
+    [
+        ScriptStep::call("bash", json!({ "command": command })),
+        // The list is read meanwhile.
+        ScriptStep::call("current_date", json!({})),
+    ]
+}
+
+#[test]
+fn server_that_starts_late_is_reached_by_search_and_the_list_stays() {
+    let place = here();
+    shop_started(&place, 10, &["gated"], "background", r#", "mcp": {"readyWait": "50ms"}"#);
+    let steps = [
+        search("create an invoice"),
+        told(tool_call("shop__create_invoice", &json!({"text": "late"})), "shop__create_invoice("),
+        told(ScriptStep::text("Done."), "echo: late"),
+    ];
+    let model_server = server(gate_steps().into_iter().chain(steps));
+    let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    for text in [
+        "`shop` is still starting after 50 ms; its tools come later",
+        "new tools, found by `tool_search`: shop__",
+    ] {
+        assert!(ran.stderr.contains(text), "{text}: {}", ran.stderr);
+    }
+    let lists = tool_lists(&model_server);
+    assert!(lists.iter().all(|list| *list == lists[0]), "{lists:#?}");
+}
+
+#[test]
+fn tools_of_a_server_that_starts_late_join_the_end_of_the_list_without_a_search() {
+    let place = here();
+    let keys = r#", "mcp": {"readyWait": "50ms"}, "toolSearch": "never""#;
+    shop_started(&place, 3, &["gated"], "background", keys);
+    let steps = [
+        ScriptStep::call("shop__create_invoice", json!({"text": "late"})),
+        told(ScriptStep::text("Done."), "echo: late"),
+    ];
+    let model_server = server(gate_steps().into_iter().chain(steps));
+    let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    assert!(ran.stderr.contains("the model sees more tools: shop__create_invoice"), "{}", ran.stderr);
+    let lists: Vec<Vec<Value>> =
+        tool_lists(&model_server).iter().map(|list| list.as_array().unwrap().clone()).collect();
+    let last = lists.last().unwrap();
+    assert_eq!(last[..lists[0].len()], lists[0][..]);
+    assert_eq!(last.len(), lists[0].len() + 3, "{last:#?}");
 }
 
 #[test]
