@@ -29,7 +29,7 @@ pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
     let place = products.to_string_lossy().into_owned();
     let words = ["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", MACHINE];
     run_with("cargo", &words, &[("RUSTFLAGS", FLAGS), ("CARGO_TARGET_DIR", &place)])?;
-    for target in targets()? {
+    for target in targets(Path::new("."))? {
         run_target(&products, &target, seconds)?;
     }
     Ok(())
@@ -44,23 +44,27 @@ fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String>
     let found = products.join("found").join(target);
     fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
     let program = products.join(MACHINE).join("release").join(target);
-    let (program, found) = (program.to_string_lossy(), found.to_string_lossy());
-    let words = [
+    let words = arguments(&found.to_string_lossy(), &corpus, seconds);
+    run(&program.to_string_lossy(), &words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The fuzzer writes new inputs into the first directory and reads both, so the inputs of earlier runs count again.
+fn arguments(found: &str, corpus: &str, seconds: u32) -> Vec<String> {
+    vec![
         format!("-max_total_time={seconds}"),
         format!("-rss_limit_mb={MEMORY_MEGABYTES_MAX}"),
         format!("-timeout={INPUT_SECONDS_MAX}"),
         "-verbosity=0".to_owned(),
         format!("-artifact_prefix={found}-"),
-        found.to_string(),
-        corpus,
-    ];
-    run(&program, &words.iter().map(String::as_str).collect::<Vec<_>>())
+        found.to_owned(),
+        corpus.to_owned(),
+    ]
 }
 
-fn targets() -> Result<Vec<String>, String> {
+fn targets(repository: &Path) -> Result<Vec<String>, String> {
     let wrong = |error: std::io::Error| format!("fuzz/fuzz_targets: {error}");
     let mut targets = Vec::new();
-    for entry in fs::read_dir("fuzz/fuzz_targets").map_err(wrong)? {
+    for entry in fs::read_dir(repository.join("fuzz/fuzz_targets")).map_err(wrong)? {
         let path = entry.map_err(wrong)?.path();
         targets.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
     }
@@ -71,4 +75,32 @@ fn targets() -> Result<Vec<String>, String> {
 fn products() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     target.join("fuzz")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that haft reads from strangers apart from the replies of models.
+    const READERS: [&str; 6] = ["agent", "config", "journal", "mcp", "openapi", "shell_line"];
+
+    #[test]
+    fn every_reader_has_a_target_and_every_target_has_a_corpus() {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let targets = targets(&repository).unwrap();
+        for reader in READERS {
+            assert!(targets.iter().any(|target| target == reader), "{reader}: {targets:?}");
+        }
+        for target in targets {
+            let corpus = fs::read_dir(repository.join("fuzz/corpus").join(&target));
+            assert!(corpus.is_ok_and(|mut inputs| inputs.next().is_some()), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_target_runs_for_ten_minutes_and_its_new_inputs_are_kept() {
+        let words = arguments("found/mcp", "fuzz/corpus/mcp", SECONDS_DEFAULT);
+        assert_eq!(words[0], "-max_total_time=600");
+        assert_eq!(words[words.len() - 2..], ["found/mcp", "fuzz/corpus/mcp"]);
+    }
 }
