@@ -45,6 +45,10 @@ if "PLANT" in prompt:
     names = ["settings.json", "CLAUDE.md", "commands/evil.md", "new.json"]
     written = [name for name in names if append(os.path.join(home, name))]
     written += ["own " + name for name in [*names[:3], ".credentials.json", "note"] if append(os.path.join(own, name))]
+    try:
+        os.rename(home, home + ".old")
+        written.append("renamed")
+    except OSError: pass
     say(type="result", session_id="s-1", subtype="success", is_error=False, result=json.dumps(written))
     sys.exit()
 if "DIE" in prompt:

@@ -58,6 +58,33 @@ fn query_lines_are_answered_in_order_and_bad_lines_get_an_error() {
     assert_eq!(lines.len(), 4);
 }
 
+/// Another program can compare its ranker with this one: only the tools of the file are searched.
+#[test]
+fn query_lines_search_the_servers_of_another_file_only() {
+    let place = here();
+    let own = place.misbehaving_server("good", &[]);
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"own\": {{{own}}}}}}}"));
+    let foreign = place.misbehaving_server("catalog", &["100"]);
+    let file =
+        place.file("outside/foreign.json", &format!("{{\"mcpServers\": {{\"shop\": {{{foreign}}}}}}}"));
+    let input = [
+        r#"{"id":1,"query":"create an invoice","limit":2}"#,
+        r#"{"id":"b","query":"shop__merge_ticket","limit":1}"#,
+        r#"{"id":3,"query":"echo bash read a text file","limit":1000}"#,
+        r#"{"id":4,"query":"zzqq"}"#,
+    ];
+    let words = ["tools", "search", "--json", "--stdin", "--mcp-config", file.to_str().unwrap()];
+    let output = place.haft(&words).stdin(input.join("\n")).output().expect_code(0);
+    let answers: Vec<Value> = output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: Vec<Value> = answers.iter().map(|answer| answer["id"].clone()).collect();
+    assert_eq!(ids, [json!(1), json!("b"), json!(3), json!(4)]);
+    let names = |at: usize| answers[at]["names"].as_array().unwrap();
+    assert_eq!((&names(0)[0], names(0).len()), (&json!("shop__create_invoice"), 2));
+    assert_eq!(*names(1), [json!("shop__merge_ticket")]);
+    assert!(names(2).iter().all(|name| name.as_str().unwrap().starts_with("shop__")), "{}", answers[2]);
+    assert_eq!(output.stdout.lines().last(), Some(r#"{"id":4,"names":[]}"#));
+}
+
 /// Queries with the operations that answer them; see the comments in the files. The ranking was tuned with the first
 /// two files only; the others were measured afterwards.
 const QUERIES: &str = include_str!("../search/queries.txt");
