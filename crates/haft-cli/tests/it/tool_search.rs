@@ -103,11 +103,11 @@ fn tool_search_settings_determine_which_tools_are_hidden() {
 #[test]
 fn pinned_tools_beyond_the_limit_of_the_provider_are_searched() {
     for (model, most) in [("openai/m", 128), ("openai-responses/m", 128), ("anthropic/m", usize::MAX)] {
-        for pinned in ["shop__*", "shop__get_*", "*"] {
+        for pinned in [r#""shop__*""#, r#""shop__*_1", "shop__*_2""#, r#""*""#] {
             let place = here();
-            shop(&place, 2_000, &[], &format!(r#", "alwaysShow": [{pinned:?}]"#));
+            shop(&place, 400, &[], &format!(r#", "alwaysShow": [{pinned}]"#));
             let model_server = server([
-                tool_call("shop__get_shipment_9", &json!({"text": "last"})),
+                tool_call("shop__get_shipment_3", &json!({"text": "last"})),
                 told(ScriptStep::text("Done."), "echo: last"),
             ]);
             let words = ["run", "-m", model, "--max-turns", "3", "go"];
@@ -117,7 +117,7 @@ fn pinned_tools_beyond_the_limit_of_the_provider_are_searched() {
             assert!(list.len() <= most && list.len() > 100, "{model} {pinned}: {} tools", list.len());
             assert!(text.contains("shop__") && text.contains("\"bash\""), "{model} {pinned}");
             let is_searched = text.contains("tool_search");
-            assert_eq!(is_searched, most == 128 || pinned == "shop__get_*", "{model} {pinned}");
+            assert_eq!(is_searched, most == 128 || pinned.contains("_1"), "{model} {pinned}");
             assert!(!is_searched || ran.stdout == "Done.\n", "{model} {pinned}: {}", ran.stderr);
         }
     }
