@@ -1,4 +1,5 @@
 //! Hostile descriptions and servers that try to get a credential sent to another origin than the configured one.
+#![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -44,8 +45,7 @@ impl Attack {
         for (name, (description, arguments)) in descriptions {
             let path = tree.file(&format!("home/{name}.json"), &description.to_string());
             specs[name] = self.settings(&json!(path), description);
-            let line = json!({ "id": name, "tool": format!("rest__{name}_it"), "args": arguments });
-            lines.push_str(&format!("{line}\n"));
+            lines += &call_line(name, arguments);
         }
         tree.file("home/haft.json", &json!({ "openapiSpecs": specs }).to_string());
         tree.haft(&["call", "--stdin"]).env("SECRET", "s3cret-header").stdin(lines).output()
@@ -113,12 +113,18 @@ fn locations(service: &str, thief: &str) -> Vec<String> {
         format!("http://[::ffff:127.0.0.1]:{thief_port}/"),
         format!("https://{thief}/"),
         format!("ftp://{thief}/"),
-        format!("file:///etc/passwd"),
+        "file:///etc/passwd".to_owned(),
     ];
     // Two hops on the service itself before the last one leaves it.
     all.push("/to/302/0".to_owned());
     all.push(format!("/to/307/{}", all.len() - 1));
     all
+}
+
+/// Returns the line that calls the operation `it` of a description.
+fn call_line(name: &str, arguments: &Value) -> String {
+    let line = json!({ "id": name, "tool": format!("rest__{name}_it"), "args": arguments });
+    format!("{line}\n")
 }
 
 /// Describes one operation `it` at this path, with more keys for the operation and for the description.
@@ -222,7 +228,7 @@ fn no_path_and_no_argument_changes_the_recipient() {
         format!("%2F%2F{thief}"),
         format!("x HTTP/1.1\r\nHost: {thief}\r\n\r\n"),
         format!("x\r\nHost: {thief}"),
-        format!("x\nAuthorization: y"),
+        "x\nAuthorization: y".to_owned(),
         "..".to_owned(),
     ];
     let location = |name: &str, place: &str| json!({ "name": name, "in": place, "required": place == "path", "allowReserved": true, "schema": { "type": "string" } });
@@ -305,7 +311,7 @@ fn no_redirect_of_a_token_endpoint_takes_the_client_secret_along() {
             let token_url = format!("{}/to/{status}/{at}", attack.service.url());
             let login = json!({ "clientId": "c", "clientSecret": SECRETS[2], "tokenUrl": token_url });
             specs[&name] = json!({ "spec": path, "baseUrl": attack.service.url(), "auth": { "s": login } });
-            lines.push_str(&format!("{{\"id\":1,\"tool\":\"rest__{name}_it\",\"args\":{{}}}}\n"));
+            lines += &call_line(&name, &json!({}));
         }
     }
     tree.file("home/haft.json", &json!({ "openapiSpecs": specs }).to_string());
