@@ -93,7 +93,7 @@ fn exact_and_rule_approvals_are_stored_per_workspace() {
 fn approvals_are_listed_explained_and_revoked() {
     let tree = tree();
     let none = tree.haft(&["approvals", "list"]).output().expect_code(0);
-    assert!(none.stdout.starts_with("no remembered approvals"), "{}", none.stdout);
+    assert!(none.stdout.starts_with("there are no remembered approvals"), "{}", none.stdout);
     assert!(explain(&tree, "git status").stdout.starts_with("ask: "));
     at_a_terminal(&tree, &[], "git status", "p");
     let [grant] = list(&tree).try_into().unwrap();

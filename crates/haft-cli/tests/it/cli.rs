@@ -91,7 +91,7 @@ fn command_line_errors_suggest_a_fix() {
     check(&["completions", "tcsh"], &["possible values: bash", more]);
     check(
         &["call", "--workspace", "/nonexistent", "bash"],
-        &["`/nonexistent` does not exist", "hint: create it"],
+        &["`/nonexistent` does not exist", "hint: create the directory"],
     );
     check(&["call", "--writable", "/", "bash"], &["the whole file system cannot be granted", "hint: "]);
 }
