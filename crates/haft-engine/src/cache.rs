@@ -108,6 +108,12 @@ impl Cache {
         Self { store: Some(store), ..self }
     }
 
+    /// Returns the same memory without the store behind it.
+    #[must_use]
+    pub fn without_store(&self) -> Self {
+        Self { store: None, ..self.clone() }
+    }
+
     /// Returns the fill level of the cache and the number of calls in flight.
     pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.memory.lock();

@@ -37,7 +37,9 @@ pub use event_log::{EventGap, EventSeq, RunEvents};
 pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, SubmitError};
 pub use pending::{ApprovalDecision, DecideError, PendingApproval, PendingElicitation};
 pub use reporting_grants::ReportingGrants;
-pub use runtime::{AnswerSource, FinishedRun, RunHooks, Runtime, RuntimeBuilder, RuntimeConfig, Stores};
+pub use runtime::{
+    AnswerSource, FinishedRun, OutputStorage, RunHooks, Runtime, RuntimeBuilder, RuntimeConfig, Stores,
+};
 pub use spec::{RunSecrets, RunSpec, UserHomeView, WorkspaceSpec};
 
 #[cfg(feature = "model-server")]

@@ -21,13 +21,14 @@ use haft_core::event::{Event, EventSink};
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
-use haft_core::output_store::{OutputStore, StoreError};
+use haft_core::output_store::{OutputStore, OutputStores as _, StoreError};
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::RunBill;
 use haft_store::accounting::AccountingSink;
 use haft_store::journals::{self, ClaimedJournal};
+use haft_store::outputs::{MemoryOutputs, StoreLimits};
 use haft_store::sessions::SessionError;
 use haft_store::sessions::line::SessionStart;
 use haft_store::sweep;
@@ -44,7 +45,7 @@ use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, Stor
 use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
 
-pub use builder::{AnswerSource, FinishedRun, NoHome, RunHooks, RuntimeBuilder, Stores};
+pub use builder::{AnswerSource, FinishedRun, NoHome, OutputStorage, RunHooks, RuntimeBuilder, Stores};
 pub use compact::CompactFailure;
 pub use error::{ResumeFailure, StartError};
 use generation::ConfigGeneration;
@@ -54,6 +55,9 @@ use shared_agents::AgentLease;
 
 /// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+
+/// The most bytes of large tool outputs that a run without files keeps in memory.
+const MEMORY_OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// The number of newest events that are searched for the output of interrupted calls when a run resumes.
 const PARTIAL_EVENTS_MAX: usize = 2048;
@@ -423,11 +427,19 @@ impl Runtime {
         &self,
         key: &RunKey,
         config: &ResolvedConfig,
+        storage: OutputStorage,
     ) -> Result<Option<Arc<dyn OutputStore>>, StartError> {
         if !config.tool_output.enabled {
             return Ok(None);
         }
-        let store = self.shared.stores.outputs.open(key, &config.tool_output.limits);
+        let limits = &config.tool_output.limits;
+        let store = match storage {
+            OutputStorage::Stores => self.shared.stores.outputs.open(key, limits),
+            OutputStorage::Memory => {
+                let total_bytes_max = limits.total_bytes_max.min(MEMORY_OUTPUT_BYTES_MAX);
+                MemoryOutputs::default().open(key, &StoreLimits { total_bytes_max, ..limits.clone() })
+            }
+        };
         store.map(Some).map_err(StartError::Outputs)
     }
 

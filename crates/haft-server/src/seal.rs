@@ -19,8 +19,8 @@ pub(crate) enum UnsealError {
     Invalid,
     /// Its key is not kept any more, or belongs to another server.
     UnknownKey,
-    /// The keys cannot be read.
-    Keys(io::Error),
+    /// The keys cannot be read. The reason holds the path of their file, which is none of the client's business.
+    Keys,
 }
 
 /// Seals a text for its owner with the newest key.
@@ -50,9 +50,9 @@ pub(crate) fn open(store: &SealKeyStore, owner: &Principal, text: &str) -> Resul
     };
     let bytes = URL_SAFE_NO_PAD.decode(bytes).map_err(|_| UnsealError::Invalid)?;
     let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(UnsealError::Invalid)?;
-    let key = store.find(id).map_err(UnsealError::Keys)?.ok_or(UnsealError::UnknownKey)?;
+    let key = store.find(id).map_err(|_| UnsealError::Keys)?.ok_or(UnsealError::UnknownKey)?;
     let mut sealed = sealed.to_vec();
-    let opened = cipher(&key).map_err(UnsealError::Keys)?.open_in_place(
+    let opened = cipher(&key).map_err(|_| UnsealError::Keys)?.open_in_place(
         Nonce::assume_unique_for_key(*nonce),
         Aad::from(context(owner, id)),
         &mut sealed,

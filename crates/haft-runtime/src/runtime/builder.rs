@@ -305,10 +305,22 @@ pub struct RunHooks {
     pub session: Option<SessionId>,
     /// False for a run that leaves no session behind.
     pub keeps_session: bool,
+    /// The place of tool outputs that are too large for the conversation, or cached.
+    pub output_storage: OutputStorage,
     /// Selects whether a resumed run may be taken over from a process that still holds it.
     pub takeover: Takeover,
     /// Selects whether a run that has ended may be resumed without a further request.
     pub finished: FinishedRun,
+}
+
+/// The place of the tool outputs of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OutputStorage {
+    /// The stores of the runtime.
+    #[default]
+    Stores,
+    /// Memory only, for a run that must leave nothing on the disk. Large outputs end with the run.
+    Memory,
 }
 
 /// The behaviour for a run that has ended and is resumed without a further request.
@@ -333,6 +345,7 @@ impl Default for RunHooks {
             models: None,
             session: None,
             keeps_session: true,
+            output_storage: OutputStorage::Stores,
             takeover: Takeover::Never,
             finished: FinishedRun::Refused,
         }

@@ -1,5 +1,6 @@
 //! Prepares a run before its first step: agents, tools, models and context.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_config::ResolvedConfig;
@@ -20,7 +21,7 @@ use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
 use super::generation::ConfigGeneration;
 use super::shared_agents::{AgentLease, RunCircumstances, RunnableAgent};
 use super::shared_provider::SharedProvider;
-use super::{AnswerSource, PreparedRun, RunHooks, Runtime, StartError};
+use super::{AnswerSource, OutputStorage, PreparedRun, RunHooks, Runtime, StartError};
 use crate::definition_watch::DefinitionWatch;
 use crate::handle::RunShared;
 use crate::models::ModelProviders;
@@ -64,8 +65,8 @@ impl Runtime {
                 (Arc::clone(environment), Arc::new(sampler(environment, generation, usual)))
             }
         };
-        let outputs = self
-            .outputs(&RunKey { tenant: spec.principal.tenant().to_owned(), run: id }, environment.config())?;
+        let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
+        let outputs = self.outputs(&key, environment.config(), hooks.output_storage)?;
         let grants = ReportingGrants::new(Arc::clone(&self.shared.stores.grants), shared.warner());
         let untrusted = Arc::new(UntrustedReads::default());
         if left != LeftSessions::Ignored {
@@ -189,8 +190,11 @@ impl Runtime {
         let shared =
             shared.map(|provider| Arc::new(SharedProvider(Arc::clone(provider))) as Arc<dyn ToolProvider>);
         let providers = servers.providers().into_iter().chain(shared).collect();
-        let environment =
-            RunEnvironment::sharing((policy, config), providers, variables, skills, &generation.engine);
+        let engine = match hooks.output_storage {
+            OutputStorage::Stores => Cow::Borrowed(&generation.engine),
+            OutputStorage::Memory => Cow::Owned(generation.engine.without_cache_store()),
+        };
+        let environment = RunEnvironment::sharing((policy, config), providers, variables, skills, &engine);
         environment.instruct(spec.instructions.clone());
         if let Some((tape, recorder)) = &hooks.recorder {
             environment.record_on(Arc::clone(tape), Arc::clone(recorder));
@@ -247,6 +251,7 @@ fn circumstances(hooks: &RunHooks, generation: &ConfigGeneration) -> RunCircumst
     RunCircumstances {
         elicitation: elicitation(hooks),
         keeps_sessions: hooks.keeps_session && generation.config.sessions.enabled,
+        output_storage: hooks.output_storage,
     }
 }
 

@@ -13,6 +13,7 @@ use haft_core::principal::Principal;
 use haft_engine::CatalogWarning;
 use haft_tools::mcp::{ElicitationSupport, McpProvider};
 
+use super::OutputStorage;
 use crate::runs::PreparedAgent;
 use crate::sampling::ModelSampler;
 use crate::spec::{AgentChanges, RunSpec, SkillSource, WorkspaceSpec};
@@ -41,6 +42,7 @@ struct AgentKey {
 pub(super) struct RunCircumstances {
     pub(super) elicitation: ElicitationSupport,
     pub(super) keeps_sessions: bool,
+    pub(super) output_storage: OutputStorage,
 }
 
 impl AgentKey {

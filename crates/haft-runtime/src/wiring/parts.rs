@@ -80,6 +80,12 @@ impl EngineState {
         }
     }
 
+    /// Returns the same state with a cache that writes nothing to the store behind it.
+    #[must_use]
+    pub fn without_cache_store(&self) -> Self {
+        Self { cache: self.cache.without_store(), ..self.clone() }
+    }
+
     /// Returns the state for the next generation. A queue whose settings did not change keeps its slots and its waiting
     /// calls.
     #[must_use]

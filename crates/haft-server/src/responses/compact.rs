@@ -15,20 +15,19 @@ use haft_runtime::runtime::CompactFailure;
 use serde_json::{Value, json};
 
 use super::field::invalid;
+use super::object::usage_object;
 use super::request::CreateRequest;
-use super::stored::blocking;
-use super::{new_id, opening, request, spec};
+use super::{new_id, opening, request, sealed_text, spec};
 use crate::auth::{Caller, now_ms};
 use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
-use crate::seal::{self, UnsealError};
 use crate::server::ServerState;
 
 /// A conversation after compaction, and its sealed form.
 pub(super) struct SealedConversation {
     pub(super) messages: Vec<Message>,
     pub(super) encrypted: String,
-    usage: Option<TokenUsage>,
+    pub(super) usage: Option<TokenUsage>,
 }
 
 /// `POST /v1/responses/compact`: a summary in the place of old turns. A conversation that a summary would not shorten is
@@ -44,7 +43,7 @@ pub(crate) async fn compact(
     let id = new_id().simple().to_string();
     Ok(Json(json!({
         "id": format!("resp_{id}"), "object": "response.compaction", "created_at": now_ms() / 1000,
-        "output": [item(&format!("cmp_{id}0000"), &sealed.encrypted)], "usage": usage(sealed.usage),
+        "output": [item(&format!("cmp_{id}0000"), &sealed.encrypted)], "usage": usage_object(sealed.usage.unwrap_or_default().into()),
     })))
 }
 
@@ -88,12 +87,8 @@ async fn compacted(
         Err(failure) => return Err(refused(&failure)),
     };
     let stored: Vec<StoredMessage> = messages.iter().map(StoredMessage::of).collect();
-    let (keys, owner) = (state.seal_keys.clone(), caller.principal.clone());
-    let sealed = blocking(move || {
-        let text = serde_json::to_vec(&stored)?;
-        seal::seal(&keys, &owner, &text, now_ms())
-    });
-    Ok(SealedConversation { messages, encrypted: sealed.await?, usage })
+    let encrypted = sealed_text::seal(state, caller, move || serde_json::to_vec(&stored)).await?;
+    Ok(SealedConversation { messages, encrypted, usage })
 }
 
 /// Opens the sealed conversation of an item at `path`.
@@ -103,24 +98,12 @@ pub(super) async fn opened(
     path: &str,
     encrypted: &str,
 ) -> Result<Vec<Message>, ApiError> {
-    let (keys, owner, text) = (state.seal_keys.clone(), caller.principal.clone(), encrypted.to_owned());
-    let opened = blocking(move || Ok(seal::open(&keys, &owner, &text))).await?;
+    let text = sealed_text::open(state, caller, path, encrypted).await?;
     let param = format!("{path}.encrypted_content");
-    let text = opened.map_err(|error| match error {
-        UnsealError::Invalid => {
-            invalid(param.clone(), "this is not a conversation that this server sealed for you")
-                .with_code("invalid_encrypted_content")
-        }
-        UnsealError::UnknownKey => {
-            let message = "the key of this sealed conversation is no longer kept";
-            invalid(param.clone(), message).with_code("invalid_encrypted_content")
-        }
-        UnsealError::Keys(error) => {
-            ApiError::new(ApiErrorKind::ServerError, format!("the keys cannot be read: {error}"))
-        }
-    })?;
-    let unreadable =
-        |error: String| invalid(param.clone(), format!("the conversation cannot be read: {error}"));
+    let unreadable = |error: String| {
+        invalid(param.clone(), format!("the conversation cannot be read: {error}"))
+            .with_code(sealed_text::INVALID)
+    };
     let stored: Vec<StoredMessage> =
         serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
     let messages = stored.into_iter().map(StoredMessage::into_message);
@@ -135,14 +118,4 @@ fn refused(failure: &CompactFailure) -> ApiError {
             ApiError::new(ApiErrorKind::ServerError, error.to_string()).with_code("compaction_failed")
         }
     }
-}
-
-fn usage(usage: Option<TokenUsage>) -> Value {
-    let usage = usage.unwrap_or_default();
-    json!({
-        "input_tokens": usage.input, "output_tokens": usage.output,
-        "total_tokens": usage.input + usage.output,
-        "input_tokens_details": {"cached_tokens": usage.cache_read},
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-    })
 }

@@ -15,7 +15,9 @@ use serde_json::Value;
 
 use super::approvals::ApprovalAnswers;
 use super::fold::{ResponseFold, StreamEvent};
-use super::object::ResponseEnd;
+use super::object::{ResponseEnd, usage_object};
+use super::request::TurnSealing;
+use super::sealed_turn;
 use crate::auth::{Caller, now_ms};
 use crate::conversations;
 use crate::server::{ActiveWork, ServerState};
@@ -161,7 +163,12 @@ impl ActiveResponse {
             self.mark_unfinished().await;
         }
         let head = self.fold.head();
-        let response = head.object("in_progress", &head.first_items(), None, &ResponseEnd::default());
+        let mut items = head.first_items();
+        if head.sealing == TurnSealing::On {
+            items.push(head.sealed_item(items.len(), None));
+        }
+        let usage = head.compaction_usage.map(usage_object);
+        let response = head.object("in_progress", &items, usage.as_ref(), &ResponseEnd::default());
         self.store(&response).await;
     }
 
@@ -351,6 +358,9 @@ impl ActiveResponse {
             }
             Err(defect) => ResponseEnd::failed("server_error", "server_error", defect.to_string()),
         };
+        if end.error.is_none() {
+            events.extend(self.seal_turn().await);
+        }
         let end = ResponseEnd { completed_s: (end.status == "completed").then(|| now_ms() / 1000), ..end };
         let (response, last) = self.fold.end(&end);
         events.extend(last);
@@ -362,6 +372,21 @@ impl ActiveResponse {
         let tool_began = self.fold.tool_began();
         self.progress = ResponseProgress::Ended(Box::new(EndedResponse { response, end, tool_began }));
         Some(events)
+    }
+
+    /// Fills the item with the sealed turn, if the client asked for one. Without the keys it stays empty: the client can go on
+    /// with the other items.
+    async fn seal_turn(&mut self) -> Vec<StreamEvent> {
+        if self.fold.head().sealing == TurnSealing::Off {
+            return Vec::new();
+        }
+        let Some(conversation) = self.handle.conversation() else { return Vec::new() };
+        let turn = (conversation, self.kept.opening.as_slice());
+        let (id, open) = (&self.fold.head().id, self.open_calls());
+        match sealed_turn::seal(&self.state, &self.kept.caller, id, turn, open).await {
+            Ok(encrypted) => self.fold.seal(&encrypted),
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Adds the input and the output to the conversation. One that was deleted meanwhile stays deleted.

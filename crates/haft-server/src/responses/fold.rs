@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::approvals::ITEM_PREFIX;
-use super::object::{ResponseEnd, ResponseHead};
-use super::request::DeltaPadding;
+use super::object::{ResponseEnd, ResponseHead, usage_object};
+use super::request::{DeltaPadding, TurnSealing};
 
 /// One event of the stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +62,8 @@ pub(crate) struct ResponseFold {
     /// The text of the last message.
     last_text: String,
     tool_began: bool,
+    /// The position of the item that gets the sealed turn, until it is done.
+    unsealed: Option<usize>,
     /// True after the run continued in another process, until its next turn begins.
     is_restarted: bool,
 }
@@ -117,15 +119,16 @@ struct OpenText {
 impl ResponseFold {
     pub(crate) fn new(head: ResponseHead) -> Self {
         Self {
+            usage: head.compaction_usage,
             head,
             output: Vec::new(),
             open: None,
             requested: HashMap::new(),
             running: HashMap::new(),
             stream: FoldedStream::default(),
-            usage: None,
             last_text: String::new(),
             tool_began: false,
+            unsealed: None,
             is_restarted: false,
         }
     }
@@ -154,6 +157,19 @@ impl ResponseFold {
         for item in self.head.first_items() {
             self.add_whole(item);
         }
+        if self.head.sealing == TurnSealing::On {
+            let index = self.output.len();
+            self.unsealed = Some(index);
+            self.add(self.head.sealed_item(index, None));
+        }
+        self.take_events()
+    }
+
+    /// Fills the item of the sealed turn.
+    pub(crate) fn seal(&mut self, encrypted: &str) -> Vec<StreamEvent> {
+        let Some(index) = self.unsealed.take() else { return Vec::new() };
+        let item = self.head.sealed_item(index, Some(encrypted));
+        self.done(index, item);
         self.take_events()
     }
 
@@ -287,6 +303,11 @@ impl ResponseFold {
         if let Some(answer) = end.answer.as_ref().filter(|answer| answer.trim() != self.last_text.trim()) {
             self.delta(TextKind::Message, answer);
             self.close_text("completed");
+        }
+        // A response that failed has no turn to go on from, and every item that began must end.
+        if let Some(index) = self.unsealed.take() {
+            let item = with(self.output[index].clone(), "status", "incomplete");
+            self.done(index, item);
         }
         let response = self.head.object(end.status, &self.output, Some(&self.usage()), end);
         if let Some(error) = &end.error {
@@ -474,15 +495,7 @@ impl ResponseFold {
             cache_write_tokens: 0,
             reasoning_tokens: 0,
         });
-        json!({
-            "input_tokens": usage.input_tokens,
-            "input_tokens_details": {
-                "cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens,
-            },
-            "output_tokens": usage.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-            "total_tokens": usage.input_tokens + usage.output_tokens,
-        })
+        usage_object(usage)
     }
 }
 
@@ -556,6 +569,8 @@ mod tests {
             padding: DeltaPadding::Off,
             warnings: Vec::new(),
             compacted: None,
+            sealing: TurnSealing::Off,
+            compaction_usage: None,
         })
     }
 

@@ -34,6 +34,8 @@ pub(crate) enum InputItem {
     Reference(String),
     /// A sealed conversation.
     Compaction(String),
+    /// A sealed turn.
+    Sealed(String),
     /// An item without content for the model: reasoning of another turn, or a list of tools.
     Dropped,
 }
@@ -81,6 +83,9 @@ impl InputItem {
             "item_reference" => Ok(Self::Reference(required(path, item, "id")?)),
             "compaction" | "compaction_summary" => {
                 Ok(Self::Compaction(required(path, item, "encrypted_content")?))
+            }
+            "reasoning" if item.get("encrypted_content").is_some_and(|text| !text.is_null()) => {
+                Ok(Self::Sealed(required(path, item, "encrypted_content")?))
             }
             "reasoning" | "mcp_list_tools" | "mcp_approval_request" => Ok(Self::Dropped),
             _ => Err(invalid(
@@ -259,6 +264,18 @@ impl ConversationBuilder {
         builder
     }
 
+    /// Appends the messages of a whole turn, which may leave calls for the client.
+    pub(crate) fn push_turn(
+        mut self,
+        path: &str,
+        messages: Vec<Message>,
+        open: &[String],
+    ) -> Result<Self, ApiError> {
+        self.close(path)?;
+        self.messages.extend(messages);
+        Ok(Self::after(self.messages, open))
+    }
+
     /// Appends the item at `path`.
     pub(crate) fn push(&mut self, path: &str, item: InputItem) -> Result<(), ApiError> {
         match item {
@@ -283,8 +300,8 @@ impl ConversationBuilder {
             }
             // An answer in an old item was used when it was new.
             InputItem::Dropped | InputItem::ApprovalResponse { .. } => {}
-            InputItem::Compaction(_) => {
-                return Err(invalid(path, "a sealed conversation is not accepted here"));
+            InputItem::Compaction(_) | InputItem::Sealed(_) => {
+                return Err(invalid(path, "a sealed item is not accepted here"));
             }
             InputItem::Reference(id) => {
                 let message = format!("there is no stored item `{id}`");

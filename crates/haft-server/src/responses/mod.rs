@@ -13,6 +13,8 @@ mod live;
 mod object;
 mod request;
 mod restart;
+mod sealed_text;
+mod sealed_turn;
 mod spec;
 mod sse;
 mod stored;
@@ -31,12 +33,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use haft_core::conversation::Message;
 use haft_core::digest::Digest;
+use haft_core::event_log::LogUsage;
 use haft_core::idempotency_store::IdempotencyStore as _;
 use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
-use haft_runtime::{EventSeq, RunSecrets};
+use haft_runtime::{EventSeq, OutputStorage, RunHooks, RunSecrets};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -46,12 +49,14 @@ use crate::body::JsonObject;
 use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
+use compact::SealedConversation;
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::{ResponseFold, StreamEvent};
 use items::ConversationBuilder;
 use live::LiveResponse;
 use object::ResponseHead;
-use request::CreateRequest;
+use request::{CreateRequest, TurnSealing};
+use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
 use sse::EventSource;
 
 pub(crate) use compact::compact;
@@ -246,7 +251,15 @@ async fn start(
         let approvals::ContinuedRun { handle, answers, first_event } = continued;
         (ResponseRun { handle, answers: Some(answers), first_event }, Vec::new(), None)
     };
-    let head = ResponseHead { compacted, ..head(state, &mut request, id, &run) };
+    let head = head(state, &mut request, id, &run);
+    let head = match compacted {
+        Some(sealed) => ResponseHead {
+            compacted: Some(sealed.encrypted),
+            compaction_usage: sealed.usage.map(LogUsage::from),
+            ..head
+        },
+        None => head,
+    };
     let storage = match (request.store, request.background) {
         (false, _) => ResponseStorage::Discarded,
         (true, false) => ResponseStorage::Stored,
@@ -257,7 +270,8 @@ async fn start(
         input: identified(&head.id, request.input_items),
         opening,
         storage,
-        conversation: request.conversation,
+        // A response that is not stored reads its conversation and adds nothing to it.
+        conversation: request.conversation.filter(|_| request.store),
         first_event: run.first_event,
         request_digest: request.digest,
     };
@@ -272,18 +286,17 @@ async fn new_run(
     caller: &Caller,
     request: &mut CreateRequest,
     last: Option<&LastResponse>,
-) -> Result<(ResponseRun, Vec<StoredMessage>, Option<String>), ApiError> {
+) -> Result<(ResponseRun, Vec<StoredMessage>, Option<SealedConversation>), ApiError> {
     let opening = opening(state, caller, request, last).await?;
-    let compacted = compact::before_response(state, caller, request, &opening).await?;
-    let (opening, compacted) = match compacted {
-        Some(sealed) => (sealed.messages, Some(sealed.encrypted)),
-        None => (opening, None),
-    };
-    let stored =
-        if request.background { opening.iter().map(StoredMessage::of).collect() } else { Vec::new() };
+    let mut compacted = compact::before_response(state, caller, request, &opening).await?;
+    let opening = compacted.as_mut().map_or(opening, |sealed| std::mem::take(&mut sealed.messages));
+    // A copy is kept only for a response that is stored before it ends, and to tell the new messages from the old ones.
+    let needs_opening = request.background || request.sealing == TurnSealing::On;
+    let stored = if needs_opening { opening.iter().map(StoredMessage::of).collect() } else { Vec::new() };
     let spec = spec::build(state, caller, request, opening)?;
     let has_journal = request.store && state.runtime.config().sessions.enabled;
-    let hooks = approvals::hooks(caller, has_journal);
+    let output_storage = if request.store { OutputStorage::Stores } else { OutputStorage::Memory };
+    let hooks = RunHooks { output_storage, ..approvals::hooks(caller, has_journal) };
     let started = state.runtime.start_with(spec, RunSecrets::none(), hooks).await;
     let handle = started.map_err(|error| spec::not_started(&error))?;
     Ok((ResponseRun { handle, answers: None, first_event: EventSeq::START }, stored, compacted))
@@ -306,6 +319,8 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
         padding: request.padding,
         warnings: std::mem::take(&mut request.shown_warnings),
         compacted: None,
+        sealing: request.sealing,
+        compaction_usage: None,
     }
 }
 
@@ -348,36 +363,65 @@ async fn opening(
             ConversationBuilder::after(messages, &record.open_calls)
         }
     };
-    if let Some(id) = &request.conversation {
-        let record = conversations::find(state, caller, id).await?;
-        for item in &record.items {
-            let item = InputItem::parse("conversation", item)?;
-            builder = appended(state, caller, builder, ("conversation", item)).await?;
-        }
-    }
-    for (at, item) in request.input.iter().enumerate() {
-        let path = format!("input[{at}]");
-        builder = appended(state, caller, builder, (&path, item.clone())).await?;
+    for (path, item) in without_repeats(opened_items(state, caller, request).await?) {
+        builder = match item {
+            OpenedItem::Item(item) => {
+                builder.push(&path, item)?;
+                builder
+            }
+            OpenedItem::Turn(SealedTurn { messages, open_calls, scope: TurnScope::Response, .. }) => {
+                builder.push_turn(&path, messages, &open_calls)?
+            }
+            OpenedItem::Turn(SealedTurn { messages, open_calls, scope: TurnScope::Conversation, .. }) => {
+                ConversationBuilder::after(messages, &open_calls)
+            }
+            OpenedItem::Compacted(messages) => ConversationBuilder::after(messages, &[]),
+        };
     }
     builder.finish()
 }
 
-/// Appends an item. A sealed conversation holds everything before it, so it begins a new one.
-async fn appended(
+/// Returns the items of the conversation and of the input, with references followed and seals opened.
+async fn opened_items(
     state: &ServerState,
     caller: &Caller,
-    mut builder: ConversationBuilder,
-    (path, item): (&str, InputItem),
-) -> Result<ConversationBuilder, ApiError> {
-    match item {
-        InputItem::Compaction(encrypted) => {
-            let messages = compact::opened(state, caller, path, &encrypted).await?;
-            return Ok(ConversationBuilder::after(messages, &[]));
+    request: &CreateRequest,
+) -> Result<Vec<OpenedEntry>, ApiError> {
+    let mut items = Vec::new();
+    if let Some(id) = &request.conversation {
+        let record = conversations::find(state, caller, id).await?;
+        for item in &record.items {
+            let item = InputItem::parse("conversation", item)?;
+            items.push(("conversation".to_owned(), opened(state, caller, "conversation", item).await?));
         }
-        InputItem::Reference(id) => builder.push(path, referenced(state, caller, path, &id).await?)?,
-        item => builder.push(path, item)?,
     }
-    Ok(builder)
+    for (at, item) in request.input.iter().enumerate() {
+        let path = format!("input[{at}]");
+        let item = opened(state, caller, &path, item.clone()).await?;
+        items.push((path, item));
+    }
+    Ok(items)
+}
+
+async fn opened(
+    state: &ServerState,
+    caller: &Caller,
+    path: &str,
+    item: InputItem,
+) -> Result<OpenedItem, ApiError> {
+    let item = match item {
+        InputItem::Reference(id) => referenced(state, caller, path, &id).await?,
+        item => item,
+    };
+    Ok(match item {
+        InputItem::Compaction(encrypted) => {
+            OpenedItem::Compacted(compact::opened(state, caller, path, &encrypted).await?)
+        }
+        InputItem::Sealed(encrypted) => {
+            OpenedItem::Turn(sealed_turn::open(state, caller, path, &encrypted).await?)
+        }
+        item => OpenedItem::Item(item),
+    })
 }
 
 /// Returns the item of a stored response that a reference names. The id of an item begins with that of its response.

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use haft_core::approval::ApprovalId;
+use haft_core::event_log::LogUsage;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::run::finish::{FinishClass, FinishReason, RunFinish};
 use serde_json::{Map, Value, json};
 
 use super::compact;
-use super::request::DeltaPadding;
+use super::request::{DeltaPadding, TurnSealing};
 
 /// The fields of a response that are known when it begins.
 #[derive(Debug, Clone)]
@@ -29,6 +30,9 @@ pub(crate) struct ResponseHead {
     pub(crate) warnings: Vec<String>,
     /// The sealed conversation, if it was compacted before the response.
     pub(crate) compacted: Option<String>,
+    pub(crate) sealing: TurnSealing,
+    /// The tokens of the compaction before the response.
+    pub(crate) compaction_usage: Option<LogUsage>,
 }
 
 /// The end of a response.
@@ -65,12 +69,39 @@ const OWN_FIELDS: [&str; 10] = [
     "usage",
 ];
 
+/// Returns the field `usage` of a response object.
+pub(crate) fn usage_object(usage: LogUsage) -> Value {
+    json!({
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    })
+}
+
+/// Reads the field `usage` of a stored response.
+fn stored_usage(usage: &Value) -> Option<LogUsage> {
+    let (input, output) = (&usage["input_tokens_details"], &usage["output_tokens_details"]);
+    Some(LogUsage {
+        input_tokens: usage["input_tokens"].as_u64()?,
+        output_tokens: usage["output_tokens"].as_u64()?,
+        cache_read_tokens: input["cached_tokens"].as_u64()?,
+        cache_write_tokens: input["cache_write_tokens"].as_u64()?,
+        reasoning_tokens: output["reasoning_tokens"].as_u64()?,
+    })
+}
+
 impl ResponseHead {
     /// Restores the head of a stored response.
     pub(crate) fn of_stored(response: &Value, mcp_servers: Vec<String>) -> Self {
         let output = response["output"].as_array().into_iter().flatten();
         let compacted = output.clone().find(|item| item["type"] == "compaction");
         let compacted = compacted.and_then(|item| item["encrypted_content"].as_str().map(str::to_owned));
+        // Of the items that a response begins with, only that of the sealed turn is reasoning.
+        let is_sealed = output.clone().any(|item| item["type"] == "reasoning");
         let warnings = output.filter(|item| item["type"] == "haft:warning");
         let echo = response.as_object().into_iter().flatten();
         let echo = echo.filter(|(name, _)| !OWN_FIELDS.contains(&name.as_str()));
@@ -84,6 +115,8 @@ impl ResponseHead {
             padding: DeltaPadding::Off,
             warnings: warnings.filter_map(|item| item["message"].as_str().map(str::to_owned)).collect(),
             compacted,
+            compaction_usage: stored_usage(&response["usage"]),
+            sealing: if is_sealed { TurnSealing::On } else { TurnSealing::Off },
         }
     }
 
@@ -99,6 +132,17 @@ impl ResponseHead {
             items.push(compact::item(&format!("cmp_{of_response}{:04x}", items.len()), encrypted));
         }
         items
+    }
+
+    /// Returns the item with the sealed turn, at its position in the output.
+    pub(crate) fn sealed_item(&self, index: usize, encrypted: Option<&str>) -> Value {
+        let id = format!("rs_{}{index:04x}", self.id.trim_start_matches("resp_"));
+        match encrypted {
+            None => json!({"type": "reasoning", "id": id, "status": "in_progress", "summary": []}),
+            Some(encrypted) => json!({
+                "type": "reasoning", "id": id, "status": "completed", "summary": [], "encrypted_content": encrypted,
+            }),
+        }
     }
 
     /// Returns the object with every field that the specification requires.

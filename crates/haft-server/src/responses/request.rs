@@ -26,18 +26,20 @@ const IGNORED: [&str; 6] =
     ["user", "prompt_cache_retention", "prompt_cache_options", "moderation", "access_programs", "image"];
 
 /// The values of `include` that have no effect, because the server has no item with such content.
-const INCLUDED_NEVER: [&str; 7] = [
+const INCLUDED_NEVER: [&str; 6] = [
     "file_search_call.results",
     "web_search_call.results",
     "web_search_call.action.sources",
     "message.input_image.image_url",
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
-    "reasoning.encrypted_content",
 ];
 
 /// The value of `include` that adds the warnings of the request to the output.
 const INCLUDE_WARNINGS: &str = "haft.warnings";
+
+/// The value of `include` that adds the sealed turn to the output.
+const INCLUDE_SEALED: &str = "reasoning.encrypted_content";
 
 /// A request whose fields were checked.
 #[derive(Debug, Clone)]
@@ -64,12 +66,20 @@ pub(crate) struct CreateRequest {
     /// The warnings that are also items of the output: all or none.
     pub(crate) shown_warnings: Vec<String>,
     pub(crate) padding: DeltaPadding,
+    pub(crate) sealing: TurnSealing,
     /// `None` if the request does not say.
     pub(crate) truncation: Option<Truncation>,
     /// The size above which the conversation is compacted before the response, in tokens.
     pub(crate) compact_threshold: Option<u64>,
     /// The digest of the body, which an idempotency key is bound to.
     pub(crate) digest: Option<String>,
+}
+
+/// Decides if the output has an item with the turn, sealed, so that a client can continue a response that is not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnSealing {
+    Off,
+    On,
 }
 
 /// Decides if deltas are padded, so that their lengths on the network tell less about the text.
@@ -129,7 +139,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     copied(&mut take, &mut echo)?;
     let truncation = truncation(&take("truncation"), &mut echo)?;
     let compact_threshold = context_management(&take("context_management"))?;
-    let wants_warnings = include(&take("include"), &mut warnings)?;
+    let included = include(&take("include"), &mut warnings)?;
     let padding = stream_options(&take("stream_options"))?;
     service_tier(&take("service_tier"), &mut warnings)?;
     let model = take("model").text()?;
@@ -153,7 +163,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
             "`background: true` needs `store: true`, so that the result can be read",
         ));
     }
-    let shown_warnings = if wants_warnings { warnings.clone() } else { Vec::new() };
+    let shown_warnings = if included.warnings { warnings.clone() } else { Vec::new() };
     Ok(CreateRequest {
         model,
         input,
@@ -172,6 +182,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         warnings,
         shown_warnings,
         padding,
+        sealing: included.sealing,
         truncation,
         compact_threshold,
         digest: None,
@@ -206,13 +217,19 @@ fn context_management(field: &RequestField) -> Result<Option<u64>, ApiError> {
     Ok(threshold)
 }
 
-/// Checks `include`, and returns true if it asks for the warnings.
-fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<bool, ApiError> {
-    let mut is_wanted = false;
+/// The parts of the output that a request has to ask for.
+struct IncludedParts {
+    warnings: bool,
+    sealing: TurnSealing,
+}
+
+fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<IncludedParts, ApiError> {
+    let mut included = IncludedParts { warnings: false, sealing: TurnSealing::Off };
     for (at, value) in field.array()?.into_iter().flatten().enumerate() {
         let param = format!("include[{at}]");
         match value.as_str() {
-            Some(INCLUDE_WARNINGS) => is_wanted = true,
+            Some(INCLUDE_WARNINGS) => included.warnings = true,
+            Some(INCLUDE_SEALED) => included.sealing = TurnSealing::On,
             Some("message.output_text.logprobs") => {
                 return Err(invalid(param, "this server returns no log probabilities"));
             }
@@ -222,7 +239,7 @@ fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<bool, Api
             _ => return Err(invalid(param, format!("{value} is not a value of `include`"))),
         }
     }
-    Ok(is_wanted)
+    Ok(included)
 }
 
 fn stream_options(field: &RequestField) -> Result<DeltaPadding, ApiError> {
@@ -528,12 +545,13 @@ mod tests {
             assert!(request.warnings.iter().any(|warning| warning.contains(expected)), "{body}");
         };
         check(json!({"input": "x", "include": ["web_search_call.results"]}), "web_search_call.results");
-        check(json!({"input": "x", "include": ["reasoning.encrypted_content"]}), "encrypted_content");
         check(json!({"input": "x", "service_tier": "flex"}), "flex");
         let quiet =
             json!({"input": "x", "service_tier": "auto", "stream_options": {"include_obfuscation": true}});
         let request = parse_value(quiet).unwrap();
         assert_eq!((request.warnings.len(), request.padding), (0, DeltaPadding::On));
+        let request = parse_value(json!({"input": "x", "include": ["reasoning.encrypted_content"]})).unwrap();
+        assert_eq!((request.warnings.len(), request.sealing), (0, TurnSealing::On));
     }
 
     #[test]

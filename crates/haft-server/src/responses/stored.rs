@@ -215,7 +215,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let failed =
         |problem: String| ApiError::new(ApiErrorKind::ServerError, format!("the store failed: {problem}"));
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(|error| failed(error.to_string())),
+        // The text of the error may hold a path of the server, which is none of the client's business.
+        Ok(done) => done.map_err(|error| failed(error.kind().to_string())),
         Err(error) => Err(failed(error.to_string())),
     }
 }

@@ -220,6 +220,44 @@ def approvals(model):
     }
 
 
+def stateless(model):
+    """Chains responses that the server does not store, whole and streamed."""
+    fields = {"model": model, "store": False, "include": ["reasoning.encrypted_content"], "tools": [WEATHER]}
+    unknown, texts = [], []
+    history = [{"role": "user", "content": "The weather in Oslo?"}]
+    for turn in range(2):
+        response = client.responses.create(input=history, **fields)
+        unknown += checked(response)
+        history += [item.to_dict() for item in response.output]
+        history += [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "31 degrees"}
+            for item in response.output
+            if item.type == "function_call"
+        ]
+    texts.append(response.output_text)
+    # A stream: items in the order in which they are done, and without ids.
+    history.append({"role": "user", "content": "And the weather in Paris?"})
+    for turn in range(2):
+        done = []
+        for event in client.responses.create(input=history, stream=True, **fields):
+            unknown += extras(EVENT.validate_python(json.loads(event.to_json())))
+            if event.type == "response.output_item.done":
+                done.append(event.item.to_dict())
+            if event.type == "response.completed":
+                texts.append(event.response.output_text)
+        for item in done:
+            item.pop("id")
+        history += done
+        history += [
+            {"type": "function_call_output", "call_id": item["call_id"], "output": "7 degrees"}
+            for item in done
+            if item["type"] == "function_call"
+        ]
+    # The name of the function is in the event since a newer version of the client.
+    names = ("presence_penalty", "frequency_penalty", "store", "name")
+    return {"texts": texts, "extras": [path for path in unknown if path.rsplit(".")[-1] not in names]}
+
+
 def errors(model):
     seen = {}
     for name, body in {
@@ -246,7 +284,7 @@ def models():
 def main():
     model = os.environ.get("MODEL", "openai/m")
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
-             "conversations": conversations, "websocket": websocket, "approvals": approvals}
+             "conversations": conversations, "websocket": websocket, "approvals": approvals, "stateless": stateless}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

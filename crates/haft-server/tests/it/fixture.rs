@@ -153,6 +153,31 @@ impl TestServer {
         })
     }
 
+    /// Returns the directory of haft's data.
+    pub(crate) fn data(&self) -> std::path::PathBuf {
+        home(self.directory.path()).data()
+    }
+
+    /// Returns the files of the whole home that contain a text.
+    pub(crate) fn files_with(&self, text: &str) -> Vec<String> {
+        let mut directories = vec![home(self.directory.path()).root().to_path_buf()];
+        let mut found = Vec::new();
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+                if entry.file_type().unwrap().is_dir() {
+                    directories.push(entry.path());
+                } else if std::fs::read(entry.path())
+                    .unwrap()
+                    .windows(text.len())
+                    .any(|part| part == text.as_bytes())
+                {
+                    found.push(entry.path().display().to_string());
+                }
+            }
+        }
+        found
+    }
+
     /// Returns the lines of a file in haft's data.
     pub(crate) fn data_lines(&self, file: &str) -> Vec<Value> {
         let path = home(self.directory.path()).data().join(file);

@@ -22,6 +22,9 @@ mod approvals;
 // Agent clients of other makers.
 mod clients;
 
+// Responses that are not stored: what is left of them, and how they go on.
+mod stateless;
+
 // Servers that stop or are killed, and start again.
 mod restart;
 

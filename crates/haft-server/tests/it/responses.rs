@@ -627,6 +627,7 @@ fn context_management_compacts_a_conversation_above_its_threshold() {
     };
     let first = ask(&server, &with(1_000, long_history(12).into()));
     assert_eq!((types(&first), text(&first)), (vec!["compaction", "message"], "Onward."), "{first}");
+    assert_eq!(first["usage"]["total_tokens"], 30, "the tokens of the summary count too: {first}");
     let next = json!({"model": "openai/m", "input": "More.", "previous_response_id": first["id"]});
     assert_eq!(text(&ask(&server, &next)), "Still here.");
     let sent = server.model.requests().last().unwrap().raw.clone();

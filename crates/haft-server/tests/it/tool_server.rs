@@ -24,12 +24,18 @@ struct ToolServerState {
     calls: Mutex<Vec<Value>>,
     /// Calls wait while this is false.
     is_open: watch::Sender<bool>,
+    /// The output of every call.
+    output: Mutex<String>,
 }
 
 impl ToolServer {
     pub(crate) fn start() -> Self {
         let executor = Executor::new().unwrap();
-        let state = ToolServerState { calls: Mutex::default(), is_open: watch::Sender::new(true) };
+        let state = ToolServerState {
+            calls: Mutex::default(),
+            is_open: watch::Sender::new(true),
+            output: Mutex::new("noted".into()),
+        };
         let shared = Arc::new(state);
         let listener = executor.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -46,6 +52,10 @@ impl ToolServer {
     /// The arguments of all calls so far.
     pub(crate) fn calls(&self) -> Vec<Value> {
         self.shared.calls.lock().unwrap().clone()
+    }
+
+    pub(crate) fn answer_with(&self, output: &str) {
+        output.clone_into(&mut self.shared.output.lock().unwrap());
     }
 
     pub(crate) fn hold_calls(&self) {
@@ -73,7 +83,8 @@ async fn answer(State(state): State<Arc<ToolServerState>>, body: Bytes) -> Respo
         Some("tools/call") => {
             state.calls.lock().unwrap().push(request["params"]["arguments"].clone());
             let _ = state.is_open.subscribe().wait_for(|is_open| *is_open).await;
-            Ok(json!({"content": [{"type": "text", "text": "noted"}]}))
+            let output = state.output.lock().unwrap().clone();
+            Ok(json!({"content": [{"type": "text", "text": output}]}))
         }
         _ => Err(json!({"code": -32601, "message": "no such method"})),
     };

@@ -1,0 +1,240 @@
+//! Turns that a client keeps for the server, sealed in an item `reasoning`. The server stores nothing of them.
+//!
+//! A sealed turn holds the messages of one response as the engine keeps them, with the reasoning and the signatures of the
+//! provider, which the other items of the output do not have. A client sends both back, so the items that a sealed turn
+//! repeats are left out here.
+
+use haft_core::conversation::{Conversation, Message, MessagePart, Role};
+use haft_core::stored::StoredMessage;
+use haft_core::tool::ToolCall;
+use serde::{Deserialize, Serialize};
+
+use super::field::invalid;
+use super::items::InputItem;
+use super::sealed_text;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::server::ServerState;
+
+/// The messages of one response.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SealedTurn {
+    pub(super) messages: Vec<Message>,
+    /// The calls that the client runs. Their replies are placeholders.
+    pub(super) open_calls: Vec<String>,
+    pub(super) scope: TurnScope,
+    /// The id of the response.
+    response: String,
+}
+
+/// The part of the conversation that a sealed turn holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TurnScope {
+    /// The messages of the response.
+    Response,
+    /// All messages. The run changed earlier ones, for example because it compacted them.
+    Conversation,
+}
+
+/// The text that is sealed.
+#[derive(Serialize, Deserialize)]
+struct TurnText {
+    response: String,
+    scope: TurnScope,
+    messages: Vec<StoredMessage>,
+    open_calls: Vec<String>,
+}
+
+/// Seals the turn of a response. `opening` is the conversation before it.
+pub(super) async fn seal(
+    state: &ServerState,
+    caller: &Caller,
+    response: &str,
+    (conversation, opening): (&Conversation, &[StoredMessage]),
+    open_calls: Vec<String>,
+) -> Result<String, ApiError> {
+    let mut messages: Vec<StoredMessage> =
+        conversation.messages().iter().map(|message| StoredMessage::of(message)).collect();
+    let is_extended = !opening.is_empty() && messages.starts_with(opening);
+    let scope = if is_extended { TurnScope::Response } else { TurnScope::Conversation };
+    if is_extended {
+        messages.drain(..opening.len());
+    }
+    let text = TurnText { response: response.to_owned(), scope, messages, open_calls };
+    sealed_text::seal(state, caller, move || serde_json::to_vec(&text)).await
+}
+
+/// Opens the sealed turn of an item at `path`.
+pub(super) async fn open(
+    state: &ServerState,
+    caller: &Caller,
+    path: &str,
+    encrypted: &str,
+) -> Result<SealedTurn, ApiError> {
+    let text = sealed_text::open(state, caller, path, encrypted).await?;
+    let unreadable = |error: String| {
+        let message = format!("the sealed turn cannot be read: {error}");
+        invalid(format!("{path}.encrypted_content"), message).with_code(sealed_text::INVALID)
+    };
+    let text: TurnText = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+    let TurnText { response, scope, messages, open_calls } = text;
+    let messages = messages.into_iter().map(StoredMessage::into_message);
+    let messages = messages.collect::<Result<_, _>>().map_err(|error| unreadable(error.to_string()))?;
+    Ok(SealedTurn { messages, open_calls, scope, response })
+}
+
+/// An item whose seal is open.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum OpenedItem {
+    Item(InputItem),
+    Turn(SealedTurn),
+    /// A compacted conversation.
+    Compacted(Vec<Message>),
+}
+
+/// An item and its path in the request.
+pub(super) type OpenedEntry = (String, OpenedItem);
+
+/// Removes the items that a sealed turn repeats, and puts the turn before the first of them. Clients send the items of one
+/// output in the order of the output, or in the order in which the items were done.
+pub(super) fn without_repeats(items: Vec<OpenedEntry>) -> Vec<OpenedEntry> {
+    let mut places: Vec<Option<usize>> = (0..items.len()).map(Some).collect();
+    for (at, (_, item)) in items.iter().enumerate() {
+        let OpenedItem::Turn(turn) = item else { continue };
+        let of_turn = |at: &usize| matches!(&items[*at].1, OpenedItem::Item(item) if turn.surrounds(item));
+        let before = (0..at).rev().take_while(of_turn);
+        let after = (at + 1..items.len()).take_while(of_turn);
+        for place in before.chain(after) {
+            let OpenedItem::Item(item) = &items[place].1 else { continue };
+            if turn.repeats(item) {
+                places[place] = None;
+                places[at] = places[at].map(|first| first.min(place));
+            }
+        }
+    }
+    let mut kept: Vec<(usize, OpenedEntry)> =
+        places.into_iter().zip(items).filter_map(|(place, item)| Some((place?, item))).collect();
+    kept.sort_by_key(|(place, _)| *place);
+    kept.into_iter().map(|(_, item)| item).collect()
+}
+
+impl SealedTurn {
+    /// Tests if an item may stand among the items of this turn: it is the model's, or an output for one of its calls.
+    fn surrounds(&self, item: &InputItem) -> bool {
+        match item {
+            InputItem::Message { role, .. } => *role == Role::Assistant,
+            InputItem::Call(_) | InputItem::Finished { .. } | InputItem::Dropped => true,
+            InputItem::Output { call, .. } => self.open_calls.contains(call),
+            InputItem::ApprovalResponse { .. }
+            | InputItem::Reference(_)
+            | InputItem::Compaction(_)
+            | InputItem::Sealed(_) => false,
+        }
+    }
+
+    fn repeats(&self, item: &InputItem) -> bool {
+        match item {
+            InputItem::Message { role: Role::Assistant, parts } => self.has_text(&text(parts)),
+            InputItem::Call(call) => self.calls().any(|own| own.id == call.id),
+            InputItem::Finished { call, .. } => self.has_finished(call),
+            InputItem::Dropped => true,
+            InputItem::Message { .. }
+            | InputItem::Output { .. }
+            | InputItem::ApprovalResponse { .. }
+            | InputItem::Reference(_)
+            | InputItem::Compaction(_)
+            | InputItem::Sealed(_) => false,
+        }
+    }
+
+    /// The item of a finished call has an id of its response, which clients without a store leave out.
+    fn has_finished(&self, call: &ToolCall) -> bool {
+        let hex = self.response.trim_start_matches("resp_");
+        let is_same =
+            |own: &ToolCall| own.name == call.name && own.arguments.as_text() == call.arguments.as_text();
+        call.id.0.contains(hex) || self.calls().any(is_same)
+    }
+
+    fn has_text(&self, found: &str) -> bool {
+        let replies = self.messages.iter().filter(|message| message.role == Role::Assistant);
+        let own = |message: &Message| {
+            let single = message.parts.iter().filter_map(MessagePart::as_text);
+            single.map(str::trim).any(|part| part == found) || text(&message.parts) == found
+        };
+        replies.into_iter().any(own)
+    }
+
+    fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.messages.iter().flat_map(Message::calls)
+    }
+}
+
+/// The whole text of a message.
+fn text(parts: &[MessagePart]) -> String {
+    parts.iter().filter_map(MessagePart::as_text).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use haft_core::conversation::{PartBody, ToolReply};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn turn() -> SealedTurn {
+        let calls = [
+            ToolCall::new("call_s", "docs__look", &json!({"n": 1})),
+            ToolCall::new("call_c", "weather", &json!({})),
+        ];
+        let mut parts =
+            vec![MessagePart::new(PartBody::Reasoning("hm".into())), MessagePart::text("I look. ")];
+        parts.extend(calls.iter().map(|call| MessagePart::new(PartBody::Call(call.clone()))));
+        let replies = calls.iter().map(|call| ToolReply::text(call, "x")).collect();
+        SealedTurn {
+            messages: vec![Message::assistant(parts), Message::tool(replies)],
+            open_calls: vec!["call_c".into()],
+            scope: TurnScope::Response,
+            response: "resp_abc".into(),
+        }
+    }
+
+    /// Checks which items are left, by their paths; the turn has the path `sealed`.
+    fn check(before: &[Value], after: &[Value], expected: &[&str]) {
+        let entry = |(at, item): (usize, &Value)| {
+            let path = format!("{at}");
+            let item = InputItem::parse(&path, item).unwrap();
+            (path, OpenedItem::Item(item))
+        };
+        let mut items: Vec<OpenedEntry> = before.iter().chain(after).enumerate().map(entry).collect();
+        items.insert(before.len(), ("sealed".into(), OpenedItem::Turn(turn())));
+        let left: Vec<String> = without_repeats(items).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(left, expected, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn sealed_turn_replaces_its_items_in_any_order_and_no_others() {
+        let user = json!({"role": "user", "content": "I look."});
+        let said = json!({"type": "message", "role": "assistant", "content": "I look."});
+        let other = json!({"type": "message", "role": "assistant", "content": "Earlier."});
+        let looked = |id: &str| json!({"type": "mcp_call", "id": id, "server_label": "docs", "name": "look", "arguments": "{\"n\":1}"});
+        let call =
+            |id: &str| json!({"type": "function_call", "call_id": id, "name": "weather", "arguments": "{}"});
+        let output = json!({"type": "function_call_output", "call_id": "call_c", "output": "1"});
+        let items = [said.clone(), looked("m"), call("call_c")];
+        check(
+            from_ref(&user),
+            &[said.clone(), looked("m"), call("call_c"), output.clone()],
+            &["0", "sealed", "4"],
+        );
+        check(&items, from_ref(&output), &["sealed", "3"]);
+        check(&[call("call_c"), output.clone()], from_ref(&said), &["sealed", "1"]);
+        check(from_ref(&other), from_ref(&said), &["0", "sealed"]);
+        check(&[call("call_d")], &[], &["0", "sealed"]);
+        check(&[said.clone(), user.clone()], &[said.clone(), user, said], &["0", "1", "sealed", "3", "4"]);
+        let renamed = json!({"type": "mcp_call", "id": "mcp_abc0001", "server_label": "x", "name": "y", "arguments": "{}"});
+        check(&[], &[renamed], &["sealed"]);
+    }
+}
