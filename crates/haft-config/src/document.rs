@@ -78,9 +78,19 @@ fn collect(schema: &Value, path: &str, keys: &mut Vec<DocumentedKey>) {
 }
 
 fn values(schema: &Value) -> String {
-    let simple = schema["items"].is_object() && !schema["items"]["properties"].is_object();
-    let of_items = simple.then(|| format!("; each item is {}", expected(&schema["items"])));
-    format!("{}{}", expected(schema), of_items.unwrap_or_default())
+    let items = &schema["items"];
+    let simple = items.is_object() && !items["properties"].is_object();
+    if simple { list_of(&expected(items)) } else { expected(schema) }
+}
+
+/// Describes a list by the description of one item: "a path" becomes "a list of paths".
+fn list_of(item: &str) -> String {
+    if let Some(words) = item.strip_prefix("one of ") {
+        return format!("a list with any of {words}");
+    }
+    let item = item.strip_prefix("a ").or_else(|| item.strip_prefix("an ")).unwrap_or(item);
+    let (noun, clause) = item.split_at(item.find(" that ").unwrap_or(item.len()));
+    format!("a list of {noun}s{clause}")
 }
 
 fn key(schema: &Value, path: &str) -> DocumentedKey {

@@ -117,7 +117,8 @@ fn path(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
     path.to_str().map(Value::from).ok_or_else(|| format!("`{}` is not UTF-8", path.display()))
 }
 
-/// Checks a text and keeps its variables. They are expanded on use, so that an unset variable affects only that use.
+/// Checks a text and keeps its variables. They are expanded on use, so that an unset variable affects only the entry
+/// that uses it.
 fn unexpanded(text: &str) -> Result<Value, String> {
     let any: VariableSource<'_> = &|_| Some(String::new());
     expand::expand(text, any).map(|_| json!(text)).map_err(|error| error.to_string())
@@ -143,7 +144,7 @@ fn text_if_valid<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Val
     parsed.map(|_| json!(text)).map_err(|error| printable::printable(&error.to_string()))
 }
 
-/// Defines the type of a key whose value is one of a few words, each the name of a setting.
+/// Defines types for keys whose value is one of a few words. Each word names a variant of a setting.
 macro_rules! words {
     ($($vis:vis $name:ident for $setting:ident { $($word:literal $variant:ident),+ $(,)? })+) => { $(
         #[derive(Debug, Clone, Copy, serde::Deserialize, schemars::JsonSchema)]
@@ -162,7 +163,7 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Defines a type of `written.rs` that has one format.
+/// Defines types for `written.rs`, each with one value format.
 macro_rules! formatted {
     ($($(#[$doc:meta])* $name:ident($inner:ty): $schema:tt)+) => { $(
         $(#[$doc])*
@@ -187,33 +188,33 @@ macro_rules! formatted {
 }
 
 formatted! {
-    /// A duration; after reading always milliseconds.
+    /// A duration; milliseconds after it was read.
     Millis(u64): { "type": ["integer", "string"], "minimum": 1, "pattern": duration::PATTERN, "format": "haft-duration" }
-    /// A duration or `off`; after reading milliseconds or `off`.
+    /// A duration or `off`; milliseconds or `off` after it was read.
     Ttl(TtlForm): { "type": ["integer", "string"], "minimum": 1, "pattern": format!("^off$|{}", duration::PATTERN), "format": "haft-ttl" }
     /// A percentage or `off`.
     PercentText(String): { "type": "string", "pattern": compaction::PATTERN, "format": "haft-percent" }
-    /// A path; after reading expanded and absolute.
+    /// A path; expanded and absolute after it was read.
     PathText(String): { "type": "string", "format": "haft-path" }
     /// The name of an environment variable.
     Environment(String): { "type": "string", "format": "haft-variable" }
-    /// A pattern of tools.
+    /// A pattern of tool names or operation names.
     GlobText(String): { "type": "string", "format": "haft-glob" }
-    /// A text that may contain variables; after reading as it was written.
+    /// A text that may contain variables; they are expanded on use.
     TemplateText(String): { "type": "string", "format": "haft-template" }
     GroupText(String): { "type": "string", "format": "haft-group" }
     QueueText(String): { "type": "string", "format": "haft-queue" }
-    /// A pattern of tools, or `@group`.
+    /// A pattern of tool names, or `@group`.
     MemberText(String): { "type": "string", "format": "haft-member" }
     /// A URL that may contain variables; they are expanded on use.
     UrlText(String): { "type": "string", "format": "haft-url" }
     /// A text that is never shown and may contain variables.
     SecretText(Secret): { "type": "string", "format": "haft-secret", "x-secret": true }
-    /// A path, after reading absolute, or a URL.
+    /// A URL, or a path that is absolute after it was read.
     SpecText(String): { "type": "string", "format": "haft-spec" }
 }
 
-/// The normal form of a [`Ttl`].
+/// The normalized form of a [`Ttl`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum TtlForm {

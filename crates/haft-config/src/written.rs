@@ -1,8 +1,8 @@
 //! The configuration as written: every key, its type and its meaning.
 //!
-//! Everything else is generated from this table: the published schema, the check of a file, `haft config show` and the
-//! document. A reader of the document sees the doc comments and the defaults; `resolve` fills in the defaults, and a
-//! test keeps the two equal.
+//! The published schema, the check of a file, `haft config show` and `docs/configuration.md` are all derived from these
+//! types: the doc comment of a field is its description for users. `resolve` fills in the defaults, and a test checks
+//! that they are equal to the documented ones.
 
 mod mcp;
 pub(super) mod models;
@@ -41,67 +41,67 @@ pub(super) use rest::{RawOpenapiSpec, RawRestCredentials, RawRestTool, RawStream
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawConfig {
-    /// The path of the schema of this file, for editors
+    /// The path or URL of the JSON Schema for this file; only editors use it
     #[serde(rename = "$schema")]
     #[expect(dead_code, reason = "editors read it; it must not be an unknown key")]
     pub(super) schema: Option<String>,
 
-    /// The sandbox of tools
+    /// Settings of the sandbox that tools run in
     pub(super) sandbox: Option<RawSandbox>,
 
-    /// The form of exposed tool names: `double` is `server__tool`, `claude` is `mcp__server__tool`, `single` is `server_tool`, `bare` is `tool`
+    /// The form of the tool names that models see: `double` is `server__tool`, `claude` is `mcp__server__tool`, `single` is `server_tool`, `bare` is `tool`
     #[schemars(extend("default" = "double"))]
     pub(super) naming: Option<RawNaming>,
 
-    /// The longest time for any call; the smallest limit that applies to a call wins
+    /// The time limit for every tool call; if several time limits apply to a call, the shortest is used
     #[schemars(extend("default" = default::TOOL_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(super) tool_timeout: Option<Millis>,
 
-    /// The most bytes of an output that a model sees; `output` determines what happens to the rest
+    /// The size of the largest output that a model gets in full; `tools.<name>.output` sets what happens to a larger one
     #[schemars(range(min = 1), extend("default" = default::TOOL_RESPONSE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) tool_response_max_bytes: Option<u64>,
 
-    /// Settings of tools, by pattern; for each key, the most specific pattern wins
+    /// Settings of tools, by tool pattern; if several patterns set the same key for a tool, the most specific pattern wins
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(super) tools: Option<BTreeMap<String, RawTool>>,
 
-    /// Patterns of tools to allow
+    /// The tools to allow
     #[schemars(extend("default" = ["*"]))]
     pub(super) tools_allowed: Option<Vec<GlobText>>,
 
-    /// Patterns of tools to deny; they win over `toolsAllowed`
+    /// The tools to deny, even if `toolsAllowed` allows them
     #[schemars(extend("default" = []))]
     pub(super) tools_denied: Option<Vec<GlobText>>,
 
-    /// Named sets of tools: patterns, or `@name` for all tools of another group
+    /// Named sets of tools; each is a list of tool patterns, and `@name` includes all tools of another group
     #[schemars(extend("propertyNames" = group_names()))]
     pub(super) groups: Option<BTreeMap<String, Vec<MemberText>>>,
 
-    /// The groups whose tools are active; without this key all tools are. The source of a tool (`builtin`, a server, a spec) is a group too
+    /// The groups whose tools are active; without this key, all tools are active. Every tool source (`builtin`, an MCP server, an OpenAPI document) is a group too
     pub(super) active_groups: Option<Vec<GroupText>>,
 
-    /// Whether models search for tools instead of seeing all of them: `auto` does so above 30 tools or about 4,000 tokens of definitions
+    /// Whether models search for tools instead of seeing all of them; with `auto` they do if there are more than 30 tools or if the tool definitions have more than about 4,000 tokens
     #[schemars(extend("default" = "auto"))]
     pub(super) tool_search: Option<RawToolSearch>,
 
-    /// Patterns of tools that models always see, in addition to the built-in ones
+    /// The tools that models see without a search, in addition to the built-in tools
     #[schemars(extend("default" = []))]
     pub(super) always_show: Option<Vec<GlobText>>,
 
-    /// The way in which found tools reach a model: `auto` uses the provider's own way if it has one, `constant` never changes the list of tools, `append` adds found tools to it
+    /// How a model gets the tools that a search found: `auto` uses the provider's own mechanism if there is one, `constant` never changes the tool list, `append` adds the found tools to the tool list
     #[schemars(extend("default" = "auto"))]
     pub(super) expose: Option<RawExpose>,
 
-    /// Limits of the sources of tools
+    /// Limits for tool sources
     pub(super) catalog: Option<RawCatalog>,
 
-    /// Settings for all MCP servers
+    /// Settings that apply to all MCP servers
     pub(super) mcp: Option<McpDefaults>,
 
-    /// MCP servers, in the form that the README of a server shows
+    /// MCP servers by name, in the `mcpServers` form that server READMEs show
     pub(super) mcp_servers: Option<BTreeMap<String, RawMcpServer>>,
 
-    /// The most MCP servers that start at the same time
+    /// The maximum number of MCP servers that start at the same time
     #[schemars(range(min = 1), extend("default" = default::MCP_STARTS_MAX))]
     pub(super) max_mcp_starts: Option<u64>,
 
@@ -110,42 +110,42 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = false))]
     pub(super) trace_mcp: Option<bool>,
 
-    /// The store for tokens of MCP servers: `auto` uses the keyring of the desktop if one answers, else a `file` that only you can read
+    /// The store for the tokens of MCP servers: `keyring` is the desktop keyring (only in builds with the feature `keyring`), `file` is a file that only you can read, `auto` uses the keyring if it is available, else the file
     #[schemars(extend("default" = "auto"))]
     pub(super) token_store: Option<RawTokenStore>,
 
-    /// Queues that limit concurrent calls; the queue `default` serves every tool without a separate queue
+    /// Queues that limit concurrent calls; the queue `default` is used for every tool without a `queue`
     #[schemars(extend("propertyNames" = queue_names()))]
     pub(super) queues: Option<BTreeMap<String, RawQueue>>,
 
-    /// Limits of cached outputs, in memory and in `data/cache`
+    /// Limits for cached outputs, in memory and in the directory `data/cache`
     pub(super) cache: Option<RawCache>,
 
-    /// Rules that allow, deny or ask about calls
+    /// Rules that allow a call, deny it, or ask a person about it
     pub(super) policy: Option<RawPolicy>,
 
-    /// Stored outputs
+    /// Settings for stored tool outputs
     pub(super) tool_output: Option<RawToolOutput>,
 
-    /// Making a long conversation smaller before it fills the context of the model
+    /// Settings for compaction, which shortens a long conversation before it fills the context window
     pub(super) compaction: Option<RawCompaction>,
 
-    /// Stored runs, which can be resumed
+    /// Settings for stored runs, which can be resumed
     pub(super) sessions: Option<RawSessions>,
 
-    /// The check of arguments against the schema of a tool
+    /// Settings for the check of arguments and outputs against the JSON Schemas of a tool
     pub(super) validation: Option<RawValidation>,
 
-    /// Content in telemetry and JSON log lines
+    /// Settings for the content in telemetry and in JSON log lines
     pub(super) telemetry: Option<RawTelemetry>,
 
-    /// Model providers, by a name of your own or the name of a known provider
+    /// Model providers; each key is the name of a known provider or a name that you choose
     pub(super) providers: Option<BTreeMap<String, models::RawProvider>>,
 
     /// The models to use, and their settings
     pub(super) models: Option<models::RawModels>,
 
-    /// Whether `models.fast` first chooses between itself and `models.complex` for a run without a named model
+    /// Whether haft lets `models.fast` choose between `models.fast` and `models.complex` for a run that names no model
     #[schemars(extend("default" = false))]
     pub(super) route: Option<bool>,
 
@@ -157,14 +157,14 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = true))]
     pub(super) project_instructions: Option<bool>,
 
-    /// The server of `haft serve` and `haft mcp serve --http`
+    /// Settings for the HTTP server of `haft serve` and `haft mcp serve --http`
     pub(super) serve: Option<RawServe>,
 
-    /// HTTP tools, each a request template; a name becomes the tool `rest__name`
+    /// HTTP tools; each is a request template, and the tool name is `rest__` and the key
     #[schemars(extend("propertyNames" = rest_names()))]
     pub(super) rest_tools: Option<BTreeMap<String, RawRestTool>>,
 
-    /// API descriptions (`OpenAPI` 3, Swagger 2.0) whose operations become tools `rest__name_operation`
+    /// OpenAPI documents (OpenAPI 3, Swagger 2.0); their operations become tools with names such as `rest__name_operation`
     #[schemars(extend("propertyNames" = rest_names()))]
     pub(super) openapi_specs: Option<BTreeMap<String, RawOpenapiSpec>>,
 }
@@ -172,63 +172,63 @@ pub(super) struct RawConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSandbox {
-    /// `workspace`: write only to the workspace and `/tmp`, no network; `network`: the same with network; `full`: everything except the blocklist
+    /// `workspace`: tools may write only to the workspace and `/tmp`, and have no network; `network`: the same with network access; `full`: everything is allowed except the blocklist
     #[schemars(extend("default" = "workspace"))]
     pub(super) mode: Option<RawSandboxMode>,
 
-    /// The directory that tools work in; by default the current one
+    /// The directory that tools work in; by default the current directory
     pub(super) workspace: Option<PathText>,
 
     /// More directories that commands may write to
     #[schemars(extend("default" = []))]
     pub(super) writable: Option<Vec<PathText>>,
 
-    /// Paths to remove from the list of unreadable secrets
+    /// Paths that commands may read although they are in the list of secrets
     #[schemars(extend("default" = []))]
     pub(super) readable: Option<Vec<PathText>>,
 
-    /// More paths that commands cannot read in `workspace` and `network`, in addition to the built-in list of secrets
+    /// More paths that commands cannot read in the modes `workspace` and `network`, in addition to the built-in list of secrets
     #[schemars(extend("default" = []))]
     pub(super) secrets: Option<Vec<PathText>>,
 
-    /// Whether commands can use the network; by default the mode decides
+    /// Whether commands can use the network; by default `sandbox.mode` decides
     pub(super) network: Option<RawAccess>,
 
-    /// Whether commands may open unix sockets; by default only in `full`
+    /// Whether commands may create unix sockets; by default only in the mode `full`
     pub(super) unix_sockets: Option<RawAccess>,
 
-    /// Whether commands may write hooks and configuration of the workspace's git repository
+    /// Whether commands may change the git hooks and the git configuration of the workspace: `frozen` forbids it, `writable` allows it
     #[schemars(extend("default" = "frozen"))]
     pub(super) git: Option<RawGitMetadata>,
 
-    /// More variables of haft's environment to pass to commands
+    /// More environment variables of haft that commands get
     #[schemars(extend("default" = []))]
     pub(super) environment: Option<Vec<Environment>>,
 
-    /// The resource limits of a command
+    /// The resource limits for a command
     pub(super) limits: Option<RawSandboxLimits>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSandboxLimits {
-    /// Processes and threads alive at once
+    /// The maximum number of processes and threads at the same time
     #[schemars(range(min = 301), extend("default" = limit("processes")))]
     pub(super) processes: Option<u64>,
 
-    /// Open files per process
+    /// The maximum number of open files per process
     #[schemars(range(min = 1), extend("default" = limit("open-files")))]
     pub(super) open_files: Option<u64>,
 
-    /// The largest file that a command may write
+    /// The size of the largest file that a command may write
     #[schemars(range(min = 1), extend("default" = limit("file-bytes"), "x-unit" = "bytes"))]
     pub(super) file_bytes: Option<u64>,
 
-    /// CPU time per process, rounded up to seconds
+    /// The maximum CPU time per process, rounded up to whole seconds
     #[schemars(extend("default" = limit("cpu-seconds").map(|seconds| seconds * 1000), "x-unit" = "milliseconds"))]
     pub(super) cpu_time: Option<Millis>,
 
-    /// Private writable memory per process
+    /// The maximum private writable memory per process
     #[schemars(range(min = 1), extend("default" = limit("memory-bytes"), "x-unit" = "bytes"))]
     pub(super) memory_bytes: Option<u64>,
 
@@ -244,46 +244,46 @@ fn limit(name: &str) -> Option<u64> {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawTool {
-    /// The longest time for a call of it
+    /// The time limit for a call of the tool
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) timeout: Option<Millis>,
 
-    /// The longest time without a sign of progress; a call that stays silent longer is stopped
+    /// The longest time without progress; haft stops a call that reports no progress for longer
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) idle_timeout: Option<Millis>,
 
-    /// The treatment of an output that is too large: `store` stores it and shows a handle, `truncate` cuts it, `pass` shows it whole
+    /// What happens to an output that is too large: `store` stores it and shows a handle, `truncate` cuts it, `pass` shows all of it
     pub(super) output: Option<RawOversizeAction>,
 
-    /// The most bytes of its output that a model sees, instead of `toolResponseMaxBytes`
+    /// The size of the largest output of the tool that a model gets in full, instead of `toolResponseMaxBytes`
     #[schemars(range(min = 1), extend("x-unit" = "bytes"))]
     pub(super) max_bytes: Option<u64>,
 
-    /// The queue for its calls
+    /// The queue for calls of the tool
     pub(super) queue: Option<QueueText>,
 
-    /// The priority of its waiting calls, instead of the priority of the run
+    /// The priority of waiting calls of the tool, instead of the priority of the run
     pub(super) priority: Option<RawPriority>,
 
-    /// The time for which an output is cached, or `off`
+    /// How long haft caches an output of the tool; `off` disables the cache
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) cache: Option<Ttl>,
 
-    /// The effects of a call; they decide which calls run at the same time and which may be repeated
+    /// The effects of a call; they decide which calls may run at the same time and which may be repeated
     pub(super) effects: Option<RawEffects>,
 
-    /// Whether it is active, independent of `activeGroups`
+    /// Whether the tool is active; this overrides `activeGroups`
     pub(super) enabled: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawCatalog {
-    /// The most tools of one server, spec or program; further tools are left out with a warning
+    /// The maximum number of tools from one tool source, such as an MCP server or an OpenAPI document; haft leaves out further tools with a warning
     #[schemars(range(min = 1), extend("default" = default::TOOLS_PER_PROVIDER_MAX))]
     pub(super) max_tools_per_provider: Option<u64>,
 
-    /// The longest time that a source of tools may take to start; a slower one is reported and left out
+    /// The longest time that a tool source may take to start; haft reports a slower source and leaves it out
     #[schemars(extend("default" = default::WARMUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(super) warmup_timeout: Option<Millis>,
 }
@@ -291,15 +291,15 @@ pub(super) struct RawCatalog {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawQueue {
-    /// The most calls that run at once
+    /// The maximum number of calls that run at the same time
     #[schemars(range(min = 1), extend("default" = default::QUEUE_CONCURRENT))]
     pub(super) max_concurrency: Option<u64>,
 
-    /// The most calls of one user that may wait; further calls are refused
+    /// The maximum number of calls of one user that wait; haft refuses further calls
     #[schemars(extend("default" = default::QUEUE_WAITING_MAX))]
     pub(super) max_waiting: Option<u64>,
 
-    /// The longest time for a call in this queue, waiting included
+    /// The time limit for a call in this queue, including the time that it waits
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) timeout: Option<Millis>,
 }
@@ -307,11 +307,11 @@ pub(super) struct RawQueue {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawCache {
-    /// The most cached outputs, in memory and on disk each
+    /// The maximum number of cached outputs; the limit applies to memory and disk separately
     #[schemars(extend("default" = default::CACHE_ENTRIES_MAX))]
     pub(super) max_entries: Option<u64>,
 
-    /// The most bytes of all cached outputs, in memory and on disk each
+    /// The maximum total size of cached outputs; the limit applies to memory and disk separately
     #[schemars(extend("default" = default::CACHE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) max_bytes: Option<u64>,
 }
@@ -319,7 +319,7 @@ pub(super) struct RawCache {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawPolicy {
-    /// The decision for a call that changes or sends something, once the run has read text from an MCP server, a REST service or a command with network
+    /// The decision for a call that changes or sends something, after the run has read text from an MCP server, a REST service or a command with network access
     #[schemars(extend("default" = "allow"))]
     pub(super) after_untrusted: Option<RawApproval>,
 
@@ -327,11 +327,11 @@ pub(super) struct RawPolicy {
     #[schemars(extend("default" = "allow"))]
     pub(super) default: Option<RawApproval>,
 
-    /// The time for which a remembered approval counts; by default until it is revoked
+    /// How long a remembered approval is valid; by default until it is revoked
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) keep_approvals: Option<Millis>,
 
-    /// The rules; the most specific match decides, and of equally specific ones `deny` wins over `ask` and `ask` over `allow`
+    /// The rules; the most specific rule that matches a call decides. Among equally specific rules, `deny` wins over `ask`, and `ask` over `allow`
     #[schemars(extend("default" = []))]
     pub(super) rules: Option<Vec<RawPolicyRule>>,
 }
@@ -339,59 +339,59 @@ pub(super) struct RawPolicy {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawPolicyRule {
-    /// A pattern of tools
+    /// The tools that the rule applies to
     pub(super) tool: GlobText,
 
-    /// For `bash` only: a pattern of commands
+    /// The commands that the rule applies to, as a pattern; only for the tool `bash`
     pub(super) command: Option<String>,
 
-    /// `allow` makes the call, `ask` asks a person, `deny` refuses it
+    /// `allow` allows the call, `ask` asks a person, `deny` denies the call
     pub(super) decision: RawApproval,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawCompaction {
-    /// The share of the room for messages and tools at which compaction begins; `off` ends the run when the context is full
+    /// Compaction starts when messages and tools fill this share of the context window, without the part for the reply; with `off`, a run ends when the window is full
     #[schemars(extend("default" = default::COMPACTION_AT))]
     pub(super) at: Option<PercentText>,
 
-    /// The most recent turns that stay word for word; fewer stay if they are large
+    /// The number of recent turns that compaction leaves unchanged; if they are large, it leaves fewer unchanged
     #[schemars(range(min = 1, max = 1000), extend("default" = CompactionRules::KEEP_TURNS_DEFAULT))]
     pub(super) keep: Option<u32>,
 
-    /// The model that writes summaries of old turns, as `provider/model`; by default the model of the run
+    /// The model that summarizes old turns, as `provider/model`; by default the model of the run
     pub(super) model: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawToolOutput {
-    /// Whether outputs are stored; otherwise they are cut
+    /// Whether haft stores outputs that are too large; otherwise it cuts them
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
 
-    /// The most pieces in which mode `auto` returns a stored output; a longer one is reduced to its beginning and its end
+    /// The maximum number of pieces in which the mode `auto` returns a stored output; of a longer output it returns the beginning and the end
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_CHUNKS_MAX))]
     pub(super) max_chunks: Option<u64>,
 
-    /// The part of a piece that the next one repeats
+    /// The part of a piece that the next piece repeats
     #[schemars(range(min = 0, max = 50), extend("default" = default::OUTPUT_OVERLAP_PERCENT, "x-unit" = "percent"))]
     pub(super) overlap_percent: Option<u64>,
 
-    /// If lines have on average at least this many bytes, pieces end anywhere; otherwise they end at line ends
+    /// If the average line has at least this many bytes, pieces may end within a line; otherwise they end at line ends
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_AVG_LINE_BYTES, "x-unit" = "bytes"))]
     pub(super) avg_line_bytes_threshold: Option<u64>,
 
-    /// The most bytes to store of one output; the rest is dropped, and the message with the handle says so
+    /// The maximum number of bytes that haft stores of one output; it drops the rest and says so in the message with the handle
     #[schemars(range(min = 1), extend("default" = default::STORE_OUTPUT_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) max_output_bytes: Option<u64>,
 
-    /// The most bytes of all stored outputs; the oldest are removed first
+    /// The maximum total size of all stored outputs; haft removes the oldest ones first
     #[schemars(range(min = 1), extend("default" = default::STORE_TOTAL_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) max_total_bytes: Option<u64>,
 
-    /// The time for which an output is kept
+    /// How long haft keeps a stored output
     #[schemars(extend("default" = default::STORE_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(super) keep: Option<Millis>,
 }
@@ -399,15 +399,15 @@ pub(super) struct RawToolOutput {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSessions {
-    /// Whether runs are stored; a run that is not stored cannot be resumed
+    /// Whether haft stores runs; a run that is not stored cannot be resumed
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
 
-    /// The most bytes of one journal; a run that reaches the limit ends
+    /// The maximum size of the journal of one run; a run that reaches the limit ends
     #[schemars(range(min = 1), extend("default" = default::SESSION_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) max_bytes: Option<u64>,
 
-    /// The time after its last change for which a session is kept
+    /// How long haft keeps a session after its last change
     #[schemars(extend("default" = default::SESSION_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(super) keep: Option<Millis>,
 }
@@ -415,11 +415,11 @@ pub(super) struct RawSessions {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawValidation {
-    /// Whether haft refuses a tool whose schema does not compile, and fails a call whose structured output does not match its schema
+    /// Whether haft refuses a tool whose schema does not compile, and reports an error for a call whose structured output does not match the output schema
     #[schemars(extend("default" = false))]
     pub(super) strict: Option<bool>,
 
-    /// The draft of JSON Schema for schemas without `$schema`
+    /// The JSON Schema draft for schemas without `$schema`
     #[schemars(extend("default" = "2020-12"))]
     pub(super) draft: Option<RawDraft>,
 }
@@ -427,7 +427,7 @@ pub(super) struct RawValidation {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawTelemetry {
-    /// Whether spans carry the arguments and results of calls, and JSON log lines the content of events; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` wins over it
+    /// Whether spans contain the arguments and results of calls, and JSON log lines the content of events; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` overrides this key
     #[schemars(extend("default" = false))]
     pub(super) capture_content: Option<bool>,
 }

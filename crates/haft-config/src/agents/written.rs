@@ -15,7 +15,7 @@ use crate::value_format::words;
 use crate::written::{RawExpose, RawToolSearch};
 use crate::{nearest, yaml};
 
-/// All keys, for documents and suggestions.
+/// All keys. The documentation and the suggestions for misspelled keys use this list.
 pub const KEYS: [&str; 36] = [
     "agents",
     "allowedTools",
@@ -55,7 +55,7 @@ pub const KEYS: [&str; 36] = [
     "topP",
 ];
 
-/// The keys of a file. All are optional here; `resolved` fills in the defaults.
+/// The keys of an agent file. All are optional in this type; `resolved` fills in the defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawAgent {
@@ -184,7 +184,7 @@ words! {
     }
 }
 
-/// Reads the YAML of a file. An error gives the line in the file, not in its YAML.
+/// Reads the YAML front matter of an agent file. An error gives the line in the file, not in the YAML part.
 pub(super) fn read(file: &str, parts: &AgentFileParts<'_>) -> Result<RawAgent, AgentError> {
     if parts.yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(RawAgent::default());
@@ -227,7 +227,8 @@ fn unknown_key(file: &str, line: usize, key: &str, expected: &[&str]) -> AgentEr
         .with_hint(near.map(|key| format!("did you mean `{key}`?")))
 }
 
-/// Finds the line of a key at the beginning of a line, because only typed values have positions.
+/// Finds the line that begins with this key. It searches the text, because the parser gives positions only for typed
+/// values.
 fn line_of(parts: &AgentFileParts<'_>, key: &str) -> usize {
     let is_it = |line: &str| {
         line.split_once(':').is_some_and(|(written, _)| written.trim_end().trim_matches(['"', '\'']) == key)
@@ -253,7 +254,7 @@ fn yaml_error(file: &str, first_line: usize, error: &serde_saphyr::Error) -> Age
     AgentError::new(file, line, message).with_hint(hint)
 }
 
-/// Describes a value of a type in words.
+/// Describes a value type in words for the operator.
 fn describe_type(ty: &str) -> &str {
     match ty {
         "i64" | "u64" => "a whole number",
@@ -263,7 +264,7 @@ fn describe_type(ty: &str) -> &str {
     }
 }
 
-/// Removes the position from an error text: the error reports it once, as a line of the file.
+/// Removes the position from an error text, because the error already reports the line of the file.
 fn first_sentence(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let end = line.find(" at line ").unwrap_or(line.len());

@@ -12,24 +12,25 @@ use super::super::value_format::{
 };
 use super::{RawAccess, RawEffects, RawMcpOauth, RawMcpSampling};
 
-/// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value. Keys for
-/// other programs are ignored, because only haft's own keys may allow calls without approval.
+/// The keys of one server. A value that may hold a secret is kept as written, so that `haft config show` shows the
+/// variable and not its value. Keys for other programs are ignored, because only haft's own keys may allow calls
+/// without approval.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-passed-over" = ["alwaysAllow", "autoApprove", "description", "timeout"]))]
 pub(crate) struct RawMcpServer {
-    /// The transport; by default `stdio` for a `command`, and by scheme and path for a `url`
+    /// The transport; by default `stdio` if `command` is set, and the scheme and path of `url` decide otherwise
     #[serde(rename = "type")]
     pub(crate) kind: Option<RawMcpTransport>,
 
-    /// The program of a `stdio` server
+    /// The program that haft starts for a `stdio` server
     pub(crate) command: Option<TemplateText>,
 
-    /// The arguments of `command`
+    /// The arguments for `command`
     #[schemars(extend("default" = []))]
     pub(crate) args: Option<Vec<TemplateText>>,
 
-    /// Environment variables for the server, in addition to those that every server gets
+    /// Environment variables for the server, in addition to the variables that every server gets
     pub(crate) env: Option<BTreeMap<String, TemplateText>>,
 
     /// The directory that the server runs in and may write to; by default the workspace
@@ -41,37 +42,37 @@ pub(crate) struct RawMcpServer {
     /// Headers that haft sends with every request to the server
     pub(crate) headers: Option<BTreeMap<String, TemplateText>>,
 
-    /// Login with OAuth, used if the server requires a token and `headers` have no `Authorization`
+    /// Settings for OAuth; haft uses OAuth if the server requires a token and `headers` contain no `Authorization`
     pub(crate) oauth: Option<RawMcpOauth>,
 
     /// Whether haft uses the server
     #[schemars(extend("default" = true))]
     pub(crate) enabled: Option<bool>,
 
-    /// The opposite of `enabled`, for configurations of other programs
+    /// The opposite of `enabled`, as other programs write it
     #[schemars(extend("default" = false))]
     pub(crate) disabled: Option<bool>,
 
-    /// The server's tools to use: patterns of their names, as the server spells them
+    /// The tools of the server to use; the patterns match the tool names that the server uses
     #[schemars(extend("default" = ["*"]))]
     pub(crate) tools_allowed: Option<Vec<GlobText>>,
 
-    /// The server's tools to leave out: patterns of their names, as the server spells them; they win over `toolsAllowed`
+    /// The tools of the server to leave out, even if `toolsAllowed` allows them; the patterns match the tool names that the server uses
     #[schemars(extend("default" = []))]
     pub(crate) tools_denied: Option<Vec<GlobText>>,
 
-    /// Input schemas that replace those of the server; each key is a tool name as the server spells it
+    /// Input schemas that replace the server's own; each key is a tool name that the server uses
     pub(crate) tool_schemas: Option<BTreeMap<String, AnyJson>>,
 
-    /// The effects of the server's tools, which replace those that the server declares; each key is a pattern of tool names as the server spells them
+    /// The effects of the server's tools, instead of the effects that the server declares; each key is a pattern of tool names that the server uses
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) effects: Option<BTreeMap<String, RawEffects>>,
 
-    /// The time for which outputs of the server's tools are cached, or `off`
+    /// How long haft caches an output of the server's tools; `off` disables the cache
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// The same as `cache`, for some tools of the server; each key is a pattern of tool names as the server spells them
+    /// The same as `cache`, for some tools of the server; each key is a pattern of tool names that the server uses
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) tools_cache: Option<BTreeMap<String, Ttl>>,
 
@@ -82,30 +83,30 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("default" = true))]
     pub(crate) shared: Option<bool>,
 
-    /// The longest time that a request waits for a reply or for progress
+    /// The longest time that haft waits for a reply or for progress of a request
     #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) request_timeout: Option<Millis>,
 
-    /// The longest time that the server may take to start, including a download
+    /// The longest time that the server may take to start, including the download of its package
     #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) startup_timeout: Option<Millis>,
 
-    /// `background`: a run waits for the server `mcp.readyWait` at most; `required`: a run waits until the server is ready or `startupTimeout` is over
+    /// `background`: a run waits at most `mcp.readyWait` for the server; `required`: a run waits until the server is ready or `startupTimeout` has passed
     #[schemars(extend("default" = "background"))]
     pub(crate) startup: Option<McpStartup>,
 
-    /// Whether the server gets the workspace as its root when it asks; some servers restrict themselves to the root
+    /// Whether haft gives the workspace to a server that asks for its root directories; some servers restrict themselves to these directories
     #[schemars(extend("default" = false))]
     pub(crate) roots: Option<bool>,
 
-    /// Use of models by the server; without this key haft does not offer sampling
+    /// Settings for requests of the server to a model (sampling); without this key, haft does not offer sampling
     pub(crate) sampling: Option<RawMcpSampling>,
 
-    /// The request that checks if the server is alive after a call without a reply
+    /// The request with which haft checks, after a call without a reply, if the server still responds
     #[schemars(extend("default" = "ping"))]
     pub(crate) health_probe: Option<RawHealthProbe>,
 
-    /// Whether the server runs in the sandbox, where it can read and use the network, and write only to some directories
+    /// Whether the server runs in the sandbox; there it can read files, use the network, and write only to some directories
     #[schemars(extend("default" = true))]
     pub(crate) sandbox: Option<bool>,
 
@@ -113,7 +114,7 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("default" = []))]
     pub(crate) writable: Option<Vec<TemplateText>>,
 
-    /// Whether the server may open unix sockets
+    /// Whether the server may create unix sockets
     #[schemars(extend("default" = "deny"))]
     pub(crate) unix_sockets: Option<RawAccess>,
 }
@@ -131,7 +132,7 @@ pub(crate) enum RawMcpTransport {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct McpDefaults {
-    /// The longest time that a run waits for servers whose tools are not known yet; those of a later one come when it is ready
+    /// The longest time that a run waits for servers whose tools are not known yet; the tools of a slower server join the run when that server is ready
     #[schemars(extend("default" = default::MCP_READY_WAIT_MS, "x-unit" = "milliseconds"))]
     pub(crate) ready_wait: Option<Millis>,
 }

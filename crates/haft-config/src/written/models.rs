@@ -1,4 +1,4 @@
-//! The keys of models and their providers.
+//! The keys of models and their providers, as written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,71 +14,72 @@ use serde::Deserialize;
 use super::super::default;
 use super::super::value_format::{AnyJson, Millis, TemplateText, words};
 
-/// Values that may hold a secret stay as written: `haft config show` shows the variable, not its value.
+/// The keys of one provider. A value that may hold a secret is kept as written, so that `haft config show` shows the
+/// variable and not its value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct RawProvider {
-    /// The known provider; by default the one of the same name, else `compatible`
+    /// The known provider whose defaults apply; by default the provider with the same name, else `compatible`
     pub(in super::super) kind: Option<KindText>,
 
-    /// The base URL; by default the provider's usual variable, else its public address
+    /// The base URL; by default the value of the provider's usual environment variable, else the provider's public URL
     pub(in super::super) base_url: Option<TemplateText>,
 
-    /// The API key, best as a variable; by default the provider's usual variable
+    /// The API key, best as a variable; by default the value of the provider's usual environment variable
     pub(in super::super) api_key: Option<TemplateText>,
 
-    /// More headers for every request
+    /// More headers that haft sends with every request
     pub(in super::super) headers: Option<BTreeMap<String, TemplateText>>,
 
-    /// A PEM file with certificate authorities to trust, in addition to those of the machine
+    /// A PEM file with certificate authorities to trust, in addition to those that the machine trusts
     pub(in super::super) ca_file: Option<TemplateText>,
 
-    /// The wire format, if it differs from the format of `kind`
+    /// The wire format, if it differs from the usual format of `kind`
     pub(in super::super) format: Option<RawWireFormat>,
 
-    /// More fields for the body of every request; objects are merged, and these fields win
+    /// More fields for the body of every request; objects are merged, and these fields override haft's own
     pub(in super::super) extra_body: Option<AnyJson>,
 
-    /// Whether replies are streamed or sent whole
+    /// Whether the provider streams a reply or sends it whole
     #[schemars(extend("default" = "streamed"))]
     pub(in super::super) delivery: Option<RawDelivery>,
 
-    /// The longest time to connect
+    /// The longest time that a connection may take to open
     #[schemars(extend("default" = default::CONNECT_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) connect_timeout: Option<Millis>,
 
-    /// The longest time until the reply begins
+    /// The longest time until the first byte of the reply
     #[schemars(extend("default" = default::FIRST_BYTE_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) first_byte_timeout: Option<Millis>,
 
-    /// The longest pause within a reply
+    /// The longest pause between two parts of a reply
     #[schemars(extend("default" = default::CHUNK_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) chunk_timeout: Option<Millis>,
 
-    /// The longest time for a request with all its attempts
+    /// The time limit for a request, including all attempts
     #[schemars(extend("default" = default::REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) request_timeout: Option<Millis>,
 
-    /// The most attempts for one request
+    /// The maximum number of attempts for one request
     #[schemars(range(min = 1, max = 100), extend("default" = default::ATTEMPTS_MAX))]
     pub(in super::super) max_attempts: Option<u32>,
 
-    /// `claude-code` only: the command, by its name or its path
+    /// `claude-code` only: the name or path of the command
     #[schemars(extend("default" = CLAUDE_CODE_COMMAND))]
     pub(in super::super) command: Option<String>,
 
-    /// `claude-code` only: the most turns of one run of the command before haft resumes it
+    /// `claude-code` only: the maximum number of turns in one run of the command; after them, haft resumes the session
     #[schemars(range(min = 1), extend("default" = CLAUDE_CODE_TURNS_MAX))]
     pub(in super::super) max_turns: Option<u32>,
 
-    /// `claude-code` only: the command's own tools that need no permission; an empty list removes all tools
+    /// `claude-code` only: the command's own tools that need no permission; an empty list removes all its tools
     pub(in super::super) allowed_tools: Option<Vec<String>>,
 
-    /// `claude-code` only: how often haft resumes its session before the request fails
+    /// `claude-code` only: how often haft resumes the session before the request fails
     #[schemars(range(max = 100), extend("default" = CLAUDE_CODE_RESUMES_MAX))]
     pub(in super::super) max_resumes: Option<u32>,
 
-    /// The longest wait that a provider may ask for; if it asks for more, the request fails
+    /// The longest wait that haft accepts from `Retry-After`; if the provider asks for a longer wait, the request fails
     #[schemars(extend("default" = default::RETRY_AFTER_MAX_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) max_retry_after: Option<Millis>,
 }
@@ -86,33 +87,33 @@ pub(in super::super) struct RawProvider {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct RawModels {
-    /// The model to use if none is named, as `provider/model`
+    /// The model for runs that name none, as `provider/model`
     pub(in super::super) default: Option<String>,
 
-    /// A model of the same provider for simple steps; by default `models.default`
+    /// The model for simple steps, from the same provider as `models.default`; by default `models.default`
     pub(in super::super) fast: Option<String>,
 
-    /// A model of the same provider for difficult steps; by default `models.default`
+    /// The model for difficult steps, from the same provider as `models.default`; by default `models.default`
     pub(in super::super) complex: Option<String>,
 
-    /// Models to ask in order if the default fails, as `provider/model`
+    /// The models that haft tries in this order if the default model fails, each as `provider/model`
     #[schemars(extend("default" = []))]
     pub(in super::super) fallback: Option<Vec<String>>,
 
-    /// Settings of single models, by `provider/model`
+    /// Settings of individual models; each key is `provider/model`
     pub(in super::super) settings: Option<BTreeMap<String, RawModelSettings>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct RawModelSettings {
-    /// The price of its tokens, instead of the built-in table
+    /// The token prices of the model, instead of the prices in the built-in table
     pub(in super::super) price: Option<RawPrice>,
 
-    /// The way it gets tools; by default `native`, and `prompted` after its provider has refused tools
+    /// How the model gets tools: `native` in the format of the provider, `prompted` in the prompt, `none` not at all; by default `native`, and `prompted` after the provider has refused tools
     pub(in super::super) tool_calling: Option<RawToolCalling>,
 
-    /// The most tokens of one reply of the model
+    /// The maximum number of tokens in one reply of the model
     #[schemars(range(min = 1), extend("x-unit" = "tokens"))]
     pub(in super::super) max_output_tokens: Option<u32>,
 
@@ -124,19 +125,19 @@ pub(in super::super) struct RawModelSettings {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct RawPrice {
-    /// Tokens of the request
+    /// The price of request tokens
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) input: f64,
 
-    /// Tokens of the reply
+    /// The price of reply tokens
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) output: f64,
 
-    /// Tokens read from the provider's cache; by default the price of `input`
+    /// The price of tokens that the provider reads from its cache; by default the same as `input`
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) cache_read: Option<f64>,
 
-    /// Tokens written to the provider's cache; by default the price of `input`
+    /// The price of tokens that the provider writes to its cache; by default the same as `input`
     #[schemars(range(min = 0), extend("x-unit" = "US dollars per million tokens"))]
     pub(in super::super) cache_write: Option<f64>,
 }

@@ -9,19 +9,19 @@ use super::super::value_format::{TemplateText, words};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawMcpOauth {
-    /// The client id at the authorization server; without this key haft uses a client metadata document or registers itself
+    /// The client id for the authorization server; without this key, haft uses a client metadata document or dynamic client registration
     pub(crate) client_id: Option<TemplateText>,
 
-    /// The issuer of the authorization server to trust; no other one gets `clientSecret` or may issue tokens. By default the issuer that the MCP server announces
+    /// The only authorization server that may issue tokens and that gets `clientSecret`, as its issuer URL; by default the issuer that the MCP server announces
     pub(crate) issuer: Option<TemplateText>,
 
-    /// The secret of `clientId`; use a variable
+    /// The secret for `clientId`; write it as a variable, so that the file does not contain it
     pub(crate) client_secret: Option<TemplateText>,
 
-    /// The URL of the client metadata document, for authorization servers that support one instead of registration
+    /// The URL of the client metadata document, for authorization servers that accept such a document instead of a registration
     pub(crate) client_metadata_url: Option<TemplateText>,
 
-    /// The scopes to request if the server names none
+    /// The scopes to request if the server does not name any
     #[schemars(extend("default" = []))]
     pub(crate) scopes: Option<Vec<String>>,
 
@@ -29,7 +29,7 @@ pub(crate) struct RawMcpOauth {
     #[schemars(extend("default" = "person"))]
     pub(crate) grant: Option<RawMcpGrant>,
 
-    /// The local port for the redirect of a login; 0 means any free port
+    /// The local port that the browser is redirected to after a login; 0 means any free port
     #[schemars(extend("default" = 0))]
     pub(crate) redirect_port: Option<u16>,
 }

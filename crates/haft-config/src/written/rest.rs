@@ -1,4 +1,4 @@
-//! The keys of tools over HTTP.
+//! The keys of HTTP tools, as written.
 
 use std::collections::BTreeMap;
 
@@ -16,43 +16,43 @@ pub(crate) struct RawRestTool {
     /// The description that models see
     pub(crate) description: String,
 
-    /// The HTTP method; it also sets the effects of a call
+    /// The HTTP method; it also determines the effects of the tool
     pub(crate) method: RawHttpMethod,
 
-    /// The URL of the request; `${parameters.x}` is a placeholder for an argument and not allowed in the host
+    /// The URL of the request; `${parameters.x}` stands for the argument `x` and is not allowed in the host
     pub(crate) url: UrlText,
 
-    /// Headers of the request; `${VAR}` is a variable, `${parameters.x}` an argument
+    /// Headers of the request; `${VAR}` is an environment variable, `${parameters.x}` the argument `x`
     pub(crate) headers: Option<BTreeMap<String, SecretText>>,
 
-    /// A group that the tool belongs to, in addition to those of `groups` that match its name
+    /// A group for the tool, in addition to the entries of `groups` that match its name
     pub(crate) group: Option<GroupText>,
 
-    /// The queue for its calls
+    /// The queue for calls of the tool
     pub(crate) queue: Option<QueueText>,
 
-    /// The time for which an output is cached, or `off`
+    /// How long haft caches an output of the tool; `off` disables the cache
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// The JSON Schema of its arguments; without it every placeholder is a string argument
+    /// The JSON Schema of the arguments; without this key, every placeholder is an argument of type string
     pub(crate) parameters_schema: Option<AnyJson>,
 
-    /// The body as JSON; a string that contains only `${parameters.x}` becomes that argument with its type, `${VAR}` is a variable
+    /// The request body as JSON; a string that contains only `${parameters.x}` becomes the argument `x` with its JSON type, and `${VAR}` is an environment variable
     pub(crate) body_template: Option<AnyJson>,
 
     /// Settings for a streamed response
     pub(crate) streaming: Option<RawStreaming>,
 
-    /// Whether lists and objects are written into the query as `key[0][prop]=value`
+    /// Whether haft writes lists and objects into the query as `key[0][prop]=value`
     #[schemars(extend("default" = false))]
     pub(crate) has_complex_query_params: Option<bool>,
 
-    /// Arguments to add to the query
+    /// The arguments that haft adds to the query
     #[schemars(extend("default" = []))]
     pub(crate) query_param_names: Option<Vec<String>>,
 
-    /// Whether the host may have a private address
+    /// Whether haft may send requests to a host with a private IP address
     #[schemars(extend("default" = false))]
     pub(crate) allow_private_addresses: Option<bool>,
 }
@@ -60,39 +60,39 @@ pub(crate) struct RawRestTool {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawStreaming {
-    /// `json-stream`: a JSON value in every line; `sse`: server-sent events
+    /// `json-stream`: each line is a JSON value; `sse`: the response consists of server-sent events
     #[schemars(extend("default" = "json-stream"))]
     pub(crate) mode: Option<RawStreamMode>,
 
-    /// A prefix to remove from every line
+    /// A prefix that haft removes from every line
     #[schemars(extend("default" = ""))]
     pub(crate) line_prefix: Option<String>,
 
-    /// The field with the kind of a piece
+    /// The field of a piece that contains the type of the piece
     #[schemars(extend("default" = "type"))]
     pub(crate) discriminator_field: Option<String>,
 
-    /// The value of `discriminatorField` in the last piece
+    /// The value of `discriminatorField` that marks the last piece
     #[schemars(extend("default" = "done"))]
     pub(crate) done_value: Option<String>,
 
-    /// The field of the last piece that has the whole answer
+    /// The field of the last piece that contains the whole answer
     #[schemars(extend("default" = "answer"))]
     pub(crate) answer_field: Option<String>,
 
-    /// The value of `discriminatorField` in a piece of the answer
+    /// The value of `discriminatorField` that marks a piece with a part of the answer
     #[schemars(extend("default" = "token"))]
     pub(crate) token_value: Option<String>,
 
-    /// The field with the text of such a piece
+    /// The field that contains a part of the answer, in a piece that `tokenValue` marks
     #[schemars(extend("default" = "content"))]
     pub(crate) token_field: Option<String>,
 
-    /// The longest time of the stream
+    /// The time limit for the stream
     #[schemars(extend("default" = 120_000, "x-unit" = "milliseconds"))]
     pub(crate) timeout: Option<Millis>,
 
-    /// The most bytes of the stream
+    /// The maximum size of the stream
     #[schemars(range(min = 1), extend("default" = 4_194_304, "x-unit" = "bytes"))]
     pub(crate) max_bytes: Option<u64>,
 }
@@ -100,26 +100,26 @@ pub(crate) struct RawStreaming {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawOpenapiSpec {
-    /// The description: a file, or a URL
+    /// The OpenAPI document
     pub(crate) spec: SpecText,
 
-    /// The base URL of requests, instead of the server in the description
+    /// The base URL for requests, instead of the server in the OpenAPI document
     pub(crate) base_url: Option<UrlText>,
 
-    /// Headers of every request; `${VAR}` is a variable
+    /// Headers for every request; `${VAR}` is an environment variable
     pub(crate) headers: Option<BTreeMap<String, SecretText>>,
 
-    /// The methods whose operations become tools
+    /// The HTTP methods whose operations become tools
     #[schemars(extend("default" = ["get", "post", "put", "patch", "delete"]))]
     pub(crate) include_methods: Option<Vec<RawOperationMethod>>,
 
-    /// Use only operations with one of these tags; by default all
+    /// The tags of the operations to use; by default haft uses all operations
     pub(crate) tag_filter: Option<Vec<String>>,
 
-    /// Patterns of operations to use, by operation id or as `GET /path`; by default all
+    /// The operations to use; the patterns match an operation id or `GET /path`. By default haft uses all operations
     pub(crate) include_operations: Option<Vec<GlobText>>,
 
-    /// Patterns of operations to leave out
+    /// The operations to leave out; the patterns match an operation id or `GET /path`
     #[schemars(extend("default" = []))]
     pub(crate) exclude_operations: Option<Vec<GlobText>>,
 
@@ -127,21 +127,21 @@ pub(crate) struct RawOpenapiSpec {
     #[schemars(extend("default" = false))]
     pub(crate) include_deprecated: Option<bool>,
 
-    /// The queue for its calls
+    /// The queue for calls of the operations
     pub(crate) queue: Option<QueueText>,
 
-    /// The time for which an output is cached, or `off`
+    /// How long haft caches an output of the operations; `off` disables the cache
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// Credentials, by the name of a security scheme in the description
+    /// Credentials; each key is the name of a security scheme in the OpenAPI document
     pub(crate) auth: Option<BTreeMap<String, RawRestCredentials>>,
 
-    /// More hosts that operations may use as their server
+    /// More hosts that haft may send requests to, if the OpenAPI document names them as a server
     #[schemars(extend("default" = []))]
     pub(crate) allow_hosts: Option<Vec<String>>,
 
-    /// Whether its host may have a private address
+    /// Whether haft may send requests to a host with a private IP address
     #[schemars(extend("default" = false))]
     pub(crate) allow_private_addresses: Option<bool>,
 }
@@ -149,26 +149,26 @@ pub(crate) struct RawOpenapiSpec {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawRestCredentials {
-    /// A key or a token
+    /// The API key or the bearer token
     pub(crate) token: Option<SecretText>,
 
-    /// For `basic`
+    /// The user name for basic authentication
     pub(crate) username: Option<SecretText>,
 
-    /// For `basic`
+    /// The password for basic authentication
     pub(crate) password: Option<SecretText>,
 
-    /// For OAuth client credentials
+    /// The client id for OAuth client credentials
     pub(crate) client_id: Option<SecretText>,
 
-    /// For OAuth client credentials
+    /// The client secret for OAuth client credentials
     pub(crate) client_secret: Option<SecretText>,
 
-    /// Scopes to request
+    /// The OAuth scopes to request
     #[schemars(extend("default" = []))]
     pub(crate) scopes: Option<Vec<String>>,
 
-    /// The token endpoint, instead of the one in the description
+    /// The OAuth token endpoint, instead of the one in the OpenAPI document
     pub(crate) token_url: Option<UrlText>,
 }
 

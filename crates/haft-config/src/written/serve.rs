@@ -11,10 +11,10 @@ use super::super::value_format::words;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawServe {
-    /// The address under which clients reach the server, such as `https://haft.example.com`
+    /// The URL that clients use for the server, without a path, such as `https://haft.example.com`
     pub(crate) public_url: Option<String>,
 
-    /// Issuers of access tokens (`OpenID` Connect, OAuth) that count beside API keys
+    /// The issuers (`OpenID` Connect, OAuth) whose access tokens the server accepts in addition to API keys
     #[schemars(extend("default" = []))]
     pub(crate) issuers: Option<Vec<RawTokenIssuer>>,
 }
@@ -22,47 +22,47 @@ pub(crate) struct RawServe {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawTokenIssuer {
-    /// The issuer, exactly as in the claim `iss`; also the address of its discovery document
+    /// The URL of the issuer, exactly as in the claim `iss`; haft finds the discovery document under this URL
     pub(crate) issuer: String,
 
-    /// Values of the claim `aud` that name this server, in addition to `publicUrl`
+    /// The values of the claim `aud` that haft accepts, in addition to `publicUrl`
     pub(crate) audience: Option<Vec<String>>,
 
-    /// The address of the issuer's keys (JWKS); by default the discovery document names it
+    /// The URL of the issuer's keys (JWKS); by default the URL in the discovery document
     pub(crate) jwks_url: Option<String>,
 
-    /// The tenant of all subjects of this issuer [default: `default`]
+    /// The tenant of all subjects of this issuer; by default `default`
     pub(crate) tenant: Option<String>,
 
-    /// The claim that names the tenant, instead of `tenant`; then this must be the only issuer
+    /// The claim that contains the tenant, instead of `tenant`; an issuer with this key must be the only issuer
     pub(crate) tenant_claim: Option<String>,
 
-    /// The claim that names the subject [default: `sub`]
+    /// The claim that contains the subject; by default `sub`
     pub(crate) subject_claim: Option<String>,
 
-    /// The permissions that each scope of a token (claim `scope` or `scp`) gives
+    /// The permissions for each scope of a token (in the claim `scope` or `scp`)
     pub(crate) scopes: Option<BTreeMap<String, Vec<RawKeyScope>>>,
 
-    /// The permissions that each role of a subject (claim `rolesClaim`) gives
+    /// The permissions for each role of a subject (in the claim `rolesClaim`)
     pub(crate) roles: Option<BTreeMap<String, Vec<RawKeyScope>>>,
 
-    /// The claim that lists roles; `a.b` is the claim `b` inside of `a` [default: `roles`]
+    /// The claim that lists the roles; `a.b` means the claim `b` inside the claim `a`. By default `roles`
     pub(crate) roles_claim: Option<String>,
 
-    /// Limits of each subject
+    /// The limits for each subject
     pub(crate) limits: Option<RawKeyLimits>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawKeyLimits {
-    /// The requests in a minute
+    /// The maximum number of requests per minute
     pub(crate) requests_per_minute: Option<u32>,
 
-    /// The tokens of models in a minute
+    /// The maximum number of model tokens per minute
     pub(crate) tokens_per_minute: Option<u64>,
 
-    /// The responses in progress at the same time
+    /// The maximum number of responses in progress at the same time
     pub(crate) concurrent_responses: Option<u32>,
 }
 
