@@ -45,6 +45,7 @@ fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
             requests_per_minute: args.requests_per_minute,
             tokens_per_minute: args.tokens_per_minute,
             concurrent_responses: args.concurrent_responses,
+            nano_usd_per_month: args.usd_per_month.map(|usd| u64::from(usd) * 1_000_000_000),
         },
     };
     let (record, secret) = create_key(new, now)?;

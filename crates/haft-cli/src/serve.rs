@@ -104,7 +104,7 @@ pub(super) async fn run(
         Ok(key) => key,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let printed = terminal::answer(&format!("http://{}", server.address()));
+    let printed = terminal::answer(&server.url());
     if printed != ExitCode::SUCCESS {
         return printed;
     }
@@ -208,6 +208,9 @@ fn refused(error: &ServeError) -> CliError {
             (ExitReason::Usage, "leave out --no-auth, or listen on 127.0.0.1")
         }
         ServeError::Bind { .. } => (ExitReason::Unavailable, "choose another address with --address IP:PORT"),
+        ServeError::Tls(_) => {
+            (ExitReason::Usage, "`serve.tls` names the files of the certificate and its key")
+        }
         ServeError::Keys(_) => (ExitReason::Internal, "`haft keys list` reads the same file"),
     };
     (exit, super::hints::with(error, Some(hint)))

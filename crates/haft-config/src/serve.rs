@@ -1,6 +1,7 @@
 //! Resolves the settings of `haft serve`: its public address, and the issuers whose access tokens count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use haft_core::principal::Principal;
 use haft_core::settings::server::{KeyLimits, KeyScope};
@@ -19,6 +20,15 @@ pub struct ServeSettings {
     /// The address under which clients reach the server, without a slash at its end.
     pub public_url: Option<String>,
     pub issuers: Vec<TokenIssuerSettings>,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsFiles>,
+}
+
+/// The files of a certificate, in the form PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// An issuer of access tokens.
@@ -68,7 +78,9 @@ impl ConfigResolver<'_> {
         if let Err(message) = distinct(&issuers) {
             self.wrong("serve.issuers", message);
         }
-        ServeSettings { public_url, issuers }
+        let tls =
+            written.tls.map(|tls| TlsFiles { certificate: tls.certificate.0.into(), key: tls.key.0.into() });
+        ServeSettings { public_url, issuers, tls }
     }
 
     fn issuer(
@@ -107,6 +119,7 @@ impl ConfigResolver<'_> {
                 requests_per_minute: limits.requests_per_minute,
                 tokens_per_minute: limits.tokens_per_minute,
                 concurrent_responses: limits.concurrent_responses,
+                nano_usd_per_month: limits.usd_per_month.map(|usd| u64::from(usd) * 1_000_000_000),
             },
         })
     }

@@ -120,7 +120,7 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
-    "serve": {"publicUrl": "https://haft.example.com/", "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+    "serve": {"publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
         "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
         "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -222,6 +222,7 @@ fn every_key_reaches_the_resolved_config() {
     assert_eq!(model.tool_calling, Some(haft_core::settings::models::ToolCalling::Prompted));
     assert!(resolved.telemetry.capture_content);
     assert_eq!((resolved.validation.draft, tool.priority), (SchemaDraft::Draft201909, Some(Priority::Low)));
+    assert_eq!(resolved.serve.tls.as_ref().unwrap().key, Path::new("/k"));
     let issuer = &resolved.serve.issuers[0];
     assert_eq!(issuer.audience, ["haft", "https://haft.example.com"]);
     assert_eq!(issuer.tenant, TokenTenant::Claim("org".into()));

@@ -6,26 +6,36 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::failed_logins::ClientAddress;
 use crate::settings::ServerSettings;
+use crate::tls::{HTTP2, ServerTls};
 
 /// The pause after a failed accept. The usual reason is a lack of file descriptors, which ends when other connections
 /// close.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// The most requests of one HTTP/2 connection at the same time.
+const STREAMS_MAX: u32 = 100;
+
+/// The largest head of a request of HTTP/2. HTTP/1.1 has a limit of its own.
+const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 
 /// Serves connections until `stop` resolves, and then until the requests in progress have ended. Dropping the future
 /// closes all connections.
@@ -33,6 +43,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     app: Router,
     settings: &ServerSettings,
+    tls: Option<&ServerTls>,
     stop: impl Future<Output = ()>,
 ) {
     let places = Arc::new(Semaphore::new(settings.connections_max));
@@ -44,8 +55,10 @@ pub(crate) async fn serve(
             () = &mut stop => break,
             Some(_) = connections.join_next() => {}
             (stream, client, place) = accepted(&listener, &places) => {
-                let connection = Connection { stream, client, head_timeout: settings.head_timeout, place };
-                connections.spawn(connection.serve(app.clone(), stopping.clone()));
+                let connection = Connection {
+                    app: app.clone(), client, head_timeout: settings.head_timeout, stopping: stopping.clone(), place,
+                };
+                connections.spawn(connection.serve(stream, tls.map(ServerTls::acceptor)));
             }
         }
     }
@@ -69,33 +82,86 @@ async fn accepted(
 }
 
 struct Connection {
-    stream: TcpStream,
+    app: Router,
     client: ClientAddress,
     head_timeout: Duration,
+    /// Its sender is dropped when the server stops.
+    stopping: watch::Receiver<()>,
     /// The slot, held until the connection ends.
     place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
-    async fn serve(self, app: Router, mut stopping: watch::Receiver<()>) {
+    async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        let Some(tls) = tls else { return self.serve_http1(stream).await };
+        // An error concerns only this connection: the client went away, or trusts another certificate.
+        let Ok(Ok(stream)) = timeout(self.head_timeout, tls.accept(stream)).await else { return };
+        if stream.get_ref().1.alpn_protocol() == Some(HTTP2) {
+            self.serve_http2(stream).await;
+        } else {
+            self.serve_http1(stream).await;
+        }
+    }
+
+    async fn serve_http1(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
-        let routes = TowerToHyperService::new(app);
+        let (routes, client) = (TowerToHyperService::new(self.app), self.client);
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(self.client);
+            request.extensions_mut().insert(client);
             routes.call(request)
         });
-        let mut exchange = pin!(http.serve_connection(TokioIo::new(self.stream), service).with_upgrades());
+        let mut exchange = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
         // Ignore the error, which is only about this connection: the client went away, or did not send HTTP.
         let ended = tokio::select! {
             _ = exchange.as_mut() => true,
-            // The sender is dropped when the server stops.
-            _ = stopping.changed() => false,
+            _ = self.stopping.changed() => false,
         };
         if !ended {
             exchange.as_mut().graceful_shutdown();
             let _ = exchange.await;
         }
         drop(self.place);
+    }
+
+    /// Serves requests that share one connection. It ends when no new request has come for the time limit of a head, and
+    /// the requests in progress, also their streams, are finished before.
+    async fn serve_http2(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .keep_alive_interval(self.head_timeout)
+            .keep_alive_timeout(self.head_timeout);
+        http.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HTTP2_HEAD_BYTES_MAX);
+        let begun = Arc::new(AtomicU64::new(0));
+        let (routes, client, counter) = (TowerToHyperService::new(self.app), self.client, Arc::clone(&begun));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            request.extensions_mut().insert(client);
+            routes.call(request)
+        });
+        let mut exchange = pin!(http.serve_connection(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            _ = exchange.as_mut() => true,
+            _ = self.stopping.changed() => false,
+            () = idle(&begun, self.head_timeout) => false,
+        };
+        if !ended {
+            exchange.as_mut().graceful_shutdown();
+            let _ = exchange.await;
+        }
+        drop(self.place);
+    }
+}
+
+/// Returns when no request has begun for a while.
+async fn idle(begun: &AtomicU64, time: Duration) {
+    let mut before = begun.load(Ordering::Relaxed);
+    loop {
+        sleep(time).await;
+        let now = begun.load(Ordering::Relaxed);
+        if now == before {
+            return;
+        }
+        before = now;
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http::uri::Authority;
 use http::{HeaderMap, Method, header};
 use url::Url;
 
@@ -21,7 +22,7 @@ use crate::settings::ServerSettings;
 pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let rules = &state.access;
     let checked = rules.check_host(request.headers(), request.uri().host());
-    let checked = checked.and_then(|()| rules.check_origin(request.headers()));
+    let checked = checked.and_then(|()| rules.check_origin(request.headers(), request.uri().authority()));
     let checked = checked.and_then(|()| check_content(request.method(), request.headers()));
     match checked {
         Ok(()) => next.run(request).await,
@@ -74,11 +75,11 @@ impl AccessRules {
         literal.is_ok_and(|ip| ip.is_loopback() || ip == self.address || self.address.is_unspecified())
     }
 
-    fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+    fn check_origin(&self, headers: &HeaderMap, authority: Option<&Authority>) -> Result<(), ApiError> {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
         let is_listed = self.origins.contains(&origin);
-        if is_listed || is_same_origin(&origin, headers) {
+        if is_listed || is_same_origin(&origin, headers, authority) {
             return Ok(());
         }
         Err(ApiError::new(
@@ -88,10 +89,11 @@ impl AccessRules {
     }
 }
 
-/// Returns true if the page came from this server. The `Host` header was checked before.
-fn is_same_origin(origin: &str, headers: &HeaderMap) -> bool {
+/// Returns true if the page came from this server. The host was checked before. A request of HTTP/2 has no `Host` header.
+fn is_same_origin(origin: &str, headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or(authority.map(Authority::as_str)).unwrap_or_default();
     let port = origin.port().map(|port| format!(":{port}")).unwrap_or_default();
     let own = origin.host_str().map(|name| format!("{name}{port}"));
     own.is_some_and(|own| own.eq_ignore_ascii_case(host))
@@ -194,7 +196,7 @@ mod tests {
     fn web_pages_of_other_sites_are_refused() {
         let check = |origin: &'static str, expected: bool| {
             let headers = headers(&[("host", "127.0.0.1:8484"), ("origin", origin)]);
-            assert_eq!(rules("127.0.0.1:8484").check_origin(&headers).is_ok(), expected, "{origin}");
+            assert_eq!(rules("127.0.0.1:8484").check_origin(&headers, None).is_ok(), expected, "{origin}");
         };
         check("https://console.example.com", true);
         check("http://127.0.0.1:8484", true);
@@ -203,7 +205,14 @@ mod tests {
         check("https://console.example.com.evil.com", false);
         check("null", false);
         check("", false);
-        assert!(rules("127.0.0.1:8484").check_origin(&headers(&[])).is_ok());
+        let own: Authority = "localhost:8484".parse().unwrap();
+        let same = headers(&[("origin", "https://localhost:8484")]);
+        assert!(
+            rules("127.0.0.1:8484").check_origin(&same, Some(&own)).is_ok(),
+            "HTTP/2 has no `Host` header"
+        );
+        assert!(rules("127.0.0.1:8484").check_origin(&same, None).is_err());
+        assert!(rules("127.0.0.1:8484").check_origin(&headers(&[]), None).is_ok());
     }
 
     #[test]

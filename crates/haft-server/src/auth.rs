@@ -8,7 +8,9 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use haft_core::principal::Principal;
-use haft_store::api_keys::{ApiKeyStore, ApiKeys, KeyFileVersion, KeyLimits, KeyLookup, KeyScope};
+use haft_store::api_keys::{
+    ApiKeyRecord, ApiKeyStore, ApiKeys, KeyFileVersion, KeyLimits, KeyLookup, KeyScope,
+};
 use http::request::Parts;
 use http::{HeaderMap, header};
 
@@ -18,7 +20,7 @@ use crate::observe::RequestPrincipal;
 use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
-use crate::token::{TokenError, TokenSubject};
+use crate::token::{CREDENTIAL_PREFIX, TokenError, TokenSubject};
 
 /// The identity and the permissions behind a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) scopes: Vec<KeyScope>,
     pub(crate) limits: KeyLimits,
+    /// The end of the key or token, in milliseconds since 1970.
+    pub(crate) expires_ms: Option<u64>,
 }
 
 impl Caller {
@@ -61,6 +65,7 @@ pub(crate) async fn check(
             principal: Principal::local(),
             scopes: vec![KeyScope::Api],
             limits: KeyLimits::default(),
+            expires_ms: None,
         }),
     };
     let caller = match caller {
@@ -103,7 +108,9 @@ pub(crate) async fn caller(
         return state.keys.caller(credential, now_ms());
     }
     match state.tokens.subject(credential, resource, now_ms()).await {
-        Ok(TokenSubject { principal, scopes, limits }) => Ok(Caller { principal, scopes, limits }),
+        Ok(TokenSubject { principal, scopes, limits, expires_ms }) => {
+            Ok(Caller { principal, scopes, limits, expires_ms: Some(expires_ms) })
+        }
         Err(TokenError::Invalid(message)) => {
             Err(ApiError::new(ApiErrorKind::Unauthorized, message).with_code("invalid_token"))
         }
@@ -111,6 +118,31 @@ pub(crate) async fn caller(
             let message = "the issuer of the access token does not answer, so the token cannot be checked";
             Err(ApiError::new(ApiErrorKind::Unavailable, message).after(retry_after_s))
         }
+    }
+}
+
+/// Returns the caller of a connection again, for its next message: a key may have been revoked or changed, and a token may
+/// have expired, while the connection stayed open.
+pub(crate) fn renewed(state: &ServerState, caller: &Caller) -> Result<Caller, ApiError> {
+    let now_ms = now_ms();
+    if caller.expires_ms.is_some_and(|expires| expires <= now_ms) {
+        return Err(unauthorized("the key or token of this connection has expired"));
+    }
+    let id = caller.principal.credential_id();
+    if state.settings.auth == AuthMode::NoAuth || id.starts_with(CREDENTIAL_PREFIX) {
+        return Ok(caller.clone());
+    }
+    let keys = state.keys.readable()?;
+    let key = keys.all().iter().find(|key| key.id == id && !key.is_expired(now_ms));
+    key.map(caller_of).ok_or_else(|| unauthorized("the key of this connection was revoked"))
+}
+
+fn caller_of(key: &ApiKeyRecord) -> Caller {
+    Caller {
+        principal: key.principal(),
+        scopes: key.scopes.clone(),
+        limits: key.limits,
+        expires_ms: key.expires_ms,
     }
 }
 
@@ -149,20 +181,22 @@ impl KeyRing {
     }
 
     fn caller(&self, secret: &str, now_ms: u64) -> Result<Caller, ApiError> {
-        let keys = self.keys().map_err(|error| {
+        let keys = self.readable()?;
+        match keys.find(secret, now_ms) {
+            KeyLookup::Valid(key) => Ok(caller_of(key)),
+            KeyLookup::Expired(key) => Err(unauthorized(format!("the key {}… has expired", key.prefix))),
+            KeyLookup::Unknown => Err(unauthorized("the key is not valid")),
+        }
+    }
+
+    fn readable(&self) -> Result<Arc<ApiKeys>, ApiError> {
+        self.keys().map_err(|error| {
             // Without the file there is no way to know which keys count.
             ApiError::new(
                 ApiErrorKind::Unavailable,
                 format!("the server cannot read its API keys: {error}; ask its operator"),
             )
-        })?;
-        match keys.find(secret, now_ms) {
-            KeyLookup::Valid(key) => {
-                Ok(Caller { principal: key.principal(), scopes: key.scopes.clone(), limits: key.limits })
-            }
-            KeyLookup::Expired(key) => Err(unauthorized(format!("the key {}… has expired", key.prefix))),
-            KeyLookup::Unknown => Err(unauthorized("the key is not valid")),
-        }
+        })
     }
 
     fn keys(&self) -> io::Result<Arc<ApiKeys>> {
@@ -255,6 +289,7 @@ mod tests {
             principal: Principal::local(),
             scopes: vec![KeyScope::Api],
             limits: KeyLimits::default(),
+            expires_ms: None,
         };
         assert!(caller.require(KeyScope::Api).is_ok());
         assert_eq!(caller.require(KeyScope::Admin).unwrap_err().kind, ApiErrorKind::Forbidden);

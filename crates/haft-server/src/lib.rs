@@ -28,6 +28,7 @@ mod router;
 mod seal;
 mod server;
 mod settings;
+mod tls;
 mod token;
 
 pub use agents::AgentCatalog;

@@ -1,6 +1,6 @@
-//! The limits of keys: requests and tokens per minute, and responses at the same time.
+//! The limits of keys: requests and tokens per minute, responses at the same time, and cost per month.
 //!
-//! The counters are in memory. A restart of the server begins with full allowances, because a minute later they would be
+//! The counters are in memory, except for the cost. A restart of the server begins with full allowances, because a minute later they would be
 //! full again.
 
 use std::cell::RefCell;
@@ -12,8 +12,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use haft_core::event::{Event, EventSink};
+use haft_core::home::Home;
 use haft_store::api_keys::KeyLimits;
+use haft_store::spending::SpendingStore;
 use http::{HeaderMap, HeaderValue, Method};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
@@ -46,26 +50,60 @@ pub(crate) fn take_slot() -> Option<ResponseSlot> {
 
 /// Counts a request against the limits of its key, or refuses it.
 pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
-    let (key, limits) = match (state.settings.auth, request.extensions().get::<Caller>()) {
-        (AuthMode::Keys, Some(caller)) => (caller.principal.credential_id().to_owned(), caller.limits),
-        (AuthMode::NoAuth, _) | (_, None) => return next.run(request).await,
-    };
-    let kind = RequestKind::of(&request);
-    let decision = state.limits.admit(&key, limits, kind, Instant::now());
+    let Some(caller) = request.extensions().get::<Caller>() else { return next.run(request).await };
+    let decision = decide(&state, caller, RequestKind::of(&request));
     let mut response = match decision.outcome {
         Ok(slot) => with_slot(slot, next.run(request)).await,
-        Err(by) => {
-            state.metrics.refused(by.name());
-            by.error().into_response()
-        }
+        Err(by) => by.error().into_response(),
     };
     add_headers(response.headers_mut(), &decision.state);
     response
 }
 
+/// Counts a message that starts a response on a connection, and starts it, or refuses it with the headers that a reply
+/// would have.
+pub(crate) async fn start_counted<T>(
+    state: &ServerState,
+    caller: &Caller,
+    start: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, (ApiError, Box<HeaderMap>)> {
+    let decision = decide(state, caller, RequestKind::StartsResponse);
+    let mut headers = Box::<HeaderMap>::default();
+    add_headers(&mut headers, &decision.state);
+    match decision.outcome {
+        Ok(slot) => with_slot(slot, start).await.map_err(|error| (error, Box::default())),
+        Err(by) => Err((by.error(), headers)),
+    }
+}
+
+/// Counts a request against all limits of the caller.
+fn decide(state: &ServerState, caller: &Caller, kind: RequestKind) -> RateDecision {
+    match state.settings.auth {
+        AuthMode::Keys => {}
+        AuthMode::NoAuth => return RateDecision { state: Vec::new(), outcome: Ok(None) },
+    }
+    let key = caller.principal.credential_id();
+    let refused = match kind {
+        RequestKind::StartsResponse => state.limits.refused_by_cost(key, caller.limits, &Timestamp::now()),
+        RequestKind::Other => None,
+    };
+    let decision = match refused {
+        Some(by) => RateDecision { state: Vec::new(), outcome: Err(by) },
+        None => state.limits.admit(key, caller.limits, kind, Instant::now()),
+    };
+    if let Err(by) = &decision.outcome {
+        state.metrics.refused(by.name());
+    }
+    decision
+}
+
 /// The counters of all keys. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RateLimits(Arc<Mutex<HashMap<String, KeyUsage>>>);
+pub(crate) struct RateLimits {
+    usage: Arc<Mutex<HashMap<String, KeyUsage>>>,
+    /// `None` only in tests without costs.
+    spending: Option<Arc<SpendingStore>>,
+}
 
 #[derive(Debug)]
 struct KeyUsage {
@@ -93,9 +131,9 @@ enum RequestKind {
 
 impl RequestKind {
     fn of(request: &Request) -> Self {
-        // The path within `/v1`, whose routes this check is for.
-        let starts =
-            request.method() == Method::POST && request.uri().path().trim_end_matches('/') == "/responses";
+        // Paths within `/v1`. A compaction also asks a model.
+        let path = request.uri().path().trim_end_matches('/');
+        let starts = request.method() == Method::POST && ["/responses", "/responses/compact"].contains(&path);
         if starts { Self::StartsResponse } else { Self::Other }
     }
 }
@@ -111,9 +149,18 @@ struct RateDecision {
 /// The limit that refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RefusedBy {
-    Requests { retry_after: Duration },
-    Tokens { retry_after: Duration },
+    Requests {
+        retry_after: Duration,
+    },
+    Tokens {
+        retry_after: Duration,
+    },
     Responses,
+    Cost {
+        retry_after: Duration,
+    },
+    /// The cost so far cannot be read.
+    CostUnknown,
 }
 
 /// The headers of one limit.
@@ -153,6 +200,21 @@ pub(crate) struct ResponseSlot {
 }
 
 impl RateLimits {
+    pub(crate) fn of(home: &Home) -> Self {
+        Self { usage: Arc::default(), spending: Some(Arc::new(SpendingStore::of(home))) }
+    }
+
+    /// Returns the refusal of a key that has spent its money. The last response may exceed the limit, because its cost is
+    /// known at its end.
+    fn refused_by_cost(&self, key: &str, limits: KeyLimits, now: &Timestamp) -> Option<RefusedBy> {
+        let (limit, spending) = limits.nano_usd_per_month.zip(self.spending.as_ref())?;
+        match spending.spent(key, &month_of(now)) {
+            Ok(spent) if spent < limit => None,
+            Ok(_) => Some(RefusedBy::Cost { retry_after: until_next_month(now) }),
+            Err(_) => Some(RefusedBy::CostUnknown),
+        }
+    }
+
     /// Counts a request of a key, or refuses it.
     fn admit(&self, key: &str, limits: KeyLimits, kind: RequestKind, now: Instant) -> RateDecision {
         let mut keys = self.keys();
@@ -177,19 +239,37 @@ impl RateLimits {
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<String, KeyUsage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Charges the tokens of each attempt at a model to the key of its run.
+/// Charges the tokens and the cost of each attempt at a model to the key of its run.
 impl EventSink for RateLimits {
     fn emit(&self, event: Event) {
-        if let Event::ModelFinished { principal, account, .. } = event
-            && let Some(usage) = account.usage
+        let Event::ModelFinished { principal, account, .. } = event else { return };
+        let key = principal.credential_id();
+        if let Some(usage) = account.usage {
+            self.charge(key, usage.input.saturating_add(usage.output));
+        }
+        if let Some((spending, cost)) = self.spending.as_ref().zip(account.cost)
+            && !key.is_empty()
         {
-            self.charge(principal.credential_id(), usage.input.saturating_add(usage.output));
+            // An error shows at the next response, which cannot read the sum either.
+            let _ = spending.add(key, &month_of(&Timestamp::now()), cost.nano_usd);
         }
     }
+}
+
+/// Returns the month of UTC, such as `2026-11`.
+fn month_of(now: &Timestamp) -> String {
+    now.to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string()
+}
+
+fn until_next_month(now: &Timestamp) -> Duration {
+    let today = now.to_zoned(TimeZone::UTC);
+    let next = today.last_of_month().and_then(|last| last.tomorrow()).and_then(|next| next.start_of_day());
+    let left = next.map(|next| next.timestamp().duration_since(*now)).unwrap_or_default();
+    Duration::try_from(left).unwrap_or_default()
 }
 
 fn make_room(keys: &mut HashMap<String, KeyUsage>, key: &str) {
@@ -291,6 +371,7 @@ impl RefusedBy {
             Self::Requests { .. } => "requests",
             Self::Tokens { .. } => "tokens",
             Self::Responses => "responses",
+            Self::Cost { .. } | Self::CostUnknown => "cost",
         }
     }
 
@@ -302,6 +383,21 @@ impl RefusedBy {
             Self::Tokens { retry_after } => ("this key has used up its tokens of this minute", retry_after),
             Self::Responses => {
                 ("this key has as many responses in progress as it may have", RETRY_AFTER_RESPONSE)
+            }
+            Self::Cost { retry_after } => {
+                // A client that repeats the request by itself would only be refused again.
+                let error = ApiError::new(
+                    ApiErrorKind::TooManyRequests,
+                    "this key has spent its money of this month; the operator can raise its limit",
+                );
+                return error
+                    .with_code("insufficient_quota")
+                    .not_retryable()
+                    .after(whole_seconds(retry_after));
+            }
+            Self::CostUnknown => {
+                let message = "the spending of this key cannot be read, so its limit cannot be checked";
+                return ApiError::new(ApiErrorKind::Unavailable, message);
             }
         };
         let error = ApiError::new(ApiErrorKind::TooManyRequests, message).with_code("rate_limit_exceeded");
@@ -333,6 +429,7 @@ mod tests {
         requests_per_minute: Some(3),
         tokens_per_minute: Some(600),
         concurrent_responses: Some(2),
+        nano_usd_per_month: None,
     };
 
     fn refused(decision: &RateDecision) -> Option<RefusedBy> {
@@ -384,6 +481,25 @@ mod tests {
         assert_eq!(refused(&admit()), Some(RefusedBy::Responses));
         drop((two, three));
         assert_eq!(limits.keys()["k"].responses, 0);
+    }
+
+    #[test]
+    fn spent_key_waits_for_the_next_month_and_an_unreadable_sum_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let limits = RateLimits::of(&home);
+        let now: Timestamp = "2026-11-30T23:59:00Z".parse().unwrap();
+        let capped = KeyLimits { nano_usd_per_month: Some(10), ..KeyLimits::default() };
+        let refused = |at: &Timestamp| limits.refused_by_cost("key_1", capped, at);
+        assert_eq!(refused(&now), None);
+        limits.spending.as_ref().unwrap().add("key_1", "2026-11", 10).unwrap();
+        assert_eq!(refused(&now), Some(RefusedBy::Cost { retry_after: Duration::from_mins(1) }));
+        assert_eq!(refused(&"2026-12-01T00:00:00Z".parse().unwrap()), None);
+        std::fs::write(home.data().join("spending/key_1.json"), "?").unwrap();
+        assert_eq!(refused(&now), Some(RefusedBy::CostUnknown));
+        assert_eq!(limits.refused_by_cost("key_2", KeyLimits::default(), &now), None);
+        let error = RefusedBy::Cost { retry_after: Duration::from_mins(1) }.error();
+        assert_eq!((error.code, error.should_retry), (Some("insufficient_quota"), Some(false)));
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
+use crate::tls::ServerTls;
 use crate::token::AccessTokens;
 
 /// A server that is bound to its address and serves from [`run`](Server::run) on.
@@ -66,6 +67,8 @@ pub(crate) struct ServerState {
     pub(crate) access: AccessRules,
     pub(crate) keys: KeyRing,
     pub(crate) tokens: AccessTokens,
+    /// `None`: plain HTTP.
+    tls: Option<ServerTls>,
     pub(crate) responses: ResponseStore,
     pub(crate) conversations: ConversationStore,
     pub(crate) idempotency: FileIdempotencyKeys,
@@ -134,9 +137,15 @@ impl ConfigReloads {
     /// Uses another configuration for runs that start from now on, and returns its warnings.
     pub async fn apply(&self, config: ResolvedConfig) -> Vec<String> {
         self.0.metrics.reloaded("ok");
-        self.0.audit.note(AuditEvent::ConfigReloaded);
         self.0.tokens.replace(config.serve.clone());
-        self.0.runtime.reload(config).await
+        let tls = self.0.tls.as_ref().zip(config.serve.tls.as_ref());
+        let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
+        let mut warnings = self.0.runtime.reload(config).await;
+        if let Err(problem) = certificate {
+            warnings.push(format!("the old certificate stays in use: {problem}"));
+        }
+        self.0.audit.note(AuditEvent::ConfigReloaded);
+        warnings
     }
 
     /// Counts a configuration that is wrong, so that the old one stays in use.
@@ -172,6 +181,8 @@ pub enum ServeError {
     },
     /// The file of keys cannot be read.
     Keys(io::Error),
+    /// The certificate or its key cannot be used.
+    Tls(String),
 }
 
 impl fmt::Display for ServeError {
@@ -182,6 +193,7 @@ impl fmt::Display for ServeError {
             }
             Self::Bind { address, error } => write!(f, "the address {address} cannot be used: {error}"),
             Self::Keys(error) => write!(f, "the API keys cannot be read: {error}"),
+            Self::Tls(problem) => write!(f, "the certificate cannot be used: {problem}"),
         }
     }
 }
@@ -200,6 +212,7 @@ impl Server {
             return Err(ServeError::OpenWithoutKeys { address });
         }
         let keys = KeyRing::open(ApiKeyStore::of(runtime.home())).map_err(ServeError::Keys)?;
+        let tls = settings.serve.tls.as_ref().map(ServerTls::load).transpose().map_err(ServeError::Tls)?;
         let unusable = |error| ServeError::Bind { address, error };
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let address = listener.local_addr().map_err(unusable)?;
@@ -207,7 +220,7 @@ impl Server {
         let responses = ResponseStore::of(runtime.home());
         let conversations = ConversationStore::of(runtime.home());
         let idempotency = FileIdempotencyKeys::of(runtime.home());
-        let (metrics, limits) = (Metrics::default(), RateLimits::default());
+        let (metrics, limits) = (Metrics::default(), RateLimits::of(runtime.home()));
         runtime.watch(Arc::new(metrics.clone()));
         runtime.watch(Arc::new(limits.clone()));
         let tokens = AccessTokens::new(settings.serve.clone(), metrics.clone());
@@ -222,6 +235,7 @@ impl Server {
             access,
             keys,
             tokens,
+            tls,
             responses,
             conversations,
             idempotency,
@@ -267,6 +281,12 @@ impl Server {
         ConfigReloads(Arc::clone(&self.state))
     }
 
+    /// Returns the URL of the server, by its address.
+    pub fn url(&self) -> String {
+        let scheme = if self.state.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
     /// Returns the address that the server listens on, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -300,8 +320,10 @@ impl Server {
             }
             let _ = closing.send(());
         };
-        let settings = state.settings.clone();
-        let mut served = tokio::spawn(async move { accept::serve(listener, app, &settings, signal).await });
+        let serving = Arc::clone(&state);
+        let mut served = tokio::spawn(async move {
+            accept::serve(listener, app, &serving.settings, serving.tls.as_ref(), signal).await;
+        });
         tokio::select! {
             _ = &mut served => {}
             Ok(()) = closed => drop(timeout(CLOSE_TIMEOUT, &mut served).await),

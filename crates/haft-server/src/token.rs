@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use haft_config::resolved::{ServeSettings, TokenIssuerSettings};
 
 use self::claims::TokenCheck;
-pub(crate) use self::claims::TokenSubject;
+pub(crate) use self::claims::{CREDENTIAL_PREFIX, TokenSubject};
 use self::issuer_keys::{IssuerKeys, KeysUnavailable};
 use self::jws::SignedToken;
 use crate::metrics::Metrics;

@@ -22,6 +22,7 @@ pub mod outputs;
 pub mod responses;
 pub mod seal_keys;
 pub mod sessions;
+pub mod spending;
 pub mod sweep;
 pub mod tenant;
 pub mod tool_pins;

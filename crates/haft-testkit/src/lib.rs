@@ -9,6 +9,7 @@
     reason = "a fixture that fails is a failed test"
 )]
 
+mod certificate;
 mod collector;
 mod guarded_server;
 mod process;
@@ -20,6 +21,7 @@ mod test_tree;
 mod token_issuer;
 mod user;
 
+pub use certificate::write_certificate;
 pub use collector::{CollectedPoint, CollectedSpan, SpanCollector};
 pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;

@@ -110,6 +110,10 @@ pub(crate) struct KeysCreateArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) concurrent_responses: Option<u32>,
 
+    /// The cost of models in a month, in US dollars [default: no limit]
+    #[arg(long, value_name = "DOLLARS")]
+    pub(crate) usd_per_month: Option<u32>,
+
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Child;
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
-use haft_testkit::{HaftCommand, TestTree, TestUser, eventually, libc, send_signal};
+use haft_testkit::{HaftCommand, TestTree, TestUser, eventually, libc, send_signal, write_certificate};
 use serde_json::{Value, json};
 
 use super::mcp::configure;
@@ -122,6 +122,41 @@ fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid
     assert!(models().contains("openai/second") && has_counted(r#"{outcome="ok"} 1"#), "{}", models());
     let errors = stop(child);
     assert!(errors.contains("the old configuration stays in use"), "{errors}");
+}
+
+/// Asks a server over TLS, and returns the status and the HTTP version; an error if its certificate is not trusted.
+fn get_securely(address: &str, authority: &str) -> Result<(u16, reqwest::Version), reqwest::Error> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let trusted = reqwest::Certificate::from_pem(authority.as_bytes())?;
+        let client = reqwest::Client::builder().tls_certs_only([trusted]).build()?;
+        let reply = client.get(format!("{address}/healthz")).send().await?;
+        Ok((reply.status().as_u16(), reply.version()))
+    })
+}
+
+#[test]
+fn server_speaks_tls_and_http2_and_renews_its_certificate_at_hangup() {
+    let tree = tree();
+    tree.file("home/haft.json", r#"{"serve": {"tls": {"certificate": "cert.pem", "key": "key.pem"}}}"#);
+    let authority = write_certificate(&tree.path("home"));
+    let (child, address) = start(&tree, &["--no-auth"]);
+    assert!(address.starts_with("https://"), "{address}");
+    assert_eq!(get_securely(&address, &authority).unwrap(), (200, reqwest::Version::HTTP_2));
+    let renewed = write_certificate(&tree.path("home"));
+    assert!(get_securely(&address, &renewed).is_err(), "the old certificate is in use until the signal");
+    send_signal(child.id(), libc::SIGHUP);
+    eventually("the new certificate is in use", || get_securely(&address, &renewed).is_ok());
+    tree.file("home/key.pem", "no key");
+    send_signal(child.id(), libc::SIGHUP);
+    let audit = || std::fs::read_to_string(tree.path("home/data/audit.jsonl")).unwrap_or_default();
+    eventually("the bad key was read", || audit().matches("config.reloaded").count() == 2);
+    assert_eq!(get_securely(&address, &renewed).unwrap().0, 200);
+    let errors = stop(child);
+    assert!(errors.contains("the old certificate stays in use"), "{errors}");
+    let broken = tree.haft(&["serve", "--check", "--address", "127.0.0.1:0"]).output().expect_code(2);
+    assert!(broken.stderr.contains("key.pem"), "{}", broken.stderr);
 }
 
 #[test]

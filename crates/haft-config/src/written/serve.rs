@@ -6,7 +6,7 @@ use haft_core::settings::server::KeyScope;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::value_format::words;
+use super::super::value_format::{PathText, words};
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -14,9 +14,22 @@ pub(crate) struct RawServe {
     /// The URL that clients use for the server, without a path, such as `https://haft.example.com`
     pub(crate) public_url: Option<String>,
 
+    /// The files for TLS; without them the server speaks plain HTTP
+    pub(crate) tls: Option<RawServeTls>,
+
     /// The issuers (`OpenID` Connect, OAuth) whose access tokens the server accepts in addition to API keys
     #[schemars(extend("default" = []))]
     pub(crate) issuers: Option<Vec<RawTokenIssuer>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct RawServeTls {
+    /// The certificate and those of its issuers, in the form PEM
+    pub(crate) certificate: PathText,
+
+    /// The private key of the certificate, in the form PEM
+    pub(crate) key: PathText,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -64,6 +77,9 @@ pub(crate) struct RawKeyLimits {
 
     /// The maximum number of responses in progress at the same time
     pub(crate) concurrent_responses: Option<u32>,
+
+    /// The cost of models in a month, in US dollars
+    pub(crate) usd_per_month: Option<u32>,
 }
 
 words! {

@@ -34,7 +34,7 @@ impl fmt::Display for KeyScope {
 /// The limits of a caller; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyLimits {
-    /// Requests below `/v1`.
+    /// Requests below `/v1` and to `/mcp`, and the messages of a WebSocket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
     /// Input and output tokens of models.
@@ -43,4 +43,7 @@ pub struct KeyLimits {
     /// Responses that are in progress at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_responses: Option<u32>,
+    /// The cost of models in a month of UTC, in billionths of a US dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nano_usd_per_month: Option<u64>,
 }

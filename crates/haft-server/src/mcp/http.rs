@@ -33,6 +33,7 @@ use super::outbox::Outbox;
 use super::shared_tools::ToolPool;
 use crate::auth::{self, Caller};
 use crate::protected_resource::ProtectedResource;
+use crate::rate_limit;
 use crate::server::ServerState;
 
 /// The path of the endpoint.
@@ -201,7 +202,8 @@ pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Ro
         async move { gateway.handle(gateway.user(caller), request).await }
     };
     let check = from_fn_with_state((Arc::clone(state), ProtectedResource::Mcp), auth::check);
-    Router::new().route(PATH, any(handler)).layer(check)
+    let limit = from_fn_with_state(Arc::clone(state), rate_limit::check);
+    Router::new().route(PATH, any(handler)).layer(limit).layer(check)
 }
 
 /// Cancels the calls of a connection that ends with its response.

@@ -38,7 +38,7 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
         return;
     };
     let scopes = one.scopes.iter().filter_map(|name| KeyScope::from_name(name)).collect();
-    let caller = Caller { principal: owner, scopes, limits: KeyLimits::default() };
+    let caller = Caller { principal: owner, scopes, limits: KeyLimits::default(), expires_ms: None };
     let session = SessionId(Uuid::parse_str(&record.run).map_or(0, |id| id.as_u128()));
     match resume(state, &caller, session).await {
         Ok(handle) => drop(state.live.detach(active(state, caller, record, handle))),

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use axum::extract::ws::{Message as SocketMessage, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
+use http::HeaderMap;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::drive::{ActiveResponse, LastResponse};
 use super::field::invalid;
 use super::{new_id, request, start};
-use crate::auth::Caller;
+use crate::auth::{self, Caller};
 use crate::error::{ApiError, ApiErrorKind};
+use crate::rate_limit;
 use crate::server::ServerState;
 
 /// The maximum lifetime of a connection.
@@ -54,7 +56,8 @@ impl ResponseSocket {
             let Ok(received) = timeout_at(end, self.next_request()).await else {
                 let message = "this connection has reached its longest life; open another one";
                 let error = ApiError::new(ApiErrorKind::InvalidRequest, message);
-                return self.refuse(&error.with_code("websocket_connection_limit_reached")).await;
+                let error = error.with_code("websocket_connection_limit_reached");
+                return self.refuse(&error, &HeaderMap::new()).await;
             };
             let text = received?;
             self.answer(&text).await?;
@@ -86,17 +89,23 @@ impl ResponseSocket {
     async fn answer(&mut self, text: &str) -> Result<(), SocketClosed> {
         match self.begin(text).await {
             Ok(active) => self.send_events(active).await,
-            Err(error) => {
+            Err((error, headers)) => {
                 // A failed continuation ends the chain of this connection.
                 self.last = None;
-                self.refuse(&error).await
+                self.refuse(&error, &headers).await
             }
         }
     }
 
-    async fn begin(&mut self, text: &str) -> Result<ActiveResponse, ApiError> {
-        let request = request::parse(create_body(text)?)?;
-        start(&self.state, &self.caller, request, new_id(), self.last.as_ref()).await
+    /// Starts a response. The message counts against the limits of the key as a request does.
+    async fn begin(&mut self, text: &str) -> Result<ActiveResponse, (ApiError, Box<HeaderMap>)> {
+        self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
+        let starting = async {
+            let request = request::parse(create_body(text)?)?;
+            // On the heap, because each of the futures around it would hold a copy of its size.
+            Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await
+        };
+        rate_limit::start_counted(&self.state, &self.caller, starting).await
     }
 
     /// Sends the events of a response. Requests that arrive during this time wait; a closed connection cancels the run.
@@ -122,10 +131,13 @@ impl ResponseSocket {
         Ok(())
     }
 
-    async fn refuse(&mut self, error: &ApiError) -> Result<(), SocketClosed> {
+    async fn refuse(&mut self, error: &ApiError, limits: &HeaderMap) -> Result<(), SocketClosed> {
         let (status, kind) = error.kind.row();
         let code = error.code.unwrap_or(kind);
-        let body = json!({"type": kind, "code": code, "message": error.message, "param": error.param});
+        let mut body = json!({"type": kind, "code": code, "message": error.message, "param": error.param});
+        if let Some(headers) = headers_of(error, limits) {
+            body["headers"] = headers;
+        }
         self.send(&json!({"type": "error", "status": status.as_u16(), "error": body})).await
     }
 
@@ -133,6 +145,16 @@ impl ResponseSocket {
         let sent = self.socket.send(SocketMessage::Text(value.to_string().into())).await;
         sent.map_err(|_| SocketClosed)
     }
+}
+
+/// Returns the headers that a reply over HTTP would have: a message has no other place for them.
+fn headers_of(error: &ApiError, limits: &HeaderMap) -> Option<Value> {
+    let texts =
+        limits.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?.to_owned())));
+    let after = error.retry_after_s.map(|seconds| ("retry-after", seconds.to_string()));
+    let headers: Map<String, Value> =
+        texts.chain(after).map(|(name, value)| (name.to_owned(), Value::String(value))).collect();
+    (!headers.is_empty()).then_some(Value::Object(headers))
 }
 
 /// Returns the body of a `response.create`. A connection always streams, and does not support background responses.

@@ -14,6 +14,9 @@ const SKEW_S: u64 = 60;
 /// The longest name of a tenant or subject, in characters.
 const NAME_CHARS_MAX: usize = 256;
 
+/// The start of the ids of credentials that are tokens.
+pub(crate) const CREDENTIAL_PREFIX: &str = "jwt_";
+
 /// The hexadecimal digits in the id of a subject's credential.
 const CREDENTIAL_DIGITS: usize = 32;
 
@@ -26,6 +29,8 @@ pub(crate) struct TokenSubject {
     pub(crate) principal: Principal,
     pub(crate) scopes: Vec<KeyScope>,
     pub(crate) limits: KeyLimits,
+    /// The end of the token, with the tolerated difference of clocks.
+    pub(crate) expires_ms: u64,
 }
 
 /// Everything that the claims are compared with.
@@ -42,7 +47,7 @@ impl TokenCheck<'_> {
         if claims.text("iss") != Some(&self.issuer.issuer) {
             return Err(TokenError::invalid("the access token is of another issuer"));
         }
-        self.check_times(&claims)?;
+        let expires_s = self.check_times(&claims)?;
         self.check_audience(&claims)?;
         let subject = claims.name(&self.issuer.subject_claim)?;
         let tenant = match &self.issuer.tenant {
@@ -57,24 +62,27 @@ impl TokenCheck<'_> {
         let mut credential =
             Digest::of_text(&format!("{}\n{tenant}\n{subject}", self.issuer.issuer)).to_string();
         credential.truncate(CREDENTIAL_DIGITS);
-        let credential = format!("jwt_{credential}");
+        let credential = format!("{CREDENTIAL_PREFIX}{credential}");
         Ok(TokenSubject {
             principal: Principal::new(tenant, subject, credential),
             scopes: self.scopes(&claims),
             limits: self.issuer.limits,
+            expires_ms: expires_s.saturating_mul(1000),
         })
     }
 
-    fn check_times(&self, claims: &Claims) -> Result<(), TokenError> {
+    /// Returns the time at which the token ends, in seconds since 1970.
+    fn check_times(&self, claims: &Claims) -> Result<u64, TokenError> {
         let expires = claims.seconds("exp")?;
         let expires = expires.ok_or_else(|| TokenError::invalid("the access token has no claim `exp`"))?;
-        if self.now_s >= expires.saturating_add(SKEW_S) {
+        let expires = expires.saturating_add(SKEW_S);
+        if self.now_s >= expires {
             return Err(TokenError::invalid("the access token has expired"));
         }
         if claims.seconds("nbf")?.is_some_and(|begins| begins > self.now_s.saturating_add(SKEW_S)) {
             return Err(TokenError::invalid("the access token is not valid yet"));
         }
-        Ok(())
+        Ok(expires)
     }
 
     fn check_audience(&self, claims: &Claims) -> Result<(), TokenError> {

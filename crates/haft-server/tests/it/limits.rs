@@ -1,9 +1,12 @@
 //! Limits of keys, failed logins, the access log and metrics, over real HTTP.
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use haft_model_server::{ResponsePace, Script, ScriptStep, ScriptUsage};
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use crate::fixture::{Reply, TestServer, limited_key, scoped_key};
 
@@ -82,6 +85,81 @@ fn responses_in_progress_are_limited_and_free_their_place_at_the_end() {
         server.send(server.without_key(Method::GET, &path).bearer_auth(&key)).json()["status"] == "completed"
     });
     haft_testkit::eventually("a place is free", || background().status == 200);
+}
+
+#[test]
+fn key_that_has_spent_its_money_is_refused_also_after_a_restart() {
+    let usage = ScriptUsage { input: 900_000, output: 200_000, ..ScriptUsage::default() };
+    let price = json!({"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0});
+    let config = json!({"models": {"default": "openai/m", "settings": {"openai/m": {"price": price}}}});
+    let agent = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n---\nYou answer.\n";
+    let script = Script::of([ScriptStep::text("Hello.").using(usage)]);
+    let mut server = TestServer::configured(script, &config, &[("helper", agent)]);
+    let limits = KeyLimits { nano_usd_per_month: Some(1_000_000_000), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    assert_eq!(post(&server, &key).status, 200, "the response that reaches the limit ends");
+    for _ in 0..2 {
+        let refused = post(&server, &key);
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.text);
+        assert_eq!(refused.json()["error"]["code"], "insufficient_quota");
+        assert_eq!(header(&refused, "x-should-retry"), "false");
+        let after: u64 = header(&refused, "retry-after").parse().unwrap();
+        assert!((1..=31 * 86_400).contains(&after), "{after}");
+        server.restart();
+    }
+    assert_eq!(post(&server, &server.key).status, 200, "other keys are not affected");
+}
+
+#[test]
+fn messages_of_a_websocket_count_as_requests_and_end_with_the_key() {
+    let server = TestServer::start(text("Hello."));
+    // The handshake is a request too.
+    let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    let create = || json!({"type": "response.create", "model": "helper", "input": "Hi"});
+    let seen = server.executor.block_on(converse(&server.url, &key, &[create(), create()], || {}));
+    assert_eq!(seen[0]["type"], "response.completed", "{seen:?}");
+    let error = &seen[1]["error"];
+    assert_eq!(
+        (&seen[1]["status"], &error["code"]),
+        (&json!(429), &json!("rate_limit_exceeded")),
+        "{seen:?}"
+    );
+    assert_eq!(error["headers"]["x-ratelimit-remaining-requests"], "0", "{seen:?}");
+    let after: u64 = error["headers"]["retry-after"].as_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&after), "{after}");
+    let revoke = || {
+        let ids: Vec<String> = server.store.load().unwrap().all().iter().map(|key| key.id.clone()).collect();
+        server.store.revoke(&ids).unwrap();
+    };
+    let seen = server.executor.block_on(converse(&server.url, &server.key, &[create(), create()], revoke));
+    assert_eq!(
+        (&seen[0]["type"], &seen[1]["status"]),
+        (&json!("response.completed"), &json!(401)),
+        "{seen:?}"
+    );
+}
+
+/// Sends messages over one WebSocket and returns the last event of each. `between` runs after the first one.
+async fn converse(url: &str, key: &str, messages: &[Value], between: impl Fn()) -> Vec<Value> {
+    let url = format!("{}/v1/responses", url.replace("http", "ws"));
+    let mut request = url.into_client_request().unwrap();
+    request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
+    let (mut socket, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+    let mut last = Vec::new();
+    for message in messages {
+        socket.send(Message::text(message.to_string())).await.unwrap();
+        loop {
+            let Message::Text(text) = socket.next().await.unwrap().unwrap() else { continue };
+            let event: Value = serde_json::from_str(&text).unwrap();
+            if ["response.completed", "error"].contains(&event["type"].as_str().unwrap()) {
+                last.push(event);
+                break;
+            }
+        }
+        between();
+    }
+    last
 }
 
 #[test]

@@ -188,6 +188,22 @@ fn web_pages_and_foreign_host_names_are_refused() {
 }
 
 #[test]
+fn requests_count_against_the_limit_of_their_key() {
+    let place = place();
+    configure(&place, &[], "");
+    let created = place.haft(&["keys", "create", "k", "--requests-per-minute", "2"]).output().expect_code(0);
+    let key = format!("Bearer {}", created.stdout.trim());
+    let server = GatewayServer::start(&place, &[]);
+    let post = || server.post(&[("Authorization", &key)], &initialize());
+    assert_eq!(post().header("x-ratelimit-remaining-requests"), "1");
+    assert_eq!(post().status(), 200);
+    let refused = post();
+    assert_eq!(refused.status(), 429, "{}", refused.0);
+    let after: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((1..=30).contains(&after), "{after}");
+}
+
+#[test]
 fn sessions_and_workspaces_belong_to_their_principal() {
     let place = place();
     configure(&place, &[], "");

@@ -1,0 +1,53 @@
+//! TLS: the certificate of the server, read again when the configuration is.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use haft_config::resolved::TlsFiles;
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+/// The protocols that clients can choose. A `WebSocket` uses the second.
+pub(crate) const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
+
+/// The certificate in use. Connections keep the one that they began with.
+#[derive(Debug)]
+pub(crate) struct ServerTls(RwLock<Arc<ServerConfig>>);
+
+impl ServerTls {
+    pub(crate) fn load(files: &TlsFiles) -> Result<Self, String> {
+        Ok(Self(RwLock::new(Arc::new(config(files)?))))
+    }
+
+    /// Uses the certificate that is in the files now. If it cannot be used, the old one stays.
+    pub(crate) fn reload(&self, files: &TlsFiles) -> Result<(), String> {
+        let next = Arc::new(config(files)?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
+    let problem = |file: &Path, error: String| format!("`{}`: {error}", file.display());
+    let chain = CertificateDer::pem_file_iter(&files.certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| problem(&files.certificate, error.to_string()))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| problem(&files.key, error.to_string()))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    // Fails if the key is not that of the certificate, so that half a renewal is noticed.
+    let config = config.with_no_client_auth().with_single_cert(chain, key);
+    let mut config = config.map_err(|error| problem(&files.certificate, error.to_string()))?;
+    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,109 @@
+//! The spending of keys that have a limit: one small file per key, with the sum of the current month.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use haft_core::home::Home;
+use haft_fs::private_file;
+use serde::{Deserialize, Serialize};
+
+/// The files below `data/spending`. A file exists once its key has a limit, so that other keys cost nothing.
+#[derive(Debug)]
+pub struct SpendingStore {
+    root: PathBuf,
+    /// Held while a sum changes. One server at a time uses a home.
+    changing: Mutex<()>,
+}
+
+/// The sum of one month. A file of another month counts as 0.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct MonthSum {
+    /// Such as `2026-11`.
+    month: String,
+    nano_usd: u64,
+}
+
+impl SpendingStore {
+    pub fn of(home: &Home) -> Self {
+        Self { root: home.data().join("spending"), changing: Mutex::default() }
+    }
+
+    /// Returns the spending of a key in this month, and counts it from now on. A file that cannot be read or created is
+    /// an error: a limit that cannot be checked must refuse.
+    pub fn spent(&self, key: &str, month: &str) -> io::Result<u64> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.load(key)? {
+            Some(sum) if sum.month == month => Ok(sum.nano_usd),
+            Some(_) | None => {
+                self.save(key, &MonthSum { month: month.to_owned(), nano_usd: 0 })?;
+                Ok(0)
+            }
+        }
+    }
+
+    /// Adds the cost of a model, if the key has a limit.
+    pub fn add(&self, key: &str, month: &str, nano_usd: u64) -> io::Result<()> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sum) = self.load(key)? else { return Ok(()) };
+        let before = if sum.month == month { sum.nano_usd } else { 0 };
+        self.save(key, &MonthSum { month: month.to_owned(), nano_usd: before.saturating_add(nano_usd) })
+    }
+
+    fn load(&self, key: &str) -> io::Result<Option<MonthSum>> {
+        match std::fs::read(self.path(key)?) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn save(&self, key: &str, sum: &MonthSum) -> io::Result<()> {
+        let path = self.path(key)?;
+        private_file::create_parent_dir(&path)?;
+        // A power cut may lose the last seconds of spending, and saves a wait for the disk in every turn.
+        private_file::replace_unsynced(&path, &serde_json::to_vec(sum)?)
+    }
+
+    fn path(&self, key: &str) -> io::Result<PathBuf> {
+        let is_plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if key.is_empty() || !is_plain {
+            return Err(io::Error::other("the id of the key is not the name of a file"));
+        }
+        Ok(self.root.join(format!("{key}.json")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spending_survives_a_restart_and_begins_again_each_month() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let store = SpendingStore::of(&home);
+        store.add("key_1", "2026-11", 5).unwrap();
+        assert_eq!(store.spent("key_1", "2026-11").unwrap(), 0, "a key without a limit has no file");
+        store.add("key_1", "2026-11", 5).unwrap();
+        store.add("key_1", "2026-11", 2).unwrap();
+        let again = SpendingStore::of(&home);
+        assert_eq!(again.spent("key_1", "2026-11").unwrap(), 7);
+        assert_eq!(again.spent("key_1", "2026-12").unwrap(), 0);
+        again.add("key_1", "2026-12", 3).unwrap();
+        assert_eq!(again.spent("key_1", "2026-12").unwrap(), 3);
+    }
+
+    #[test]
+    fn broken_files_and_names_outside_of_the_directory_are_errors() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let store = SpendingStore::of(&home);
+        for key in ["", "../x", "a/b", "a.json"] {
+            assert!(store.spent(key, "2026-11").is_err(), "{key}");
+        }
+        store.spent("key_1", "2026-11").unwrap();
+        std::fs::write(home.data().join("spending/key_1.json"), "{").unwrap();
+        assert!(store.spent("key_1", "2026-11").is_err());
+    }
+}
