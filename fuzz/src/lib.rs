@@ -264,6 +264,10 @@ impl RunningCommand for FuzzedCommand {
         Box::pin(async { Ok(piece) })
     }
 
+    fn write(&mut self, _: Vec<u8>) {}
+
+    fn close_input(&mut self) {}
+
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
         Box::pin(async { Ok(ClaudeExit { how: "ended".into(), stderr_tail: String::new() }) })
     }

@@ -90,8 +90,8 @@ pub struct ProviderSettings {
 pub struct CommandSettings {
     pub command: String,
     pub turns_max: u32,
-    /// The allowed tools; `None` for the settings of the command.
-    pub allowed_tools: Option<Vec<String>>,
+    /// The command's own tools that are on.
+    pub allowed_tools: Vec<String>,
     pub resumes_max: u32,
 }
 
@@ -323,7 +323,7 @@ fn command(written: &mut written::RawProvider) -> CommandSettings {
     CommandSettings {
         command: written.command.take().unwrap_or_else(|| CLAUDE_CODE_COMMAND.into()),
         turns_max: written.max_turns.unwrap_or(CLAUDE_CODE_TURNS_MAX),
-        allowed_tools: written.allowed_tools.take(),
+        allowed_tools: written.allowed_tools.take().unwrap_or_default(),
         resumes_max: written.max_resumes.unwrap_or(CLAUDE_CODE_RESUMES_MAX),
     }
 }

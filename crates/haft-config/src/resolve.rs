@@ -30,6 +30,9 @@ use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearc
 /// The tool whose commands policy rules can match.
 const SHELL: &str = "bash";
 
+/// The names of the permission for the shell of `claude-code`, in each form of names.
+const CLAUDE_CODE_SHELLS: [&str; 3] = ["claude_code__Bash", "mcp__claude_code__Bash", "claude_code_Bash"];
+
 /// Fills in defaults and checks references between keys; returns every error.
 pub(super) fn resolve(
     written: RawConfig,
@@ -249,8 +252,9 @@ impl ConfigResolver<'_> {
 
     fn rule(&mut self, path: &str, written: written::RawPolicyRule) -> Option<resolved::PolicyRule> {
         let tool = self.checked(&child(path, "tool"), tool_glob(&written.tool.0))?;
-        if written.command.is_some() && !tool.matches(SHELL) {
-            let message = format!("`command` works only with the tool `{SHELL}`, but `tool` is `{tool}`");
+        let runs_commands = [SHELL].iter().chain(&CLAUDE_CODE_SHELLS).any(|name| tool.matches(name));
+        if written.command.is_some() && !runs_commands {
+            let message = format!("`command` is only for the tool `{SHELL}`; `tool` is `{tool}`");
             self.wrong(&child(path, "command"), message);
         }
         Some(resolved::PolicyRule { tool, command: written.command, decision: written.decision.into() })

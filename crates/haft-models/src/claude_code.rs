@@ -1,28 +1,29 @@
 //! Claude Code as a model: runs the `claude` command in print mode and resumes its session for each turn.
 //!
-//! The command is an agent itself. When a request offers tools, the command may use its own tools and the MCP servers
-//! that it was given; otherwise it runs without tools. It never calls the tools in the request. This module does not
-//! start processes: the embedding program implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`,
-//! `prompt.rs`, `lines.rs`, `reader.rs` and `resume.rs` are pure.
+//! The command is an agent itself. When a request offers tools, the command reaches them as an MCP server inside its
+//! standard streams: a call ends the reply, and the next request brings the result to the same process. A permission
+//! prompt of the command becomes such a call too. This module does not start processes: the embedder implements
+//! [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`, `control.rs`, `prompt.rs`, `reader.rs` and
+//! `resume.rs` are pure.
 
 mod command;
+mod control;
 mod process;
 mod prompt;
 mod provider;
 mod reader;
 mod resume;
 mod session;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use secrecy::SecretString;
 
 pub use haft_core::settings::models::{
     CLAUDE_CODE as NAME, CLAUDE_CODE_COMMAND as COMMAND, CLAUDE_CODE_RESUMES_MAX as RESUMES_MAX,
     CLAUDE_CODE_TURNS_MAX as TURNS_MAX,
 };
-pub use process::{ClaudeCommand, ClaudeExit, RunningCommand, StartCommand};
+pub use process::{ClaudeCommand, ClaudeExit, CommandInput, RunningCommand, StartCommand};
 pub use provider::ClaudeCode;
 
 /// The model names for simple and for difficult steps. They are the command's own aliases for the newest model of each
@@ -36,26 +37,40 @@ pub const TIMEOUT: Duration = Duration::from_hours(1);
 /// The delay before the first resume. Each further delay is twice as long.
 pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 
-/// The settings of the `claude` command.
+/// The longest time that the command waits for the results of its calls. After it the command ends, and the results go to
+/// its resumed session.
+pub const CALL_WAIT_MAX: Duration = Duration::from_mins(10);
+
+/// The namespace of the calls that ask for permission: `claude_code__Bash` asks for the command's own tool `Bash`.
+pub const PERMISSIONS: &str = "claude_code";
+
+/// The settings of the command.
 #[derive(Debug)]
 pub struct ClaudeCodeSettings {
     pub name: Arc<str>,
     pub turns_max: u32,
-    /// The tools that the command may use without asking for permission. With `None`, the command's own settings apply;
-    /// an empty list disables all tools.
-    pub allowed_tools: Option<Vec<String>>,
-    pub servers: Option<ClaudeMcpServers>,
+    /// The command's own tools. A name alone, such as `Read`, needs no permission; with a pattern, such as
+    /// `Bash(git *)`, only the calls that match.
+    pub own_tools: Vec<String>,
     pub timeout: Duration,
     pub resumes_max: u32,
     pub resume_delay: Duration,
 }
 
-/// The MCP servers that the command itself starts.
-#[derive(Debug)]
-pub struct ClaudeMcpServers {
-    pub names: Vec<String>,
-    /// The content of the `{"mcpServers": …}` file that the command reads. It may contain secrets.
-    pub config: SecretString,
+impl ClaudeCodeSettings {
+    /// Returns the names of the command's own tools, without patterns.
+    fn own_tool_names(&self) -> Vec<&str> {
+        own_tool_names(&self.own_tools)
+    }
+}
+
+/// Returns the names of tools, without their patterns and each once.
+pub fn own_tool_names(own_tools: &[String]) -> Vec<&str> {
+    let mut names: Vec<&str> =
+        own_tools.iter().map(|tool| tool.split_once('(').map_or(tool.as_str(), |(name, _)| name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 impl Default for ClaudeCodeSettings {
@@ -63,8 +78,7 @@ impl Default for ClaudeCodeSettings {
         Self {
             name: NAME.into(),
             turns_max: TURNS_MAX,
-            allowed_tools: None,
-            servers: None,
+            own_tools: Vec::new(),
             timeout: TIMEOUT,
             resumes_max: RESUMES_MAX,
             resume_delay: RESUME_DELAY,

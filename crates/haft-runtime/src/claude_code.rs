@@ -1,5 +1,6 @@
 //! Runs the `claude` command in the sandbox, for the provider that uses it.
 
+mod permissions;
 mod run_directory;
 
 use std::io;
@@ -8,23 +9,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use haft_models::claude_code::{
-    self, ClaudeCode, ClaudeCodeSettings, ClaudeCommand, ClaudeExit, ClaudeMcpServers, RunningCommand,
+    self, ClaudeCode, ClaudeCodeSettings, ClaudeCommand, ClaudeExit, CommandInput, RunningCommand,
     StartCommand,
 };
 use haft_sandbox::{
     CommandExit, OutputPipes, ResourceAccess, SandboxPolicy, SandboxedChild, StandardInput,
     sandboxed_command, user_home,
 };
-use secrecy::ExposeSecret;
-use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-use self::run_directory::{DirectoryClaim, LOGIN, PrivateFile, RunDirectory};
+pub(crate) use self::permissions::CommandPermissions;
+use self::run_directory::{DirectoryClaim, LOGIN, RunDirectory};
 use crate::models::ModelsError;
 use haft_config::ResolvedConfig;
-use haft_config::resolved::{McpEndpoint, ProviderSettings};
+use haft_config::resolved::ProviderSettings;
 
 /// The environment variables that the command needs: its credentials, its base URL and its proxies.
 const PASSED: [&str; 11] = [
@@ -41,7 +42,10 @@ const PASSED: [&str; 11] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// The maximum number of bytes of standard error that are kept for an error message.
+/// The time that the command gives to a call of haft.
+const MCP_TOOL_TIMEOUT_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
+
+/// The most bytes of standard error that are kept for an error message.
 const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
 
 /// The maximum number of bytes of output that one read returns.
@@ -62,14 +66,13 @@ pub(crate) fn provider(
     let settings = ClaudeCodeSettings {
         name: name.into(),
         turns_max: wanted.command.turns_max,
-        allowed_tools: wanted.command.allowed_tools.clone(),
-        servers: mcp_servers_for_command(config),
+        own_tools: wanted.command.allowed_tools.clone(),
         timeout: wanted.timeouts.total,
         resumes_max: wanted.command.resumes_max,
         resume_delay: claude_code::RESUME_DELAY,
     };
     let (policy, directory) = command_policy(policy).map_err(unusable)?;
-    let start = SandboxedStarter { command: wanted.command.command.clone(), policy, directory };
+    let start = SandboxedStarter { command: wanted.command.command.clone(), policy, _directory: directory };
     Ok(ClaudeCode::new(settings, Box::new(start)))
 }
 
@@ -116,6 +119,8 @@ fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory)
     policy = PASSED.iter().fold(policy, |policy, name| policy.environment(*name));
     policy =
         policy.variable("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").variable("DISABLE_AUTOUPDATER", "1");
+    // haft limits its calls itself, and an approval may take long.
+    policy = policy.variable("MCP_TOOL_TIMEOUT", MCP_TOOL_TIMEOUT_MILLISECONDS.to_string());
     let named = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from);
     let users = named.or_else(|| user_home().map(|home| home.join(".claude"))).filter(|users| users.is_dir());
     if let Some(users) = users {
@@ -130,67 +135,21 @@ fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory)
     Ok((policy, directory))
 }
 
-/// Returns the configured MCP servers in the format that the command reads.
-fn mcp_servers_for_command(config: &ResolvedConfig) -> Option<ClaudeMcpServers> {
-    let servers: Map<String, Value> = config
-        .mcp_servers
-        .iter()
-        .filter(|(_, server)| server.enabled)
-        .filter_map(|(name, server)| Some((name.clone(), server_entry(server.reach.as_ref().ok()?))))
-        .collect();
-    if servers.is_empty() {
-        return None;
-    }
-    let names = servers.keys().cloned().collect();
-    Some(ClaudeMcpServers { names, config: json!({ "mcpServers": servers }).to_string().into() })
-}
-
-fn server_entry(reach: &McpEndpoint) -> Value {
-    use haft_tools::mcp::RemoteTransport;
-    match reach {
-        McpEndpoint::Process { command, args, env, .. } => {
-            let args: Vec<&str> = args.iter().map(|word| word.0.as_str()).collect();
-            let env: Map<String, Value> =
-                env.iter().map(|(name, value)| (name.clone(), value.0.as_str().into())).collect();
-            json!({ "command": command, "args": args, "env": env })
-        }
-        McpEndpoint::Remote { url, headers, protocol, oauth: _ } => {
-            let kind = match protocol {
-                RemoteTransport::Http => "http",
-                RemoteTransport::Sse => "sse",
-                RemoteTransport::WebSocket => "ws",
-            };
-            let headers: Map<String, Value> =
-                headers.iter().map(|(name, value)| (name.clone(), value.0.as_str().into())).collect();
-            json!({ "type": kind, "url": url.0, "headers": headers })
-        }
-    }
-}
-
 /// Starts the command in the sandbox.
 struct SandboxedStarter {
     command: String,
     policy: SandboxPolicy,
-    directory: RunDirectory,
+    /// Removed when the provider is dropped.
+    _directory: RunDirectory,
 }
 
 impl StartCommand for SandboxedStarter {
     fn start(&self, order: ClaudeCommand) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
         Box::pin(async move {
-            let file = match &order.private_file {
-                Some(text) => Some(
-                    PrivateFile::write(self.directory.path(), text.expose_secret())
-                        .map_err(|error| format!("MCP servers cannot be passed to the command: {error}"))?,
-                ),
-                None => None,
-            };
-            let mut command = sandboxed_command(&self.command, &self.policy).args(&order.words);
-            if let Some(file) = &file {
-                command = command.arg(file.path()).remove_at_end(file.path());
-            }
+            let command = sandboxed_command(&self.command, &self.policy).args(&order.words);
             let command = command.stdin(StandardInput::Piped).output(OutputPipes::Separate);
             let child = command.spawn().await.map_err(|error| cannot_start(&self.command, &error))?;
-            Ok(Box::new(ClaudeCodeProcess::over(&self.command, child, order.stdin, file))
+            Ok(Box::new(ClaudeCodeProcess::over(&self.command, child, order.input))
                 as Box<dyn RunningCommand>)
         })
     }
@@ -203,20 +162,24 @@ struct ClaudeCodeProcess {
     stdout: Option<pipe::Receiver>,
     stderr_tail: Arc<Mutex<Vec<u8>>>,
     tasks: Vec<JoinHandle<()>>,
-    /// The file that lists MCP servers; removed when the command ends.
-    _file: Option<PrivateFile>,
+    /// The lines for standard input; `None` once it is closed. A task writes them, because a command that waits for haft to
+    /// read its output reads no input. Their number is bounded: each answers a line of the command.
+    input: Option<UnboundedSender<Vec<u8>>>,
 }
 
 impl ClaudeCodeProcess {
-    fn over(program: &str, mut child: SandboxedChild, input: Vec<u8>, file: Option<PrivateFile>) -> Self {
+    fn over(program: &str, mut child: SandboxedChild, input: CommandInput) -> Self {
         let stderr_tail = Arc::<Mutex<Vec<u8>>>::default();
         let mut tasks = Vec::new();
-        if let Some(mut stdin) = child.stdin.take() {
-            tasks.push(tokio::spawn(async move {
-                // A command that stops reading its input reports the reason in its output, so a write error is ignored.
-                let _ = stdin.write_all(&input).await;
-            }));
+        let (sender, lines) = unbounded_channel();
+        if let Some(stdin) = child.stdin.take() {
+            tasks.push(tokio::spawn(write_lines(stdin, lines)));
         }
+        let (first, more) = match input {
+            CommandInput::Prompt(prompt) => (prompt, None),
+            CommandInput::Lines(lines) => (lines, Some(sender.clone())),
+        };
+        let _ = sender.send(first);
         if let Some(stderr) = child.stderr.take() {
             tasks.push(tokio::spawn(keep_stderr_tail(stderr, Arc::clone(&stderr_tail))));
         }
@@ -226,7 +189,7 @@ impl ClaudeCodeProcess {
             child,
             stderr_tail,
             tasks,
-            _file: file,
+            input: more,
         }
     }
 }
@@ -240,6 +203,16 @@ impl RunningCommand for ClaudeCodeProcess {
             piece.truncate(read);
             Ok(piece)
         })
+    }
+
+    fn write(&mut self, line: Vec<u8>) {
+        if let Some(input) = &self.input {
+            let _ = input.send(line);
+        }
+    }
+
+    fn close_input(&mut self) {
+        self.input = None;
     }
 
     fn end(mut self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
@@ -267,6 +240,16 @@ fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
 
 /// The installation hint in errors about a missing command.
 pub(crate) const HOW_TO_INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or set `command` of the provider to its path";
+
+/// Writes the lines until there are no more. A command that stops reading its input reports the reason in its output, so
+/// a write error is ignored.
+async fn write_lines(mut stdin: pipe::Sender, mut lines: UnboundedReceiver<Vec<u8>>) {
+    while let Some(line) = lines.recv().await {
+        if stdin.write_all(&line).await.is_err() {
+            return;
+        }
+    }
+}
 
 async fn keep_stderr_tail(mut stderr: pipe::Receiver, stderr_tail: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; PIECE_BYTES];

@@ -12,12 +12,17 @@ use super::degraded::WITHOUT_NAMESPACES;
 /// A stand-in with the command's output format. It appends its arguments and prompt to `asked.jsonl` in its workspace.
 const STAND_IN: &str = r#"#!/usr/bin/env python3
 import json, os, subprocess, sys, time
-words, prompt = sys.argv[1:], sys.stdin.read()
+words = sys.argv[1:]
 def after(flag): return words[words.index(flag) + 1] if flag in words else None
-servers = json.load(open(after("--mcp-config"))) if "--mcp-config" in words else None
+def message():
+    for line in sys.stdin:
+        line = json.loads(line)
+        if line["type"] == "user": return line["message"]["content"]
+prompt = message() if "--input-format" in words else sys.stdin.read()
+servers = json.loads(after("--mcp-config")) if "--mcp-config" in words else None
 key = os.environ.get("ANTHROPIC_API_KEY")
 with open("asked.jsonl", "a") as asked:
-    asked.write(json.dumps({"words": words, "prompt": prompt, "servers": servers, "key": key}) + "\n")
+    asked.write(json.dumps({"words": words, "prompt": prompt, "servers": servers, "key": key, "env": dict(os.environ)}) + "\n")
 def say(**line): print(json.dumps(line), flush=True)
 say(type="system", subtype="init", session_id="s-1", model="claude-" + after("--model"))
 if "HANG" in prompt:
@@ -113,24 +118,19 @@ fn ask_runs_claude_code_without_tools() {
 }
 
 #[test]
-fn run_passes_mcp_servers_to_claude_code_without_argv_secrets() {
+fn command_learns_neither_the_mcp_servers_nor_their_secrets() {
     let tree = tree();
     let mut config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
-    config["mcpServers"] = json!({
-        "notes": {"command": "true", "args": ["x"], "env": {"TOKEN": "${NOTES_TOKEN}"}},
-        "far": {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "${NOTES_TOKEN}"}},
-    });
+    config["mcpServers"] = json!({"notes": {"command": "true", "env": {"TOKEN": "${NOTES_TOKEN}"}}});
     tree.file("home/haft.json", &config.to_string());
     let run = tree.haft(&["run", "-m", "claude-code/opus", "--tools", "current_date", "hi"]);
     let ran = run.env("NOTES_TOKEN", "canary-token").output().expect_code(0);
     assert_eq!(ran.stdout, "You said: hi\n", "{}", ran.stderr);
     let asked = &asked(&tree)[0];
-    assert_eq!(after(asked, "--allowedTools").as_deref(), Some("Read,mcp__far,mcp__notes"));
-    assert!(!asked["words"].to_string().contains("canary-token"), "{asked}");
-    let notes = &asked["servers"]["mcpServers"]["notes"];
-    assert_eq!(notes, &json!({"command": "true", "args": ["x"], "env": {"TOKEN": "canary-token"}}));
-    assert_eq!(asked["servers"]["mcpServers"]["far"]["type"], "http");
-    assert_eq!(run_directories(&tree), 0, "the directory with the servers is gone");
+    assert_eq!(after(asked, "--allowedTools").as_deref(), Some("Read,mcp__haft"));
+    assert_eq!(asked["servers"], json!({"mcpServers": {"haft": {"type": "sdk", "name": "haft"}}}));
+    assert!(!asked.to_string().contains("canary-token"), "{asked}");
+    assert_eq!(run_directories(&tree), 0, "the directory of the command is gone");
 }
 
 /// Counts the directories of the command in haft's cache.
@@ -161,23 +161,16 @@ fn claude_code_cannot_change_the_users_configuration() {
     }
 }
 
-/// The file contains tokens. It is removed when the command ends, even if haft itself is killed.
 #[test]
-fn mcp_server_file_of_claude_code_is_removed_when_the_command_ends() {
+fn directory_of_a_killed_process_is_removed_by_the_next_start() {
     let tree = tree();
-    let mut config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
-    config["mcpServers"] = json!({"notes": {"command": "true", "env": {"TOKEN": "canary-token"}}});
-    tree.file("home/haft.json", &config.to_string());
-    let holds_token = || tree.unconfined("grep -rl canary-token ../home/cache").stdout.lines().count();
-    let words = ["run", "-m", "claude-code/sonnet", "--tools", "current_date", "HANG"];
-    let mut child = tree.haft(&words).start();
+    let mut child = tree.haft(&["ask", "-m", "claude-code/sonnet", "HANG"]).start();
     eventually("the command hangs", || tree.exists("ws/hangs"));
-    assert_eq!(holds_token(), 1);
+    assert_eq!(run_directories(&tree), 1);
     send_signal(child.id(), libc::SIGKILL);
     child.wait().unwrap();
-    eventually("the list is gone", || holds_token() == 0);
     tree.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(0);
-    assert_eq!(run_directories(&tree), 0, "the next start removes the directory");
+    assert_eq!(run_directories(&tree), 0);
 }
 
 #[test]
@@ -254,18 +247,31 @@ fn claude_code_process_tree_dies_with_haft() {
 }
 
 /// Returns the path of the program that `cargo xtask install` installed.
-fn installed() -> String {
+pub(super) fn installed() -> String {
+    tool("claude/node_modules/.bin/claude")
+}
+
+/// Returns the path of a file below the programs that `cargo xtask install` installed.
+pub(super) fn tool(path: &str) -> String {
     let program = std::env::current_exe().unwrap();
-    let places = program.ancestors().map(|tree| tree.join("tools/claude/node_modules/.bin/claude"));
-    let path = places.into_iter().find(|path| path.exists());
-    path.unwrap_or_else(|| panic!("claude is not there; `cargo xtask install` installs it"))
+    let places = program.ancestors().map(|tree| tree.join("tools").join(path));
+    let found = places.into_iter().find(|place| place.exists());
+    found
+        .unwrap_or_else(|| panic!("{path} is not there; `cargo xtask install` installs it"))
         .to_str()
         .unwrap()
         .to_owned()
 }
 
 fn real(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
-    let config = json!({"providers": {"claude-code": {"command": installed(), "allowedTools": ["Read"]}}});
+    real_with(tree, server, &json!({}), words)
+}
+
+/// Runs haft with the real program and further keys of the configuration.
+fn real_with(tree: &TestTree, server: &ModelServer, more: &Value, words: &[&str]) -> HaftCommand {
+    let own = json!(["Read", "Bash(ls *)"]);
+    let mut config = json!({"providers": {"claude-code": {"command": installed(), "allowedTools": own}}});
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     tree.file("home/haft.json", &config.to_string());
     tree.haft(words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "sk-test-0123456789")
 }
@@ -315,4 +321,66 @@ fn real_claude_code_uses_its_read_tool_in_sandbox() {
     let ran =
         real(&tree, &server, &["run", "-q", "-m", "claude-code/sonnet", "What does the note say?"]).output();
     assert_eq!(ran.expect_code(0).stdout, "Seven.\n");
+}
+
+pub(super) fn results(wanted: &[&str]) -> RequestExpectation {
+    let wanted = wanted.iter().map(|text| (*text).to_owned()).collect();
+    RequestExpectation { tool_results: Some(wanted), ..RequestExpectation::default() }
+}
+
+/// Returns the lines of the accounting about calls, as tool and error kind.
+pub(super) fn accounted_calls(tree: &TestTree) -> Vec<(String, Option<String>)> {
+    let text = tree.text("home/data/accounting.jsonl");
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone());
+    let word = |value: &Value| value.as_str().map(str::to_owned);
+    events.filter_map(|event| Some((word(&event["tool"])?, word(&event["error_kind"])))).collect()
+}
+
+/// The calls of the command are calls of the run: the rules decide, and the accounting has them.
+#[test]
+fn real_claude_code_uses_the_tools_of_haft_under_its_rules() {
+    let tree = here();
+    tree.file("ws/kept", "x");
+    let bash = |command: &str| ScriptStep::call("mcp__haft__bash", json!({"command": command}));
+    let steps = [
+        bash("echo seven > made"),
+        bash("rm kept").expecting(results(&[""])),
+        ScriptStep::text("Done.").expecting(results(&["denied"])),
+    ];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let rules = json!({"policy": {"rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]}});
+    let words = ["run", "-q", "-m", "claude-code/sonnet", "--tools", "bash", "Make it."];
+    let ran = real_with(&tree, &server, &rules, &words).output().expect_code(0);
+    assert_eq!(ran.stdout, "Done.\n", "{}", ran.stderr);
+    assert!(tree.exists("ws/kept"), "the rule holds");
+    assert_eq!(tree.text("ws/made"), "seven\n");
+    let calls = accounted_calls(&tree);
+    assert_eq!(calls, [("bash".to_owned(), None), ("bash".to_owned(), Some("denied".to_owned()))]);
+}
+
+/// The command asks for its own tools as well, except for those that `allowedTools` allows without a question.
+#[test]
+fn real_claude_code_asks_haft_for_permission() {
+    let tree = here();
+    let bash = |command: &str| ScriptStep::call("Bash", json!({"command": command}));
+    let steps = [
+        bash("ls -a"),
+        bash("mkdir made").expecting(results(&["."])),
+        bash("touch denied").expecting(results(&[""])),
+        bash("touch asked").expecting(results(&["denied"])),
+        ScriptStep::text("Done.").expecting(results(&["approv"])),
+    ];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let rules = json!({"policy": {"rules": [
+        {"tool": "claude_code__Bash", "decision": "allow"},
+        {"tool": "claude_code__Bash", "command": "touch denied", "decision": "deny"},
+        {"tool": "claude_code__Bash", "command": "touch asked", "decision": "ask"},
+    ]}});
+    let words = ["run", "-q", "-m", "claude-code/sonnet", "--tools", "current_date", "Make it."];
+    let ran = real_with(&tree, &server, &rules, &words).output().expect_code(0);
+    assert_eq!(ran.stdout, "Done.\n", "{}", ran.stderr);
+    let made = ["made", "denied", "asked"].map(|name| tree.exists(&format!("ws/{name}")));
+    assert_eq!(made, [true, false, false]);
+    let names: Vec<String> = accounted_calls(&tree).into_iter().map(|(tool, _)| tool).collect();
+    assert_eq!(names, ["claude_code__Bash"; 3]);
 }

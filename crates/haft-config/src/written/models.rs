@@ -72,7 +72,7 @@ pub(in super::super) struct RawProvider {
     #[schemars(range(min = 1), extend("default" = CLAUDE_CODE_TURNS_MAX))]
     pub(in super::super) max_turns: Option<u32>,
 
-    /// `claude-code` only: the command's own tools that need no permission; an empty list removes all its tools
+    /// `claude-code` only: the command's own tools, such as `Read` or `Bash(git *)`, beside those of haft
     pub(in super::super) allowed_tools: Option<Vec<String>>,
 
     /// `claude-code` only: how often haft resumes the session before the request fails

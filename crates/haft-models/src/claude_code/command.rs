@@ -3,7 +3,8 @@
 use haft_core::model_request::{ModelRequest, OutputShape, ReasoningEffort};
 
 use super::ClaudeCodeSettings;
-use super::process::ClaudeCommand;
+use super::control;
+use super::process::{ClaudeCommand, CommandInput};
 use super::reader::TextMeaning;
 use super::session::ClaudeInput;
 
@@ -36,38 +37,42 @@ pub(super) fn order(
     if let OutputShape::Schema { schema, .. } = &request.output {
         add_flag("--json-schema", schema.to_string());
     }
-    if is_without_tools(settings, request) {
+    if is_without_tools(request) {
         add_flag("--tools", String::new());
-        return ClaudeCommand { words, stdin: turn.prompt.clone().into_bytes(), private_file: None };
+        return ClaudeCommand { words, input: CommandInput::Prompt(turn.prompt.clone().into_bytes()) };
     }
-    let servers = settings.servers.iter().flat_map(|servers| &servers.names);
-    let allowed: Vec<String> = settings
-        .allowed_tools
-        .iter()
-        .flatten()
-        .cloned()
-        .chain(servers.map(|server| format!("mcp__{server}")))
-        .collect();
-    if !allowed.is_empty() {
-        add_flag("--allowedTools", allowed.join(","));
-    }
-    let private_file = settings.servers.as_ref().map(|servers| servers.config.clone());
-    // `--mcp-config` must be the last argument: the launcher appends the path of the private file after it.
-    if private_file.is_some() {
-        words.extend(["--strict-mcp-config".to_owned(), "--mcp-config".to_owned()]);
-    }
-    ClaudeCommand { words, stdin: turn.prompt.clone().into_bytes(), private_file }
+    words.extend(tool_words(settings));
+    ClaudeCommand { words, input: CommandInput::Lines(control::opening(&turn.prompt)) }
 }
 
-fn is_without_tools(settings: &ClaudeCodeSettings, request: &ModelRequest) -> bool {
-    request.tools.is_empty() || settings.allowed_tools.as_ref().is_some_and(Vec::is_empty)
+/// Returns the arguments that connect the command with haft: its tools, and the answers to permission prompts.
+fn tool_words(settings: &ClaudeCodeSettings) -> Vec<String> {
+    let allowed = settings.own_tools.iter().cloned().chain([format!("mcp__{}", control::SERVER)]);
+    [
+        ["--input-format", "stream-json"],
+        ["--permission-prompt-tool", "stdio"],
+        // A mode of the user's own settings, such as `bypassPermissions`, would leave haft out.
+        ["--permission-mode", "default"],
+        ["--tools", &settings.own_tool_names().join(",")],
+        ["--allowedTools", &allowed.collect::<Vec<_>>().join(",")],
+        ["--strict-mcp-config", "--mcp-config"],
+    ]
+    .concat()
+    .into_iter()
+    .map(str::to_owned)
+    .chain([control::server_config()])
+    .collect()
 }
 
-/// Returns how to interpret the command's text messages. Without tools there is a single message, which is the answer.
-/// With an output schema, the command returns the answer in a separate field instead.
-pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> TextMeaning {
+pub(super) fn is_without_tools(request: &ModelRequest) -> bool {
+    request.tools.is_empty()
+}
+
+/// Returns how the command's text messages are to be read. Without tools there is a single message and it is the
+/// answer, except with an output schema: the command then returns the answer in a separate field.
+pub(super) fn texts(request: &ModelRequest) -> TextMeaning {
     match request.output {
-        OutputShape::Text | OutputShape::Json if is_without_tools(settings, request) => TextMeaning::Answer,
+        OutputShape::Text | OutputShape::Json if is_without_tools(request) => TextMeaning::Answer,
         OutputShape::Text | OutputShape::Json | OutputShape::Schema { .. } => TextMeaning::Steps,
     }
 }

@@ -3,7 +3,6 @@
 use std::io;
 
 use futures_util::future::BoxFuture;
-use secrecy::SecretString;
 
 /// Starts the command under the operator's policy.
 pub trait StartCommand: Send + Sync {
@@ -12,13 +11,20 @@ pub trait StartCommand: Send + Sync {
 }
 
 /// The command to start.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaudeCommand {
     /// The arguments, without the program name.
     pub words: Vec<String>,
-    pub stdin: Vec<u8>,
-    /// The content of a file that only the command can read. The launcher appends the path of this file to `words`.
-    pub private_file: Option<SecretString>,
+    pub input: CommandInput,
+}
+
+/// The first bytes for standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandInput {
+    /// The whole input.
+    Prompt(Vec<u8>),
+    /// The first lines of a dialogue; `write` sends more.
+    Lines(Vec<u8>),
 }
 
 /// A running command. Dropping it kills it and all its child processes.
@@ -26,7 +32,15 @@ pub trait RunningCommand: Send {
     /// Reads more bytes from standard output. Returns no bytes at the end.
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>>;
 
-    /// Waits for the command to exit. An error means that it never ran; the error text is a sentence for the operator.
+    /// Sends more input without waiting for the command to read it. A command that reads no more reports the reason in its
+    /// output.
+    fn write(&mut self, line: Vec<u8>);
+
+    /// Closes standard input; the command then ends.
+    fn close_input(&mut self);
+
+    /// Waits for the command to exit. An error means that it never ran, with the reason as a sentence for the
+    /// operator.
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>>;
 }
 

@@ -13,6 +13,11 @@ pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String 
     if let [Message { role: Role::User, parts }] = messages.as_slice() {
         return text_of_parts(parts);
     }
+    labelled(messages.into_iter())
+}
+
+/// Returns messages with a role name before each.
+pub(super) fn labelled<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
     let mut text = String::new();
     for message in messages {
         let who = match message.role {

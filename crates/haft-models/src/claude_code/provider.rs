@@ -10,15 +10,18 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{AttemptFollowUp, ModelAttempt, ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_request::ModelRequest;
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClaudeCodeSettings;
 use super::command::{order, texts};
+use super::control::{self, CommandCall, ControlRequest};
 use super::process::{ClaudeExit, RunningCommand, StartCommand};
 use super::prompt::unsupported;
 use super::reader::{ClaudeFailure, ClaudeOutcome, ClaudeOutputReader, ClaudeSpend};
 use super::resume::{ResumeDecision, decide};
 use super::session::{ClaudeInput, ClaudeSession};
+use super::waiting::WaitingCommand;
 use crate::attempt::RunningAttempt;
 use crate::conversation_cache::ConversationCache;
 use crate::redact::redact;
@@ -49,10 +52,12 @@ impl ModelProvider for ClaudeCode {
             turn: session.turn(&request),
             notes: unsupported(&request).into_iter().map(ModelEvent::Noted).collect(),
             ready: VecDeque::new(),
-            reader: ClaudeOutputReader::new(texts(&self.settings, &request)),
+            reader: ClaudeOutputReader::new(texts(&request)),
             request,
+            calls: Vec::new(),
+            continued: false,
             resumed: 0,
-            phase: ClaudePhase::Starting,
+            phase: ClaudePhase::Starting(Box::new(session)),
             deadline: Instant::now() + self.settings.timeout,
         };
         stream::unfold(asking, async |mut asking| Some((asking.next().await?, asking))).boxed()
@@ -69,14 +74,18 @@ struct ClaudeRequest<'a> {
     /// Notes to emit right after the `Started` event.
     notes: Vec<ModelEvent>,
     ready: VecDeque<ModelEvent>,
-    /// The number of times that the session was resumed.
+    /// The calls that the reply ends with.
+    calls: Vec<CommandCall>,
+    /// True if the process had waited for results. If it dies, its resumed session may not know them.
+    continued: bool,
+    /// The number of times the session was resumed.
     resumed: u32,
     phase: ClaudePhase,
     deadline: Instant,
 }
 
 enum ClaudePhase {
-    Starting,
+    Starting(Box<ClaudeSession>),
     Reading(Box<ClaudeRun>),
     Over,
 }
@@ -88,7 +97,18 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 struct ClaudeRun {
     command: Box<dyn RunningCommand>,
     lines: LineSplitter,
+    /// Whole lines that wait to be handled.
+    unread: VecDeque<String>,
+    /// True after the end of the output.
+    is_over: bool,
     running: RunningAttempt,
+}
+
+impl ClaudeRun {
+    fn new(command: Box<dyn RunningCommand>, running: RunningAttempt) -> Box<Self> {
+        let lines = LineSplitter::new(StreamLimits::per_frame(LINE_BYTES_MAX));
+        Box::new(Self { command, lines, unread: VecDeque::new(), is_over: false, running })
+    }
 }
 
 impl ClaudeRequest<'_> {
@@ -99,7 +119,7 @@ impl ClaudeRequest<'_> {
             }
             let step = match &self.phase {
                 ClaudePhase::Over => return None,
-                ClaudePhase::Starting => timeout_at(self.deadline, self.begin()).await,
+                ClaudePhase::Starting(_) => timeout_at(self.deadline, self.begin()).await,
                 ClaudePhase::Reading(_) => timeout_at(self.deadline, self.read()).await,
             };
             let step = step.unwrap_or_else(|_| Err(self.out_of_time()));
@@ -118,39 +138,107 @@ impl ClaudeRequest<'_> {
             number: self.resumed + 1,
         };
         let running = RunningAttempt::start(self.cx.clone(), attempt, None);
+        if let Some(waiting) = self.take_session().continued(&self.request) {
+            let WaitingCommand { command, lines, unread, reader, .. } = waiting;
+            (self.reader, self.continued) = (reader, true);
+            let reading = ClaudeRun { command, lines, unread, is_over: false, running };
+            self.phase = ClaudePhase::Reading(Box::new(reading));
+            self.pass_events_on();
+            return Ok(());
+        }
         let order = order(settings, &self.request, &self.turn);
         match self.provider.start.start(order).await {
             Ok(command) => {
-                let lines = LineSplitter::new(StreamLimits::per_frame(LINE_BYTES_MAX));
-                let reading = ClaudeRun { command, lines, running };
-                self.phase = ClaudePhase::Reading(Box::new(reading));
+                self.phase = ClaudePhase::Reading(ClaudeRun::new(command, running));
                 Ok(())
             }
             Err(why) => self.failed(running, ClaudeFailure::NotStarted(why)).await,
         }
     }
 
+    fn take_session(&mut self) -> ClaudeSession {
+        match std::mem::replace(&mut self.phase, ClaudePhase::Over) {
+            ClaudePhase::Starting(session) => *session,
+            ClaudePhase::Reading(_) | ClaudePhase::Over => ClaudeSession::default(),
+        }
+    }
+
+    /// Reads the next line of the command, or more of its output if there is none.
     async fn read(&mut self) -> Result<(), ModelError> {
         let ClaudePhase::Reading(reading) = &mut self.phase else { return Ok(()) };
-        let ClaudeRun { command, lines, running } = &mut **reading;
-        let bytes = command.read().await;
-        let (lines, over) = match bytes.as_deref() {
-            // A read error also ends the output. The result line and the exit status determine success.
-            Ok([]) | Err(_) => (lines.finish().map_err(too_long)?.into_iter().collect(), true),
-            Ok(bytes) => (lines.push(bytes).map_err(too_long)?, false),
-        };
-        for line in lines.iter().filter(|line| !line.trim().is_empty()) {
-            self.reader.line(line);
+        if let Some(line) = reading.unread.pop_front() {
+            self.take_line(&line);
+            return Ok(());
         }
+        if reading.is_over {
+            return self.end().await;
+        }
+        let bytes = reading.command.read().await;
+        let lines = match bytes.as_deref() {
+            // A read error ends the output too; the result line and the exit status decide about success.
+            Ok([]) | Err(_) => {
+                reading.is_over = true;
+                reading.lines.finish().map_err(too_long)?.into_iter().collect()
+            }
+            Ok(bytes) => reading.lines.push(bytes).map_err(too_long)?,
+        };
+        reading.unread.extend(lines);
+        Ok(())
+    }
+
+    /// Handles a line of the command. Lines that are not JSON are skipped: hooks of the user may print them.
+    fn take_line(&mut self, line: &str) {
+        let ClaudePhase::Reading(reading) = &mut self.phase else { return };
+        let Ok(line) = serde_json::from_str::<Value>(line) else { return };
+        match control::request(&line, &self.request.tools) {
+            Some(ControlRequest::Answered(answer)) => reading.command.write(answer),
+            Some(ControlRequest::Call(call)) if self.calls.iter().any(|other| other.id == call.id) => {
+                reading.command.write(control::refusal(&call.request));
+            }
+            Some(ControlRequest::Call(call)) => self.calls.push(call),
+            Some(ControlRequest::Cancelled { request }) => self.calls.retain(|call| call.request != request),
+            None => self.reader.line(&line),
+        }
+        if self.reader.has_outcome() {
+            reading.command.close_input();
+        }
+        self.pass_events_on();
+        // A message that is still being written may contain further calls, and the run can make them together.
+        if !self.calls.is_empty() && !self.reader.is_in_message() {
+            self.hand_over_calls();
+        }
+    }
+
+    fn pass_events_on(&mut self) {
+        let ClaudePhase::Reading(reading) = &mut self.phase else { return };
         for event in self.reader.take_events() {
-            running.see(&event);
+            reading.running.see(&event);
             let first = matches!(event, ModelEvent::Started { .. });
             self.ready.push_back(event);
             if first {
                 self.ready.extend(self.notes.drain(..));
             }
         }
-        if over { self.end().await } else { Ok(()) }
+    }
+
+    /// Ends the reply with the calls. The command waits for their results, which the next request brings.
+    fn hand_over_calls(&mut self) {
+        let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
+            return;
+        };
+        let ClaudeRun { command, lines, unread, mut running, .. } = *reading;
+        let usage = self.reader.finish_with_calls(&self.calls);
+        // The command reports its cost at its end.
+        running.spent(Some(usage), None);
+        running.succeeded();
+        self.ready.extend(self.reader.take_events());
+        let next_reader = ClaudeOutputReader::new(texts(&self.request));
+        let reader = std::mem::replace(&mut self.reader, next_reader);
+        let calls = std::mem::take(&mut self.calls);
+        if let Some(session) = reader.session.clone() {
+            let waiting = WaitingCommand { command, lines, unread, reader, calls };
+            self.provider.sessions.put(ClaudeSession::after_calls(session, &self.request, waiting));
+        }
     }
 
     /// Handles the end of the output: reports the answer, or decides if the command is resumed.
@@ -187,11 +275,17 @@ impl ClaudeRequest<'_> {
         let session = self.reader.session.clone().filter(|_| !self.reader.has_answered());
         match (decide(&self.provider.settings, &failed, session.as_deref(), self.resumed), session) {
             (ResumeDecision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {
+                let lost_results =
+                    std::mem::take(&mut self.continued) && matches!(failed, ClaudeFailure::Died(_));
                 running.failed(failed.into_error().kind, AttemptFollowUp::Retry { after });
                 sleep(after).await;
                 self.resumed += 1;
-                self.turn = self.turn.clone().resuming(session);
-                self.phase = ClaudePhase::Starting;
+                // Otherwise the prompt of the turn holds the results as text.
+                if !lost_results {
+                    self.turn = self.turn.clone().resuming(session);
+                }
+                self.calls.clear();
+                self.phase = ClaudePhase::Starting(Box::default());
                 Ok(())
             }
             (ResumeDecision::Again { .. } | ResumeDecision::GiveUp, _) => {

@@ -6,6 +6,7 @@ use haft_core::model_reply::{StopReason, TokenUsage};
 use haft_core::price::Cost;
 use serde_json::Value;
 
+use super::control::CommandCall;
 use crate::failure;
 use crate::wire::ErrorHead;
 
@@ -34,6 +35,20 @@ pub(super) struct ClaudeOutputReader {
     /// The reason why the model stopped, if the command reports one.
     stop: StopReason,
     spent: ClaudeSpend,
+    model: Option<String>,
+    messages: MessageUsage,
+}
+
+/// The usage of the messages of one run of the command. Its result line has the total, but a reply that ends with a call
+/// comes before that line.
+#[derive(Debug, Default)]
+struct MessageUsage {
+    /// Of the message that is being streamed.
+    current: TokenUsage,
+    /// Of the messages since the last reply.
+    reply: TokenUsage,
+    /// Of the replies before.
+    accounted: TokenUsage,
 }
 
 /// The token usage and cost. In `ClaudeOutputReader`, they are the totals of all runs.
@@ -90,27 +105,57 @@ impl ClaudeOutputReader {
             outcome: None,
             stop: StopReason::EndOfTurn,
             spent: ClaudeSpend::default(),
+            model: None,
+            messages: MessageUsage::default(),
         }
     }
 
-    /// Returns true if a part of the answer was passed on. After that, no other answer can replace it.
+    /// Begins the next reply of the same run of the command.
+    pub(super) fn next_reply(&mut self) {
+        self.parts = 0;
+        self.events.push(ModelEvent::Started { id: self.session.clone(), model: self.model.clone() });
+    }
+
+    /// Returns whether a message of the model is incomplete. It may then contain further calls.
+    pub(super) fn is_in_message(&self) -> bool {
+        self.live.streaming
+    }
+
+    /// Ends a reply with calls. Returns the usage since the last reply.
+    pub(super) fn finish_with_calls(&mut self, calls: &[CommandCall]) -> TokenUsage {
+        self.close();
+        self.demote_pending_text();
+        for call in calls {
+            let part = PartStart::Call { id: call.id.clone(), name: call.name.clone() };
+            self.part(part, call.arguments.to_string());
+        }
+        let usage = std::mem::take(&mut self.messages.reply);
+        self.messages.accounted = sum(self.messages.accounted, usage);
+        self.events.extend([ModelEvent::Usage(usage), ModelEvent::Finished { stop: StopReason::ToolCalls }]);
+        usage
+    }
+
+    /// Returns whether the command has reported its result.
+    pub(super) fn has_outcome(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// Returns whether a part of the answer was passed on. After that no other answer can replace it.
     pub(super) fn has_answered(&self) -> bool {
         self.live.answered
     }
 
-    /// Handles a line. Skips lines that are not JSON and lines of unknown kinds, because each version of the command
-    /// adds new kinds.
-    pub(super) fn line(&mut self, line: &str) {
-        let Ok(line) = serde_json::from_str::<Value>(line) else { return };
-        // Messages from the command's own sub-agents are not part of the reply.
+    /// Reads a line. Lines of unknown kinds are skipped: each version of the command adds new ones.
+    pub(super) fn line(&mut self, line: &Value) {
+        // Messages of the command's own sub-agents are not part of the reply.
         if !line["parent_tool_use_id"].is_null() {
             return;
         }
         match line["type"].as_str() {
-            Some("system") if line["subtype"] == "init" => self.began(&line),
+            Some("system") if line["subtype"] == "init" => self.began(line),
             Some("stream_event") => self.live(&line["event"]),
             Some("assistant") if line["is_api_error_message"] != true => self.read_message(&line["message"]),
-            Some("result") => self.ended(&line),
+            Some("result") => self.ended(line),
             _ => {}
         }
     }
@@ -139,8 +184,8 @@ impl ClaudeOutputReader {
     fn began(&mut self, line: &Value) {
         self.session = line["session_id"].as_str().map(str::to_owned).or(self.session.take());
         if !std::mem::replace(&mut self.started, true) {
-            let model = line["model"].as_str().map(str::to_owned);
-            self.events.push(ModelEvent::Started { id: self.session.clone(), model });
+            self.model = line["model"].as_str().map(str::to_owned);
+            self.events.push(ModelEvent::Started { id: self.session.clone(), model: self.model.clone() });
         }
     }
 
@@ -169,7 +214,17 @@ impl ClaudeOutputReader {
     /// Handles a piece of a message that is still being written. The whole message follows in a separate line.
     fn live(&mut self, event: &Value) {
         match event["type"].as_str() {
-            Some("message_start") => self.live_message(event["message"]["id"].as_str()),
+            Some("message_start") => {
+                self.live_message(event["message"]["id"].as_str());
+                self.messages.current = usage(&event["message"]["usage"]).unwrap_or_default();
+            }
+            Some("message_delta") => {
+                self.messages.current.output = event["usage"]["output_tokens"].as_u64().unwrap_or_default();
+            }
+            Some("message_stop") => {
+                self.live.streaming = false;
+                self.messages.reply = sum(self.messages.reply, std::mem::take(&mut self.messages.current));
+            }
             Some("content_block_start") => {
                 self.close();
                 self.demote_pending_text();
@@ -199,6 +254,7 @@ impl ClaudeOutputReader {
             self.live.broken = Some(ClaudeFailure::Died(how.into()));
         }
         self.live.message = id.map(str::to_owned);
+        self.live.streaming = true;
     }
 
     fn flow(&mut self, more: &str) {
@@ -229,9 +285,10 @@ impl ClaudeOutputReader {
     fn ended(&mut self, line: &Value) {
         self.session = line["session_id"].as_str().map(str::to_owned).or(self.session.take());
         let spent = ClaudeSpend {
-            usage: usage(&line["usage"]),
+            usage: usage(&line["usage"]).map(|total| difference(total, self.messages.accounted)),
             cost: line["total_cost_usd"].as_f64().filter(|usd| *usd >= 0.0).map(Cost::from_usd),
         };
+        self.messages = MessageUsage::default();
         self.spent = self.spent.and(spent);
         self.stop = stop(line);
         let answer = self.live.broken.take().map_or_else(|| answer(line), Err);
@@ -263,28 +320,41 @@ struct StreamedMessage {
     flowing: Option<PartStart>,
     /// The index of the part in which the deltas are emitted.
     open: Option<usize>,
+    /// True from the start of a message to its end.
+    streaming: bool,
     answered: bool,
     broken: Option<ClaudeFailure>,
 }
 
 impl ClaudeSpend {
     fn and(self, more: Self) -> Self {
-        let sum = |one: u64, other: u64| one.saturating_add(other);
         let usage = match (self.usage, more.usage) {
-            (Some(one), Some(other)) => Some(TokenUsage {
-                input: sum(one.input, other.input),
-                output: sum(one.output, other.output),
-                cache_read: sum(one.cache_read, other.cache_read),
-                cache_write: sum(one.cache_write, other.cache_write),
-                reasoning: sum(one.reasoning, other.reasoning),
-            }),
+            (Some(one), Some(other)) => Some(sum(one, other)),
             (one, other) => other.or(one),
         };
         let cost = match (self.cost, more.cost) {
-            (Some(one), Some(other)) => Some(Cost { nano_usd: sum(one.nano_usd, other.nano_usd) }),
+            (Some(one), Some(other)) => Some(Cost { nano_usd: one.nano_usd.saturating_add(other.nano_usd) }),
             (one, other) => other.or(one),
         };
         Self { usage, cost }
+    }
+}
+
+fn sum(one: TokenUsage, other: TokenUsage) -> TokenUsage {
+    each_count(one, other, u64::saturating_add)
+}
+
+fn difference(one: TokenUsage, other: TokenUsage) -> TokenUsage {
+    each_count(one, other, u64::saturating_sub)
+}
+
+fn each_count(one: TokenUsage, other: TokenUsage, join: fn(u64, u64) -> u64) -> TokenUsage {
+    TokenUsage {
+        input: join(one.input, other.input),
+        output: join(one.output, other.output),
+        cache_read: join(one.cache_read, other.cache_read),
+        cache_write: join(one.cache_write, other.cache_write),
+        reasoning: join(one.reasoning, other.reasoning),
     }
 }
 
@@ -341,7 +411,7 @@ mod tests {
     fn read_as(texts: TextMeaning, lines: &[Value]) -> ClaudeOutputReader {
         let mut reader = ClaudeOutputReader::new(texts);
         for line in lines {
-            reader.line(&line.to_string());
+            reader.line(line);
         }
         reader
     }

@@ -7,6 +7,7 @@ use haft_core::model_request::ModelRequest;
 
 use super::command::WORD_BYTES_MAX;
 use super::prompt::prompt;
+use super::waiting::{WaitingCommand, WaitingSlot};
 use crate::conversation_cache::ConversationState;
 
 /// The prompt for a session that ended early.
@@ -17,6 +18,8 @@ const RESUME_PROMPT: &str = "Continue where you left off.";
 pub(super) struct ClaudeSession {
     id: Option<String>,
     seen: Vec<Arc<Message>>,
+    /// The command, if it waits for the results of its calls.
+    waiting: Option<WaitingSlot>,
 }
 
 /// The input of one run of the command.
@@ -42,9 +45,20 @@ impl ClaudeSession {
         ClaudeInput { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
     }
 
-    /// Returns the session after a reply. It has seen the whole request.
+    /// Returns the command that waits for results in the new messages, after it was sent them.
+    pub(super) fn continued(self, request: &ModelRequest) -> Option<WaitingCommand> {
+        let new = &request.conversation.messages()[self.seen.len()..];
+        self.waiting?.take()?.continued(new)
+    }
+
+    /// Returns the session after an answer: it has seen the whole request.
     pub(super) fn after_reply(id: String, request: &ModelRequest) -> Self {
-        Self { id: Some(id), seen: request.conversation.messages().to_vec() }
+        Self { id: Some(id), seen: request.conversation.messages().to_vec(), waiting: None }
+    }
+
+    /// Returns the session after a reply that ends with calls.
+    pub(super) fn after_calls(id: String, request: &ModelRequest, command: WaitingCommand) -> Self {
+        Self { waiting: Some(WaitingSlot::new(command)), ..Self::after_reply(id, request) }
     }
 }
 

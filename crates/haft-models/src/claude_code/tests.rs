@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use haft_core::conversation::{Conversation, Message};
+use haft_core::conversation::{Conversation, Message, ToolReply};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{AttemptFollowUp, ModelContext, ModelProvider};
-use haft_core::model_reply::ReplyFold;
-use haft_core::model_request::ModelRequest;
+use haft_core::model_reply::{ReplyFold, TokenUsage};
+use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::provider::Principal;
-use serde_json::json;
+use haft_core::tool::ToolCall;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -21,31 +22,40 @@ use super::*;
 struct ScriptedLauncher {
     runs: Mutex<VecDeque<&'static str>>,
     orders: Arc<Mutex<Vec<ClaudeCommand>>>,
+    written: Arc<Mutex<String>>,
 }
 
 impl StartCommand for ScriptedLauncher {
     fn start(&self, order: ClaudeCommand) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
         self.orders.lock().unwrap().push(order);
-        let printed = self.runs.lock().unwrap().pop_front().unwrap();
-        Box::pin(async move {
-            Ok(Box::new(ScriptedCommand(printed.as_bytes().to_vec())) as Box<dyn RunningCommand>)
-        })
+        let printed = self.runs.lock().unwrap().pop_front().unwrap().as_bytes().to_vec();
+        let written = Arc::clone(&self.written);
+        Box::pin(async move { Ok(Box::new(ScriptedCommand { printed, written }) as Box<dyn RunningCommand>) })
     }
 }
 
-/// A run that yields one byte per read. If the output ends with `…`, the run never finishes.
-struct ScriptedCommand(Vec<u8>);
+/// A run that yields one byte per read. Output that ends with `…` never finishes.
+struct ScriptedCommand {
+    printed: Vec<u8>,
+    written: Arc<Mutex<String>>,
+}
 
 impl RunningCommand for ScriptedCommand {
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>> {
         Box::pin(async {
-            if self.0 == "…".as_bytes() {
+            if self.printed == "…".as_bytes() {
                 std::future::pending::<()>().await;
             }
-            let rest = self.0.split_off(self.0.len().min(1));
-            Ok(std::mem::replace(&mut self.0, rest))
+            let rest = self.printed.split_off(self.printed.len().min(1));
+            Ok(std::mem::replace(&mut self.printed, rest))
         })
     }
+
+    fn write(&mut self, line: Vec<u8>) {
+        self.written.lock().unwrap().push_str(&String::from_utf8(line).unwrap());
+    }
+
+    fn close_input(&mut self) {}
 
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>> {
         Box::pin(async {
@@ -83,20 +93,50 @@ struct ClaudeTestRun {
     log: Arc<ClaudeEventLog>,
 }
 
+/// A provider over scripted runs, and its conversation.
+struct ClaudeTestBench {
+    provider: ClaudeCode,
+    conversation: Conversation,
+    tools: Arc<[ModelTool]>,
+    orders: Arc<Mutex<Vec<ClaudeCommand>>>,
+    /// Everything that the provider wrote to the commands after their start.
+    written: Arc<Mutex<String>>,
+    log: Arc<ClaudeEventLog>,
+}
+
+impl ClaudeTestBench {
+    fn new(runs: &[&'static str]) -> Self {
+        let (orders, written) = (Arc::default(), Arc::default());
+        let runs = Mutex::new(runs.iter().copied().collect());
+        let start = ScriptedLauncher { runs, orders: Arc::clone(&orders), written: Arc::clone(&written) };
+        let mut conversation = Conversation::default();
+        conversation.push(Message::user("hi")).unwrap();
+        Self {
+            provider: ClaudeCode::new(ClaudeCodeSettings::default(), Box::new(start)),
+            conversation,
+            tools: Arc::new([]),
+            orders,
+            written,
+            log: Arc::default(),
+        }
+    }
+
+    async fn ask(&self) -> Vec<Result<ModelEvent, ModelError>> {
+        let cx = ModelContext::new("1", Principal::local(), Arc::clone(&self.log) as _);
+        let request = ModelRequest {
+            output_tokens_max: Some(5),
+            tools: Arc::clone(&self.tools),
+            ..ModelRequest::new("sonnet", Arc::new(self.conversation.clone()))
+        };
+        self.provider.ask(request, &cx).collect().await
+    }
+}
+
 async fn ask(runs: &[&'static str]) -> ClaudeTestRun {
-    let orders = Arc::default();
-    let runs = Mutex::new(runs.iter().copied().collect());
-    let start = ScriptedLauncher { runs, orders: Arc::clone(&orders) };
-    let provider = ClaudeCode::new(ClaudeCodeSettings::default(), Box::new(start));
-    let log = Arc::new(ClaudeEventLog::default());
-    let cx = ModelContext::new("1", Principal::local(), Arc::clone(&log) as _);
-    let mut conversation = Conversation::default();
-    conversation.push(Message::user("hi")).unwrap();
-    let request =
-        ModelRequest { output_tokens_max: Some(5), ..ModelRequest::new("sonnet", Arc::new(conversation)) };
-    let events_of_reply = provider.ask(request, &cx).collect().await;
-    let orders = std::mem::take(&mut *orders.lock().unwrap());
-    ClaudeTestRun { events_of_reply, orders, log }
+    let bench = ClaudeTestBench::new(runs);
+    let events_of_reply = bench.ask().await;
+    let orders = std::mem::take(&mut *bench.orders.lock().unwrap());
+    ClaudeTestRun { events_of_reply, orders, log: bench.log }
 }
 
 const BEGUN: &str = "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n";
@@ -110,11 +150,10 @@ async fn broken_session_is_resumed_after_two_four_and_eight_seconds() {
     assert!(matches!(events[0], ModelEvent::Started { .. }), "{events:?}");
     assert!(matches!(events[1], ModelEvent::Noted(_)), "{events:?}");
     assert_eq!(ReplyFold::of(events).text(), "done");
-    let prompts: Vec<_> = asked.orders.iter().map(|order| String::from_utf8_lossy(&order.stdin)).collect();
-    assert_eq!(
-        (prompts.len(), prompts[0].as_ref(), prompts[3].as_ref()),
-        (4, "hi", "Continue where you left off.")
-    );
+    let prompts: Vec<_> = asked.orders.iter().map(|order| order.input.clone()).collect();
+    let prompt = |text: &str| CommandInput::Prompt(text.into());
+    assert_eq!(prompts.len(), 4);
+    assert_eq!((&prompts[0], &prompts[3]), (&prompt("hi"), &prompt("Continue where you left off.")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,29 +187,92 @@ async fn unknown_output_lines_are_ignored() {
     assert_eq!(ReplyFold::of(asked.events_of_reply.into_iter().map(Result::unwrap)).text(), "fine");
 }
 
+const CALLS: &str = r#"{"type":"system","subtype":"init","session_id":"s"}
+{"type":"stream_event","event":{"type":"message_start","message":{"id":"m","usage":{"input_tokens":10}}}}
+{"type":"control_request","request_id":"r1","request":{"subtype":"mcp_message","message":{"method":"tools/call","id":1,"params":{"name":"t","arguments":{"a":1},"_meta":{"claudecode/toolUseId":"c1"}}}}}
+{"type":"control_request","request_id":"r2","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"c2","input":{"command":"ls"}}}
+{"type":"stream_event","event":{"type":"message_delta","usage":{"output_tokens":5}}}
+{"type":"stream_event","event":{"type":"message_stop"}}
+"#;
+
+const ANSWER: &str = r#"{"type":"result","result":"done","is_error":false,"total_cost_usd":1,"usage":{"input_tokens":30,"output_tokens":15}}"#;
+
+/// Returns a bench whose command has made its calls, and the calls.
+async fn bench_after_calls(runs: &[&'static str]) -> (ClaudeTestBench, Vec<ToolCall>) {
+    let mut bench = ClaudeTestBench::new(runs);
+    bench.tools = [tool()].into();
+    let reply = ReplyFold::of(bench.ask().await.into_iter().map(Result::unwrap));
+    let calls: Vec<ToolCall> = reply.parts.iter().filter_map(|part| part.as_call().cloned()).collect();
+    assert_eq!(reply.usage.unwrap(), TokenUsage { input: 10, output: 5, ..TokenUsage::default() });
+    bench.conversation.push(Message::assistant(reply.parts)).unwrap();
+    (bench, calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_one_message_end_the_reply_and_their_results_continue_the_command() {
+    let run = Box::leak(format!("{CALLS}{ANSWER}").into_boxed_str());
+    let (mut bench, calls) = bench_after_calls(&[run]).await;
+    let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(names, ["t", "claude_code__Bash"]);
+    let replies = vec![ToolReply::text(&calls[0], "one"), ToolReply::error(&calls[1], "denied")];
+    bench.conversation.push(Message::tool(replies)).unwrap();
+    bench.conversation.push(Message::user("be quick")).unwrap();
+    let reply = ReplyFold::of(bench.ask().await.into_iter().map(Result::unwrap));
+    assert_eq!((reply.text().as_str(), reply.id.as_deref()), ("done", Some("s")));
+    // The total of the command without the part that the first reply had.
+    assert_eq!(reply.usage.unwrap(), TokenUsage { input: 20, output: 10, ..TokenUsage::default() });
+    assert_eq!(bench.orders.lock().unwrap().len(), 1, "the same process goes on");
+    let written = bench.written.lock().unwrap();
+    let lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let result = &lines[0]["response"]["response"]["mcp_response"]["result"];
+    assert_eq!((&result["content"][0]["text"], &result["isError"]), (&json!("one"), &json!(false)));
+    let permission = &lines[1]["response"]["response"];
+    assert_eq!(permission["behavior"], "deny");
+    assert_eq!(permission["message"], "denied\nUser:\nbe quick");
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_reach_the_resumed_session_of_a_command_that_is_gone() {
+    for (waited, label) in [(CALL_WAIT_MAX * 2, "too late"), (Duration::ZERO, "it died")] {
+        let (mut bench, calls) = bench_after_calls(&[CALLS, ANSWER]).await;
+        tokio::time::sleep(waited).await;
+        let replies = vec![ToolReply::text(&calls[0], "one"), ToolReply::text(&calls[1], "two")];
+        bench.conversation.push(Message::tool(replies)).unwrap();
+        let reply = ReplyFold::of(bench.ask().await.into_iter().map(Result::unwrap));
+        assert_eq!(reply.text(), "done", "{label}");
+        let orders = bench.orders.lock().unwrap();
+        assert_eq!(orders.len(), 2, "{label}");
+        assert!(orders[1].words.join(" ").contains("--resume s"), "{label}");
+        let CommandInput::Lines(lines) = &orders[1].input else { panic!("{label}") };
+        assert!(String::from_utf8_lossy(lines).contains("(t answered)\\none"), "{label}");
+    }
+}
+
+fn tool() -> ModelTool {
+    ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::new(json!({})) }
+}
+
 #[test]
-fn request_without_tools_disables_the_commands_built_in_tools() {
+fn only_the_named_tools_of_the_command_are_on() {
     let turn = super::session::ClaudeInput { session: None, system: String::new(), prompt: "p".into() };
-    let tool = haft_core::model_request::ModelTool {
-        name: "t".into(),
-        description: String::new(),
-        input_schema: Arc::new(json!({})),
-    };
     let plain = ModelRequest::new("sonnet", Arc::default());
-    let offering = ModelRequest { tools: [tool].into(), ..plain.clone() };
-    let check = |request: &ModelRequest, allowed: Option<&[&str]>, expected: &str| {
-        let allowed_tools = allowed.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        let settings = ClaudeCodeSettings { allowed_tools, ..ClaudeCodeSettings::default() };
+    let offering = ModelRequest { tools: [tool()].into(), ..plain.clone() };
+    let check = |request: &ModelRequest, own: &[&str], expected: &str| {
+        let own_tools = own.iter().map(|name| (*name).to_owned()).collect();
+        let settings = ClaudeCodeSettings { own_tools, ..ClaudeCodeSettings::default() };
         let words = super::command::order(&settings, request, &turn).words.join(" ");
-        assert_eq!(
-            words,
-            format!(
-                "-p --output-format stream-json --verbose --include-partial-messages --model sonnet --max-turns 25{expected}"
-            )
-        );
+        let always = "-p --output-format stream-json --verbose --include-partial-messages --model sonnet --max-turns 25";
+        assert_eq!(words, format!("{always}{expected}"));
     };
-    check(&plain, Some(&["Read"]), " --tools ");
-    check(&offering, Some(&[]), " --tools ");
-    check(&offering, None, "");
-    check(&offering, Some(&["Read", "Bash(git *)"]), " --allowedTools Read,Bash(git *)");
+    let with_tools = |tools: &str, allowed: &str| {
+        format!(
+            " --input-format stream-json --permission-prompt-tool stdio --permission-mode default --tools {tools} \
+             --allowedTools {allowed} --strict-mcp-config --mcp-config \
+             {{\"mcpServers\":{{\"haft\":{{\"name\":\"haft\",\"type\":\"sdk\"}}}}}}"
+        )
+    };
+    check(&plain, &["Read"], " --tools ");
+    check(&offering, &[], &with_tools("", "mcp__haft"));
+    let own = ["Read", "Bash(git *)", "Bash(ls)"];
+    check(&offering, &own, &with_tools("Bash,Read", "Read,Bash(git *),Bash(ls),mcp__haft"));
 }

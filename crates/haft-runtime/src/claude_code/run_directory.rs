@@ -1,9 +1,8 @@
-//! The directory of one provider that runs the `claude` command. It holds the sessions of the command and the files
-//! that list MCP servers for it.
+//! The directory of one provider of the `claude` command, with its sessions.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown, symlink};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use haft_sandbox::Home;
@@ -84,7 +83,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Removes the directories that no process has locked. They may contain tokens.
+/// Removes the directories that no process holds. They contain conversations.
 fn remove_abandoned(caches: &Path) {
     for entry in fs::read_dir(caches).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
@@ -92,36 +91,6 @@ fn remove_abandoned(caches: &Path) {
         if is_ours && File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = fs::remove_dir_all(path);
         }
-    }
-}
-
-/// A file that only the command may read. Dropping it removes the file.
-#[derive(Debug)]
-pub(super) struct PrivateFile(PathBuf);
-
-impl PrivateFile {
-    /// Writes the file and changes its owner to the owner of the directory: the command runs as the owner of its
-    /// workspace.
-    pub(super) fn write(directory: &Path, text: &str) -> io::Result<Self> {
-        let path = directory.join(format!("servers-{}.json", uuid::Uuid::new_v4().simple()));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        let this = Self(path);
-        file.write_all(text.as_bytes())?;
-        let owner = fs::metadata(directory)?;
-        // Do not change the owner by path: a command that still runs in the directory could replace the path by a link
-        // to a file of root.
-        fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
-        Ok(this)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for PrivateFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -142,7 +111,7 @@ mod tests {
         let used = RunDirectory::open(&home, &claim).unwrap();
         drop(claim);
         let abandoned = made(&DirectoryClaim::new(&home).unwrap().name);
-        PrivateFile::write(&abandoned, "token").map(std::mem::forget).unwrap();
+        fs::write(abandoned.join("session.jsonl"), "text").unwrap();
         let server = made("claude-code-server");
         drop(DirectoryClaim::new(&home).unwrap());
         assert!(used.path().exists() && server.exists() && !abandoned.exists());

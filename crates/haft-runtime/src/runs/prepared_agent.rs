@@ -37,6 +37,7 @@ use super::optional_tools;
 use super::output_reader::ModelReader;
 use super::request_sizes::request_sizes;
 use super::system_prompt::{self, InstructionSources};
+use crate::claude_code::CommandPermissions;
 use crate::models::{self, ModelsError};
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
@@ -165,19 +166,25 @@ impl PreparedAgent {
     pub fn orchestrator(&self) -> &Orchestrator {
         self.orchestrator.get_or_init(|| {
             let below = &self.links.below;
-            let more = (!below.is_empty()).then(|| Arc::new(AgentTools::new(below.clone())) as _);
+            let agents = (!below.is_empty()).then(|| Arc::new(AgentTools::new(below.clone())) as _);
+            let permissions = self.command_permissions().map(|permissions| Arc::new(permissions) as _);
             let kept = |worker: &Arc<PreparedAgent>| {
                 let agent = worker.agent();
                 Some((agent.tool_name.clone(), agent.outputs.cache_ttl?))
             };
             let own = OrchestratorOptions {
-                providers: more.into_iter().collect(),
+                providers: agents.into_iter().chain(permissions).collect(),
                 answers_kept: below.iter().filter_map(kept).collect(),
                 reader: Some(Arc::new(ModelReader::new(&self.environment, &self.agent, &self.reading))),
                 ..OrchestratorOptions::default()
             };
             self.environment.parts.orchestrator(&self.config, own)
         })
+    }
+
+    fn command_permissions(&self) -> Option<CommandPermissions> {
+        let names = model_names(&self.agent, self.environment.config()).ok()?;
+        CommandPermissions::of(self.environment.config(), &names)
     }
 
     pub(super) fn links(&self) -> &LinkedAgents {
@@ -289,7 +296,8 @@ impl PreparedAgent {
         let Some(globs) = &self.agent.reach.tools else { return ToolFilter::All };
         let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.links.below.is_empty());
         let agents = agents.map(ToolFilterItem::Group);
-        ToolFilter::of(globs.iter().flat_map(picks).chain(agents))
+        let permissions = CommandPermissions::group().map(ToolFilterItem::Group);
+        ToolFilter::of(globs.iter().flat_map(picks).chain(agents).chain(permissions))
     }
 
     /// Returns every agent that can receive the request or a part of it, starting with this one.

@@ -1,0 +1,301 @@
+//! The command's control protocol: JSON lines that offer haft's tools to the command, and carry its questions.
+//!
+//! The command reaches haft's tools as an MCP server inside its own standard streams, so no port and no token exist
+//! that another process could use.
+
+use haft_core::conversation::ToolReply;
+use haft_core::model_request::ModelTool;
+use haft_core::output::OutputContent;
+use haft_core::tool::CallId;
+use serde_json::{Value, json};
+
+use super::PERMISSIONS;
+use crate::media;
+
+/// The name of haft as an MCP server inside the command.
+pub(super) const SERVER: &str = "haft";
+
+const PROTOCOL_VERSION: &str = "2025-11-25";
+const METHOD_NOT_FOUND: i32 = -32601;
+
+/// The content of `--mcp-config`: the only server of the command is the process that started it.
+pub(super) fn server_config() -> String {
+    json!({"mcpServers": {SERVER: {"type": "sdk", "name": SERVER}}}).to_string()
+}
+
+/// Returns the lines that begin a turn.
+pub(super) fn opening(prompt: &str) -> Vec<u8> {
+    let initialize = json!({
+        "type": "control_request",
+        "request_id": "initialize",
+        "request": {"subtype": "initialize", "hooks": null},
+    });
+    let user = json!({
+        "type": "user",
+        "session_id": "",
+        "message": {"role": "user", "content": prompt},
+        "parent_tool_use_id": null,
+    });
+    format!("{initialize}\n{user}\n").into_bytes()
+}
+
+/// A line of the command that asks for something.
+#[derive(Debug, PartialEq)]
+pub(super) enum ControlRequest {
+    /// A question that needs no call: the line is its answer.
+    Answered(Vec<u8>),
+    /// A call of a tool, or a permission, that the run decides about.
+    Call(CommandCall),
+    /// The command does not wait for this call any more.
+    Cancelled { request: String },
+}
+
+/// A call of the command that waits for its result.
+#[derive(Debug, PartialEq)]
+pub(super) struct CommandCall {
+    pub(super) id: CallId,
+    pub(super) name: String,
+    pub(super) arguments: Value,
+    pub(super) request: String,
+    waits_for: AwaitedReply,
+}
+
+/// The form of reply that the command expects.
+#[derive(Debug, PartialEq)]
+enum AwaitedReply {
+    /// The result of a tool of haft, for this id of the MCP request.
+    ToolResult { id: Value },
+    /// The permission to use one of the command's own tools; a permission repeats the input.
+    Permission,
+}
+
+/// Reads a line; `None` if it asks for nothing.
+pub(super) fn request(line: &Value, tools: &[ModelTool]) -> Option<ControlRequest> {
+    let id = line["request_id"].as_str()?.to_owned();
+    match line["type"].as_str()? {
+        "control_cancel_request" => return Some(ControlRequest::Cancelled { request: id }),
+        "control_request" => {}
+        _ => return None,
+    }
+    let asked = &line["request"];
+    Some(match asked["subtype"].as_str() {
+        Some("mcp_message") => mcp_request(id, &asked["message"], tools),
+        Some("can_use_tool") => ControlRequest::Call(CommandCall {
+            id: CallId(asked["tool_use_id"].as_str().unwrap_or(&id).into()),
+            name: format!("{PERMISSIONS}__{}", asked["tool_name"].as_str().unwrap_or_default()),
+            arguments: object(&asked["input"]),
+            request: id,
+            waits_for: AwaitedReply::Permission,
+        }),
+        _ => ControlRequest::Answered(refusal(&id)),
+    })
+}
+
+/// Returns the arguments; a call without any has an empty object.
+fn object(arguments: &Value) -> Value {
+    if arguments.is_null() { json!({}) } else { arguments.clone() }
+}
+
+fn mcp_request(request: String, message: &Value, tools: &[ModelTool]) -> ControlRequest {
+    let (id, params) = (&message["id"], &message["params"]);
+    let result = match message["method"].as_str().unwrap_or_default() {
+        "tools/call" => {
+            let call = params["_meta"]["claudecode/toolUseId"].as_str().unwrap_or(&request);
+            return ControlRequest::Call(CommandCall {
+                id: CallId(call.into()),
+                name: params["name"].as_str().unwrap_or_default().to_owned(),
+                arguments: object(&params["arguments"]),
+                request,
+                waits_for: AwaitedReply::ToolResult { id: id.clone() },
+            });
+        }
+        "initialize" => json!({
+            "protocolVersion": params["protocolVersion"].as_str().unwrap_or(PROTOCOL_VERSION),
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": SERVER, "version": env!("CARGO_PKG_VERSION")},
+        }),
+        "tools/list" => json!({"tools": tools.iter().map(definition).collect::<Vec<_>>()}),
+        "ping" => json!({}),
+        // The command waits for an answer to notifications too.
+        _ if id.is_null() => return ControlRequest::Answered(mcp_response(&request, &json!({"result": {}}))),
+        other => {
+            let error = json!({"code": METHOD_NOT_FOUND, "message": format!("unknown method `{other}`")});
+            return ControlRequest::Answered(mcp_response(&request, &json!({"id": id, "error": error})));
+        }
+    };
+    ControlRequest::Answered(mcp_response(&request, &json!({"id": id, "result": result})))
+}
+
+fn definition(tool: &ModelTool) -> Value {
+    json!({
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": *tool.input_schema,
+        // The command makes several calls at once only if they read. haft itself decides which calls run together.
+        "annotations": {"readOnlyHint": true},
+        // haft has decided which tools the model sees; a second search in the command would hide them again.
+        "_meta": {"anthropic/alwaysLoad": true},
+    })
+}
+
+impl CommandCall {
+    /// Returns the line with the result. `note` is text that the model must see besides it.
+    pub(super) fn result(&self, reply: &ToolReply, note: &str) -> Vec<u8> {
+        let mut content: Vec<Value> = reply.content.iter().map(mcp_content).collect();
+        if !note.is_empty() {
+            content.push(json!({"type": "text", "text": note}));
+        }
+        match &self.waits_for {
+            AwaitedReply::ToolResult { id } => {
+                let result = json!({"content": content, "isError": reply.is_error});
+                mcp_response(&self.request, &json!({"id": id, "result": result}))
+            }
+            AwaitedReply::Permission if reply.is_error => {
+                let text = reply.content.iter().map(OutputContent::as_text).collect::<Vec<_>>().join("\n");
+                success(
+                    &self.request,
+                    &json!({"behavior": "deny", "message": format!("{text}\n{note}").trim()}),
+                )
+            }
+            AwaitedReply::Permission => {
+                success(&self.request, &json!({"behavior": "allow", "updatedInput": self.arguments}))
+            }
+        }
+    }
+}
+
+fn mcp_content(content: &OutputContent) -> Value {
+    match content {
+        OutputContent::Image { media_type, bytes } => {
+            json!({"type": "image", "mimeType": media_type, "data": media::base64(bytes)})
+        }
+        OutputContent::Text(_)
+        | OutputContent::Audio { .. }
+        | OutputContent::Resource { .. }
+        | OutputContent::Binary { .. }
+        | OutputContent::FoundTools(_)
+        | OutputContent::Stored(_) => json!({"type": "text", "text": content.as_text()}),
+    }
+}
+
+fn mcp_response(request: &str, response: &Value) -> Vec<u8> {
+    let mut response = response.clone();
+    response["jsonrpc"] = json!("2.0");
+    success(request, &json!({"mcp_response": response}))
+}
+
+fn success(request: &str, response: &Value) -> Vec<u8> {
+    control_response(&json!({"subtype": "success", "request_id": request, "response": response}))
+}
+
+/// Returns the answer to a request that haft cannot fulfil.
+pub(super) fn refusal(request: &str) -> Vec<u8> {
+    control_response(
+        &json!({"subtype": "error", "request_id": request, "error": "haft does not support this"}),
+    )
+}
+
+fn control_response(response: &Value) -> Vec<u8> {
+    format!("{}\n", json!({"type": "control_response", "response": response})).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn tool() -> ModelTool {
+        ModelTool {
+            name: "shell".into(),
+            description: "runs".into(),
+            input_schema: Arc::new(json!({"type": "object"})),
+        }
+    }
+
+    fn mcp(message: &Value) -> Value {
+        json!({"type": "control_request", "request_id": "r",
+               "request": {"subtype": "mcp_message", "server_name": "haft", "message": message}})
+    }
+
+    fn parsed(line: &[u8]) -> Value {
+        assert_eq!(line.last(), Some(&b'\n'));
+        serde_json::from_slice(line).unwrap()
+    }
+
+    fn answer(message: &Value) -> Value {
+        match request(&mcp(message), &[tool()]) {
+            Some(ControlRequest::Answered(line)) => {
+                parsed(&line)["response"]["response"]["mcp_response"].clone()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn call(line: &Value) -> CommandCall {
+        match request(line, &[]) {
+            Some(ControlRequest::Call(call)) => call,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn mcp_messages_without_a_call_are_answered_at_once() {
+        let initialize =
+            answer(&json!({"method": "initialize", "id": 0, "params": {"protocolVersion": "x"}}));
+        assert_eq!((&initialize["id"], &initialize["result"]["protocolVersion"]), (&json!(0), &json!("x")));
+        let tools = answer(&json!({"method": "tools/list", "id": 1}));
+        assert_eq!(tools["result"]["tools"][0]["name"], "shell");
+        assert_eq!(answer(&json!({"method": "notifications/initialized"}))["result"], json!({}));
+        assert_eq!(answer(&json!({"method": "prompts/list", "id": 2}))["error"]["code"], -32601);
+    }
+
+    #[test]
+    fn lines_that_ask_for_nothing_are_left_to_the_reader() {
+        for line in [json!({"type": "assistant", "request_id": "r"}), json!({"type": "result"}), json!(7)] {
+            assert_eq!(request(&line, &[]), None, "{line}");
+        }
+        let cancelled = request(&json!({"type": "control_cancel_request", "request_id": "r"}), &[]);
+        assert_eq!(cancelled, Some(ControlRequest::Cancelled { request: "r".into() }));
+        let unknown = json!({"type": "control_request", "request_id": "r", "request": {"subtype": "new"}});
+        let Some(ControlRequest::Answered(line)) = request(&unknown, &[]) else { panic!() };
+        assert_eq!(parsed(&line)["response"]["subtype"], "error");
+    }
+
+    #[test]
+    fn call_gets_its_result_under_the_ids_of_the_command() {
+        let meta = json!({"claudecode/toolUseId": "toolu_1"});
+        let params = json!({"name": "shell", "arguments": {"command": "ls"}, "_meta": meta});
+        let call = call(&mcp(&json!({"method": "tools/call", "id": 7, "params": params})));
+        assert_eq!((call.id.0.as_ref(), call.name.as_str()), ("toolu_1", "shell"));
+        let reply = ToolReply {
+            call: call.id.clone(),
+            name: "shell".into(),
+            content: vec![OutputContent::Text("a.txt".into())],
+            is_error: true,
+        };
+        let response = parsed(&call.result(&reply, "be quick"))["response"].clone();
+        assert_eq!(response["request_id"], "r");
+        let sent = &response["response"]["mcp_response"];
+        assert_eq!((&sent["id"], &sent["result"]["isError"]), (&json!(7), &json!(true)));
+        assert_eq!(sent["result"]["content"][0]["text"], "a.txt");
+        assert_eq!(sent["result"]["content"][1]["text"], "be quick");
+    }
+
+    #[test]
+    fn permission_is_granted_only_by_a_successful_call() {
+        let asked = json!({"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"},
+                           "tool_use_id": "toolu_2"});
+        let call = call(&json!({"type": "control_request", "request_id": "r", "request": asked}));
+        assert_eq!(call.name, "claude_code__Bash");
+        let reply = |is_error| ToolReply {
+            call: call.id.clone(),
+            name: call.name.clone(),
+            content: vec![OutputContent::Text("no".into())],
+            is_error,
+        };
+        let decision = |is_error| parsed(&call.result(&reply(is_error), ""))["response"]["response"].clone();
+        assert_eq!(decision(false), json!({"behavior": "allow", "updatedInput": {"command": "ls"}}));
+        assert_eq!(decision(true), json!({"behavior": "deny", "message": "no"}));
+    }
+}

@@ -1,0 +1,94 @@
+//! A command that waits for the results of its calls, between two requests of a conversation.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use haft_core::conversation::{Message, PartBody, Role, ToolReply};
+use haft_core::framing::LineSplitter;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::CALL_WAIT_MAX;
+use super::control::CommandCall;
+use super::process::RunningCommand;
+use super::prompt::labelled;
+use super::reader::ClaudeOutputReader;
+
+/// The state of a command that waits. Dropping it kills the command.
+pub(super) struct WaitingCommand {
+    pub(super) command: Box<dyn RunningCommand>,
+    pub(super) lines: LineSplitter,
+    /// Lines that the command printed after its calls.
+    pub(super) unread: VecDeque<String>,
+    pub(super) reader: ClaudeOutputReader,
+    pub(super) calls: Vec<CommandCall>,
+}
+
+impl WaitingCommand {
+    /// Sends the results that the new messages contain. Returns `None`, and ends the command, if one is missing.
+    pub(super) fn continued(mut self, new: &[Arc<Message>]) -> Option<Self> {
+        for line in result_lines(&self.calls, new)? {
+            self.command.write(line);
+        }
+        self.calls.clear();
+        self.reader.next_reply();
+        Some(self)
+    }
+}
+
+/// Returns the line with the result of each call. Messages of the user that came meanwhile are part of the last one: a
+/// separate message would begin another turn of the command.
+fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u8>>> {
+    let parts = new.iter().flat_map(|message| &message.parts);
+    let replies: Vec<&ToolReply> = parts
+        .filter_map(|part| match &part.body {
+            PartBody::Reply(reply) => Some(reply),
+            _ => None,
+        })
+        .collect();
+    let others = new.iter().filter(|message| matches!(message.role, Role::User | Role::System));
+    let note = labelled(others.map(AsRef::as_ref));
+    let last = calls.len().checked_sub(1)?;
+    let line = |(at, call): (usize, &CommandCall)| {
+        let reply = replies.iter().find(|reply| reply.call == call.id)?;
+        Some(call.result(reply, if at == last { &note } else { "" }))
+    };
+    calls.iter().enumerate().map(line).collect()
+}
+
+/// Holds a waiting command for a limited time: a run that was cancelled never comes back for it.
+pub(super) struct WaitingSlot {
+    command: Arc<Mutex<Option<WaitingCommand>>>,
+    expiry: AbortHandle,
+}
+
+impl WaitingSlot {
+    pub(super) fn new(command: WaitingCommand) -> Self {
+        let command = Arc::new(Mutex::new(Some(command)));
+        let weak = Arc::downgrade(&command);
+        let expiry = tokio::spawn(async move {
+            sleep(CALL_WAIT_MAX).await;
+            let command = weak.upgrade();
+            drop(command.and_then(|command| command.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        });
+        Self { command, expiry: expiry.abort_handle() }
+    }
+
+    /// Returns the command, unless it waited too long.
+    pub(super) fn take(self) -> Option<WaitingCommand> {
+        self.command.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for WaitingSlot {
+    fn drop(&mut self) {
+        self.expiry.abort();
+    }
+}
+
+impl fmt::Debug for WaitingSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitingSlot").finish_non_exhaustive()
+    }
+}
