@@ -72,6 +72,15 @@ pub enum ConnectTarget {
     Own(Arc<dyn TransportOpener>),
 }
 
+impl ConnectTarget {
+    /// Returns the host and port of a remote server.
+    pub(super) fn authority(&self) -> Option<String> {
+        let Self::Remote { url, .. } = self else { return None };
+        let host = url.host_str()?;
+        Some(url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+    }
+}
+
 impl fmt::Debug for ConnectTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

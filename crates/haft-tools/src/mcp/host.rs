@@ -68,6 +68,8 @@ pub(super) struct Host {
     pub(super) log: Arc<LogRing>,
     /// The secrets that the server may repeat and that logs must not contain.
     pub(super) withheld: Arc<SecretRedactor>,
+    /// The host and port of a remote server.
+    pub(super) address: SecretRedactor,
     pub(super) trace: Option<ServerTrace>,
     /// Looks up the spans of calls, if tracing is enabled.
     pub(super) parents: Option<Arc<dyn TraceParents>>,

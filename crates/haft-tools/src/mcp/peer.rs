@@ -332,10 +332,13 @@ impl PendingRequests {
         }
     }
 
-    /// Converts an error of the server, and masks our secrets in its message.
+    /// Converts an error of the server. Its message may reach a client of the gateway, who must not see our secrets or the
+    /// address of the server. Its data may hold a URL for the user to open, so that only our secrets are masked there.
     fn peer_error(&self, error: RpcError) -> PeerError {
-        let message = cut(&self.host.withheld.redact(error.message), ERROR_CHARS_MAX);
-        PeerError::Rpc(RpcError { message, ..error })
+        let Host { withheld, address, .. } = &*self.host;
+        let message = cut(&address.redact(withheld.redact(error.message)), ERROR_CHARS_MAX);
+        let data = error.data.and_then(|data| serde_json::from_str(&withheld.redact(data.to_string())).ok());
+        PeerError::Rpc(RpcError { message, data, ..error })
     }
 
     fn progress(&self, params: Option<&RawValue>) {

@@ -149,6 +149,7 @@ impl SupervisedServer {
             relayed: *relayed,
             trace,
             withheld,
+            address: SecretRedactor::of(config.connect.authority().as_deref()),
             parents: parents.clone(),
             roots: config.roots.clone(),
             sampling: config.sampling.clone().map(|settings| SamplingPolicy { settings }),

@@ -229,3 +229,19 @@ fn reads_of_resources_and_prompts_are_accounted() {
         assert!(stats.stdout.contains(name), "{name}: {}", stats.stdout);
     }
 }
+
+#[test]
+fn error_of_a_read_shows_no_secret_of_the_server() {
+    let place = place();
+    let entry = place.misbehaving_server("offers", &[]);
+    let config =
+        format!(r#"{{"mcpServers": {{"notes": {{{entry}, "env": {{"NOTES_TOKEN": "canary-of-notes"}}}}}}}}"#);
+    place.file("home/haft.json", &config);
+    for mut client in clients(&place, &json!({})) {
+        let id = client.begin("resources/read", json!({"uri": "haft:notes/note://leaks"}));
+        let error = client.reply(id)["error"].clone();
+        assert_eq!(error["code"], -32603, "{error}");
+        assert_eq!(error["message"], "bad [redacted]");
+        assert!(!error.to_string().contains("canary"), "{error}");
+    }
+}

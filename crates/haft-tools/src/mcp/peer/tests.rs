@@ -4,6 +4,7 @@ use futures_util::future::BoxFuture;
 use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event::NoEvents;
 use haft_core::provider::CallContext;
+use haft_core::redact::SecretRedactor;
 use haft_core::run::context::RunContext;
 use haft_core::sampling::OriginatingCall;
 use haft_core::settings::mcp::{SamplingConsent, SamplingLimits};
@@ -45,7 +46,11 @@ fn connected() -> (Peer, Arc<PendingRequests>, Arc<RecordingTransport>) {
 }
 
 fn connected_with(sampling: Option<SamplingPolicy>) -> (Peer, Arc<PendingRequests>, Arc<RecordingTransport>) {
-    let host = Host {
+    connected_to(host(sampling))
+}
+
+fn host(sampling: Option<SamplingPolicy>) -> Host {
+    Host {
         trace: None,
         server: "test".into(),
         elicitation: ElicitationSupport::NotOffered,
@@ -55,10 +60,14 @@ fn connected_with(sampling: Option<SamplingPolicy>) -> (Peer, Arc<PendingRequest
         calls: InFlightCalls::default(),
         log: Arc::new(LogRing::default()),
         withheld: Arc::default(),
+        address: SecretRedactor::default(),
         tools_changed: Arc::new(Notify::new()),
         news: tokio::sync::broadcast::Sender::new(1),
         relayed: RelayedCapabilities::default(),
-    };
+    }
+}
+
+fn connected_to(host: Host) -> (Peer, Arc<PendingRequests>, Arc<RecordingTransport>) {
     let table = PendingRequests::new(Arc::new(host));
     let transport = Arc::new(RecordingTransport::default());
     let peer = Peer::new(Arc::clone(&table), Arc::clone(&transport) as Arc<dyn Transport>);
@@ -84,6 +93,24 @@ async fn request_sends_traceparent_and_progress_token_and_gets_its_reply() {
     assert_eq!(head, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","#);
     assert!(rest.ends_with(r#"-00","progressToken":1}}}"#), "{rest}");
     assert_eq!(peer.noise(), 1);
+}
+
+#[tokio::test]
+async fn error_of_a_server_shows_neither_its_address_nor_our_secrets() {
+    let withheld = Arc::new(SecretRedactor::of(["s3cret-of-mine"]));
+    let address = SecretRedactor::of(["internal.example:8443"]);
+    let (peer, table, transport) = connected_to(Host { withheld, address, ..host(None) });
+    let answer = async {
+        transport.more.notified().await;
+        let error = r#"{"code":-32002,"message":"https://internal.example:8443/mcp refused s3cret-of-mine",
+            "data":{"token":"s3cret-of-mine","url":"https://internal.example:8443/login"}}"#;
+        table.received(&format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#), None);
+    };
+    let (result, ()) = tokio::join!(peer.request(ask(60)), answer);
+    let Err(PeerError::Rpc(error)) = result else { panic!("{result:?}") };
+    assert_eq!(error.message, "https://[redacted]/mcp refused [redacted]");
+    let data = serde_json::json!({"token": "[redacted]", "url": "https://internal.example:8443/login"});
+    assert_eq!(error.data, Some(data), "the user may have to open the URL");
 }
 
 #[tokio::test(start_paused = true)]
