@@ -154,7 +154,13 @@ fn namespace_of<'a>(input: &'a [Value], name: &str) -> Option<&'a str> {
     found["name"].as_str()
 }
 
-/// Checks the definitions in a search output, and returns the names of the tools that it loads.
+/// Returns the namespace in which a request offers a function.
+fn offered_namespace<'a>(tools: &'a [Value], name: &str) -> Option<&'a str> {
+    let mut spaces = tools.iter().filter(|tool| tool["type"] == "namespace");
+    spaces.find(|space| entries(space, "tools").iter().any(|tool| tool["name"] == name))?["name"].as_str()
+}
+
+/// Returns the names of the tools that an output of a search loads, after checking their definitions.
 fn loaded_tools(item: &Value) -> Result<String, String> {
     if item["execution"] != "client" || item["status"] != "completed" {
         return Err("`tool_search_output` needs `execution` and `status`".to_owned());
@@ -313,7 +319,8 @@ fn item(reply: &ScriptedReply, at: usize, part: &ScriptPart, status: &str) -> Va
                 "id": own_id("fc"), "type": "function_call", "call_id": call_id(reply, call, at), "name": call.name,
                 "arguments": call.text(), "status": status,
             });
-            match namespace_of(entries(reply.request, "input"), &call.name) {
+            let loaded = namespace_of(entries(reply.request, "input"), &call.name);
+            match loaded.or_else(|| offered_namespace(entries(reply.request, "tools"), &call.name)) {
                 Some(namespace) => merge(item, json!({ "namespace": namespace })),
                 None => item,
             }

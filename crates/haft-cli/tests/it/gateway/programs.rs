@@ -1,0 +1,72 @@
+//! Claude Code and Codex with the gateway as their MCP server, against the scripted model server.
+
+use std::process::{Command, Stdio};
+
+use haft_model_server::{ModelServer, Script, ScriptStep};
+use haft_testkit::TestTree;
+use serde_json::{Value, json};
+
+use super::super::claude_code::{accounted_calls, installed, results, tool};
+use super::{configure, place};
+
+/// A place whose rules deny `rm`, and a model that calls `echo` of a server, and `rm`. `prefix` is the way in which the
+/// client names the tools of the gateway.
+fn scripted(prefix: &str) -> (TestTree, ModelServer) {
+    let place = place();
+    let rules = r#", "policy": {"rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]}"#;
+    configure(&place, &[("up", "good", &[])], rules);
+    place.file("ws/kept", "x");
+    // Clients list tools once; a server whose tools are known is in the list before it has started.
+    place.haft(&["tools"]).output().expect_code(0);
+    let call = |name: &str, arguments: Value| ScriptStep::call(&format!("{prefix}{name}"), arguments);
+    let steps = [
+        call("up__echo", json!({"text": "hi"})),
+        call("bash", json!({"command": "rm kept"})).expecting(results(&["echo: hi"])),
+        ScriptStep::text("Done.").expecting(results(&["denied"])),
+    ];
+    (place, ModelServer::start(Script::of(steps)).unwrap())
+}
+
+/// Runs the client in the workspace, and checks that the calls passed the gateway.
+fn check(place: &TestTree, command: &mut Command) {
+    command.current_dir(place.path("ws")).env("HOME", place.path("user")).stdin(Stdio::null());
+    let ran = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(stdout.trim(), "Done.", "{stderr}");
+    assert!(place.exists("ws/kept"), "the rule holds");
+    let denied = Some("denied".to_owned());
+    assert_eq!(accounted_calls(place), [("up__echo".to_owned(), None), ("bash".to_owned(), denied)]);
+}
+
+#[test]
+fn claude_code_calls_tools_through_the_gateway() {
+    let (place, server) = scripted("mcp__haft__");
+    let env = json!({"HAFT_HOME": place.path("home")});
+    let entry = json!({"command": haft_testkit::binary(), "args": ["mcp", "serve"], "env": env});
+    let mut claude = Command::new(installed());
+    claude.args(["-p", "--model", "sonnet", "--tools", "", "--allowedTools", "mcp__haft"]);
+    claude.args(["--strict-mcp-config", "--mcp-config", &json!({"mcpServers": {"haft": entry}}).to_string()]);
+    claude.args(["--", "go"]).env("CLAUDE_CONFIG_DIR", place.path("user"));
+    claude.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
+    claude.env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", "sk-test-0123456789");
+    check(&place, &mut claude);
+}
+
+/// Codex would ask its own user about tools that may change something; haft's rules decide here.
+#[test]
+fn codex_calls_tools_through_the_gateway() {
+    let (place, server) = scripted("");
+    let config = format!(
+        "model = \"m\"\nmodel_provider = \"scripted\"\napproval_policy = \"never\"\n\
+         [model_providers.scripted]\nname = \"scripted\"\nbase_url = \"{}/v1\"\n\
+         experimental_bearer_token = \"k\"\nwire_api = \"responses\"\n\
+         [mcp_servers.haft]\ndefault_tools_approval_mode = \"approve\"\ncommand = {:?}\nargs = [\"mcp\", \"serve\"]\nenv = {{ HAFT_HOME = {:?} }}\n",
+        server.url(),
+        haft_testkit::binary(),
+        place.path("home"),
+    );
+    place.file("user/config.toml", &config);
+    let mut codex = Command::new(tool("clients/node_modules/.bin/codex"));
+    codex.args(["exec", "--skip-git-repo-check", "go"]).env("CODEX_HOME", place.path("user"));
+    check(&place, &mut codex);
+}
