@@ -4,6 +4,8 @@ use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
 use serde_json::{Value, json};
 
+use super::super::claude_code::accounted_calls;
+use super::http::{HttpServer, initialize, request};
 use super::{McpClient, configure, place, text};
 
 /// Returns a test directory with the agent `helper`, and a model that follows the script.
@@ -40,8 +42,10 @@ fn gateway_agent_is_a_tool_that_reports_its_calls_as_progress_and_accounts_them(
     let said: Vec<String> = client.others.iter().map(ToString::to_string).collect();
     assert!(said.iter().any(|line| line.contains("calls `bash`")), "{said:?}");
     client.end();
-    let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
-    assert!(stats.stdout.contains("\"bash\"") && stats.stdout.contains("agent__helper"), "{}", stats.stdout);
+    let calls: Vec<String> = accounted_calls(&place).into_iter().map(|(tool, _)| tool).collect();
+    assert_eq!(calls, ["bash", "agent__helper"], "each call is accounted once");
+    let requests = place.text("home/data/accounting.jsonl").matches("\"openai/m\"").count();
+    assert_eq!(requests, 2, "each request to the model is accounted once");
     let sessions = place.haft(&["sessions", "list", "--json"]).output().expect_code(0);
     assert!(sessions.stdout.contains("\"calls\": 1"), "{}", sessions.stdout);
 }
@@ -82,6 +86,7 @@ fn cancelled_agent_stops_with_all_its_processes() {
     assert_eq!(client.end(), 0);
 }
 
+/// The end of the process would end the command in any case; a run that was cancelled first says so in its session.
 #[test]
 fn disconnected_client_ends_its_agents() {
     let marker = unique_marker();
@@ -91,6 +96,26 @@ fn disconnected_client_ends_its_agents() {
     eventually("the agent runs its command", || !processes_with(&marker).is_empty());
     assert_eq!(client.end(), 0);
     assert!(processes_with(&marker).is_empty());
+    let sessions = place.haft(&["sessions", "list", "--json"]).output().expect_code(0).stdout;
+    assert!(sessions.contains("\"state\": \"interrupted\""), "{sessions}");
+}
+
+/// Here the process goes on after the client.
+#[test]
+fn closed_session_over_http_ends_its_agents() {
+    let marker = unique_marker();
+    let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
+    let server = HttpServer::start(&place, &["--no-auth"]);
+    let session = server.session(&[]);
+    let own = [("Mcp-Session-Id", session.as_str())];
+    let call = json!({"name": "agent__helper", "arguments": {"request": "go"}});
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.post(&own, &request(2, "tools/call", &call)));
+        eventually("the agent runs its command", || !processes_with(&marker).is_empty());
+        assert_eq!(server.send("DELETE", &own, "").status(), 204);
+        eventually("the command ends", || processes_with(&marker).is_empty());
+    });
+    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server goes on");
 }
 
 /// Returns the capabilities of a client that supports tasks and forms.

@@ -191,10 +191,14 @@ fn list_that_changes_all_the_time_is_announced_about_once_a_second() {
         assert_eq!(text(&client.call("up__echo", json!({"text": "x"}))), "echo: x");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let announced =
-        client.others.iter().filter(|message| message["method"] == "notifications/tools/list_changed");
-    let seconds = began.elapsed().as_secs();
-    assert!(announced.count() as u64 <= seconds + 1, "in {seconds} s: {:?}", client.others);
+    let announced = client
+        .others
+        .iter()
+        .filter(|message| message["method"] == "notifications/tools/list_changed")
+        .count();
+    let seconds = usize::try_from(began.elapsed().as_secs()).unwrap();
+    // The first announcement is not among them. A slow machine has fewer, but more than none.
+    assert!((1..=seconds + 1).contains(&announced), "{announced} in {seconds} s: {:?}", client.others);
 }
 
 #[test]
