@@ -119,15 +119,16 @@ async fn main() {
     }
     let provider = McpProvider::new(server);
     let run = Arc::new(RunContext { elicitor: Some(Arc::new(DefaultsElicitor)), ..RunContext::default() });
-    for tool in provider.tools().iter() {
-        call(&provider, &run, tool, &context).await;
+    let tools = provider.tools();
+    for tool in tools.iter() {
+        call(&provider, &run, tool, arguments_for(tool, &tools, &context)).await;
     }
     provider.shutdown().await;
 }
 
-async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefinition, context: &Value) {
-    for arguments in arguments_for(tool, context) {
-        // The suite also sends arguments that the tool's schema would reject, because it tests the protocol, not the
+async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefinition, calls: Vec<Value>) {
+    for arguments in calls {
+        // The suite also sends arguments that the tool's schema would refuse, because it tests the protocol, not the
         // schema.
         let any = Schema::compile(&json!({ "type": "object" }));
         let parsed = RawArguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
@@ -140,8 +141,15 @@ async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefiniti
     }
 }
 
-/// Returns the arguments that the suite requires, or else arguments generated from the schema.
-fn arguments_for(tool: &ToolDefinition, context: &Value) -> Vec<Value> {
+/// The tool by which the suite sees the schema of another tool as the client got it.
+const SCHEMA_ECHO: &str = "json_schema_echo";
+
+/// Returns the arguments that the suite wants, else arguments made up from the schema.
+fn arguments_for(tool: &ToolDefinition, tools: &[ToolDefinition], context: &Value) -> Vec<Value> {
+    if tool.name.as_str() == SCHEMA_ECHO {
+        let others = tools.iter().filter(|other| other.name != tool.name);
+        return others.map(|other| json!({"schema": other.input_schema})).collect();
+    }
     let calls = context["toolCalls"].as_array().or_else(|| context["tool_calls"].as_array());
     let wanted: Vec<Value> = calls
         .into_iter()
