@@ -8,7 +8,6 @@ use std::time::Instant;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{self, AgentLoader};
 use haft_config::agents::{AgentOverride, AgentOverrides};
-use haft_config::environment;
 use haft_core::event::{Event, EventSink};
 use haft_core::event_log::LogUsage;
 use haft_core::internal_tools::final_report::ReportContent;
@@ -34,6 +33,7 @@ use super::run::{
 use super::settings::{self, CliError, Configuration};
 use super::watch::CommandWatchers;
 use super::{cancel, hints, images, piped_input, terminal};
+use crate::variables::variable;
 
 pub(super) async fn run(args: &AskArgs) -> ExitCode {
     let asked = match Box::pin(start(args)).await {
@@ -78,7 +78,7 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
     if let (Some(replayer), true) = (&replayer, args.model.is_empty()) {
         spec.changes.models = vec![format!("{}/{}", replayer.name(), replayer.model().unwrap_or_default())];
     }
-    let variables: Variables = Arc::new(environment);
+    let variables: Variables = Arc::new(variable);
     let record = |file: &Path| PendingRecording::create(file, config, &variables);
     let recording = args.record.as_deref().map(record).transpose()?;
     let home = settings::home()?;

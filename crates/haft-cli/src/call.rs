@@ -30,7 +30,8 @@ use super::settings::{self, CliError};
 use super::status_line::waiting;
 use super::terminal;
 use super::watch::{self, CommandWatchers};
-use haft_config::{ResolvedConfig, environment};
+use crate::variables::variable;
+use haft_config::ResolvedConfig;
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::rest::Freshness;
 use haft_runtime::sampling::ModelSampler;
@@ -156,7 +157,7 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<CallSetup, CliError>
     let others = others(args, &config.resolved, &home).await;
     let watch = CommandWatchers::begin(args, &home, watch::content(config.resolved.telemetry));
     let person = if args.stdin { None } else { TerminalElicitor::for_interactive_terminal() };
-    let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
+    let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(variable), None);
     let elicitation = elicitation(person.as_ref());
     let asked =
         ServerRequirements { tool: args.tool.as_deref(), elicitation, parents: watch.trace_parents() };

@@ -41,7 +41,7 @@ fn read(args: &FileArgs) -> Result<LoadedConfig, ConfigErrors> {
     let project = args.workspace.clone().or_else(|| std::env::current_dir().ok());
     let sources =
         ConfigSources { home: home.as_ref(), project: project.as_deref(), named: args.config.as_deref() };
-    haft_config::load(sources, &haft_config::environment)
+    haft_config::load(sources, &crate::variables::variable)
 }
 
 fn check(args: &ConfigFilesArgs) -> ExitCode {

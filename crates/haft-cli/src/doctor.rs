@@ -20,7 +20,8 @@ use super::exit::ExitReason;
 use super::settings::CliError;
 use super::table::hanging;
 use super::{hints, settings, terminal};
-use haft_config::{ResolvedConfig, environment};
+use crate::variables::variable;
+use haft_config::ResolvedConfig;
 
 /// The limit of protection by mounts: if another program replaces a file, the mount on the file is gone.
 const REPLACED_FILE: &str = "if another program replaces a protected file of the workspace, such as .git/config, a running \
@@ -53,7 +54,7 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         (Err(_), _) | (_, Err(_)) => Vec::new(),
     };
     let config = both.as_ref().ok().map(|(_, config)| config);
-    let models = config.map(|config| models::check_all(config, &environment)).unwrap_or_default();
+    let models = config.map(|config| models::check_all(config, &variable)).unwrap_or_default();
     let queues = config.map(queues::check_all).unwrap_or_default();
     let tools = match config.filter(|config| tools::shows_all(config)) {
         Some(config) => tools_fit(args, config).await,

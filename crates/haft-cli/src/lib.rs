@@ -51,6 +51,7 @@ mod tools_check;
 mod tools_search;
 mod tree;
 mod trust;
+mod variables;
 mod watch;
 
 use std::ffi::OsString;

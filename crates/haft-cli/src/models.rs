@@ -11,7 +11,8 @@ use super::ask::refused;
 use super::settings::{self, CliError};
 use super::table::{Table, left, right};
 use super::{cancel, terminal};
-use haft_config::{ResolvedConfig, environment};
+use crate::variables::variable;
+use haft_config::ResolvedConfig;
 use haft_runtime::models::{self, ModelsError, ProbeScope, ServerProbeOutcome};
 
 pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
@@ -39,7 +40,7 @@ pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
 }
 
 async fn listed(config: &ResolvedConfig, provider: &str) -> Result<Vec<ListedModel>, CliError> {
-    models::listed(config, provider, &environment).await.map_err(|error| match error {
+    models::listed(config, provider, &variable).await.map_err(|error| match error {
         ModelsError::Client(error) => {
             (error.kind.into(), format!("{}\nhint: {}", error.message, error.kind.row().hint))
         }
@@ -80,8 +81,8 @@ struct ProviderLine {
 async fn providers(args: &ModelsArgs, config: &ResolvedConfig) -> ExitCode {
     let scope = if args.check { ProbeScope::All } else { ProbeScope::Local };
     let lines = models::known(config).into_iter().map(|name| async move {
-        let (format, state) = models::state(config, &name, &environment);
-        let server = models::server_state(config, &name, &environment, scope).await;
+        let (format, state) = models::state(config, &name, &variable);
+        let server = models::server_state(config, &name, &variable, scope).await;
         ProviderLine { name, format, problem: state.err().map(|error| error.to_string()), server }
     });
     let lines: Vec<ProviderLine> = join_all(lines).await;

@@ -80,7 +80,7 @@ impl QuestionTurn {
     /// Waits until the keyboard is quiet, shows the choices, and returns the next key; `None` if the terminal is gone.
     /// Text that arrives at once, such as a paste, is one answer.
     pub(super) async fn key(&mut self, choices: &str) -> Option<String> {
-        let keys = SingleKeys::begin();
+        let keys = ChangedModes::single_keys();
         discard_typed().await;
         terminal::prompt(choices);
         let typed = typed().await;
@@ -90,7 +90,7 @@ impl QuestionTurn {
 
     /// Waits until the keyboard is quiet, and discards all earlier input.
     pub(super) async fn settle(&mut self) {
-        let _keys = SingleKeys::begin();
+        let _keys = ChangedModes::single_keys();
         discard_typed().await;
     }
 
@@ -98,16 +98,29 @@ impl QuestionTurn {
     pub(super) async fn line(&mut self) -> Option<String> {
         typed().await
     }
+
+    /// Returns the next typed line, which the terminal does not show.
+    pub(super) async fn hidden_line(&mut self) -> Option<String> {
+        let hidden = ChangedModes::begin(LocalModes::ECHO);
+        let typed = typed().await;
+        drop(hidden);
+        typed
+    }
 }
 
-/// Makes the terminal deliver single keys without echo. Ctrl-C still interrupts.
-struct SingleKeys;
+/// Takes modes from the terminal until it is dropped. Ctrl-C still interrupts.
+struct ChangedModes;
 
-impl SingleKeys {
-    fn begin() -> Self {
+impl ChangedModes {
+    /// Makes the terminal deliver single keys without echo.
+    fn single_keys() -> Self {
+        Self::begin(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    fn begin(removed: LocalModes) -> Self {
         if let Ok(before) = tcgetattr(io::stdin()) {
             let mut modes = before.clone();
-            modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+            modes.local_modes.remove(removed);
             modes.special_codes[SpecialCodeIndex::VMIN] = 1;
             modes.special_codes[SpecialCodeIndex::VTIME] = 0;
             *modes_before() = Some(before);
@@ -118,7 +131,7 @@ impl SingleKeys {
     }
 }
 
-impl Drop for SingleKeys {
+impl Drop for ChangedModes {
     fn drop(&mut self) {
         restore_terminal();
     }

@@ -46,5 +46,5 @@ pub(super) async fn tools(config: &ResolvedConfig, home: &Home, freshness: Fresh
 }
 
 fn around(home: &Home, freshness: Freshness) -> RestLoadContext<'_> {
-    RestLoadContext { home: Some(home), variables: &haft_config::environment, freshness }
+    RestLoadContext { home: Some(home), variables: &crate::variables::variable, freshness }
 }

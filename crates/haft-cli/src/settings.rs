@@ -86,7 +86,7 @@ pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, CliError> 
 /// precedence.
 fn add_servers(resolved: &mut ResolvedConfig, path: &Path) -> Result<(), CliError> {
     let servers = super::mcp::import::servers_of(path)?;
-    let servers = haft_config::mcp_servers_of(path, &servers, &haft_config::environment)
+    let servers = haft_config::mcp_servers_of(path, &servers, &crate::variables::variable)
         .map_err(|errors| (ExitReason::Input, ConfigErrors(errors).to_string()))?;
     resolved.mcp_servers.extend(servers);
     Ok(())

@@ -28,7 +28,7 @@ pub(super) fn run(command: &SkillsCommand) -> ExitCode {
 pub(super) fn found(files: &FileArgs) -> Result<Skills, CliError> {
     let home = settings::home()?;
     let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
-    Ok(skills::load(Some(&home), project.as_deref(), &haft_config::environment))
+    Ok(skills::load(Some(&home), project.as_deref(), &crate::variables::variable))
 }
 
 fn list(args: &SkillsListArgs) -> ExitCode {
@@ -54,7 +54,7 @@ fn list(args: &SkillsListArgs) -> ExitCode {
 }
 
 fn lacks(skill: &Skill) -> Vec<String> {
-    skill.missing(&haft_config::environment).iter().map(ToString::to_string).collect()
+    skill.missing(&crate::variables::variable).iter().map(ToString::to_string).collect()
 }
 
 fn as_json(skill: &Skill) -> Value {
@@ -118,7 +118,7 @@ fn errors_of(path: &Path) -> Result<Vec<SkillError>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", file.display()));
     let bytes = haft_config::file_bytes(&file).map_err(refused)?;
     let text = String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8".into()))?;
-    let read = Skill::read(&file, &text, &haft_config::environment);
+    let read = Skill::read(&file, &text, &crate::variables::variable);
     Ok(read.map(|skill| warn_of_keys(&[skill])).err().unwrap_or_default())
 }
 

@@ -187,7 +187,7 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
         .map_err(|reason| (ExitReason::Input, format!("`{shown}`: {reason}")))?;
     let digest = FileDigest::of(&bytes);
     let text = String::from_utf8_lossy(&bytes);
-    let skill = Skill::read(path, &text, &haft_config::environment).map_err(|errors| {
+    let skill = Skill::read(path, &text, &crate::variables::variable).map_err(|errors| {
         let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
         (ExitReason::Input, format!("`{shown}` is not trusted: {}", messages.join("\n")))
     })?;
@@ -210,7 +210,7 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
 /// Reads the settings of a configuration file.
 fn inspect_config(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let shown = named(path);
-    let InspectedFile { digest, rows } = match haft_config::inspect(path, &haft_config::environment) {
+    let InspectedFile { digest, rows } = match haft_config::inspect(path, &crate::variables::variable) {
         Ok(Some(inspected)) => inspected,
         Ok(None) => return Err((ExitReason::Input, format!("there is no `{shown}`"))),
         Err(errors) => return Err((ExitReason::Input, format!("`{shown}` is not trusted: {errors}"))),

@@ -93,6 +93,38 @@ pub struct ImportedServer {
     pub entry: Map<String, Value>,
     /// Settings that were not imported, and steps that the user must still do.
     pub notes: Vec<String>,
+    /// The values that the other program asks its user for.
+    pub asked: Vec<AskedVariable>,
+}
+
+impl ImportedServer {
+    /// Returns the names of the variables in the entry.
+    pub fn variables(&self) -> Vec<String> {
+        let text = Value::Object(self.entry.clone()).to_string();
+        let after = text.split("${").skip(1);
+        let name = |after: &str| {
+            let inside = after.split('}').next().unwrap_or_default();
+            inside.split(":-").next().unwrap_or_default().to_owned()
+        };
+        after.map(name).collect()
+    }
+}
+
+/// A value that a person types, as a variable of haft.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedVariable {
+    pub name: String,
+    /// The name in the other program.
+    pub id: String,
+    pub description: String,
+    pub echo: InputEcho,
+}
+
+/// Decides if a terminal shows what a person types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputEcho {
+    Shown,
+    Hidden,
 }
 
 /// Reads the file of a program, or returns the reason why it cannot be read.
@@ -131,9 +163,18 @@ pub fn read_any(text: &str) -> Result<ImportedServers, String> {
 struct EntryBuilder {
     entry: Map<String, Value>,
     notes: Vec<String>,
+    asked: Vec<AskedVariable>,
 }
 
 impl EntryBuilder {
+    /// Adds a value that the other program asks for. Without a definition of the input it may be a secret.
+    fn ask(&mut self, name: &str, id: &str) {
+        if self.asked.iter().all(|asked| asked.name != name) {
+            let (name, id) = (name.to_owned(), id.to_owned());
+            self.asked.push(AskedVariable { name, id, description: String::new(), echo: InputEcho::Hidden });
+        }
+    }
+
     fn set(&mut self, key: &str, value: impl Into<Value>) {
         self.entry.insert(key.to_owned(), value.into());
     }
@@ -157,8 +198,8 @@ impl EntryBuilder {
             (false, false) => into.skipped.push((name.into(), "it has neither a command nor a URL".into())),
             (true, false) | (false, true) => {
                 self.note_docker();
-                let (entry, notes) = (self.entry, self.notes);
-                into.servers.push(ImportedServer { name: name.to_owned(), entry, notes });
+                let Self { entry, notes, asked } = self;
+                into.servers.push(ImportedServer { name: name.to_owned(), entry, notes, asked });
             }
         }
     }

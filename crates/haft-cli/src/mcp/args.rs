@@ -303,7 +303,7 @@ Examples:
 /// Import MCP servers from other programs: Claude, Cursor, VS Code, Windsurf, Cline, Gemini, opencode, goose, Codex
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft mcp import\n  haft mcp import cursor vscode --yes\n  haft mcp import --file servers.json"
+    after_help = "Examples:\n  haft mcp import\n  haft mcp import cursor vscode --yes\n  haft mcp import --file servers.json\n  haft mcp import --env-file .env"
 )]
 pub(crate) struct McpImportArgs {
     /// The programs to import from [default: all]
@@ -313,7 +313,11 @@ pub(crate) struct McpImportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<std::path::PathBuf>,
 
-    /// Add the servers without asking, for scripts
+    /// Keep the values of this file for variables that the added servers use
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Option<std::path::PathBuf>,
+
+    /// Add the servers without a question, for scripts
     #[arg(short, long)]
     pub(crate) yes: bool,
 

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use haft_config::edit::{self, ConfigEntry};
-use haft_config::import::{self, ImportSource, ImportedServer, ImportedServers};
+use haft_config::env_file;
+use haft_config::import::{self, AskedVariable, ImportSource, ImportedServer, ImportedServers, InputEcho};
 use haft_config::printable;
+use haft_config::stored_variables::StoredVariables;
 use haft_sandbox::user_home;
 use serde_json::{Value, json};
 
@@ -15,6 +17,7 @@ use super::super::exit::ExitReason;
 use super::super::question::{self, Consent};
 use super::super::settings::{self, CliError};
 use super::super::terminal::{self, counted};
+use super::super::variables::variable;
 use super::add::changed;
 use super::args::McpImportArgs;
 use super::{McpCommandOutput, SECTION};
@@ -33,6 +36,13 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
         consent(&plan).await?;
     }
     let home = settings::home()?;
+    let values = values(&plan, args).await?;
+    let stored = values.len();
+    if stored > 0 {
+        StoredVariables::of(&home).add(values).map_err(|error| {
+            (ExitReason::Internal, format!("the values of variables cannot be stored: {error}"))
+        })?;
+    }
     let mut file = String::new();
     for server in &plan.added {
         let entry = ConfigEntry { section: SECTION, name: &server.name };
@@ -40,7 +50,10 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
         file = changed(&home, args.scope, |path| edit::add(path, entry, &value))?.file;
     }
     let shown = if args.yes { plan.text() } else { String::new() };
-    let text = format!("{shown}added {} to {file}", counted(plan.added.len(), "server"));
+    let mut text = format!("{shown}added {} to {file}", counted(plan.added.len(), "server"));
+    if stored > 0 {
+        let _ = write!(text, "\nstored {} beside the tokens of MCP servers", counted(stored, "value"));
+    }
     Ok(McpCommandOutput::new(text, plan.json(Some(&file))))
 }
 
@@ -55,6 +68,51 @@ async fn consent(plan: &ImportPlan) -> Result<(), CliError> {
             Err((ExitReason::Denied, message))
         }
     }
+}
+
+/// Returns the values to store: those of the file that the user named, and the answers to questions. A variable that has
+/// a value already is not asked for.
+async fn values(plan: &ImportPlan, args: &McpImportArgs) -> Result<BTreeMap<String, String>, CliError> {
+    let mut values = match &args.env_file {
+        Some(path) => env_file(path, &plan.added)?,
+        None => BTreeMap::new(),
+    };
+    if args.yes {
+        return Ok(values);
+    }
+    for asked in plan.added.iter().flat_map(|server| &server.asked) {
+        let is_known = values.contains_key(&asked.name) || variable(&asked.name).is_some();
+        if is_known {
+            continue;
+        }
+        if let Some(value) = typed_value(asked).await {
+            values.insert(asked.name.clone(), value);
+        }
+    }
+    Ok(values)
+}
+
+/// Returns the values of a `.env` file for variables that the servers use.
+fn env_file(path: &Path, servers: &[ImportedServer]) -> Result<BTreeMap<String, String>, CliError> {
+    let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
+    let text = text(path).map_err(refused)?.ok_or_else(|| refused("it does not exist".into()))?;
+    let mut values =
+        env_file::parse(&text).map_err(|line| refused(format!("line {line}: expected NAME=value")))?;
+    let used: Vec<String> = servers.iter().flat_map(ImportedServer::variables).collect();
+    values.retain(|name, _| used.contains(name));
+    Ok(values)
+}
+
+/// Asks for a value; `None` if the answer is empty.
+async fn typed_value(asked: &AskedVariable) -> Option<String> {
+    let mut turn = question::turn().await;
+    let about = if asked.description.is_empty() { &asked.id } else { &asked.description };
+    terminal::prompt(&format!("{} ({}), empty to set it later:", printable(about), asked.name));
+    let line = match asked.echo {
+        InputEcho::Shown => turn.line().await,
+        InputEcho::Hidden => turn.hidden_line().await,
+    };
+    line.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
 /// A file that was found, with its servers or the reason why it cannot be read.

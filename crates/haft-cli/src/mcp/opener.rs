@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_config::agents::graph::AgentGraph;
-use haft_config::{ResolvedConfig, environment, printable};
+use haft_config::{ResolvedConfig, printable};
 use haft_core::glob::ToolGlob;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
@@ -32,6 +32,7 @@ use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::CommandWatchers;
 use super::super::{agents, approvals, servers, skills, terminal};
+use crate::variables::variable;
 
 /// The values that the tools of all clients share.
 pub(crate) struct GatewayTools {
@@ -129,7 +130,7 @@ impl GatewayTools {
                     None => workspace_of(&args, &configuration, &client.principal, &home)?,
                 };
             let outputs = store(&home, &config.tool_output.limits).map_err(|(_, reason)| reason)?;
-            let sampler = ModelSampler::new(&config, &policy, Arc::new(environment), None);
+            let sampler = ModelSampler::new(&config, &policy, Arc::new(variable), None);
             let context = RunContext {
                 principal: client.principal.clone(),
                 workspace: policy.workspace().to_string_lossy().into(),

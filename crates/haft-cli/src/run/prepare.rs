@@ -28,10 +28,11 @@ use crate::settings::{self, CliError, Configuration};
 use crate::skills;
 use crate::status_line::waiting;
 use crate::terminal;
+use crate::variables::variable;
 use crate::watch::{self, CommandWatchers};
 use haft_config::agents::graph::AgentGraphError;
 use haft_config::skills::Skills;
-use haft_config::{ResolvedConfig, environment, printable};
+use haft_config::{ResolvedConfig, printable};
 use haft_runtime::models;
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::{ResumeError, Variables};
@@ -60,7 +61,7 @@ impl RunSetup {
         Ok(Self {
             configuration: settings::configuration(files)?,
             skills: skills::found(files)?,
-            variables: Arc::new(environment),
+            variables: Arc::new(variable),
             models: None,
             keeps_session: true,
             piped: None,

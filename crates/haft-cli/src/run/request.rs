@@ -14,11 +14,12 @@ use crate::hints;
 use crate::images;
 use crate::settings::{self, CliError, Configuration};
 use crate::terminal;
+use crate::variables::variable;
 use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
 use haft_config::agents::{AgentOverride, AgentOverrides, InputFormat};
+use haft_config::printable;
 use haft_config::project_instructions::{InstructionFile, ProjectInstructions};
-use haft_config::{environment, printable};
 use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec};
 
 /// The largest request that is read from standard input, in bytes.
@@ -109,7 +110,7 @@ fn overrides(args: &RunArgs) -> AgentOverrides {
 /// accepts text.
 pub(super) fn accepts_input(args: &RunArgs, spec: &RunSpec) -> bool {
     let takes_text =
-        spec.graph(&environment).is_ok_and(|graph| graph.first().agent.input.format == InputFormat::Text);
+        spec.graph(&variable).is_ok_and(|graph| graph.first().agent.input.format == InputFormat::Text);
     args.words.last().is_none_or(|word| word != "-") && takes_text
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of};
-use super::{EntryBuilder, ImportedServers};
+use super::{EntryBuilder, ImportedServers, InputEcho};
 
 /// Keys that do not affect the connection to a server, and for which haft has its own settings.
 const PASSED_OVER: [&str; 16] = [
@@ -46,7 +46,12 @@ pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
     let inputs = file.get("inputs").and_then(Value::as_array).into_iter().flatten();
     for input in inputs {
         let (id, description) = (input["id"].as_str().unwrap_or_default(), input["description"].as_str());
+        let echo = if input["password"] == true { InputEcho::Hidden } else { InputEcho::Shown };
         for server in &mut found.servers {
+            for asked in server.asked.iter_mut().filter(|asked| asked.id == id) {
+                asked.description = description.unwrap_or_default().to_owned();
+                asked.echo = echo;
+            }
             for note in server.notes.iter_mut().filter(|note| note.contains(&format!("`{id}`"))) {
                 if let Some(description) = description {
                     *note = format!("{note} ({description})");

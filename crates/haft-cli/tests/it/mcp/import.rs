@@ -140,3 +140,57 @@ fn files_of_other_programs_and_their_copies_are_secrets() {
         assert!(is_hidden(&format!("{name}.haft-backup")), "{name}");
     }
 }
+
+const ASKING: &str = r#"{
+    "inputs": [{"type": "promptString", "id": "notes-key", "description": "Key of the notes", "password": true}],
+    "servers": {"notes": {"SERVER, "env": {"NOTES_TOKEN": "${input:notes-key}"}}}
+}"#;
+
+/// The entry of VS Code for a server that gives the length of its token.
+fn asking(tree: &TestTree) {
+    let server = tree.misbehaving_server("counts-token", &[]);
+    tree.file("ws/.vscode/mcp.json", &ASKING.replace("\"SERVER", &server));
+}
+
+fn token(tree: &TestTree) -> String {
+    tree.haft(&["call", "notes__echo", r#"{"text": "hi"}"#]).output().expect_code(0).stdout
+}
+
+#[test]
+fn value_that_another_program_asks_for_is_asked_once_and_kept() {
+    let tree = tree();
+    asking(&tree);
+    let mut run = tree.haft(&["mcp", "import", "vscode"]).on_terminal();
+    run.wait_for("add 1 server?");
+    run.type_keys("y");
+    run.wait_for("Key of the notes (NOTES_KEY)");
+    run.type_keys("typed-secret\n");
+    let shown = run.finish().stdout;
+    assert!(shown.contains("stored 1 value") && !shown.contains("typed-secret"), "{shown}");
+    assert_eq!(token(&tree), "token of 12 characters\n");
+    assert!(!tree.text("home/haft.json").contains("typed-secret"));
+    let one_command = tree.haft(&["call", "notes__echo", r#"{"text": "hi"}"#]).env("NOTES_KEY", "other");
+    assert_eq!(one_command.output().expect_code(0).stdout, "token of 5 characters\n", "the environment wins");
+    tree.haft(&["mcp", "remove", "notes"]).output().expect_code(0);
+    let mut run = tree.haft(&["mcp", "import", "vscode"]).on_terminal();
+    run.wait_for("add 1 server?");
+    run.type_keys("y");
+    let again = run.finish().stdout;
+    assert!(!again.contains("Key of the notes (") && again.contains("added 1 server"), "{again}");
+}
+
+#[test]
+fn env_file_gives_the_values_of_variables_in_use() {
+    let tree = tree();
+    asking(&tree);
+    tree.file("ws/.env", "# keys\nexport NOTES_KEY='from-the-file'\nUNUSED=1\n");
+    let words = ["mcp", "import", "vscode", "--yes", "--env-file", ".env"];
+    let added = tree.haft(&words).output().expect_code(0);
+    assert!(added.stdout.contains("stored 1 value"), "{}", added.stdout);
+    assert_eq!(token(&tree), "token of 13 characters\n");
+    assert!(!tree.text("home/data/tokens/.variables.json").contains("UNUSED"));
+    tree.file("ws/.env", "nonsense\n");
+    tree.haft(&["mcp", "remove", "notes"]).output().expect_code(0);
+    let wrong = tree.haft(&words).output().expect_code(42);
+    assert!(wrong.stderr.contains("line 1"), "{}", wrong.stderr);
+}
