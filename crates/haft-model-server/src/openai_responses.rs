@@ -160,7 +160,7 @@ fn offered_namespace<'a>(tools: &'a [Value], name: &str) -> Option<&'a str> {
     spaces.find(|space| entries(space, "tools").iter().any(|tool| tool["name"] == name))?["name"].as_str()
 }
 
-/// Returns the names of the tools that an output of a search loads, after checking their definitions.
+/// Checks the definitions in a search output, and returns the names of the tools that it loads.
 fn loaded_tools(item: &Value) -> Result<String, String> {
     if item["execution"] != "client" || item["status"] != "completed" {
         return Err("`tool_search_output` needs `execution` and `status`".to_owned());

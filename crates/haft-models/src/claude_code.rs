@@ -2,8 +2,8 @@
 //!
 //! The command is an agent itself. When a request offers tools, the command reaches them as an MCP server inside its
 //! standard streams: a call ends the reply, and the next request brings the result to the same process. A permission
-//! prompt of the command becomes such a call too. This module does not start processes: the embedder implements
-//! [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`, `control.rs`, `prompt.rs`, `reader.rs` and
+//! prompt of the command becomes such a call too. This module does not start processes: the embedding program
+//! implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`, `control.rs`, `prompt.rs`, `reader.rs` and
 //! `resume.rs` are pure.
 
 mod command;
@@ -44,7 +44,7 @@ pub const CALL_WAIT_MAX: Duration = Duration::from_mins(10);
 /// The namespace of the calls that ask for permission: `claude_code__Bash` asks for the command's own tool `Bash`.
 pub const PERMISSIONS: &str = "claude_code";
 
-/// The settings of the command.
+/// The settings of the `claude` command.
 #[derive(Debug)]
 pub struct ClaudeCodeSettings {
     pub name: Arc<str>,

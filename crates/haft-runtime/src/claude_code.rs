@@ -45,7 +45,7 @@ const PASSED: [&str; 11] = [
 /// The time that the command gives to a call of haft.
 const MCP_TOOL_TIMEOUT_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
 
-/// The most bytes of standard error that are kept for an error message.
+/// The maximum number of bytes of standard error that are kept for an error message.
 const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
 
 /// The maximum number of bytes of output that one read returns.

@@ -317,7 +317,7 @@ pub(crate) struct McpImportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Option<std::path::PathBuf>,
 
-    /// Add the servers without a question, for scripts
+    /// Add the servers without asking, for scripts
     #[arg(short, long)]
     pub(crate) yes: bool,
 

@@ -49,7 +49,7 @@ pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
         let echo = if input["password"] == true { InputEcho::Hidden } else { InputEcho::Shown };
         for server in &mut found.servers {
             for asked in server.asked.iter_mut().filter(|asked| asked.id == id) {
-                asked.description = description.unwrap_or_default().to_owned();
+                description.unwrap_or_default().clone_into(&mut asked.description);
                 asked.echo = echo;
             }
             for note in server.notes.iter_mut().filter(|note| note.contains(&format!("`{id}`"))) {

@@ -52,7 +52,7 @@ fn brace_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String> {
         ("env", name) => Some(format!("${{{name}}}")),
         ("input", id) => {
             let name = variable_name(id);
-            builder.note(format!("set the variable `{name}`: the other program asks for `{id}` instead"));
+            builder.note(format!("set the variable `{name}`; the other program asks the user for `{id}`"));
             builder.ask(&name, id);
             Some(format!("${{{name}}}"))
         }

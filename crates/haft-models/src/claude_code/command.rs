@@ -68,8 +68,8 @@ pub(super) fn is_without_tools(request: &ModelRequest) -> bool {
     request.tools.is_empty()
 }
 
-/// Returns how the command's text messages are to be read. Without tools there is a single message and it is the
-/// answer, except with an output schema: the command then returns the answer in a separate field.
+/// Returns how to interpret the command's text messages. Without tools there is a single message, which is the answer.
+/// With an output schema, the command returns the answer in a separate field instead.
 pub(super) fn texts(request: &ModelRequest) -> TextMeaning {
     match request.output {
         OutputShape::Text | OutputShape::Json if is_without_tools(request) => TextMeaning::Answer,

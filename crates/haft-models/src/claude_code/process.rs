@@ -39,8 +39,7 @@ pub trait RunningCommand: Send {
     /// Closes standard input; the command then ends.
     fn close_input(&mut self);
 
-    /// Waits for the command to exit. An error means that it never ran, with the reason as a sentence for the
-    /// operator.
+    /// Waits for the command to exit. An error means that it never ran; the error text is a sentence for the operator.
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>>;
 }
 

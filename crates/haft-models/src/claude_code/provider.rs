@@ -78,7 +78,7 @@ struct ClaudeRequest<'a> {
     calls: Vec<CommandCall>,
     /// True if the process had waited for results. If it dies, its resumed session may not know them.
     continued: bool,
-    /// The number of times the session was resumed.
+    /// The number of times that the session was resumed.
     resumed: u32,
     phase: ClaudePhase,
     deadline: Instant,
@@ -175,7 +175,7 @@ impl ClaudeRequest<'_> {
         }
         let bytes = reading.command.read().await;
         let lines = match bytes.as_deref() {
-            // A read error ends the output too; the result line and the exit status decide about success.
+            // A read error also ends the output. The result line and the exit status determine success.
             Ok([]) | Err(_) => {
                 reading.is_over = true;
                 reading.lines.finish().map_err(too_long)?.into_iter().collect()

@@ -116,7 +116,7 @@ impl ClaudeOutputReader {
         self.events.push(ModelEvent::Started { id: self.session.clone(), model: self.model.clone() });
     }
 
-    /// Returns whether a message of the model is incomplete. It may then contain further calls.
+    /// Returns true while a message of the model is incomplete. It may then contain further calls.
     pub(super) fn is_in_message(&self) -> bool {
         self.live.streaming
     }
@@ -135,19 +135,19 @@ impl ClaudeOutputReader {
         usage
     }
 
-    /// Returns whether the command has reported its result.
+    /// Returns true if the command has reported its result.
     pub(super) fn has_outcome(&self) -> bool {
         self.outcome.is_some()
     }
 
-    /// Returns whether a part of the answer was passed on. After that no other answer can replace it.
+    /// Returns true if a part of the answer was passed on. After that, no other answer can replace it.
     pub(super) fn has_answered(&self) -> bool {
         self.live.answered
     }
 
-    /// Reads a line. Lines of unknown kinds are skipped: each version of the command adds new ones.
+    /// Handles a line. Skips lines of unknown kinds, because each version of the command adds new kinds.
     pub(super) fn line(&mut self, line: &Value) {
-        // Messages of the command's own sub-agents are not part of the reply.
+        // Messages from the command's own sub-agents are not part of the reply.
         if !line["parent_tool_use_id"].is_null() {
             return;
         }

@@ -51,7 +51,7 @@ impl ClaudeSession {
         self.waiting?.take()?.continued(new)
     }
 
-    /// Returns the session after an answer: it has seen the whole request.
+    /// Returns the session after a reply. It has seen the whole request.
     pub(super) fn after_reply(id: String, request: &ModelRequest) -> Self {
         Self { id: Some(id), seen: request.conversation.messages().to_vec(), waiting: None }
     }

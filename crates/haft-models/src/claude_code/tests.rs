@@ -34,7 +34,7 @@ impl StartCommand for ScriptedLauncher {
     }
 }
 
-/// A run that yields one byte per read. Output that ends with `…` never finishes.
+/// A run that yields one byte per read. If the output ends with `…`, the run never finishes.
 struct ScriptedCommand {
     printed: Vec<u8>,
     written: Arc<Mutex<String>>,

@@ -1,4 +1,4 @@
-//! The directory of one provider of the `claude` command, with its sessions.
+//! The directory of one provider that runs the `claude` command. It holds the sessions of the command.
 
 use std::fs::{self, File};
 use std::io;
@@ -83,7 +83,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Removes the directories that no process holds. They contain conversations.
+/// Removes the directories that no process has locked. They contain conversations.
 fn remove_abandoned(caches: &Path) {
     for entry in fs::read_dir(caches).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());

@@ -128,7 +128,7 @@ async fn main() {
 
 async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefinition, calls: Vec<Value>) {
     for arguments in calls {
-        // The suite also sends arguments that the tool's schema would refuse, because it tests the protocol, not the
+        // The suite also sends arguments that the tool's schema would reject, because it tests the protocol, not the
         // schema.
         let any = Schema::compile(&json!({ "type": "object" }));
         let parsed = RawArguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
@@ -144,7 +144,7 @@ async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefiniti
 /// The tool by which the suite sees the schema of another tool as the client got it.
 const SCHEMA_ECHO: &str = "json_schema_echo";
 
-/// Returns the arguments that the suite wants, else arguments made up from the schema.
+/// Returns the arguments that the suite requires, or else arguments generated from the schema.
 fn arguments_for(tool: &ToolDefinition, tools: &[ToolDefinition], context: &Value) -> Vec<Value> {
     if tool.name.as_str() == SCHEMA_ECHO {
         let others = tools.iter().filter(|other| other.name != tool.name);

@@ -5,7 +5,7 @@ use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
 use serde_json::{Value, json};
 
 use super::super::claude_code::accounted_calls;
-use super::http::{HttpServer, initialize, request};
+use super::http::{GatewayServer, initialize, request};
 use super::{McpClient, configure, place, text};
 
 /// Returns a test directory with the agent `helper`, and a model that follows the script.
@@ -105,7 +105,7 @@ fn disconnected_client_ends_its_agents() {
 fn closed_session_over_http_ends_its_agents() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let session = server.session(&[]);
     let own = [("Mcp-Session-Id", session.as_str())];
     let call = json!({"name": "agent__helper", "arguments": {"request": "go"}});

@@ -36,7 +36,16 @@ impl GatewayServer {
         format!("http://{}/mcp", self.address)
     }
 
-    pub(super) fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
+    pub(super) fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> GatewayReply {
+        self.send_to("/mcp", method, headers, body)
+    }
+
+    /// Gets a path without a key.
+    pub(super) fn get(&self, path: &str) -> GatewayReply {
+        self.send_to(path, "GET", &[], "")
+    }
+
+    fn send_to(&self, path: &str, method: &str, headers: &[(&str, &str)], body: &str) -> GatewayReply {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let mut head =
             format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n");
@@ -53,7 +62,7 @@ impl GatewayServer {
         GatewayReply(text)
     }
 
-    pub(super) fn post(&self, headers: &[(&str, &str)], body: &Value) -> HttpReply {
+    pub(super) fn post(&self, headers: &[(&str, &str)], body: &Value) -> GatewayReply {
         self.send("POST", headers, &body.to_string())
     }
 
@@ -72,9 +81,9 @@ impl Drop for GatewayServer {
     }
 }
 
-pub(super) struct HttpReply(String);
+pub(super) struct GatewayReply(String);
 
-impl HttpReply {
+impl GatewayReply {
     pub(super) fn status(&self) -> u16 {
         self.0.split(' ').nth(1).unwrap_or_else(|| panic!("{}", self.0)).parse().unwrap()
     }

