@@ -155,7 +155,7 @@ fn doctor_warns_of_tools_that_the_model_would_not_get() {
         5,
         "`openai` accepts at most 128 tools in a request\n           hint: set `toolSearch` to `auto`",
     );
-    check(20, small, 5, "the window of `openai/m` has 1000 tokens");
+    check(20, small, 5, "the context window of `openai/m` has 1000 tokens");
     check(20, never, 0, "all shown to models");
     check(200, model, 0, "");
 }

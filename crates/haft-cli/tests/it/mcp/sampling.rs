@@ -94,7 +94,7 @@ fn terminal_user_reviews_and_approves_sampling() {
     tree.file("home/haft.json", &config);
     let answered = |typed| answered_at_a_terminal(&tree, &["call", "bad__echo", "{}"], "(yes or no", typed);
     let shown = answered("no\n");
-    assert!(shown.contains("may `mine/m` write up to 50 tokens for the server?"), "{shown}");
+    assert!(shown.contains("Allow `mine/m` to write up to 50 tokens for the server?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
     assert!(shown.contains("the user rejected the request") && model.requests().is_empty(), "{shown}");
     let shown = answered("yes\n");
