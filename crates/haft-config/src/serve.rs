@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use haft_core::principal::Principal;
+use haft_core::settings::mcp::RequestedServers;
 use haft_core::settings::server::{KeyLimits, KeyScope};
 use url::{Host, Url};
 
@@ -22,6 +23,8 @@ pub struct ServeSettings {
     pub issuers: Vec<TokenIssuerSettings>,
     /// `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
+    /// The MCP servers that a request may name by their addresses.
+    pub server_urls: RequestedServers,
 }
 
 /// The files of a certificate, in the form PEM.
@@ -69,6 +72,7 @@ impl ConfigResolver<'_> {
             });
             self.checked("serve.publicUrl", checked)
         });
+        let server_urls = written.server_urls.map_or(RequestedServers::Public, Into::into);
         let issuers = written.issuers.unwrap_or_default().into_iter().enumerate();
         let issuers: Vec<_> = issuers
             .filter_map(|(index, issuer)| {
@@ -80,7 +84,7 @@ impl ConfigResolver<'_> {
         }
         let tls =
             written.tls.map(|tls| TlsFiles { certificate: tls.certificate.0.into(), key: tls.key.0.into() });
-        ServeSettings { public_url, issuers, tls }
+        ServeSettings { public_url, issuers, tls, server_urls }
     }
 
     fn issuer(

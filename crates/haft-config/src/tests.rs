@@ -120,7 +120,7 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
-    "serve": {"publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+    "serve": {"serverUrls": "off", "publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
         "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
         "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -159,6 +159,7 @@ fn every_key_reaches_the_resolved_config() {
         (Some("slow"), false)
     );
     assert!(resolved.trace_mcp);
+    assert_eq!(resolved.serve.server_urls, haft_core::settings::mcp::RequestedServers::Off);
     let search = &resolved.tool_search;
     assert_eq!((search.mode, search.expose), (ToolSearchMode::Always, ToolExposeForm::Append));
     assert!(search.always_show[0].matches("git__log"));

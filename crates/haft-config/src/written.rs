@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use haft_core::compaction::CompactionRules;
 use haft_core::naming::NamingScheme;
 use haft_core::priority::Priority;
+use haft_core::settings::mcp::RequestedServers;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode};
@@ -445,6 +446,7 @@ words! {
     pub(super) RawToolSearch for ToolSearchMode { "auto" Auto, "always" Always, "never" Never }
     pub(super) RawExpose for ToolExposeForm { "auto" Auto, "constant" Constant, "append" Append }
     pub(super) RawSandboxMode for SandboxMode { "workspace" Workspace, "network" Network, "full" Full }
+    pub(super) RawServerUrls for RequestedServers { "off" Off, "public" Public, "any" Any }
     pub(super) RawAccess for ResourceAccess { "allow" Allow, "deny" Deny }
     pub(super) RawGitMetadata for GitMetadata { "frozen" Frozen, "writable" Writable }
     pub(super) RawOversizeAction for OversizeAction { "store" Store, "truncate" Truncate, "pass" Pass }

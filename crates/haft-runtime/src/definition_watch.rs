@@ -22,13 +22,22 @@ const NAMES_MAX: usize = 5;
 pub struct DefinitionWatch {
     lock: Option<Arc<ToolLock>>,
     pins: ToolPins,
+    /// Servers that a caller named. Two callers may give the same name to different servers, so a change means nothing.
+    ignored: Vec<String>,
 }
 
 impl DefinitionWatch {
     /// Compares definitions with the lock file of the configuration. Without a lock file, compares them with the pins
     /// in haft's data directory.
     pub fn new(config: &ResolvedConfig, home: &Home) -> Self {
-        Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home) }
+        Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home), ignored: Vec::new() }
+    }
+
+    /// Leaves the tools of these namespaces out.
+    #[must_use]
+    pub fn ignoring(mut self, namespaces: Vec<String>) -> Self {
+        self.ignored = namespaces;
+        self
     }
 
     /// Returns warnings about tools that the lock file quarantines, or whose definitions changed. A changed definition
@@ -38,7 +47,10 @@ impl DefinitionWatch {
         let watched = snapshot.tools().filter(|tool| needs_lock(tool.identity().kind)).map(|tool| &**tool);
         match &self.lock {
             Some(lock) => quarantined(lock, watched),
-            None => self.changed(watched),
+            None => self.changed(watched.filter(|tool| {
+                let namespace = tool.identity().namespace.as_str();
+                !self.ignored.iter().any(|ignored| ignored == namespace)
+            })),
         }
     }
 

@@ -14,7 +14,7 @@ use haft_core::run::AbortReason;
 use haft_core::run::event::RunBill;
 use haft_core::run::finish::RunFinish;
 use haft_core::run::meter::Meter;
-use haft_core::tool::{CallId, ToolCall};
+use haft_core::tool::{CallId, ToolCall, ToolDefinition};
 use haft_engine::DriveOutcome;
 use tokio::sync::{oneshot, watch};
 
@@ -83,6 +83,15 @@ pub enum SubmitError {
     },
 }
 
+/// The tools of an MCP server that the caller of a run named.
+#[derive(Debug, Clone)]
+pub struct ServerListing {
+    /// The name that the caller gave the server.
+    pub label: String,
+    /// The tools, or the reason why there are none.
+    pub tools: Result<Arc<[ToolDefinition]>, String>,
+}
+
 pub(crate) struct RunShared {
     pub(crate) id: SessionId,
     pub(crate) principal: Principal,
@@ -95,6 +104,8 @@ pub(crate) struct RunShared {
     /// The names of secrets that a resumed run lacks. The run is not driven until they are given.
     lacks: Vec<String>,
     warnings: Arc<Mutex<Vec<String>>>,
+    /// The tools of the MCP servers that the caller named.
+    listings: Vec<ServerListing>,
     /// A weak reference, because the meter keeps the journal open: a handle must not keep a finished session locked.
     meter: Weak<Meter>,
     /// The messages of the agent that ended the run.
@@ -152,6 +163,11 @@ impl RunHandle {
     /// handoff, returns the messages of the last agent.
     pub fn conversation(&self) -> Option<&Conversation> {
         self.shared.conversation.get()
+    }
+
+    /// Returns the tools of the MCP servers that the caller named, as they were when the run began.
+    pub fn server_listings(&self) -> &[ServerListing] {
+        &self.shared.listings
     }
 
     /// Returns problems that do not prevent the run from working, such as a tool that an agent names and that does not
@@ -315,6 +331,7 @@ impl RunShared {
             closed: watch::Sender::new(false),
             lacks: Vec::new(),
             warnings: Arc::default(),
+            listings: Vec::new(),
             meter: Weak::new(),
             conversation: OnceLock::new(),
         }
@@ -322,6 +339,12 @@ impl RunShared {
 
     pub(crate) fn with_meter(mut self, meter: &Arc<Meter>) -> Self {
         self.meter = Arc::downgrade(meter);
+        self
+    }
+
+    /// Sets the tools of the MCP servers that the caller named.
+    pub(crate) fn listing(mut self, listings: Vec<ServerListing>) -> Self {
+        self.listings = listings;
         self
     }
 

@@ -34,7 +34,7 @@ pub mod tokens;
 pub mod wiring;
 
 pub use event_log::{EventGap, EventSeq, RunEvents};
-pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, SubmitError};
+pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, ServerListing, SubmitError};
 pub use pending::{ApprovalDecision, DecideError, PendingApproval, PendingElicitation};
 pub use reporting_grants::ReportingGrants;
 pub use runtime::{

@@ -388,7 +388,8 @@ impl Runtime {
         tokio::spawn(async move {
             driven.drive(run, functions).await;
             runtime.runs().remove(&driven.id);
-            let definitions = DefinitionWatch::new(&runtime.generation().config, &runtime.shared.home);
+            let definitions = DefinitionWatch::new(&runtime.generation().config, &runtime.shared.home)
+                .ignoring(agent.runnable().requested_labels());
             let mut warnings = definitions.late_warnings(agent.runnable().agent.orchestrator());
             warnings.extend(agent.end().await);
             driven.warn(warnings.iter().map(ToString::to_string));

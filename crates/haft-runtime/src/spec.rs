@@ -4,12 +4,14 @@
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
 use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, DefaultText, ReportDelivery, loader};
+use haft_config::expand::VariableSource;
 use haft_config::project_instructions::InstructionFile;
 use haft_core::conversation::{Media, Message};
 use haft_core::digest::Digest;
@@ -24,6 +26,7 @@ use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use haft_sandbox::{PolicyError, SandboxPolicy, user_home};
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use stored::{SPEC_VERSION, SpecError, StoredBlob, StoredSpec};
@@ -190,6 +193,14 @@ impl RunSecrets {
         self
     }
 
+    /// Adds an MCP server, whose tools the run then has under this label.
+    #[must_use]
+    pub fn with_server(self, label: &str, server: &RequestedServer) -> Self {
+        // A map of strings is always valid JSON.
+        let text = serde_json::to_string(server).unwrap_or_default();
+        self.with(format!("{SERVER_SECRET}{label}"), text)
+    }
+
     /// Returns true if there are no secrets.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -204,6 +215,39 @@ impl RunSecrets {
     pub fn names(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()
     }
+}
+
+/// An MCP server that the caller names, with all that a connection needs. It is a secret of the run, because headers and
+/// addresses hold credentials: it is never stored.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestedServer {
+    /// The address, with http or https.
+    pub url: String,
+    /// The headers of every request, by name.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// The beginning of the name of a secret that is an MCP server.
+const SERVER_SECRET: &str = "MCP server ";
+
+impl RequestedServer {
+    /// Reads the server of a label from the secrets of a run.
+    pub(crate) fn of_variable(label: &str, variables: VariableSource<'_>) -> Result<Self, String> {
+        let secret = variables(&format!("{SERVER_SECRET}{label}")).ok_or("its address is missing")?;
+        // The error of the parser could show a part of the text.
+        serde_json::from_str(&secret).map_err(|_| "its address cannot be read".to_owned())
+    }
+}
+
+impl fmt::Debug for RequestedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestedServer").finish_non_exhaustive()
+    }
+}
+
+/// Returns the labels of the MCP servers among the names of secrets.
+pub fn requested_labels(secrets: &BTreeSet<String>) -> impl Iterator<Item = &str> {
+    secrets.iter().filter_map(|name| name.strip_prefix(SERVER_SECRET))
 }
 
 impl RunSpec {

@@ -3,6 +3,7 @@
 mod authorization;
 mod mcp;
 mod parts;
+mod requested;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -26,6 +27,7 @@ use haft_tools::rest::{RestTool, RestTools};
 pub use authorization::{TokenStorage, authorizer};
 pub use mcp::{McpClientSettings, McpServers, ServerPatience, mcp_servers, remembered};
 pub use parts::{EngineState, OrchestratorOptions, OrchestratorParts, cache_limits};
+pub use requested::{check_requested_url, requested_servers};
 
 use crate::governor::{ConfiguredGovernor, EffectExposure};
 use haft_config::ResolvedConfig;

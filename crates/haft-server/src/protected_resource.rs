@@ -132,7 +132,11 @@ mod tests {
             roles_claim: "roles".into(),
             limits: KeyLimits::default(),
         };
-        ServeSettings { public_url: Some("https://haft.example".into()), issuers: vec![issuer], tls: None }
+        ServeSettings {
+            public_url: Some("https://haft.example".into()),
+            issuers: vec![issuer],
+            ..ServeSettings::default()
+        }
     }
 
     #[test]

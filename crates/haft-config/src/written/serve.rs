@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::value_format::{PathText, words};
+use super::RawServerUrls;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -20,6 +21,10 @@ pub(crate) struct RawServe {
     /// The issuers (`OpenID` Connect, OAuth) whose access tokens the server accepts in addition to API keys
     #[schemars(extend("default" = []))]
     pub(crate) issuers: Option<Vec<RawTokenIssuer>>,
+
+    /// The MCP servers that a request may name by their `server_url`: none (`off`), those at `public` addresses, or `any`, also in the network of the server
+    #[schemars(extend("default" = "public"))]
+    pub(crate) server_urls: Option<RawServerUrls>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

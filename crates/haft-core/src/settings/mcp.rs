@@ -97,3 +97,15 @@ pub enum SamplingConsent {
     /// The operator has approved all requests in the configuration.
     Given,
 }
+
+/// The MCP servers that the caller of a run may name by their addresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RequestedServers {
+    /// None.
+    Off,
+    /// Servers at public addresses.
+    #[default]
+    Public,
+    /// All servers, also those at private addresses.
+    Any,
+}

@@ -1,6 +1,7 @@
 //! Prepares a run before its first step: agents, tools, models and context.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_config::ResolvedConfig;
@@ -9,6 +10,7 @@ use haft_config::agents::graph::AgentGraph;
 use haft_config::expand::VariableSource;
 use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
+use haft_core::digest::Digest;
 use haft_core::event::{Event, EventSink, EventSinks};
 use haft_core::event_store::RunKey;
 use haft_core::position::SessionId;
@@ -19,7 +21,7 @@ use haft_sandbox::SandboxPolicy;
 use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
 
 use super::generation::ConfigGeneration;
-use super::shared_agents::{AgentLease, RunCircumstances, RunnableAgent};
+use super::shared_agents::{AgentLease, RequestedProvider, RunCircumstances, RunnableAgent};
 use super::shared_provider::SharedProvider;
 use super::{AnswerSource, OutputStorage, PreparedRun, RunHooks, Runtime, StartError};
 use crate::definition_watch::DefinitionWatch;
@@ -30,7 +32,7 @@ use crate::runs::{
     AvailableSkills, LeftSessions, PreparedAgent, RunEnvironment, Variables, model_names, model_route,
 };
 use crate::sampling::ModelSampler;
-use crate::spec::{ModelChoice, RunSpec, SkillSource};
+use crate::spec::{ModelChoice, RunSpec, SkillSource, requested_labels};
 use crate::wiring::{self, McpClientSettings, McpServers, ServerPatience};
 
 /// An agent that is ready for use, or the parts from which it is prepared once its model is chosen.
@@ -96,11 +98,13 @@ impl Runtime {
             FoundAgent::ToRoute { environment, mut graph, servers } => {
                 let (routing, warning) = self.route(&environment, &mut graph, spec, id, &context).await?;
                 let agent = environment.prepare(&graph).map_err(StartError::Models)?;
-                let runnable = runnable(agent, generation, servers);
+                let runnable = runnable(agent, generation, servers, &spec.secrets);
                 (AgentLease::alone(Arc::new(runnable)), routing, warning)
             }
         };
         let warnings = self.start_tools(agent.runnable(), generation, &context).await;
+        let shared =
+            shared.listing(agent.runnable().requested.iter().map(RequestedProvider::listing).collect());
         shared.warn(warnings.into_iter().chain(route_warning));
         let prepared = &agent.runnable().agent;
         if let Some(problem) = prepared.unmet_choice(&context) {
@@ -123,7 +127,7 @@ impl Runtime {
             LeftSessions::Ignored => crate::runs::check_input(agent, &spec.request),
             LeftSessions::Continued(_) => Ok(()),
         };
-        let circumstances = circumstances(hooks, generation);
+        let circumstances = circumstances(spec, &*variables, hooks, generation);
         let is_shared = is_shared(spec, hooks, left, generation);
         if let Some(lease) = is_shared.then(|| generation.agents.join(spec, circumstances)).flatten() {
             check(lease.runnable().agent.agent())?;
@@ -143,7 +147,7 @@ impl Runtime {
             return Ok(FoundAgent::ToRoute { environment, graph, servers });
         }
         let agent = environment.prepare(&graph).map_err(StartError::Models)?;
-        let runnable = runnable(agent, generation, servers);
+        let runnable = runnable(agent, generation, servers, &spec.secrets);
         Ok(FoundAgent::Ready(if is_shared {
             generation.agents.insert(spec, circumstances, runnable)
         } else {
@@ -154,14 +158,16 @@ impl Runtime {
     /// Makes the tools of an agent ready and returns warnings about them.
     async fn start_tools(
         &self,
-        RunnableAgent { agent, warnings, .. }: &RunnableAgent,
+        runnable: &RunnableAgent,
         generation: &ConfigGeneration,
         context: &RunContext,
     ) -> Vec<String> {
+        let RunnableAgent { agent, warnings, .. } = runnable;
         let mut warnings = warnings.clone();
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.agent().warnings.clone()));
         warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
-        let definitions = DefinitionWatch::new(&generation.config, &self.shared.home);
+        let definitions =
+            DefinitionWatch::new(&generation.config, &self.shared.home).ignoring(runnable.requested_labels());
         warnings.extend(definitions.warnings(agent.orchestrator()).iter().map(ToString::to_string));
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.tool_warnings(context)));
         warnings
@@ -185,7 +191,10 @@ impl Runtime {
             shared: Arc::clone(&self.shared.servers),
             patience: ServerPatience::Run,
         };
-        let servers = wiring::mcp_servers(&config, &policy, &face);
+        let mut servers = wiring::mcp_servers(&config, &policy, &face);
+        let requested = wiring::requested_servers(&spec.secrets, &*variables, &config, &face);
+        servers.providers.extend(requested.providers);
+        servers.unusable.extend(requested.unusable);
         let shared = generation.providers.iter();
         let shared =
             shared.map(|provider| Arc::new(SharedProvider(Arc::clone(provider))) as Arc<dyn ToolProvider>);
@@ -240,15 +249,22 @@ impl Runtime {
 /// models, which would affect the other runs, and for a resumed run, which continues the sessions of its sub-agents.
 fn is_shared(spec: &RunSpec, hooks: &RunHooks, left: LeftSessions, generation: &ConfigGeneration) -> bool {
     left == LeftSessions::Ignored
-        && spec.secrets.is_empty()
+        && requested_labels(&spec.secrets).count() == spec.secrets.len()
         && spec.model_choice == ModelChoice::Named
         && hooks.recorder.is_none()
         && hooks.models.is_none()
         && generation.config.mcp_servers.values().all(|server| server.shared || !server.enabled)
 }
 
-fn circumstances(hooks: &RunHooks, generation: &ConfigGeneration) -> RunCircumstances {
+fn circumstances(
+    spec: &RunSpec,
+    variables: VariableSource<'_>,
+    hooks: &RunHooks,
+    generation: &ConfigGeneration,
+) -> RunCircumstances {
+    let servers: Vec<Option<String>> = spec.secrets.iter().map(|name| variables(name)).collect();
     RunCircumstances {
+        requested_servers: Digest::of_text(&format!("{:?}\n{servers:?}", spec.secrets)),
         elicitation: elicitation(hooks),
         keeps_sessions: hooks.keeps_session && generation.config.sessions.enabled,
         output_storage: hooks.output_storage,
@@ -262,15 +278,33 @@ fn elicitation(hooks: &RunHooks) -> ElicitationSupport {
     }
 }
 
-fn runnable(agent: Arc<PreparedAgent>, generation: &ConfigGeneration, servers: McpServers) -> RunnableAgent {
+fn runnable(
+    agent: Arc<PreparedAgent>,
+    generation: &ConfigGeneration,
+    servers: McpServers,
+    secrets: &BTreeSet<String>,
+) -> RunnableAgent {
     let unusable =
         |(name, reason): &(String, String)| format!("MCP server `{name}` cannot be used: {reason}");
     RunnableAgent {
         sampler: Arc::new(sampler(agent.environment(), generation, Some(agent.model().clone()))),
         warnings: servers.unusable.iter().map(unusable).collect(),
+        requested: requested_labels(secrets).map(|label| requested(label, &servers)).collect(),
         servers: servers.providers,
         agent,
     }
+}
+
+/// Returns the provider of a server that the caller named, or the reason why there is none.
+fn requested(label: &str, servers: &McpServers) -> RequestedProvider {
+    let refused = servers.unusable.iter().find(|(name, _)| name == label);
+    let found = servers.providers.iter().find(|provider| provider.namespace().as_str() == label);
+    let provider = match (refused, found) {
+        (None, Some(provider)) => Ok(Arc::clone(provider)),
+        (Some((_, reason)), _) => Err(reason.clone()),
+        (None, None) => Err("it cannot be used under this label".to_owned()),
+    };
+    RequestedProvider { label: label.to_owned(), provider }
 }
 
 /// Returns the sampler for sampling requests of MCP servers, which uses the connections of the runtime.

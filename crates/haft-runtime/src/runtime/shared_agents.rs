@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use haft_config::agents::graph::AgentGraphSource;
 use haft_config::project_instructions::InstructionFile;
+use haft_core::digest::Digest;
 use haft_core::principal::Principal;
+use haft_core::provider::ToolProvider as _;
 use haft_engine::CatalogWarning;
 use haft_tools::mcp::{ElicitationSupport, McpProvider};
 
 use super::OutputStorage;
+use crate::handle::ServerListing;
 use crate::runs::PreparedAgent;
 use crate::sampling::ModelSampler;
 use crate::spec::{AgentChanges, RunSpec, SkillSource, WorkspaceSpec};
@@ -43,6 +46,8 @@ pub(super) struct RunCircumstances {
     pub(super) elicitation: ElicitationSupport,
     pub(super) keeps_sessions: bool,
     pub(super) output_storage: OutputStorage,
+    /// The digest of the MCP servers that the caller named, with their headers.
+    pub(super) requested_servers: Digest,
 }
 
 impl AgentKey {
@@ -77,6 +82,35 @@ pub(super) struct RunnableAgent {
     /// Warnings about servers that cannot be used. Each run reports them.
     pub(super) warnings: Vec<String>,
     pub(super) servers: Vec<Arc<McpProvider>>,
+    /// The servers that the caller named.
+    pub(super) requested: Vec<RequestedProvider>,
+}
+
+impl RunnableAgent {
+    /// Returns the labels of the servers that the caller named.
+    pub(super) fn requested_labels(&self) -> Vec<String> {
+        self.requested.iter().map(|server| server.label.clone()).collect()
+    }
+}
+
+/// A server that the caller named, or the reason why it cannot be used.
+pub(super) struct RequestedProvider {
+    pub(super) label: String,
+    pub(super) provider: Result<Arc<McpProvider>, String>,
+}
+
+impl RequestedProvider {
+    /// Returns the tools of the server, after its start.
+    pub(super) fn listing(&self) -> ServerListing {
+        let tools = self.provider.as_ref().map_err(Clone::clone).and_then(|provider| {
+            let status = provider.server().status();
+            match status.state {
+                "ready" | "degraded" => Ok(provider.tools()),
+                state => Err(status.reason.unwrap_or_else(|| format!("the server is {state}"))),
+            }
+        });
+        ServerListing { label: self.label.clone(), tools }
+    }
 }
 
 /// The agents of one generation of the configuration.

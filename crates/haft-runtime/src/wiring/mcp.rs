@@ -228,6 +228,7 @@ fn connect(
                 headers: headers.iter().map(secret).collect(),
                 protocol: *protocol,
                 auth: auth.map(Arc::new),
+                guard: None,
             })
         }
     }

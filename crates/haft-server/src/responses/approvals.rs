@@ -12,9 +12,7 @@ use haft_core::position::SessionId;
 use haft_core::run::caller_approvals::ApproverAuthority;
 use haft_runtime::runs::ResumeError;
 use haft_runtime::runtime::ResumeFailure;
-use haft_runtime::{
-    AnswerSource, ApprovalDecision, EventSeq, PendingApproval, RunHandle, RunHooks, RunSecrets,
-};
+use haft_runtime::{AnswerSource, ApprovalDecision, EventSeq, PendingApproval, RunHandle, RunHooks};
 use haft_store::api_keys::KeyScope;
 use haft_store::audit_log::AuditEvent;
 use haft_store::responses::{ResponseRecord, WaitingApproval};
@@ -25,6 +23,7 @@ use uuid::Uuid;
 use super::field::invalid;
 use super::items::InputItem;
 use super::request::CreateRequest;
+use super::requested_servers;
 use super::stored;
 use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
@@ -153,8 +152,8 @@ pub(crate) async fn resume(
     let session = SessionId(session.as_u128());
     let spec =
         state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
-    let hooks = hooks(caller, true);
-    let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
+    let (hooks, secrets) = (hooks(caller, true), requested_servers::resumed(&spec, &request.tools)?);
+    let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
     for (_, item, decision) in given {
         let word = if *decision == ApprovalDecision::Allow { "approved" } else { "denied" };

@@ -380,7 +380,9 @@ impl ActiveResponse {
         if self.fold.head().sealing == TurnSealing::Off {
             return Vec::new();
         }
-        let Some(conversation) = self.handle.conversation() else { return Vec::new() };
+        // A turn that waits for approval is not complete.
+        let complete = self.handle.conversation().filter(|_| self.approvals.is_empty());
+        let Some(conversation) = complete else { return Vec::new() };
         let turn = (conversation, self.kept.opening.as_slice());
         let (id, open) = (&self.fold.head().id, self.open_calls());
         match sealed_turn::seal(&self.state, &self.kept.caller, id, turn, open).await {

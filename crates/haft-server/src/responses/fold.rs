@@ -469,6 +469,12 @@ impl ResponseFold {
     fn add_whole(&mut self, item: Value) {
         let index = self.output.len();
         self.add(item.clone());
+        if item["type"] == "mcp_list_tools" {
+            let end = if item["error"].is_null() { "completed" } else { "failed" };
+            let place = json!({"item_id": item["id"], "output_index": index});
+            self.stream.push("response.mcp_list_tools.in_progress", || place.clone());
+            self.stream.push(&format!("response.mcp_list_tools.{end}"), || place);
+        }
         self.done(index, item);
     }
 
@@ -569,6 +575,7 @@ mod tests {
             padding: DeltaPadding::Off,
             warnings: Vec::new(),
             compacted: None,
+            listed: Vec::new(),
             sealing: TurnSealing::Off,
             compaction_usage: None,
         })

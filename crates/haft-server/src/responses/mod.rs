@@ -12,6 +12,7 @@ mod items;
 mod live;
 mod object;
 mod request;
+mod requested_servers;
 mod restart;
 mod sealed_text;
 mod sealed_turn;
@@ -39,7 +40,7 @@ use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
-use haft_runtime::{EventSeq, OutputStorage, RunHooks, RunSecrets};
+use haft_runtime::{EventSeq, OutputStorage, RunHooks};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -74,7 +75,11 @@ pub(crate) async fn create(
     headers: HeaderMap,
     JsonObject(body): JsonObject,
 ) -> Result<Response, ApiError> {
-    let digest = Digest::of_value(&Value::Object(body.clone())).to_string();
+    let mut digested = body.clone();
+    if let Some(tools) = digested.get_mut("tools") {
+        requested_servers::without_secrets(tools);
+    }
+    let digest = Digest::of_value(&Value::Object(digested)).to_string();
     let mut request = request::parse(body)?;
     request.digest = Some(digest);
     let warnings = request.warnings.join("; ");
@@ -251,7 +256,8 @@ async fn start(
         let approvals::ContinuedRun { handle, answers, first_event } = continued;
         (ResponseRun { handle, answers: Some(answers), first_event }, Vec::new(), None)
     };
-    let head = head(state, &mut request, id, &run);
+    let listed = listed_servers(state, caller, &request, &run).await?;
+    let head = ResponseHead { listed, ..head(state, &mut request, id, &run) };
     let head = match compacted {
         Some(sealed) => ResponseHead {
             compacted: Some(sealed.encrypted),
@@ -297,9 +303,30 @@ async fn new_run(
     let has_journal = request.store && state.runtime.config().sessions.enabled;
     let output_storage = if request.store { OutputStorage::Stores } else { OutputStorage::Memory };
     let hooks = RunHooks { output_storage, ..approvals::hooks(caller, has_journal) };
-    let started = state.runtime.start_with(spec, RunSecrets::none(), hooks).await;
+    let secrets = requested_servers::secrets(&request.tools);
+    let started = state.runtime.start_with(spec, secrets, hooks).await;
     let handle = started.map_err(|error| spec::not_started(&error))?;
     Ok((ResponseRun { handle, answers: None, first_event: EventSeq::START }, stored, compacted))
+}
+
+/// Returns the lists of tools that the response begins with.
+async fn listed_servers(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    run: &ResponseRun,
+) -> Result<Vec<Value>, ApiError> {
+    let listings = run.handle.server_listings();
+    // A run that goes on after an approval has listed its tools before.
+    if listings.is_empty() || run.answers.is_some() {
+        return Ok(Vec::new());
+    }
+    let mut known = requested_servers::listed_in(request.input_items.iter());
+    if let Some(id) = &request.previous_response_id {
+        let before = stored::find(state, caller, id).await?;
+        known.extend(before.iter().flat_map(|record| requested_servers::listed_before(&record.response)));
+    }
+    Ok(requested_servers::list_items(listings, &request.tools, &known))
 }
 
 fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &ResponseRun) -> ResponseHead {
@@ -314,14 +341,21 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
         created_s: now_ms() / 1000,
         model: request.model.clone().unwrap_or_else(|| default_model(state)),
         echo,
-        mcp_servers: state.runtime.config().mcp_servers.keys().cloned().collect(),
+        mcp_servers: mcp_servers(state, requested_servers::named(&request.tools).map(|(label, _)| label)),
         approved: run.answers.as_ref().map_or_else(HashMap::new, approvals::ApprovalAnswers::items),
         padding: request.padding,
         warnings: std::mem::take(&mut request.shown_warnings),
         compacted: None,
+        listed: Vec::new(),
         sealing: request.sealing,
         compaction_usage: None,
     }
+}
+
+/// Returns the names of MCP servers that tools of a response may belong to.
+fn mcp_servers<'a>(state: &ServerState, named: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let config = state.runtime.config();
+    config.mcp_servers.keys().cloned().chain(named.map(str::to_owned)).collect()
 }
 
 /// The whole conversation: that of the previous response, and the new items. `last` is the last response of the same

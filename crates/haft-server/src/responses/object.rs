@@ -30,6 +30,8 @@ pub(crate) struct ResponseHead {
     pub(crate) warnings: Vec<String>,
     /// The sealed conversation, if it was compacted before the response.
     pub(crate) compacted: Option<String>,
+    /// The items `mcp_list_tools`, without ids.
+    pub(crate) listed: Vec<Value>,
     pub(crate) sealing: TurnSealing,
     /// The tokens of the compaction before the response.
     pub(crate) compaction_usage: Option<LogUsage>,
@@ -102,6 +104,7 @@ impl ResponseHead {
         let compacted = compacted.and_then(|item| item["encrypted_content"].as_str().map(str::to_owned));
         // Of the items that a response begins with, only that of the sealed turn is reasoning.
         let is_sealed = output.clone().any(|item| item["type"] == "reasoning");
+        let listed = output.clone().filter(|item| item["type"] == "mcp_list_tools").cloned().collect();
         let warnings = output.filter(|item| item["type"] == "haft:warning");
         let echo = response.as_object().into_iter().flatten();
         let echo = echo.filter(|(name, _)| !OWN_FIELDS.contains(&name.as_str()));
@@ -115,12 +118,13 @@ impl ResponseHead {
             padding: DeltaPadding::Off,
             warnings: warnings.filter_map(|item| item["message"].as_str().map(str::to_owned)).collect(),
             compacted,
+            listed,
             compaction_usage: stored_usage(&response["usage"]),
             sealing: if is_sealed { TurnSealing::On } else { TurnSealing::Off },
         }
     }
 
-    /// Returns the first items of the output: the warnings, and the compacted conversation.
+    /// Returns the first items of the output: the warnings, the lists of tools, and the compacted conversation.
     pub(crate) fn first_items(&self) -> Vec<Value> {
         let of_response = self.id.trim_start_matches("resp_");
         let item = |(index, message): (usize, &String)| {
@@ -128,6 +132,11 @@ impl ResponseHead {
             json!({"type": "haft:warning", "id": id, "status": "completed", "message": message})
         };
         let mut items: Vec<Value> = self.warnings.iter().enumerate().map(item).collect();
+        for list in &self.listed {
+            let mut list = list.clone();
+            list["id"] = format!("mcpl_{of_response}{:04x}", items.len()).into();
+            items.push(list);
+        }
         if let Some(encrypted) = &self.compacted {
             items.push(compact::item(&format!("cmp_{of_response}{:04x}", items.len()), encrypted));
         }

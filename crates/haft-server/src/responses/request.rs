@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
 use super::items::InputItem;
+use super::requested_servers;
 use super::tool_choice::{self, RequestedChoice};
 use super::tools::{self, RequestTools};
 use crate::error::ApiError;
@@ -128,7 +129,9 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     let conversation = conversation(&take("conversation"), &mut echo)?;
     let instructions = take("instructions").text()?;
     let written_tools = take("tools");
-    echo_value(&mut echo, "tools", written_tools.value());
+    let mut shown_tools = written_tools.value().cloned();
+    shown_tools.iter_mut().for_each(requested_servers::without_secrets);
+    echo_value(&mut echo, "tools", shown_tools.as_ref());
     let tools = tools::parse(&written_tools, &mut warnings)?;
     let choice = (take("tool_choice"), take("allowed_tools"), take("forced_tool"));
     let tool_choice = tool_choice::parse(&choice.0, &choice.1, &choice.2)?;

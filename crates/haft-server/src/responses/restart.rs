@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use haft_core::position::SessionId;
 use haft_runtime::runtime::ResumeFailure;
+use haft_runtime::spec::requested_labels;
 use haft_runtime::{EventSeq, FinishedRun, RunHandle, RunHooks, RunSecrets};
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use haft_store::responses::{NewResponse, ResponseRecord, UnfinishedResponse};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::approvals;
 use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
 use super::fold::ResponseFold;
 use super::object::{ResponseEnd, ResponseHead};
+use super::{approvals, mcp_servers};
 use crate::auth::Caller;
 use crate::server::ServerState;
 
@@ -42,19 +43,20 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
     let session = SessionId(Uuid::parse_str(&record.run).map_or(0, |id| id.as_u128()));
     match resume(state, &caller, session).await {
         Ok(handle) => drop(state.live.detach(active(state, caller, record, handle))),
-        Err(error) => fail(state, &caller, record, &error),
+        Err(reason) => fail(state, &caller, record, &reason),
     }
 }
 
-async fn resume(
-    state: &ServerState,
-    caller: &Caller,
-    session: SessionId,
-) -> Result<RunHandle, ResumeFailure> {
-    let spec = state.runtime.stored_spec(&caller.principal, session).await?;
+async fn resume(state: &ServerState, caller: &Caller, session: SessionId) -> Result<RunHandle, String> {
+    let failed = |error: ResumeFailure| error.to_string();
+    let spec = state.runtime.stored_spec(&caller.principal, session).await.map_err(failed)?;
+    if let Some(label) = requested_labels(&spec.secrets).next() {
+        return Err(format!("the address and the headers of the MCP server `{label}` are not stored"));
+    }
     // The process may have ended after the run and before its response was stored.
     let hooks = RunHooks { finished: FinishedRun::EndsAgain, ..approvals::hooks(caller, true) };
-    state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await
+    let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
+    resumed.map_err(failed)
 }
 
 fn active(
@@ -78,12 +80,15 @@ fn active(
 }
 
 fn head(state: &ServerState, record: &ResponseRecord) -> ResponseHead {
-    ResponseHead::of_stored(&record.response, state.runtime.config().mcp_servers.keys().cloned().collect())
+    let tools = record.response["tools"].as_array().into_iter().flatten();
+    let named = tools.filter(|tool| tool["server_url"].is_string());
+    let named = named.filter_map(|tool| tool["server_label"].as_str());
+    ResponseHead::of_stored(&record.response, mcp_servers(state, named))
 }
 
-fn fail(state: &ServerState, caller: &Caller, record: ResponseRecord, error: &ResumeFailure) {
+fn fail(state: &ServerState, caller: &Caller, record: ResponseRecord, reason: &str) {
     let message =
-        format!("the server ended before the response was complete, and cannot continue it: {error}");
+        format!("the server ended before the response was complete, and cannot continue it: {reason}");
     let mut fold = ResponseFold::new(head(state, &record));
     let mut stream = fold.start();
     let (response, last) = fold.end(&ResponseEnd::failed("server_error", "server_error", message));

@@ -10,16 +10,19 @@ use haft_config::agents::loader::{self, AgentLoader};
 use haft_config::agents::{AgentDefinition, AgentOverride, AgentOverrides};
 use haft_config::resolved::ModelName;
 use haft_core::conversation::{Message, PartBody, Role};
+use haft_core::name::Namespace;
 use haft_core::principal::Principal;
 use haft_runtime::models::{ModelsError, has_tools_of_its_own};
 use haft_runtime::runtime::StartError;
 use haft_runtime::spec::{AgentChanges, ModelChoice, RunSpec, WorkspaceSpec};
+use haft_runtime::wiring::check_requested_url;
 use haft_store::api_keys::KeyScope;
 use haft_store::tenant::directory_of;
 use serde_json::Value;
 
 use super::field::invalid;
 use super::request::{CreateRequest, ModelFields, TextFormat, Truncation};
+use super::requested_servers::NamedServer;
 use super::tools::ServerTool;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
@@ -107,6 +110,7 @@ fn check_tools(
     for (at, tool) in request.tools.server.iter().enumerate() {
         match tool {
             ServerTool::Named(_) => caller.require(KeyScope::BuiltinTools)?,
+            ServerTool::Mcp { label, named: Some(named), .. } => check_named(&config, label, named)?,
             ServerTool::Mcp { label, .. } if config.mcp_servers.contains_key(label) => {}
             ServerTool::Mcp { label, .. } => {
                 let message = format!("the configuration of this server has no MCP server `{label}`");
@@ -128,6 +132,19 @@ fn check_tools(
         }
         _ => Ok(()),
     }
+}
+
+/// Checks a server that the request names. The address of a name is checked later, when a connection is opened to it.
+fn check_named(config: &ResolvedConfig, label: &str, named: &NamedServer) -> Result<(), ApiError> {
+    if config.mcp_servers.keys().any(|name| Namespace::sanitize(name).as_str() == label) {
+        let message =
+            format!("the configuration of this server has an MCP server `{label}`; use another label");
+        return Err(invalid(format!("{}.server_label", named.path), message));
+    }
+    let refused = |reason: String| {
+        invalid(format!("{}.server_url", named.path), format!("`server_url` is refused: {reason}"))
+    };
+    check_requested_url(&named.server.url, config.serve.server_urls).map_err(refused)
 }
 
 /// Tests if a model of the request may be a command with a shell and file tools of its own. haft's rules do not see the

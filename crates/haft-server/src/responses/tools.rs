@@ -8,6 +8,7 @@ use haft_runtime::spec::FunctionTool;
 use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
+use super::requested_servers::{self, NamedServer};
 use crate::error::ApiError;
 
 /// The most tools of a request.
@@ -50,8 +51,14 @@ pub(crate) struct RequestTools {
 pub(crate) enum ServerTool {
     /// A tool or a group, by the name that the operator gave it.
     Named(String),
-    /// Tools of a configured MCP server; all of them if `tools` is `None`.
-    Mcp { label: String, tools: Option<Vec<String>>, approval: Option<CallerApproval> },
+    /// Tools of an MCP server; all of them if `tools` is `None`.
+    Mcp {
+        label: String,
+        tools: Option<Vec<String>>,
+        approval: Option<CallerApproval>,
+        /// The server that the request names; `None` for a configured one.
+        named: Option<Box<NamedServer>>,
+    },
 }
 
 impl ServerTool {
@@ -93,7 +100,11 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
         let kind = required(&path, tool, "type")?;
         match kind.as_str() {
             "function" => tools.functions.push(function(&path, tool, &tools.functions)?),
-            "mcp" => tools.server.push(mcp(&path, tool)?),
+            "mcp" => {
+                let tool = mcp(&path, tool)?;
+                check_new_label(&path, &tool, &tools.server)?;
+                tools.server.push(tool);
+            }
             kind if kind.starts_with(OWN_PREFIX) => {
                 tools.server.push(ServerTool::Named(kind[OWN_PREFIX.len()..].to_owned()));
             }
@@ -141,9 +152,10 @@ fn function(
 
 fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
     let label = required(path, tool, "server_label")?;
-    for name in ["server_url", "connector_id", "tunnel_id"] {
+    let server = requested_servers::parse(path, tool, &label)?.map(Box::new);
+    for name in ["connector_id", "tunnel_id"] {
         if tool.get(name).is_some_and(|value| !value.is_null()) {
-            let message = "this server connects only to MCP servers of its own configuration";
+            let message = "this server knows MCP servers by `server_url` and by its own configuration";
             return Err(invalid(format!("{path}.{name}"), message));
         }
     }
@@ -162,20 +174,40 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
     let text =
         |name: &Value| name.as_str().map(str::to_owned).ok_or_else(|| allowed.wrong("a list of names"));
     let tools = names.map(|names| names.iter().map(text).collect::<Result<Vec<_>, _>>()).transpose()?;
-    let approval = require_approval(path, tool, &label)?;
-    Ok(ServerTool::Mcp { label, tools, approval })
+    let approval = require_approval(path, tool, &label, server.is_some())?;
+    Ok(ServerTool::Mcp { label, tools, approval, named: server })
 }
 
-/// Reads `require_approval`. Without it, and with `never`, the operator's rules alone decide.
+/// Two servers with one label would share the names of their tools.
+fn check_new_label(path: &str, tool: &ServerTool, before: &[ServerTool]) -> Result<(), ApiError> {
+    let named = |tool: &ServerTool| match tool {
+        ServerTool::Mcp { label, named, .. } => Some((label.clone(), named.is_some())),
+        ServerTool::Named(_) => None,
+    };
+    let Some((label, is_named)) = named(tool) else { return Ok(()) };
+    let is_taken = before
+        .iter()
+        .filter_map(named)
+        .any(|(other, other_named)| other == label && (is_named || other_named));
+    if is_taken {
+        return Err(invalid(format!("{path}.server_label"), format!("two servers have the label `{label}`")));
+    }
+    Ok(())
+}
+
+/// Reads `require_approval`. With `never` the operator's rules alone decide. Without it they decide about a configured
+/// server, and every call of a server that the request names needs approval, because the operator does not know it.
 fn require_approval(
     path: &str,
     tool: &Map<String, Value>,
     label: &str,
+    is_named: bool,
 ) -> Result<Option<CallerApproval>, ApiError> {
     let path = format!("{path}.require_approval");
     let field = RequestField::new(path.clone(), tool.get("require_approval").cloned());
     let (always, never) = match field.value() {
-        None => return Ok(None),
+        None if !is_named => return Ok(None),
+        None => (Some(ToolSelector::default()), None),
         Some(Value::String(word)) if word == "never" => return Ok(None),
         Some(Value::String(word)) if word == "always" => (Some(ToolSelector::default()), None),
         Some(Value::Object(filter)) => {

@@ -258,6 +258,21 @@ def stateless(model):
     return {"texts": texts, "extras": [path for path in unknown if path.rsplit(".")[-1] not in names]}
 
 
+def server_url(model):
+    """Uses an MCP server by its address."""
+    tool = {"type": "mcp", "server_label": "far", "server_url": os.environ["MCP_URL"], "authorization": "t",
+            "require_approval": "never"}
+    response = client.responses.create(model=model, input="Echo.", tools=[tool])
+    names = ("presence_penalty", "frequency_penalty", "store")
+    return {
+        "types": [item.type for item in response.output],
+        "output": response.output[1].output,
+        "text": response.output_text,
+        "shown_url": response.tools[0].server_url.endswith("/<redacted>"),
+        "extras": [path for path in checked(response) if path.rsplit(".")[-1] not in names],
+    }
+
+
 def errors(model):
     seen = {}
     for name, body in {
@@ -284,7 +299,7 @@ def models():
 def main():
     model = os.environ.get("MODEL", "openai/m")
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
-             "conversations": conversations, "websocket": websocket, "approvals": approvals, "stateless": stateless}
+             "conversations": conversations, "websocket": websocket, "approvals": approvals, "stateless": stateless, "server_url": server_url}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

@@ -94,6 +94,9 @@ impl Reply {
 /// Short, because a test waits for it. No client of the tests pauses within a head or a body.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Longer than any test, as the time of `haft serve` is longer than the pause between two requests.
+const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
+
 /// Few, because a test opens all of them.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
@@ -133,6 +136,15 @@ impl TestServer {
         if let Some(running) = self.running.take() {
             self.executor.block_on(running).unwrap();
         }
+        self.begin();
+    }
+
+    /// Starts another server over the same files, without waiting for the runs of this one.
+    pub(crate) fn restart_at_once(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.abort();
+        }
+        drop(self.stop.take());
         self.begin();
     }
 
@@ -248,7 +260,8 @@ async fn bind(directory: &Path, model: String) -> Server {
     assert!(warnings.is_empty(), "{warnings:?}");
     let workspace = WorkspaceSpec::at(home.workspace());
     let serve = resolved.serve.clone();
-    let runtime = Runtime::builder(resolved).home(home).variables(Arc::new(variables)).build().await.unwrap();
+    let builder = Runtime::builder(resolved).home(home).variables(Arc::new(variables));
+    let runtime = builder.keep_idle_agents(IDLE_AGENT_MAX).build().await.unwrap();
     let settings = ServerSettings {
         head_timeout: HEAD_TIMEOUT,
         body_timeout: HEAD_TIMEOUT,

@@ -25,6 +25,9 @@ mod clients;
 // Responses that are not stored: what is left of them, and how they go on.
 mod stateless;
 
+// MCP servers that a request names by `server_url`.
+mod requested_servers;
+
 // Servers that stop or are killed, and start again.
 mod restart;
 

@@ -20,11 +20,17 @@ fn answering(text: &str) -> TestServer {
 
 /// Runs a part of the Python program against the server.
 pub(crate) fn python(server: &TestServer, part: &str, model: &str) -> Value {
+    python_with(server, part, &[("MODEL", model)])
+}
+
+/// Runs a part of the Python program with further variables.
+pub(crate) fn python_with(server: &TestServer, part: &str, variables: &[(&str, &str)]) -> Value {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_responses.py");
     let ran = Command::new(interpreter())
         .args([program, part])
         .env_clear()
-        .envs([("SERVER", &*server.url), ("KEY", &*server.key), ("MODEL", model)])
+        .envs([("SERVER", &*server.url), ("KEY", &*server.key)])
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime as Executor;
 use tokio::sync::watch;
@@ -21,6 +21,8 @@ pub(crate) struct ToolServer {
 }
 
 struct ToolServerState {
+    /// The method and the headers of every request.
+    heads: Mutex<Vec<String>>,
     calls: Mutex<Vec<Value>>,
     /// Calls wait while this is false.
     is_open: watch::Sender<bool>,
@@ -32,6 +34,7 @@ impl ToolServer {
     pub(crate) fn start() -> Self {
         let executor = Executor::new().unwrap();
         let state = ToolServerState {
+            heads: Mutex::default(),
             calls: Mutex::default(),
             is_open: watch::Sender::new(true),
             output: Mutex::new("noted".into()),
@@ -47,6 +50,20 @@ impl ToolServer {
     /// The configuration of a server that has this one as `docs`.
     pub(crate) fn config(&self) -> Value {
         json!({"models": {"default": "openai/m"}, "mcpServers": {"docs": {"url": self.url}}})
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The method and the headers of all requests so far.
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.shared.heads.lock().unwrap().clone()
+    }
+
+    /// The number of connections so far, as clients of MCP count them.
+    pub(crate) fn connections(&self) -> usize {
+        self.heads().iter().filter(|head| head.starts_with("initialize\n")).count()
     }
 
     /// The arguments of all calls so far.
@@ -67,8 +84,12 @@ impl ToolServer {
     }
 }
 
-async fn answer(State(state): State<Arc<ToolServerState>>, body: Bytes) -> Response {
+async fn answer(State(state): State<Arc<ToolServerState>>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let lines =
+        headers.iter().map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap_or_default()));
+    let head = format!("{}\n{}", request["method"].as_str().unwrap_or_default(), lines.collect::<String>());
+    state.heads.lock().unwrap().push(head);
     let Some(id) = request.get("id") else { return StatusCode::ACCEPTED.into_response() };
     let reply = match request["method"].as_str() {
         Some("initialize") => Ok(json!({

@@ -96,6 +96,7 @@ async fn main() {
             url,
             headers: Vec::new(),
             protocol: RemoteTransport::Http,
+            guard: None,
         },
         request_timeout: Duration::from_secs(20),
         startup_timeout: Duration::from_secs(20),

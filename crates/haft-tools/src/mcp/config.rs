@@ -14,6 +14,7 @@ use url::Url;
 use super::auth::Authorizer;
 use super::listing::ToolSelection;
 use super::transport::TransportOpener;
+use crate::rest::AllowedHosts;
 use haft_core::settings::mcp::{HealthProbe, RemoteTransport, SamplingLimits};
 
 /// The settings of one server.
@@ -67,6 +68,8 @@ pub enum ConnectTarget {
         protocol: RemoteTransport,
         /// Gets and renews tokens; `None` if the operator sets the `Authorization` header.
         auth: Option<Arc<Authorizer>>,
+        /// Checks every address before a connection. `None` for a URL that the operator wrote.
+        guard: Option<Arc<AllowedHosts>>,
     },
     /// A transport that the embedding program implements.
     Own(Arc<dyn TransportOpener>),

@@ -15,6 +15,7 @@ use super::peer::{Peer, PeerError, PendingRequests};
 use super::process;
 use super::prompts::{self, Prompt};
 use super::session::{self, McpSession, OpenError, OpenTimeouts};
+use super::transport::client::RemoteAddress;
 use super::transport::http::StreamableHttpTransport;
 use super::transport::sse::SseTransport;
 use super::transport::stdio::StdioTransport;
@@ -146,11 +147,17 @@ async fn transport(
                 .map_err(|error| OpenError::Failed(format!("the server cannot be started: {error}")))?;
             Ok(Arc::new(StdioTransport::over(child, inbox, Arc::clone(stderr))))
         }
-        (ConnectTarget::Remote { url, headers, auth, .. }, Some(RemoteTransport::Http) | None) => Ok(
-            Arc::new(StreamableHttpTransport::new(url, headers, auth.clone(), inbox).map_err(not_reached)?),
-        ),
-        (ConnectTarget::Remote { url, headers, auth, .. }, Some(RemoteTransport::Sse)) => {
-            Ok(Arc::new(SseTransport::open(url, headers, auth.clone(), inbox).await.map_err(not_reached)?))
+        (ConnectTarget::Remote { url, headers, auth, guard, .. }, Some(RemoteTransport::Http) | None) => {
+            let address = RemoteAddress { url, headers, guard: guard.as_ref() };
+            let transport = StreamableHttpTransport::new(address, auth.clone(), inbox);
+            Ok(Arc::new(transport.map_err(not_reached)?))
+        }
+        (ConnectTarget::Remote { url, headers, auth, guard, .. }, Some(RemoteTransport::Sse)) => {
+            let address = RemoteAddress { url, headers, guard: guard.as_ref() };
+            Ok(Arc::new(SseTransport::open(address, auth.clone(), inbox).await.map_err(not_reached)?))
+        }
+        (ConnectTarget::Remote { guard: Some(_), .. }, Some(RemoteTransport::WebSocket)) => {
+            Err(OpenError::Failed("the address of a WebSocket cannot be checked; use http or https".into()))
         }
         (ConnectTarget::Remote { url, headers, .. }, Some(RemoteTransport::WebSocket)) => {
             Ok(Arc::new(WebSocketTransport::open(url, headers, inbox).await.map_err(not_reached)?))

@@ -108,7 +108,7 @@ fn make(reach: &Arc<AllowedHosts>) -> Result<reqwest::Client, String> {
         .referer(false)
         .read_timeout(SILENCE_MAX)
         .redirect(Policy::custom(move |attempt| redirected(&of_redirects, attempt)))
-        .dns_resolver(Arc::new(GuardedResolver(Arc::clone(reach))))
+        .dns_resolver(Arc::new(GuardedResolver::new(reach)))
         .build()
         .map_err(|error| format!("the HTTP client cannot be created: {error}"))
 }
@@ -129,7 +129,13 @@ fn redirected(reach: &AllowedHosts, attempt: Attempt<'_>) -> reqwest::redirect::
 
 /// A DNS resolver that returns only allowed addresses. The client connects to exactly these addresses and does not
 /// resolve the name again, so a DNS rebinding attack cannot swap in another address after the check.
-struct GuardedResolver(Arc<AllowedHosts>);
+pub(crate) struct GuardedResolver(Arc<AllowedHosts>);
+
+impl GuardedResolver {
+    pub(crate) fn new(reach: &Arc<AllowedHosts>) -> Self {
+        Self(Arc::clone(reach))
+    }
+}
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {

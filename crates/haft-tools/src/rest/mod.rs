@@ -26,6 +26,7 @@ mod tool;
 
 pub(crate) use address::is_public;
 pub use body::{BodyField, BodyKind, BodyPlan, BodyShape, RestBody};
+pub(crate) use client::GuardedResolver;
 pub use client::RestClient;
 pub use credential::{Credential, RestKeyLocation};
 pub use guard::{AllowedHosts, PrivateAddressRule, RequestBlockReason};

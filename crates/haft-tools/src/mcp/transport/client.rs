@@ -1,6 +1,8 @@
 //! The HTTP client for a server: sends the operator's headers, follows no redirect to another host, and limits the size
 //! of responses.
 
+use std::sync::Arc;
+
 use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
@@ -11,6 +13,7 @@ use url::Url;
 use super::{MESSAGE_BYTES_MAX, TransportFailure};
 use crate::http_client;
 use crate::mcp::auth::{AuthError, Authorizer, Challenge};
+use crate::rest::{AllowedHosts, GuardedResolver, RequestBlockReason};
 
 /// The maximum number of redirects that are followed, all on the same host.
 const REDIRECTS_MAX: usize = 5;
@@ -24,8 +27,17 @@ const PATH_CHARS_MAX: usize = 100;
 /// The largest body of an error response that is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Builds a client that sends these headers to the server's host only.
-pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, TransportFailure> {
+/// The address of a server, the headers of every request to it, and the guard of the address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RemoteAddress<'a> {
+    pub(crate) url: &'a Url,
+    pub(crate) headers: &'a [(String, SecretString)],
+    /// `None` for a URL that the operator wrote.
+    pub(crate) guard: Option<&'a Arc<AllowedHosts>>,
+}
+
+/// Builds a client that sends the headers to the server's host only.
+pub(super) fn client(address: RemoteAddress<'_>) -> Result<Client, TransportFailure> {
     // The older redirects (301, 302, 303) would turn a POST into a GET without its body.
     let same_host = Policy::custom(|attempt| {
         let origin = attempt.previous().first().map(Url::origin);
@@ -35,11 +47,17 @@ pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Trans
         let followed = stays && keeps && attempt.previous().len() <= REDIRECTS_MAX;
         if followed { attempt.follow() } else { attempt.stop() }
     });
-    http_client::builder().default_headers(header_map(headers)?).redirect(same_host).build().map_err(
-        |error| {
-            TransportFailure::Broken(format!("the HTTP client cannot be created: {}", root_cause(&error)))
-        },
-    )
+    let mut builder =
+        http_client::builder().default_headers(header_map(address.headers)?).redirect(same_host);
+    if let Some(guard) = address.guard {
+        let refused = |reason: RequestBlockReason| TransportFailure::Unreached(reason.to_string());
+        guard.check_url(address.url).map_err(refused)?;
+        // A proxy would resolve names and connect for us, without the checks of the guard.
+        builder = builder.no_proxy().dns_resolver(Arc::new(GuardedResolver::new(guard)));
+    }
+    builder.build().map_err(|error| {
+        TransportFailure::Broken(format!("the HTTP client cannot be created: {}", root_cause(&error)))
+    })
 }
 
 /// Converts the operator's headers. An error contains only the name of the header, because its value may be a secret.

@@ -10,13 +10,12 @@ use futures_util::{FutureExt, StreamExt};
 use haft_core::framing::{SseDecoder, StreamLimits};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
-use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
-use super::client::{self, client};
+use super::client::{self, RemoteAddress, client};
 use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
 use crate::mcp::auth::Authorizer;
 use crate::mcp::era::MODERN;
@@ -81,15 +80,14 @@ struct RunningExchange {
 
 impl StreamableHttpTransport {
     pub(crate) fn new(
-        url: &Url,
-        headers: &[(String, SecretString)],
+        address: RemoteAddress<'_>,
         auth: Option<Arc<Authorizer>>,
         inbox: Arc<dyn Inbox>,
     ) -> Result<Self, TransportFailure> {
         let line = HttpSessionState {
-            client: client(headers)?,
+            client: client(address)?,
             auth,
-            url: url.clone(),
+            url: address.url.clone(),
             inbox,
             session: Mutex::default(),
             running: Mutex::default(),

@@ -1,6 +1,6 @@
 //! The transports that send messages to a server and receive its messages: one small trait, and one file per transport.
 
-mod client;
+pub(super) mod client;
 pub(super) mod http;
 pub(super) mod sse;
 pub(super) mod stdio;

@@ -7,13 +7,12 @@ use futures_util::future::BoxFuture;
 use haft_core::framing::{SseDecoder, SseEvent, StreamLimits};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response};
-use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::client::{self, client};
+use super::client::{self, RemoteAddress, client};
 use super::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure};
 use crate::mcp::auth::Authorizer;
 use crate::mcp::message::{McpOutgoingMessage, RequestId};
@@ -51,14 +50,13 @@ pub(crate) struct SseTransport {
 impl SseTransport {
     /// Opens the stream, and waits for the URL to post messages to.
     pub(crate) async fn open(
-        url: &Url,
-        headers: &[(String, SecretString)],
+        remote: RemoteAddress<'_>,
         auth: Option<Arc<Authorizer>>,
         inbox: Arc<dyn Inbox>,
     ) -> Result<Self, TransportFailure> {
-        let address = SseEndpoint { client: client(headers)?, auth, url: url.clone() };
+        let address = SseEndpoint { client: client(remote)?, auth, url: remote.url.clone() };
         let mut stream = SseConnection::new(address.stream(None).await?);
-        let endpoint = stream.endpoint(url).await?;
+        let endpoint = stream.endpoint(remote.url).await?;
         let SseEndpoint { client, auth, .. } = address.clone();
         let sse = Self {
             client,
