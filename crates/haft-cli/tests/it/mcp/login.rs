@@ -93,7 +93,11 @@ fn removing_a_server_deletes_its_token() {
     let place = configured(&server);
     log_in(&place);
     let kept = place.haft(&["mcp", "remove", "far", "--scope", "project"]).output().expect_code(42);
-    assert!(kept.stderr.contains("hint: `haft config show` shows which file has the entry"), "{}", kept.stderr);
+    assert!(
+        kept.stderr.contains("hint: `haft config show` shows which file has the entry"),
+        "{}",
+        kept.stderr
+    );
     assert!(place.path("home/data/tokens/far.json").exists());
     echo(&place).expect_code(0);
     place.haft(&["mcp", "remove", "far"]).output().expect_code(0);
