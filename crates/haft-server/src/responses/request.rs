@@ -524,7 +524,7 @@ mod tests {
         let filter = json!({"always": {"read_only": 1}});
         check(mcp("require_approval", filter), "tools[0].require_approval.always.read_only");
         check(mcp("allowed_tools", json!({"read_only": true})), "tools[0].allowed_tools.read_only");
-        check(mcp("server_url", json!("https://x")), "tools[0].server_url");
+        check(mcp("server_url", json!(1)), "tools[0].server_url");
         check(json!({"input": "x", "top_logprobs": 2}), "top_logprobs");
         check(json!({"input": "x", "presence_penalty": 1}), "presence_penalty");
         check(json!({"input": "x", "prompt": {"id": "p"}}), "prompt");
