@@ -3,11 +3,18 @@ use std::time::{Duration, Instant};
 
 use haft_core::naming::NamingScheme;
 use haft_core::output::{FoundTools, OutputContent};
-use haft_core::provider::ToolProvider;
-use haft_engine::{CallOptions, Catalog, InstructionPolicy, Orchestrator, OrchestratorConfig, SearchScope};
+use haft_core::provider::{ProviderKind, ToolProvider};
+use haft_core::run::exposure::ToolExposure;
+use haft_core::settings::tool_search::ToolSearchSettings;
+use haft_core::tool::Effects;
+use haft_engine::exposure::{ExposureRequest, ModelToolLimits, SHOWN_TOKENS_MAX, SHOWN_TOOLS_MAX};
+use haft_engine::{
+    CallOptions, Catalog, InstructionPolicy, Orchestrator, OrchestratorConfig, RunContext, SearchScope,
+    ToolFilter,
+};
 use serde_json::json;
 
-use crate::fake::{ChangingProvider, call};
+use crate::fake::{ChangingProvider, FakeProvider, SharedLog, call};
 
 fn orchestrator(providers: &[Arc<ChangingProvider>]) -> Orchestrator {
     let all = providers.iter().map(|provider| Arc::clone(provider) as Arc<dyn ToolProvider>).collect();
@@ -110,4 +117,52 @@ async fn instructions_of_a_source_come_with_its_first_tool() {
     let withheld =
         CallOptions { instructions: InstructionPolicy::Withheld, ..options(SearchScope::default()) };
     check("water", &withheld, false).await;
+}
+
+/// Returns the tools that a run shows by `auto`, for a model without limits of its own.
+fn exposed(orchestrator: &Orchestrator) -> ToolExposure {
+    let request = ExposureRequest {
+        settings: &ToolSearchSettings::default(),
+        limits: ModelToolLimits::default(),
+        pinned: None,
+        own_tools: 0,
+        lock: None,
+    };
+    orchestrator.expose(&ToolFilter::default(), &RunContext::default(), &request)
+}
+
+#[test]
+fn auto_hides_tools_above_either_limit() {
+    let check = |tools: usize, bytes: usize, is_hidden: bool| {
+        let names: Vec<String> = (0..tools).map(|number| format!("t{number:02}")).collect();
+        let schema = json!({"type": "object", "title": "x".repeat(bytes)});
+        let listed: Vec<_> =
+            names.iter().map(|name| (name.as_str(), Effects::ReadOnly, schema.clone())).collect();
+        let server = FakeProvider::new(ProviderKind::Mcp, "s", &listed, SharedLog::default());
+        let orchestrator = Orchestrator::new(
+            Catalog::new(vec![Arc::new(server)], NamingScheme::Double),
+            OrchestratorConfig::default(),
+        );
+        let exposure = exposed(&orchestrator);
+        assert_eq!(exposure.search.is_some(), is_hidden, "{tools} tools with {bytes} bytes each");
+        assert_eq!(exposure.shown.len(), if is_hidden { 0 } else { tools }, "{tools} tools");
+    };
+    check(SHOWN_TOOLS_MAX, 10, false);
+    check(SHOWN_TOOLS_MAX + 1, 10, true);
+    // Four bytes are one token. A definition has about 40 bytes besides its title.
+    let most = usize::try_from(SHOWN_TOKENS_MAX).unwrap() * 4;
+    check(5, most / 5 - 100, false);
+    check(5, most / 5, true);
+}
+
+#[test]
+fn roster_names_24_sources_in_order_and_counts_the_others() {
+    // Two digits each, so that the order of the names is that of the numbers.
+    let mut sources: Vec<_> =
+        (10..40).map(|number| ChangingProvider::new(&format!("s{number}"), &["one", "two"])).collect();
+    sources.reverse();
+    let search = exposed(&orchestrator(&sources)).search.unwrap();
+    let expected: Vec<String> = (10..34).map(|number| format!("- s{number}: 2 tools")).collect();
+    let expected = format!("Sources:\n{}\n- 6 more sources", expected.join("\n"));
+    assert_eq!(search.roster, expected);
 }
