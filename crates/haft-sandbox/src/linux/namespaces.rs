@@ -82,10 +82,10 @@ impl LevelAttempt {
             "names (not contents) of files in protected directories can be listed",
             "files created later next to a protected path cannot be used",
             "git hooks and configuration are unwritable, but their directory can be renamed",
-            "git hooks and configuration of repositories below the root of the workspace can be changed",
+            "git hooks and configuration of repositories below the root of the workspace can be changed, and repositories that a call creates are not reported",
             "other processes can be seen, though not read or signalled",
             "System V shared memory, semaphores and message queues cannot be used",
-            "devices other than null, zero, full and random do not open, and /dev/shm is not writable",
+            "devices other than null, zero, full and random do not open, and files in /dev/shm can be read but not written",
         ];
         weaker.extend(always.map(str::to_owned));
         if !plan.network {
