@@ -31,10 +31,10 @@ use crate::tls::{HTTP2, ServerTls};
 /// close.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// The most requests of one HTTP/2 connection at the same time.
+/// The maximum number of requests that one HTTP/2 connection may have open at the same time.
 const STREAMS_MAX: u32 = 100;
 
-/// The largest head of a request of HTTP/2. HTTP/1.1 has a limit of its own.
+/// The maximum size of the headers of an HTTP/2 request, in bytes. HTTP/1.1 has a limit of its own.
 const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 
 /// Serves connections until `stop` resolves, and then until the requests in progress have ended. Dropping the future
@@ -66,12 +66,12 @@ pub(crate) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-/// Waits for a free slot, and only then for a connection, so that further clients wait in the queue of the system.
+/// Waits for a free slot, and only then for a connection, so that further clients wait in the kernel's accept queue.
 async fn accepted(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
 ) -> (TcpStream, ClientAddress, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed.
+    // Acquiring cannot fail, because the semaphore is never closed.
     let place = Arc::clone(places).acquire_owned().await.ok();
     loop {
         match listener.accept().await {
@@ -85,7 +85,7 @@ struct Connection {
     app: Router,
     client: ClientAddress,
     head_timeout: Duration,
-    /// Its sender is dropped when the server stops.
+    /// Resolves when the server stops, because the server then drops the sender.
     stopping: watch::Receiver<()>,
     /// The slot, held until the connection ends.
     place: Option<OwnedSemaphorePermit>,
@@ -94,7 +94,8 @@ struct Connection {
 impl Connection {
     async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         let Some(tls) = tls else { return self.serve_http1(stream).await };
-        // An error concerns only this connection: the client went away, or trusts another certificate.
+        // Ignore the error, which affects only this connection: the client went away, or does not trust our
+        // certificate.
         let Ok(Ok(stream)) = timeout(self.head_timeout, tls.accept(stream)).await else { return };
         if stream.get_ref().1.alpn_protocol() == Some(HTTP2) {
             self.serve_http2(stream).await;
@@ -112,7 +113,7 @@ impl Connection {
             routes.call(request)
         });
         let mut exchange = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
-        // Ignore the error, which is only about this connection: the client went away, or did not send HTTP.
+        // Ignore the error, which affects only this connection: the client went away, or did not send HTTP.
         let ended = tokio::select! {
             _ = exchange.as_mut() => true,
             _ = self.stopping.changed() => false,
@@ -124,8 +125,8 @@ impl Connection {
         drop(self.place);
     }
 
-    /// Serves requests that share one connection. It ends when no new request has come for the time limit of a head, and
-    /// the requests in progress, also their streams, are finished before.
+    /// Serves the requests of one HTTP/2 connection. If no new request begins within the head timeout, finishes the
+    /// requests in progress, including their streams, and closes the connection.
     async fn serve_http2(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
@@ -153,7 +154,7 @@ impl Connection {
     }
 }
 
-/// Returns when no request has begun for a while.
+/// Returns when no request has begun for `time`.
 async fn idle(begun: &AtomicU64, time: Duration) {
     let mut before = begun.load(Ordering::Relaxed);
     loop {

@@ -1,4 +1,4 @@
-//! Checks every request before its key: `Host`, `Origin`, content type and content encoding.
+//! Checks every request before the API key is checked: `Host`, `Origin`, content type and content encoding.
 //!
 //! A web page that a user opens can send requests to a server on the user's own machine. The `Host` check refuses pages
 //! that reach the server through a DNS name of their own (DNS rebinding), and the `Origin` check refuses all other
@@ -48,20 +48,20 @@ impl AccessRules {
         }
     }
 
-    /// Checks the host. `authority` is the host of an absolute request target, which replaces the header.
+    /// Checks the host. `authority` is the host in an absolute request target, which takes precedence over the header.
     fn check_host(&self, headers: &HeaderMap, authority: Option<&str>) -> Result<(), ApiError> {
         let mut written = headers.get_all(header::HOST).iter();
         let host = match (written.next(), written.next()) {
             (Some(host), None) => host.to_str().ok().map(host_name),
             (None, None) => authority.map(host_name),
-            // A proxy and this server could each use another one of two headers.
+            // Refuse two `Host` headers: a proxy could use one of them and this server the other.
             _ => None,
         };
         match host {
             Some(host) if self.is_own_host(&host) => Ok(()),
             _ => Err(ApiError::new(
                 ApiErrorKind::MisdirectedRequest,
-                "the `Host` header does not name this server; the operator lists further names in its allowed hosts",
+                "the `Host` header does not name this server; the operator can add the name to the allowed hosts",
             )),
         }
     }
@@ -71,7 +71,8 @@ impl AccessRules {
             return true;
         }
         let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        // A page cannot rebind an IP address, so a server that listens on all addresses accepts each of them.
+        // DNS rebinding does not work with an IP address, so a server that listens on all addresses accepts every IP
+        // address.
         literal.is_ok_and(|ip| ip.is_loopback() || ip == self.address || self.address.is_unspecified())
     }
 
@@ -84,12 +85,13 @@ impl AccessRules {
         }
         Err(ApiError::new(
             ApiErrorKind::Forbidden,
-            "the origin of this web page is not allowed; the operator lists allowed origins",
+            "the origin of this web page is not allowed; the operator can add it to the allowed origins",
         ))
     }
 }
 
-/// Returns true if the page came from this server. The host was checked before. A request of HTTP/2 has no `Host` header.
+/// Returns true if the page came from this server. The host was already checked. An HTTP/2 request has no `Host`
+/// header.
 fn is_same_origin(origin: &str, headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_names_and_addresses_are_accepted_as_host() {
+    fn host_header_must_contain_a_name_or_address_of_this_server() {
         let check = |address: &str, host: &'static str, expected: bool| {
             let checked = rules(address).check_host(&headers(&[("host", host)]), None);
             assert_eq!(checked.is_ok(), expected, "{address} {host}");

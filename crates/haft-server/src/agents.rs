@@ -1,7 +1,7 @@
 //! The agents that requests can name as `model`, read when the server starts.
 //!
-//! A name in a request is only compared with these names. It never becomes a path, because a path could name any file
-//! of the machine.
+//! The server only compares the name in a request with these names. It never uses the name as a path, because a path
+//! could name any file on this machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct ServedAgent {
 }
 
 impl AgentCatalog {
-    /// Reads all agents of the directories. The warnings name the agents that cannot be used.
+    /// Loads all agents from the directories. The warnings name the agents that cannot be used.
     pub fn load(loader: &AgentLoader) -> (Self, Vec<String>) {
         let (mut agents, mut warnings) = (BTreeMap::new(), Vec::new());
         for (file, read) in loader.all() {
@@ -33,13 +33,14 @@ impl AgentCatalog {
             });
             match gathered {
                 Ok((name, agent)) => drop(agents.insert(name, agent)),
-                Err(problem) => warnings.push(format!("`{}` is not served: {problem}", file.display())),
+                Err(problem) => warnings
+                    .push(format!("the server does not offer the agent in `{}`: {problem}", file.display())),
             }
         }
         (Self { agents }, warnings)
     }
 
-    /// Returns the agent with this name, with all agents that it can reach.
+    /// Returns the agent with this name, together with all agents that it can call.
     pub fn get(&self, name: &str) -> Option<&AgentGraph> {
         self.agents.get(name).map(|agent| &*agent.graph)
     }

@@ -25,15 +25,15 @@ impl AuditLog {
         Self { file: Arc::new(AuditLogFile::of(home)), metrics }
     }
 
-    /// Writes a line. If the line cannot be written, only counts it: if the server refused all requests while a disk is
-    /// full, an attacker could stop it in this way.
+    /// Writes a line. If this fails, only counts the lost line. If the server refused requests instead, an attacker
+    /// could stop it by filling the disk.
     pub(crate) fn write(&self, line: AuditLine) {
         if self.file.append(line).is_err() {
             self.metrics.audit_log_error();
         }
     }
 
-    /// Writes an event that has no caller.
+    /// Writes an event that no caller caused.
     pub(crate) fn note(&self, event: AuditEvent) {
         self.write(AuditLine::new(now_ms(), event));
     }
@@ -53,13 +53,13 @@ fn line_of(principal: &Principal, event: AuditEvent) -> AuditLine {
     AuditLine { principal: Some(principal.to_string()), key, ..AuditLine::new(now_ms(), event) }
 }
 
-/// Writes the calls of all runs. Their sizes and times are in the usage records.
+/// Writes an audit line for each tool call of all runs. The usage records contain the sizes and times of the calls.
 impl EventSink for AuditLog {
     fn emit(&self, event: Event) {
         if let Event::ToolFinished { tool, failure, account, .. } = event {
             let kind = match failure {
                 None => AuditEvent::ToolExecuted,
-                // The call did not fail: it is made or denied when its run continues.
+                // The call has not failed: the run makes or denies it after the approval was answered.
                 Some(ToolErrorKind::ApprovalPending) => AuditEvent::ApprovalRequested,
                 Some(_) => AuditEvent::ToolFailed,
             };
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_mean_events_by_method_route_and_status() {
+    fn method_route_and_status_of_a_reply_determine_its_audit_event() {
         let check = |method: Method, route: &str, status: u16, code: Option<&str>, expected| {
             let found = of_reply(&method, route, StatusCode::from_u16(status).unwrap(), code);
             assert_eq!(found, expected, "{method} {route} {status}");

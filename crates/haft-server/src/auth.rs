@@ -28,12 +28,12 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) scopes: Vec<KeyScope>,
     pub(crate) limits: KeyLimits,
-    /// The end of the key or token, in milliseconds since 1970.
+    /// The time at which the key or token expires, in milliseconds since 1970.
     pub(crate) expires_ms: Option<u64>,
 }
 
 impl Caller {
-    /// Refuses a caller without a scope.
+    /// Returns an error if the caller does not have the scope.
     pub(crate) fn require(&self, scope: KeyScope) -> Result<(), ApiError> {
         if self.scopes.contains(&scope) {
             return Ok(());
@@ -43,7 +43,7 @@ impl Caller {
     }
 }
 
-/// Handlers below `/v1` take the caller that [`check`] found.
+/// Lets handlers below `/v1` take the caller that [`check`] found as a parameter.
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
@@ -53,7 +53,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Refuses a request without a valid key or token, and adds the caller to all others.
+/// Refuses a request without a valid key or token. Attaches the caller to every other request.
 pub(crate) async fn check(
     State((state, resource)): State<(Arc<ServerState>, ProtectedResource)>,
     mut request: Request,
@@ -84,7 +84,7 @@ pub(crate) async fn check(
     response
 }
 
-/// Answers a refused request, and tells the client where it gets a token.
+/// Returns the error response. It tells the client where to get a token.
 fn refusal(state: &ServerState, resource: ProtectedResource, error: ApiError) -> Response {
     let code = error.code;
     let mut response = error.into_response();
@@ -96,8 +96,8 @@ fn refusal(state: &ServerState, resource: ProtectedResource, error: ApiError) ->
     response
 }
 
-/// Returns the caller of a request. A credential of three parts is an access token, and all others are keys: each is
-/// tried in one way only, so that a refused token is never taken for something else.
+/// Returns the caller of a request. A credential with two dots is an access token, and every other credential is an API
+/// key. Each is checked in one way only, so that a refused token is never checked as a key.
 pub(crate) async fn caller(
     state: &ServerState,
     headers: &HeaderMap,
@@ -115,14 +115,14 @@ pub(crate) async fn caller(
             Err(ApiError::new(ApiErrorKind::Unauthorized, message).with_code("invalid_token"))
         }
         Err(TokenError::KeysUnavailable { retry_after_s }) => {
-            let message = "the issuer of the access token does not answer, so the token cannot be checked";
+            let message = "the server cannot get the issuer keys to check the access token; try again later";
             Err(ApiError::new(ApiErrorKind::Unavailable, message).after(retry_after_s))
         }
     }
 }
 
-/// Returns the caller of a connection again, for its next message: a key may have been revoked or changed, and a token may
-/// have expired, while the connection stayed open.
+/// Checks the caller of a connection again before its next message: while the connection stayed open, the key may have
+/// been revoked or changed, or the token may have expired.
 pub(crate) fn renewed(state: &ServerState, caller: &Caller) -> Result<Caller, ApiError> {
     let now_ms = now_ms();
     if caller.expires_ms.is_some_and(|expires| expires <= now_ms) {
@@ -146,7 +146,7 @@ fn caller_of(key: &ApiKeyRecord) -> Caller {
     }
 }
 
-/// Counts a failed login, and replaces its error if the address had too many of them.
+/// Counts a failed login. If the client address has failed too often, replaces the error with 429.
 fn limited(state: &ServerState, request: &Request, error: ApiError) -> ApiError {
     if error.kind != ApiErrorKind::Unauthorized {
         return error;
@@ -160,7 +160,7 @@ fn limited(state: &ServerState, request: &Request, error: ApiError) -> ApiError 
     })
 }
 
-/// The keys of the store, read again when the file changes, so that a revoked key ends at once.
+/// The API keys from the store. They are read again when the file changes, so that a revoked key is refused at once.
 #[derive(Debug)]
 pub(crate) struct KeyRing {
     store: ApiKeyStore,
@@ -191,7 +191,7 @@ impl KeyRing {
 
     fn readable(&self) -> Result<Arc<ApiKeys>, ApiError> {
         self.keys().map_err(|error| {
-            // Without the file there is no way to know which keys count.
+            // Without the file, the server cannot know which keys are valid.
             ApiError::new(
                 ApiErrorKind::Unavailable,
                 format!("the server cannot read its API keys: {error}; ask its operator"),
@@ -213,7 +213,7 @@ impl KeyRing {
     }
 }
 
-/// Returns the key of the header `Authorization`. A key in the URL is not read, because URLs end up in logs.
+/// Returns the key in the header `Authorization`. A key in the URL is not read, because URLs end up in logs.
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let mut written = headers.get_all(header::AUTHORIZATION).iter();
     let value = match (written.next(), written.next()) {
@@ -224,9 +224,9 @@ fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    token
-        .filter(|token| !token.is_empty())
-        .ok_or_else(|| unauthorized("send a key of this server as `Authorization: Bearer KEY`"))
+    token.filter(|token| !token.is_empty()).ok_or_else(|| {
+        unauthorized("send an API key of this server in the header `Authorization: Bearer KEY`")
+    })
 }
 
 fn unauthorized(message: impl Into<String>) -> ApiError {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_counts_from_its_creation_until_it_is_revoked_or_expires() {
+    fn a_key_is_accepted_from_its_creation_until_it_is_revoked_or_expires() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
         let ring = KeyRing::open(store.clone()).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bearer_token_is_read() {
+    fn only_the_bearer_scheme_is_accepted() {
         let mut two = headers("Bearer a");
         two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer b"));
         for wrong in [HeaderMap::new(), headers("Basic abc"), headers("Bearer "), headers("haft_1"), two] {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_needs_the_scope() {
+    fn a_caller_without_the_scope_is_refused() {
         let caller = Caller {
             principal: Principal::local(),
             scopes: vec![KeyScope::Api],

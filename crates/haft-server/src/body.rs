@@ -1,4 +1,4 @@
-//! Reads the body of a request within its limit.
+//! Reads request bodies up to a maximum size.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl FromRequest<Arc<ServerState>> for JsonObject {
 }
 
 fn unread(error: &axum::Error, limit: usize) -> ApiError {
-    // Check the reason: the client may also have closed the connection.
+    // Check the cause: reading also fails if the client closed the connection.
     if error.to_string().contains("length limit") {
         return too_large(limit);
     }

@@ -136,7 +136,7 @@ pub(crate) async fn find(
     blocking(move || store.get(&owner, &wanted)).await?.ok_or_else(|| missing(id))
 }
 
-/// Appends items, up to the maximum of a conversation.
+/// Appends items, up to the maximum number of items in a conversation.
 pub(crate) async fn append(
     state: &ServerState,
     caller: &Caller,
@@ -145,7 +145,7 @@ pub(crate) async fn append(
 ) -> Result<(), ApiError> {
     let before = find(state, caller, id).await?;
     if before.items.len() + items.len() > ITEMS_MAX {
-        let message = format!("a conversation has at most {ITEMS_MAX} items");
+        let message = format!("a conversation can have at most {ITEMS_MAX} items; begin a new one");
         return Err(invalid("items", message));
     }
     change(state, caller, id, move |record| record.items.extend(items)).await.map(|_| ())

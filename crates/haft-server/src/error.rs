@@ -14,7 +14,7 @@ pub enum ApiErrorKind {
     Unauthorized,
     /// The key does not permit the request, or the host or origin is not allowed.
     Forbidden,
-    /// There is no such object, or it belongs to another principal.
+    /// There is no such object, or it belongs to another principal, which the error does not reveal.
     NotFound,
     /// The route exists, but not for this method.
     MethodNotAllowed,
@@ -66,16 +66,16 @@ pub struct ApiError {
     pub message: String,
     /// The invalid field of the request, such as `tools[0].name`.
     pub param: Option<String>,
-    /// A stable name of the problem, for programs.
+    /// A stable name for the problem, which programs can compare.
     pub code: Option<&'static str>,
-    /// `false` if a retry could repeat the effect of a tool.
+    /// `false` if a retry could repeat the side effect of a tool.
     pub should_retry: Option<bool>,
     /// The seconds after which the same request may succeed.
     pub retry_after_s: Option<u64>,
 }
 
 impl ApiError {
-    /// Creates an error without a field.
+    /// Creates an error that is not about one field.
     pub fn new(kind: ApiErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -92,21 +92,21 @@ impl ApiError {
         Self { param: Some(param.into()), ..Self::new(ApiErrorKind::InvalidRequest, message) }
     }
 
-    /// Adds a stable name of the problem.
+    /// Adds a stable name for the problem.
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
     }
 
-    /// Tells clients not to retry, because a retry has no use. Some clients retry requests by themselves.
+    /// Tells clients not to retry, because a retry cannot succeed. Some clients retry automatically.
     #[must_use]
     pub fn not_retryable(mut self) -> Self {
         self.should_retry = Some(false);
         self
     }
 
-    /// Tells clients when the same request may succeed.
+    /// Tells clients to retry after this many seconds.
     #[must_use]
     pub fn after(mut self, seconds: u64) -> Self {
         self.retry_after_s = Some(seconds);
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_has_the_four_fields_that_clients_read() {
+    fn the_error_body_has_the_four_fields_that_clients_read() {
         let error = ApiError::invalid("tools[0].name", "`tools[0].name` is missing").with_code("missing");
         let expected = json!({
             "message": "`tools[0].name` is missing", "type": "invalid_request_error", "param": "tools[0].name",
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_asks_for_a_bearer_token() {
+    fn a_request_without_a_key_is_answered_with_a_bearer_challenge() {
         let response = ApiError::new(ApiErrorKind::Unauthorized, "no key").into_response();
         assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
     }

@@ -1,21 +1,20 @@
 //! Limits failed logins per IP address.
 //!
 //! A valid key is always accepted: clients behind one proxy share an address, and one of them must not lock out the
-//! others. The limit prevents a client that tries keys from filling logs, and tells it to stop.
+//! others. The limit keeps a client that guesses keys from filling the logs, and tells it to stop.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of failures of one address within [`WINDOW`] that are answered with 401. Further failures are
-/// answered with 429.
+/// The maximum number of failures of one address within [`WINDOW`] that get status 401. Further failures get 429.
 pub(crate) const FAILURES_MAX: u32 = 10;
 
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// The maximum number of addresses whose failures are counted. Beyond it, addresses of an earlier window are forgotten,
-/// or all of them if there are none.
+/// The maximum number of addresses whose failures are counted. When it is reached, the counts of earlier windows are
+/// removed, or all counts if no earlier window is left.
 const ADDRESSES_MAX: usize = 10_000;
 
 /// The IP address of the other end of a connection.
@@ -26,7 +25,7 @@ pub(crate) struct ClientAddress(pub(crate) IpAddr);
 pub(crate) struct FailedLogins(Mutex<HashMap<IpAddr, (Instant, u32)>>);
 
 impl FailedLogins {
-    /// Counts a failure. Returns the time until the address may fail again, if it has failed too often.
+    /// Counts a failure. If the address has failed too often, returns the time until its failures get status 401 again.
     pub(crate) fn count(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |began: Instant| now.saturating_duration_since(began) >= WINDOW;
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn number_of_counted_addresses_is_bounded() {
         let (logins, start) = (FailedLogins::default(), Instant::now());
         for number in 0..=ADDRESSES_MAX {
             let [_, a, b, c] = u32::try_from(number).unwrap().to_be_bytes();

@@ -14,7 +14,7 @@ pub(crate) async fn healthz() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
-/// Returns an error once the server was asked to stop, so that a load balancer sends no more requests.
+/// Returns an error after the server was asked to stop, so that a load balancer sends no more requests.
 pub(crate) async fn readyz(State(state): State<Arc<ServerState>>) -> Response {
     if state.is_stopping() {
         return ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").into_response();

@@ -1,8 +1,9 @@
 //! The HTTP server. It turns requests of the Open Responses API into runs, and the event logs of runs into replies.
 //!
-//! Start reading at [`Server`] and `router.rs`, which lists every route. Nothing here decides if a tool may run: a request
-//! becomes a `RunSpec`, and the runtime applies the operator's rules. The crate writes to no terminal and knows no
-//! command line. [`mcp`] is another interface over the same tools, the server side of the Model Context Protocol.
+//! Start reading at [`Server`] and `router.rs`, which lists every route. This crate does not decide if a tool may run:
+//! a request becomes a `RunSpec`, and the runtime applies the operator's rules. The crate does not write to a terminal
+//! or parse a command line. [`mcp`] is another interface to the same tools, the server side of the Model Context
+//! Protocol.
 
 #![warn(missing_docs)]
 

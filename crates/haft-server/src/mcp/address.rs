@@ -2,20 +2,20 @@
 
 use haft_core::naming::NamingScheme;
 
-/// The prefix of every URI that contains its server. After it come the server name, `/`, and the URI at that server.
+/// The prefix of a URI that includes its upstream server. The server name, `/`, and the server's own URI follow it.
 const SCHEME: &str = "haft:";
 
 /// The prefix of the URI of a stored output.
 const STORED_SCHEME: &str = "haft-output:";
 
-/// Translates between the names of servers and the names that a client sees.
+/// Translates between the names that upstream servers use and the names that a client sees.
 #[derive(Debug, Clone)]
 pub(super) struct UpstreamAddresses {
     scheme: NamingScheme,
     namespaces: Vec<String>,
 }
 
-/// The owner of a name or URI.
+/// The server that a name or URI belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressOwner<'a> {
     /// The index of the server, and the name or URI that the server uses.
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_leads_back_to_its_server() {
+    fn every_prompt_name_and_uri_leads_back_to_its_server() {
         for scheme in NamingScheme::ALL {
             let all = addresses(scheme);
             for (server, own) in
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_addresses_have_no_owner() {
+    fn unknown_uri_or_prompt_name_belongs_to_no_server() {
         let all = addresses(NamingScheme::Double);
         for uri in ["", "haft:", "haft:up", "haft:none/x", "file:///etc/passwd", "haft-output:x"] {
             assert_eq!(all.uri_owner(uri), AddressOwner::Unknown, "{uri}");

@@ -59,7 +59,7 @@ pub async fn serve(
         }
         Ok(())
     };
-    // A client that stopped reading gets no answer, so its work ends.
+    // A client that has stopped reading gets no replies, so its calls are cancelled.
     let ended = tokio::select! {
         ended = read => ended,
         written = &mut writer => written.unwrap_or_else(|error| Err(io::Error::other(error))),
@@ -98,7 +98,7 @@ pub(super) struct ClientConnection {
     calls: CallTable,
     questions: Arc<ClientQuestions>,
     progress: Arc<ProgressRelay>,
-    /// The index in `LOG_LEVELS` of the least severe level that the client wants.
+    /// The index in `LOG_LEVELS` of the least severe level that the client wants to receive.
     log_rank: AtomicUsize,
 }
 
@@ -150,7 +150,7 @@ impl ClientConnection {
                 self.notified(&method, params.as_deref()).await;
             }
             ClientMessage::Reply { id, outcome } => {
-                // A late answer to a request that was withdrawn is not an error.
+                // A late reply to a request that was withdrawn is not an error.
                 self.questions.answered(id, outcome);
             }
         }
@@ -227,7 +227,7 @@ impl ClientConnection {
         let asked: InitializeParams = match message::params(params) {
             Ok(asked) => asked,
             Err(error) => {
-                // The client may try again.
+                // The client may repeat the handshake.
                 *self.era() = ConnectionEra::Open;
                 return Err(error);
             }
@@ -311,15 +311,15 @@ impl ClientConnection {
         }
         let SetLevel { level } = message::params(params)?;
         let Some(rank) = LOG_LEVELS.iter().position(|known| *known == level) else {
-            let message = format!("unknown level `{level}`; known are {}", LOG_LEVELS.join(", "));
+            let message = format!("unknown log level `{level}`; expected one of {}", LOG_LEVELS.join(", "));
             return Err(GatewayError::new(message::INVALID_PARAMS, message));
         };
         self.log_rank.store(rank, Ordering::Relaxed);
         Ok("{}".into())
     }
 
-    /// Returns true if the client wants log messages of this level. In protocol revisions without sessions, each
-    /// request would have to ask for them.
+    /// Returns true if the client wants log messages of this level. Always false for protocol revisions without
+    /// sessions, in which each request would have to ask for them.
     fn wants_log(&self, level: &str) -> bool {
         let rank = LOG_LEVELS.iter().position(|known| *known == level);
         let is_wanted = rank.is_some_and(|rank| rank >= self.log_rank.load(Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! Decides which kind of protocol revision a request uses, with or without a handshake (its era), and which requests a
-//! connection accepts in it.
+//! Decides which kind of protocol revision a request uses, with or without a handshake (called its era), and which
+//! requests a connection accepts in each.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -135,7 +135,7 @@ impl ConnectionEra {
 }
 
 pub(super) fn unsupported(version: &str) -> GatewayError {
-    let message = format!("the protocol version `{version}` is not supported here");
+    let message = format!("the protocol version `{version}` is not supported");
     GatewayError::new(UNSUPPORTED_VERSION, message)
         .with_data(json!({ "supported": [STATELESS], "requested": version }))
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_keeps_the_era_that_its_client_chose() {
+    fn connection_keeps_the_kind_of_protocol_revision_of_its_first_request() {
         let modern = Some(STATELESS);
         // Each row has the requests of one connection, and the error code of the last one; 0 for success.
         let check = |requests: &[(&str, Option<&str>)], expected: i64| {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn abilities_follow_the_declared_capabilities() {
+    fn client_abilities_follow_the_declared_capabilities() {
         let check = |capabilities: Value, elicitation: bool, sampling: bool| {
             let found = ClientAbilities::of(&capabilities);
             assert_eq!((found.elicitation, found.sampling), (elicitation, sampling), "{capabilities}");

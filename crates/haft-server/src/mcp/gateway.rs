@@ -52,7 +52,8 @@ impl GatewayUser {
     }
 }
 
-/// Selects whether a client may use the shell and file tools. For a client over HTTP, the scopes of its key decide.
+/// Selects whether a client may use the built-in shell and file tools. For a client over HTTP, the scopes of its key
+/// decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BuiltinAccess {
     /// The client sees them, under the operator's rules.
@@ -61,7 +62,7 @@ pub enum BuiltinAccess {
     Withheld,
 }
 
-/// One MCP server over all tools of an orchestrator.
+/// One MCP server that offers all tools of an orchestrator.
 pub struct McpGateway {
     /// The server name that clients see.
     pub name: String,
@@ -96,7 +97,7 @@ pub struct OpenedTools {
     pub later: BoxFuture<'static, Vec<Arc<dyn ToolProvider>>>,
     /// The MCP servers, whose resources and prompts the client sees too.
     pub upstreams: Vec<Arc<McpProvider>>,
-    /// The naming scheme of names and URIs.
+    /// The naming scheme for names and URIs.
     pub naming: NamingScheme,
     /// Warns about definitions that changed.
     pub definitions: DefinitionWatch,

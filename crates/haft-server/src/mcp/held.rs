@@ -1,5 +1,5 @@
-//! Requests of protocol revisions without sessions that wait for answers of the client. The client repeats its request
-//! with the answers and the state that it received.
+//! Requests that wait for answers from the client, in protocol revisions without sessions. The client repeats its
+//! request with the answers and with the state that it received.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -90,7 +90,7 @@ pub(super) enum ResumedCall {
     Incomplete(Value),
 }
 
-/// Returns a name for a question that no other open question has.
+/// Returns a name for a question that differs from the names of all other open questions.
 pub(super) fn question_name(question: &CallQuestion, open: &[(String, CallQuestion)]) -> String {
     let wanted = question.key.clone().unwrap_or_else(|| QUESTION_KEY.to_owned());
     let taken = open.iter().filter(|(name, _)| name.starts_with(&wanted)).count();

@@ -1,8 +1,8 @@
-//! Streamable HTTP: one endpoint for both eras of the protocol.
+//! Streamable HTTP: one endpoint for protocol revisions with and without a handshake.
 //!
-//! A client of the era with a handshake has a session, which belongs to its principal. A request of the era without sessions
-//! is a connection of its own, which ends with its response. Policy goes by the body: a header that says otherwise is an
-//! error.
+//! A client that begins with a handshake has a session, which belongs to its principal. In revisions without sessions,
+//! each request is a connection of its own, which ends with its response. The body of a request decides which policy
+//! applies; a header that contradicts the body is an error.
 
 mod headers;
 mod sessions;
@@ -39,10 +39,10 @@ use crate::server::ServerState;
 /// The path of the endpoint.
 pub(crate) const PATH: &str = "/mcp";
 
-/// The pause between two searches for sessions and tools that are not used any more.
+/// The pause between two searches for unused sessions and tools.
 const SWEEP_PAUSE: Duration = Duration::from_mins(1);
 
-/// The time after which a session that is not used ends.
+/// The time after which an unused session ends.
 const SESSION_IDLE_MAX: Duration = Duration::from_mins(30);
 
 /// The time after which tools, and the servers behind them, stop if no client uses them.
@@ -52,7 +52,7 @@ const TOOLS_IDLE_MAX: Duration = Duration::from_mins(10);
 pub(crate) struct HttpGateway {
     pool: Arc<ToolPool>,
     sessions: SessionTable,
-    /// The access to built-in tools of a server that requires no keys.
+    /// The access to built-in tools if the server requires no API keys; `None` if the scopes of the key decide.
     without_keys: Option<BuiltinAccess>,
     sweeper: Mutex<Option<JoinHandle<()>>>,
 }
@@ -85,7 +85,8 @@ impl HttpGateway {
         self.pool.close().await;
     }
 
-    /// Returns the rights of a caller. Without keys the operator has decided them for everyone.
+    /// Returns the permissions of a caller. If the server requires no keys, all callers have the permissions that the
+    /// operator chose.
     fn user(&self, caller: Caller) -> GatewayUser {
         let has_scope = caller.scopes.contains(&KeyScope::BuiltinTools);
         let by_key = if has_scope { BuiltinAccess::Offered } else { BuiltinAccess::Withheld };
@@ -147,7 +148,7 @@ impl HttpGateway {
         message: ClientMessage,
     ) -> Response {
         let ClientMessage::Request(request) = message else {
-            // The response stream is the connection, so that there is nothing to cancel or to answer.
+            // In these revisions, the response stream is the connection, so a notification has no connection to act on.
             return empty(StatusCode::ACCEPTED);
         };
         if let Err(error) = check_stateless(headers, &request) {
@@ -156,7 +157,7 @@ impl HttpGateway {
         let (out, messages) = Outbox::new();
         let connection = Arc::new(ClientConnection::new(Arc::clone(&self.pool), user, out));
         let receiving = Arc::clone(&connection);
-        // In a task, because the outbox is read only from now on.
+        // Receive in a task, because the outbox must be read at the same time, by `respond`.
         let received = tokio::spawn(async move { receiving.receive(ClientMessage::Request(request)).await });
         respond(messages, ErrorStatus::ByCode, ConnectionGuard { connection, _received: received }).await
     }
@@ -194,7 +195,7 @@ impl std::fmt::Debug for HttpGateway {
     }
 }
 
-/// The route of the endpoint, behind the check of keys.
+/// Returns the route of the endpoint, which requires an API key.
 pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Router<Arc<ServerState>> {
     let gateway = Arc::clone(gateway);
     let handler = move |caller: Caller, request: Request| {
@@ -227,7 +228,10 @@ async fn post_to_session(session: &Arc<GatewaySession>, message: ClientMessage) 
         }
     };
     let Some(messages) = session.open_stream(&id) else {
-        let error = GatewayError::new(INVALID_REQUEST, "the id belongs to a request that is still open");
+        let error = GatewayError::new(
+            INVALID_REQUEST,
+            "this id belongs to a request that has not ended; use another id",
+        );
         return refusal(StatusCode::BAD_REQUEST, None, &error);
     };
     session.connection().receive(message).await;
@@ -253,7 +257,7 @@ fn id_of(message: &ClientMessage) -> Option<&RawValue> {
 }
 
 fn unknown_session() -> GatewayError {
-    // The same words for the session of another principal, so that its existence does not show.
+    // Return the same error for the session of another principal, so that the client does not learn that it exists.
     GatewayError::new(message::SESSION_NOT_FOUND, "there is no such session; send `initialize` to begin one")
 }
 

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_cover_every_tool_once_also_when_the_list_changes() {
+    fn pages_cover_every_tool_once_even_if_the_list_changes() {
         let names: Vec<String> = (0..2_500).map(|number| format!("t{number:04}")).collect();
         let all = listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let first = all.page(None).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn uri_belongs_to_the_template_with_the_longest_beginning() {
+    fn uri_belongs_to_the_template_with_the_longest_literal_prefix() {
         let templates = listed(&["a://{x}", "a://long/{x}", "b://"]);
         let check =
             |uri: &str, expected: Option<usize>| assert_eq!(templates.template_owner(uri), expected, "{uri}");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_change_only_where_the_operator_says_otherwise() {
+    fn annotations_change_only_where_the_operator_corrected_effects() {
         let check = |annotations: Option<Value>, effects: Effects, expected: Option<Value>| {
             assert_eq!(corrected(annotations.clone(), effects), expected, "{annotations:?} {effects:?}");
         };

@@ -101,7 +101,9 @@ pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
             };
             // The ids of our requests are numbers; some clients return them as text.
             let number = id.get().trim_matches('"').parse().ok();
-            let id = number.ok_or_else(|| unusable(None, INVALID_REQUEST, "unknown id of a reply"))?;
+            let id = number.ok_or_else(|| {
+                unusable(None, INVALID_REQUEST, "the id of this reply belongs to no request of this server")
+            })?;
             Ok(ClientMessage::Reply { id, outcome })
         }
         (None, None) => Err(unusable(None, INVALID_REQUEST, "`method` is missing")),
@@ -150,7 +152,7 @@ pub(super) fn request(id: u64, method: &str, params: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}")
 }
 
-/// Reads the parameters of a request; missing ones are an empty object.
+/// Reads the parameters of a request. Missing parameters are read as an empty object.
 pub(super) fn params<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Result<T, GatewayError> {
     serde_json::from_str(raw.map_or("{}", RawValue::get))
         .map_err(|error| GatewayError::new(INVALID_PARAMS, format!("the parameters are not valid: {error}")))

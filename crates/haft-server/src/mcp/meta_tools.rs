@@ -1,5 +1,5 @@
-//! A search instead of all definitions: the client sees the tools `tool_search`, `tool_describe` and `tool_call`, and
-//! uses all other tools through them.
+//! Offers a tool search instead of all tool definitions: the client sees the tools `tool_search`, `tool_describe` and
+//! `tool_call`, and uses all other tools through them.
 //!
 //! A `tool_call` is replaced by the call inside it before the orchestrator sees it, so that rules, approvals and usage
 //! records are about the inner tool. The orchestrator answers `tool_search` itself.
@@ -41,7 +41,7 @@ pub enum ListedTools {
 pub struct SearchSettings {
     /// Tools that stay in the list.
     pub always_show: Vec<ToolGlob>,
-    /// The tool lock. Descriptions of sources that differ from the locked ones are left out.
+    /// The tool lock. The search leaves out descriptions that differ from the locked ones.
     pub lock: Option<Arc<ToolLock>>,
 }
 
@@ -127,7 +127,7 @@ pub(super) fn described(call: &ToolCall, tools: &[OfferedTool]) -> Result<String
     }
     let read = serde_json::from_str::<DescribeArguments>(call.arguments.as_text());
     let DescribeArguments { names } =
-        read.map_err(|_| "`names` must be an array of names of tools".to_owned())?;
+        read.map_err(|_| "`names` must be an array of tool names".to_owned())?;
     let (mut found, mut bytes) = (Vec::new(), 0);
     for name in names.iter().take(DESCRIBED_MAX) {
         let tool = tools.iter().find(|tool| tool.entry.exposed().as_str() == name);
@@ -137,7 +137,9 @@ pub(super) fn described(call: &ToolCall, tools: &[OfferedTool]) -> Result<String
         let json = tool_json(tool);
         bytes += json.len();
         if bytes > DESCRIBED_BYTES_MAX && !found.is_empty() {
-            return Err(format!("the definitions have more than {DESCRIBED_BYTES_MAX} bytes; ask for fewer"));
+            return Err(format!(
+                "the definitions have more than {DESCRIBED_BYTES_MAX} bytes; request fewer tools"
+            ));
         }
         found.push(json);
     }

@@ -1,5 +1,4 @@
-//! The queue of messages to the client. A transport with several streams needs the request that each message belongs
-//! to.
+//! The queue of messages to the client. Each message names its request, because a transport may have several streams.
 
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;

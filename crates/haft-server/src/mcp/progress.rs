@@ -14,7 +14,7 @@ use super::outbox::{MessageScope, Outbox};
 /// The interval between two heartbeats of a call. Clients give up after 60 seconds without progress.
 pub(super) const HEARTBEAT_PAUSE: Duration = Duration::from_secs(15);
 
-/// The increment of the progress value per heartbeat. It is so small that heartbeats never exceed a real value.
+/// The increment of the progress value per heartbeat. It is so small that heartbeats never reach the next real value.
 const HEARTBEAT_STEP: f64 = 1e-6;
 
 /// The calls whose progress is reported, by our own call ids.

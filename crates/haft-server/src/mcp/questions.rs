@@ -54,7 +54,7 @@ pub(super) enum QuestionCarrier {
     Request(Box<RawValue>),
 }
 
-/// A running call with which questions can be sent.
+/// A running call that can be used to send questions.
 #[derive(Debug)]
 struct GatewayCall {
     number: u64,
@@ -72,7 +72,7 @@ pub(super) struct ClientQuestions {
     calls: Mutex<Vec<GatewayCall>>,
 }
 
-/// The channels that wait for answers, by request id.
+/// The senders that deliver the answers, by request id.
 type SentQuestions = HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>;
 
 impl ClientQuestions {
@@ -109,7 +109,7 @@ impl ClientQuestions {
                 Some(QuestionCarrier::Reply(call)) => {
                     let (answer, answered) = oneshot::channel();
                     let (key, method) = (key.map(str::to_owned), method.to_owned());
-                    let gone = || "the call ended before the answer".to_owned();
+                    let gone = || "the call ended before the client answered".to_owned();
                     let question = CallQuestion { key, method, params, answer };
                     call.send(question).await.map_err(|_| gone())?;
                     answered.await.map_err(|_| gone())
@@ -120,12 +120,12 @@ impl ClientQuestions {
                 None => self.ask_by_request(MessageScope::Connection, method, &params).await,
             }
         };
-        let late = || format!("no answer came within {} s", ANSWER_WAIT_MAX.as_secs());
+        let late = || format!("the client did not answer within {} s", ANSWER_WAIT_MAX.as_secs());
         timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Returns the call with which a question is sent: the call to approve, or else the newest. All calls of a
-    /// connection belong to the same client, so its user gets the question in any case.
+    /// Returns the call that is used to send a question: the call to approve, otherwise the newest. All calls of a
+    /// connection belong to the same client, so its user gets the question in both cases.
     fn carrier(&self, approval: Option<ApprovalId>) -> Option<QuestionCarrier> {
         let calls = self.calls();
         let own = calls.iter().find(|call| approval.is_some() && call.approval == approval);
@@ -148,7 +148,7 @@ impl ClientQuestions {
             sent.insert(id, answer);
         }
         let _withdrawal = SentQuestion { questions: self, id, scope: scope.clone() };
-        let gone = || "the client is gone".to_owned();
+        let gone = || "the client has disconnected".to_owned();
         if !self.out.send(scope, message::request(id, method, params)).await {
             return Err(gone());
         }
@@ -183,7 +183,7 @@ impl Drop for SentQuestion<'_> {
     }
 }
 
-/// Keeps a call in the list of calls with which questions can be sent.
+/// Keeps a call in the list of calls that can be used to send questions.
 #[derive(Debug)]
 pub(super) struct CarryingCall {
     questions: Arc<ClientQuestions>,
@@ -207,7 +207,7 @@ impl ClientRelay for ClientQuestions {
     }
 }
 
-/// Adds the server to the message, because the user must know which of the servers behind the gateway asks.
+/// Adds the server name to the message, because the user must know which server behind the gateway asks.
 fn named_question(server: &str, params: &str) -> String {
     let changed = RawObject::of(params).and_then(|mut object| {
         let message: String = serde_json::from_str(object.get("message")?).ok()?;

@@ -73,8 +73,8 @@ fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {
     let mut result = json!({ "content": content });
     match &output.structured {
         Some(structured) => result["structuredContent"] = structured.clone(),
-        // Clients refuse a success without the structured output that the tool declares. The output was too large and
-        // is stored or cut, as the text says.
+        // Clients refuse a success without the structured output that the tool declares. The output was too large, so
+        // haft stored or truncated it, as the text says.
         None if form.declared == DeclaredOutput::Structured => result["isError"] = true.into(),
         None => {}
     }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_results_pass_unchanged_but_for_the_era() {
+    fn raw_results_change_only_as_the_protocol_revision_requires() {
         let text = r#"{"content":[{"type":"text","text":"a","annotations":{"x":1.0}}],"_meta":{"v":1}}"#;
         let raw = RawResult(RawValue::from_string(text.to_owned()).unwrap().into());
         let output = ToolOutput { raw: Some(raw), ..ToolOutput::text("a") };
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_declared_structure_is_marked_as_an_error() {
+    fn result_without_the_declared_structured_output_is_marked_as_an_error() {
         let check = |declared: DeclaredOutput, expected: Value| {
             let form = form(declared, None, RequestEra::Handshake);
             let sent = call_result(&result(Ok(ToolOutput::text("cut"))), form);

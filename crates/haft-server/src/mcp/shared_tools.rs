@@ -24,7 +24,7 @@ use super::meta_tools::{ListedTools, ToolListing};
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
 
-/// The maximum number of outputs that are listed as resources. Older ones can still be read.
+/// The maximum number of stored outputs that are listed as resources. Clients can still read older ones.
 const STORED_LISTED_MAX: usize = 1_000;
 
 /// The maximum number of warnings that wait for a connection.
@@ -44,9 +44,9 @@ pub(super) struct SharedTools {
     /// Outputs that were stored for the clients, the oldest first.
     pub(super) stored: Mutex<Vec<StoreEntry>>,
     definitions: DefinitionWatch,
-    /// True once all providers had the time to start.
+    /// True after all providers had time to start.
     ready: watch::Sender<bool>,
-    /// Counts changes to the list that no provider announces.
+    /// Counts list changes that no provider announces.
     pub(super) changed: watch::Sender<u64>,
     pub(super) warnings: broadcast::Sender<Arc<CatalogWarning>>,
     listing: Mutex<Option<CachedListing>>,
@@ -200,7 +200,9 @@ impl ToolPool {
             return Ok(Arc::clone(tools));
         }
         if open.len() >= OPEN_MAX {
-            return Err(format!("the gateway serves at most {OPEN_MAX} kinds of clients; try again later"));
+            return Err(format!(
+                "the gateway already serves {OPEN_MAX} different clients (by principal and capabilities); try again later"
+            ));
         }
         let tools = SharedTools::open(&self.gateway, client.clone())?;
         open.insert(client, Arc::clone(&tools));

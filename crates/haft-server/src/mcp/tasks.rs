@@ -26,7 +26,7 @@ const TASK_TTL: Duration = Duration::from_hours(1);
 /// The poll interval that haft suggests to the client.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The maximum number of tasks of one client. The result of a further call is in its reply.
+/// The maximum number of tasks of one client. If there are more, a call returns its result in its reply.
 const TASKS_MAX: usize = 64;
 
 /// The task support that the client of a request declares.
@@ -192,7 +192,7 @@ impl GatewayTask {
         self.updated = SystemTime::now();
     }
 
-    /// Takes the result or new questions of the call, if there are any.
+    /// Stores the result or the new questions of the call, if there are any.
     fn refresh(&mut self) {
         let (TaskState::Working(call) | TaskState::InputRequired(call, _)) = &mut self.state else { return };
         match call.result.try_recv() {
@@ -266,10 +266,10 @@ impl GatewayTask {
 }
 
 fn unknown() -> GatewayError {
-    GatewayError::new(INVALID_PARAMS, "there is no such task, or its time is over")
+    GatewayError::new(INVALID_PARAMS, "there is no such task, or it has expired")
 }
 
-/// Writes a time as RFC 3339.
+/// Formats a time as RFC 3339.
 fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(seconds.as_millis()).unwrap_or(i64::MAX);

@@ -71,7 +71,7 @@ impl UpstreamList {
     }
 }
 
-/// The merged lists of the last seconds.
+/// The recently merged lists.
 #[derive(Debug, Default)]
 pub(super) struct CachedLists(Mutex<HashMap<UpstreamList, (Instant, Arc<ListedItems>)>>);
 
@@ -172,13 +172,14 @@ impl UpstreamServers {
     ) -> Result<Box<RawValue>, GatewayError> {
         let name = self.servers[server].namespace();
         self.servers[server].pass(request, progress).await.map_err(|error| match error {
-            PassError::NotOffered => {
-                GatewayError::new(METHOD_NOT_FOUND, format!("the server `{name}` does not support this"))
-            }
+            PassError::NotOffered => GatewayError::new(
+                METHOD_NOT_FOUND,
+                format!("the server `{name}` does not support this method"),
+            ),
             PassError::Refused { code, message, data } => {
                 GatewayError { data, ..GatewayError::new(code, message) }
             }
-            // The reason may contain a URL of the operator, so only the log of the server contains it.
+            // The reason may contain a URL of the operator, so it is written only to the server log.
             PassError::Unavailable(_) => {
                 GatewayError::new(INTERNAL_ERROR, format!("the server `{name}` is not available"))
             }
@@ -186,7 +187,7 @@ impl UpstreamServers {
     }
 }
 
-/// Returns the server of a URI or name among the offered ones; `Any` if only the lists show it.
+/// Returns the server of a URI or name if it is among the offered servers; `Any` if the lists must be searched.
 pub(super) fn among<'a>(owner: AddressOwner<'a>, offered: &[usize]) -> AddressOwner<'a> {
     match owner {
         AddressOwner::Server(server, _) if !offered.contains(&server) => AddressOwner::Unknown,

@@ -1,4 +1,4 @@
-//! Runs the requests of a client that take time: each runs in its own task, can be cancelled, and is answered once.
+//! Runs the requests of a client that take time: each runs in its own task, can be cancelled, and gets one reply.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -117,7 +117,8 @@ impl ClientConnection {
         match refusal {
             // Reply without the id: the reply to the first request with this id must stay the only one.
             StartRefusal::IdInUse => {
-                let message = format!("the id {} belongs to a request that is still open", id.get());
+                let message =
+                    format!("the id {} belongs to a request that has not ended; use another id", id.get());
                 self.fail(None, &GatewayError::new(INVALID_REQUEST, message)).await;
             }
             StartRefusal::TooMany => {
@@ -207,8 +208,8 @@ impl ClientConnection {
         }
     }
 
-    /// Returns a digest that identifies the request which a repeated one continues. It includes the principal, so that
-    /// another principal cannot use the state.
+    /// Returns a digest by which a repeated request finds the request that it continues. It includes the principal, so
+    /// that another principal cannot use the state.
     pub(super) fn request_digest(&self, parts: [&str; 3]) -> Digest {
         let principal = &self.user.principal;
         let who = [principal.tenant(), principal.subject()];
@@ -246,7 +247,7 @@ impl ClientConnection {
         let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();
         let search = tools.search_scope(self.gateway());
         let declared = match &tool {
-            // The client has not seen the output schema of a tool that is not in the list.
+            // The client has not seen the output schema of a tool that is not in its list.
             Some(tool) if search.is_some_and(|scope| !scope.shown.contains(tool.exposed().as_str())) => {
                 DeclaredOutput::Content
             }
@@ -271,8 +272,8 @@ enum ResultPlace {
     Task,
 }
 
-/// Decides how the client gets the result. Agents, and tools whose servers support tasks for them, become tasks if the
-/// client supports tasks.
+/// Decides how the client gets the result. If the client supports tasks, an agent becomes a task, and so does a tool
+/// for which its server supports tasks.
 fn place_of_result(
     tools: &SharedTools,
     call: &ToolCall,
@@ -299,12 +300,12 @@ pub(super) fn new_call_id() -> String {
     format!("mcp-{}", uuid::Uuid::new_v4().simple())
 }
 
-/// Sends heartbeats for ever.
+/// Sends heartbeats until the future is dropped.
 async fn beat(watched: Option<&WatchedProgress<'_>>) -> std::convert::Infallible {
     let Some(watched) = watched else { return std::future::pending().await };
     let mut ticks = interval(HEARTBEAT_PAUSE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick comes at once.
+    // Skip the first tick, which comes at once.
     ticks.tick().await;
     loop {
         ticks.tick().await;

@@ -21,11 +21,11 @@ use crate::mcp::era::{ClientAbilities, ConnectionEra};
 use crate::mcp::message::{self, ClientRequest, GatewayError};
 use crate::mcp::outbox::MessageScope;
 
-/// The minimum time between two notifications about a changed list. An upstream server may change its list all the
-/// time.
+/// The minimum time between two notifications about a changed list. An upstream server may change its list
+/// continuously.
 const LIST_CHANGED_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time in which further changes are collected. Servers often announce several at once.
+/// The time to wait for further changes before a notification is sent. Servers often announce several changes at once.
 const LIST_SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// The maximum number of notification streams that a client may open.
@@ -79,7 +79,7 @@ impl ClientConnection {
         });
     }
 
-    /// Sends notifications about changes as the reply to a request that stays open.
+    /// Sends notifications about changes on the response stream of a request that stays open.
     pub(super) async fn listen(self: &Arc<Self>, request: ClientRequest, abilities: ClientAbilities) {
         let listener = match wanted(&request) {
             Ok(listener) => listener,
@@ -90,7 +90,8 @@ impl ClientConnection {
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
         if opened.listeners().len() >= LISTENERS_MAX {
-            let message = format!("a client may listen with at most {LISTENERS_MAX} requests");
+            let message =
+                format!("a client may have at most {LISTENERS_MAX} open requests that listen for changes");
             return self.fail(Some(&request.id), &GatewayError::new(message::INTERNAL_ERROR, message)).await;
         }
         if listener.tools {
@@ -117,7 +118,7 @@ impl ClientConnection {
     async fn announce_tools(self: Arc<Self>, opened: Arc<OpenedClient>) {
         let mut changed = opened.shared.changed.subscribe();
         loop {
-            // Read the counters before the list is built, so that no change in between is missed.
+            // Read the counters before the list is built, so that no change in the meantime is missed.
             let counted = change_counts(&opened.shared.orchestrator);
             changed.mark_unchanged();
             let now = opened.shared.listing(self.gateway()).items;
@@ -193,7 +194,7 @@ impl ClientConnection {
         }
     }
 
-    /// Passes the warnings of haft itself to the client.
+    /// Passes haft's own warnings to the client.
     async fn pass_warnings(self: Arc<Self>, opened: Arc<OpenedClient>) {
         let mut warnings = opened.shared.warnings.subscribe();
         loop {
@@ -201,7 +202,7 @@ impl ClientConnection {
                 Ok(warning) if self.wants_log("warning") => {
                     let params = json!({ "level": "warning", "logger": "haft", "data": warning.to_string() });
                     let text = message::notification("notifications/message", &params);
-                    // A client that does not read loses the warning, but the operator gets it.
+                    // A client that does not read loses the warning, but the operator still gets it.
                     self.out.offer(MessageScope::Connection, text);
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => {}

@@ -1,4 +1,4 @@
-//! The tools as one connection sees them: with its own approver, relay and progress.
+//! The tools for one connection: with the connection's own approver, relay and progress.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

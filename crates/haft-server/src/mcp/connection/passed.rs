@@ -40,7 +40,7 @@ enum PassedSubject {
     Completion { reference: CompletionReference, rest: String },
 }
 
-/// The prompt or template whose argument is completed.
+/// The prompt or resource template whose argument is completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CompletionReference {
     Prompt(String),
@@ -111,7 +111,8 @@ impl PassedSubject {
 }
 
 impl PassedSubject {
-    /// Returns the call to record for a request that reads content; `None` for subscriptions and completions.
+    /// Returns the call that the usage records contain for a request that reads content; `None` for subscriptions and
+    /// completions.
     fn accounted(&self, call: &str) -> Option<ToolCall> {
         let (name, arguments) = match self {
             Self::Resource { uri } => ("resources/read", json!({ "uri": uri })),
@@ -124,7 +125,7 @@ impl PassedSubject {
     }
 }
 
-/// Converts an answer to the form in which it is recorded.
+/// Converts an answer to the form in the usage records.
 fn as_output(answer: Result<String, GatewayError>) -> Result<ToolOutput, ToolError> {
     answer.map(ToolOutput::text).map_err(|GatewayError { code, message, data }| {
         let protocol = ProtocolError { code, message: message.clone(), data };
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_checked_before_a_server_is_asked() {
+    fn invalid_parameters_are_refused_before_a_server_is_asked() {
         let uri = || "a:b".to_owned();
         assert_eq!(read("resources/read", r#"{"uri":"a:b"}"#), Ok(PassedSubject::Resource { uri: uri() }));
         let rest = r#""argument":{"name":"n","value":"v"},"context":{}"#.to_owned();

@@ -1,4 +1,4 @@
-//! Requests that may need answers of the client before they end. The protocol revisions ask in different ways.
+//! Requests that may need answers from the client before they end. Protocol revisions differ in how the server asks.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,7 +17,7 @@ use crate::mcp::held::{AbortOnDrop, DetachedCall, DetachedStep, ResumedCall};
 use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
 use crate::mcp::questions::QuestionCarrier;
 
-/// The maximum number of waiting questions of one call. Upstream servers send at most as many at once.
+/// The maximum number of questions of one call that wait. Upstream servers send at most this many at once.
 const QUESTIONS_WAITING_MAX: usize = 16;
 
 /// The answers in a repeated request.
@@ -49,7 +49,7 @@ pub(super) struct RequestRound {
     /// The id of the request.
     pub(super) id: Box<RawValue>,
     pub(super) era: RequestEra,
-    /// A digest of the method and parameters. A repeated request must have the same.
+    /// A digest of the method and parameters. A repeated request must have the same digest.
     pub(super) digest: Digest,
     pub(super) params: RoundParams,
     /// The approval that the work may ask for.
@@ -57,8 +57,8 @@ pub(super) struct RequestRound {
 }
 
 impl ClientConnection {
-    /// Does the work of a request, or continues it with the client's answers. `work` is dropped if the work already
-    /// runs.
+    /// Does the work of a request, or continues it with the client's answers. `work` is dropped if the work is already
+    /// running.
     pub(super) async fn in_rounds(
         &self,
         opened: &OpenedClient,

@@ -56,8 +56,8 @@ fn is_stateless(request: &ClientRequest) -> bool {
     common.is_ok_and(|common| common.meta.version.is_some())
 }
 
-/// Checks that the headers of a revision without sessions repeat the body. A proxy may apply rules to the headers, so a
-/// difference could bypass its rules.
+/// Checks that the headers agree with the body, which revisions without sessions require. A proxy may apply rules to
+/// the headers, so a difference could bypass its rules.
 pub(super) fn check_stateless(headers: &HeaderMap, request: &ClientRequest) -> Result<(), GatewayError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -89,13 +89,13 @@ fn same(headers: &HeaderMap, name: &'static str, expected: &str) -> Result<(), G
         return Ok(());
     }
     let message = match written {
-        Some(_) => format!("the header `{name}` does not repeat the body"),
+        Some(_) => format!("the header `{name}` does not agree with the body"),
         None => format!("the header `{name}` is missing"),
     };
     Err(GatewayError::new(HEADER_MISMATCH, message))
 }
 
-/// Returns the value of a header. Refuses two values, because a proxy could use another one than this server.
+/// Returns the value of a header. Refuses two values, because a proxy could use one and this server the other.
 fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, GatewayError> {
     let mut written = headers.get_all(name).iter();
     match (written.next(), written.next()) {

@@ -17,12 +17,13 @@ use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
 use crate::mcp::outbox::{MessageNeed, MessageScope, OutMessage, Outbox};
 use crate::mcp::shared_tools::ToolPool;
 
-/// The maximum number of sessions of one principal. A further one ends the session that was not used for the longest
-/// time.
+/// The maximum number of sessions of one principal. A new session beyond it ends the session that was unused for the
+/// longest time.
 const SESSIONS_PER_PRINCIPAL_MAX: usize = 256;
 
-/// The maximum number of messages that wait for the reader of one stream, without the reply. A client that lets more
-/// wait loses the stream, because haft does not wait for a reader: other streams of the session would have to wait too.
+/// The maximum number of messages that wait for the reader of one stream, not counting the reply. If more would wait,
+/// haft closes the stream. It does not wait for the reader, because the other streams of the session would have to wait
+/// too.
 const STREAM_WAITING_MAX: usize = 64;
 
 /// All sessions.
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn message_goes_to_the_stream_of_its_request() {
+    fn message_is_sent_on_the_stream_of_its_request() {
         let streams = SessionStreams::default();
         let mut one = streams.open(&raw("1")).unwrap();
         let mut text = streams.open(&raw("\"1\"")).unwrap();
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn full_stream_of_a_request_ends_with_an_error_and_holds_up_no_other() {
+    fn overflowing_request_stream_ends_with_an_error_and_does_not_block_other_streams() {
         let streams = SessionStreams::default();
         let mut full = streams.open(&raw("1")).unwrap();
         let other = streams.open(&raw("2")).unwrap();
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn full_general_stream_ends_and_the_next_one_learns_of_it() {
+    fn overflowing_general_stream_ends_and_the_next_one_reports_missed_messages() {
         let streams = SessionStreams::default();
         let general = streams.listen().unwrap();
         for _ in 0..=STREAM_WAITING_MAX {

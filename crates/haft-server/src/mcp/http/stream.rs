@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::mcp::message::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 use crate::mcp::outbox::{MessageScope, OutMessage};
 
-/// The wait for a reply before the response becomes a stream. Most replies are faster.
+/// The time to wait for a reply before the response becomes a stream. Most replies are faster.
 const REPLY_WAIT: Duration = Duration::from_millis(200);
 
 /// The interval between two comments on a silent stream, which proxies would otherwise close.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_protocol_have_their_status() {
+    fn protocol_errors_have_the_http_status_of_the_specification() {
         let check = |reply: &str, expected: u16| assert_eq!(status_of(reply).as_u16(), expected, "{reply}");
         check(r#"{"jsonrpc":"2.0","id":1,"result":{"error":{"code":-32601}}}"#, 200);
         check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#, 404);
