@@ -71,7 +71,7 @@ impl Timing {
     }
 }
 
-/// Serves the metrics to a key with the scope `admin`. If the server requires no keys, there are no metrics.
+/// Serves the metrics to a key with the scope `admin`. A server that requires no keys has no metrics.
 pub(crate) async fn show(
     State(state): State<Arc<ServerState>>,
     headers: HeaderMap,
@@ -81,7 +81,7 @@ pub(crate) async fn show(
             auth::caller(&state, &headers, ProtectedResource::Api).await?.require(KeyScope::Admin)?;
         }
         AuthMode::NoAuth => {
-            let message = "a server without keys has no metrics";
+            let message = "this server requires no API keys, so it offers no metrics";
             return Err(ApiError::new(ApiErrorKind::Forbidden, message));
         }
     }
@@ -171,7 +171,7 @@ impl Metrics {
 
 impl MetricValues {
     fn tool_call(&mut self, tool: &str, outcome: &'static str, latency: Duration) {
-        // A model can write any name, so unknown tools share a label too.
+        // A model can invent tool names, so unknown tools share the label `other` too.
         let has_label = outcome != "unknown_tool"
             && (self.tools.contains(tool)
                 || (self.tools.len() < TOOLS_MAX && self.tools.insert(tool.to_owned())));
@@ -191,16 +191,16 @@ impl MetricValues {
             let labels = [("route", *route), ("status", &status)];
             text.row("haft_http_request_seconds_total", &labels, timing.seconds);
         }
-        text.head("haft_rate_limited_total", "counter", "Requests that a limit of their key refused.");
+        text.head("haft_rate_limited_total", "counter", "Requests refused because of a limit of their key.");
         for (limit, count) in &self.refused {
             text.row("haft_rate_limited_total", &[("limit", limit)], count);
         }
         text.one("haft_failed_logins_total", "counter", "Requests without a valid key.", self.failed_logins);
-        text.head("haft_config_reloads_total", "counter", "Configurations read again, by outcome.");
+        text.head("haft_config_reloads_total", "counter", "Reloads of the configuration, by outcome.");
         for (outcome, count) in &self.reloads {
             text.row("haft_config_reloads_total", &[("outcome", outcome)], count);
         }
-        text.head("haft_jwks_fetches_total", "counter", "Fetches of the keys of token issuers, by outcome.");
+        text.head("haft_jwks_fetches_total", "counter", "Fetches of token issuer keys, by outcome.");
         for (outcome, count) in &self.jwks_fetches {
             text.row("haft_jwks_fetches_total", &[("outcome", outcome)], count);
         }
@@ -212,31 +212,36 @@ impl MetricValues {
     }
 
     fn write_runs(&self, text: &mut MetricsText) {
-        text.one("haft_runs_started_total", "counter", "Runs, with those of sub-agents.", self.runs_started);
-        text.head("haft_runs_finished_total", "counter", "Runs by the reason of their end.");
+        text.one(
+            "haft_runs_started_total",
+            "counter",
+            "Started runs, including runs of sub-agents.",
+            self.runs_started,
+        );
+        text.head("haft_runs_finished_total", "counter", "Ended runs, by the reason for the end.");
         for (reason, count) in &self.runs_finished {
             text.row("haft_runs_finished_total", &[("reason", reason)], count);
         }
-        text.one("haft_turns_total", "counter", "Requests of runs for a reply.", self.turns);
-        text.head("haft_model_requests_total", "counter", "Attempts at a model by outcome.");
+        text.one("haft_turns_total", "counter", "Turns of runs.", self.turns);
+        text.head("haft_model_requests_total", "counter", "Model requests, by outcome.");
         for (outcome, timing) in &self.model_requests {
             text.row("haft_model_requests_total", &[("outcome", outcome)], timing.count);
         }
-        text.head("haft_model_seconds_total", "counter", "Time of attempts at a model.");
+        text.head("haft_model_seconds_total", "counter", "Duration of model requests.");
         for (outcome, timing) in &self.model_requests {
             text.row("haft_model_seconds_total", &[("outcome", outcome)], timing.seconds);
         }
-        text.head("haft_tokens_total", "counter", "Tokens of models.");
+        text.head("haft_tokens_total", "counter", "Tokens used by models.");
         text.row("haft_tokens_total", &[("kind", "input")], self.input_tokens);
         text.row("haft_tokens_total", &[("kind", "output")], self.output_tokens);
         let (whole, nano) = (self.cost_nano_usd / 1_000_000_000, self.cost_nano_usd % 1_000_000_000);
         let cost = format!("{whole}.{nano:09}");
         text.one("haft_cost_usd_total", "counter", "Cost of models with a known price.", cost);
-        text.head("haft_tool_calls_total", "counter", "Calls by tool and outcome.");
+        text.head("haft_tool_calls_total", "counter", "Tool calls, by tool and outcome.");
         for ((tool, outcome), timing) in &self.tool_calls {
             text.row("haft_tool_calls_total", &[("tool", tool), ("outcome", outcome)], timing.count);
         }
-        text.head("haft_tool_seconds_total", "counter", "Time of calls by tool and outcome.");
+        text.head("haft_tool_seconds_total", "counter", "Duration of tool calls, by tool and outcome.");
         for ((tool, outcome), timing) in &self.tool_calls {
             text.row("haft_tool_seconds_total", &[("tool", tool), ("outcome", outcome)], timing.seconds);
         }
@@ -274,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_bounded_and_escaped() {
+    fn tool_label_cardinality_is_bounded_and_values_are_escaped() {
         let metrics = Metrics::default();
         for number in 0..2 * TOOLS_MAX {
             metrics.values().tool_call(&format!("tool {number}\"\n"), "ok", Duration::from_millis(500));

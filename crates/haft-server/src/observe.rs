@@ -71,7 +71,7 @@ fn audit_line(event: AuditEvent, line: &AccessLine, reason: Option<&RefusalReaso
     }
 }
 
-/// Returns the route of a path, with its ids replaced, so that the number of routes is bounded.
+/// Returns the route of a path with placeholders for ids, so that the number of routes is bounded.
 fn route_of(path: &str) -> &'static str {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts[..] {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routes_hold_no_id() {
+    fn routes_in_metrics_contain_no_ids() {
         let check = |path: &str, expected: &str| assert_eq!(route_of(path), expected, "{path}");
         check("/v1/responses", "/v1/responses");
         check("/v1/responses/", "/v1/responses");

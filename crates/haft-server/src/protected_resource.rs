@@ -1,7 +1,7 @@
-//! The server as a protected resource of OAuth: its metadata (RFC 9728), and the challenges that lead clients to it.
+//! The server as an OAuth protected resource: its metadata (RFC 9728), and the challenges that lead clients to it.
 //!
-//! A client without a token reads in the challenge where the metadata is, and in the metadata which issuer to ask. All of it
-//! exists only if the operator configured an issuer and the public address.
+//! The challenge tells a client without a token where the metadata is, and the metadata names the issuer of tokens.
+//! Both exist only if the operator configured an issuer and the public address.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 pub(crate) enum ProtectedResource {
     /// The whole server, and the routes of the API.
     Api,
-    /// The MCP endpoint. A token for it does not count elsewhere.
+    /// The MCP endpoint. A token for it is not accepted by other routes.
     Mcp,
 }
 
@@ -85,13 +85,13 @@ impl ProtectedResource {
     }
 }
 
-/// Returns the scope that permits the API and the least beside it.
+/// Returns the scope that permits the API and as few other actions as possible.
 fn smallest_scope(issuer: &TokenIssuerSettings) -> Option<&str> {
     let permitting = issuer.scopes.iter().filter(|(_, permits)| permits.contains(&KeyScope::Api));
     permitting.min_by_key(|(_, permits)| permits.len()).map(|(name, _)| name.as_str())
 }
 
-/// The metadata of both resources. Clients that have no token yet read it.
+/// Returns the routes of the metadata of both resources. Clients that have no token yet read it.
 pub(crate) fn routes() -> Router<Arc<ServerState>> {
     let document = |resource: ProtectedResource| {
         get(move |State(state): State<Arc<ServerState>>| async move {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn without_issuer_or_public_address_there_is_no_metadata() {
+    fn metadata_exists_only_with_an_issuer_and_a_public_address() {
         let mut without = settings();
         without.public_url = None;
         let mut alone = settings();

@@ -1,7 +1,7 @@
-//! The limits of keys: requests and tokens per minute, responses at the same time, and cost per month.
+//! The limits of keys: requests and tokens per minute, concurrent responses, and cost per month.
 //!
-//! The counters are in memory, except for the cost. A restart of the server begins with full allowances, because a minute later they would be
-//! full again.
+//! The counters are in memory, except for the cost. After a restart of the server, all allowances are full, which they
+//! would also be after a minute.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,17 +24,20 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 use crate::settings::AuthMode;
 
-/// The keys whose counters are kept. Beyond it, those without a response in progress begin again.
+/// The maximum number of keys whose counters are kept. When it is reached, the counters of keys without a response in
+/// progress are reset.
 const KEYS_MAX: usize = 10_000;
 
-/// The time after which a client may try again when all its responses are in progress: nothing says when one ends.
+/// The `Retry-After` time for a key that has its maximum number of responses in progress. It is a guess, because the
+/// end of a response cannot be predicted.
 const RETRY_AFTER_RESPONSE: Duration = Duration::from_secs(5);
 
-/// The milliseconds of a minute: a limit of one per minute refills by one part each millisecond.
+/// The number of parts per request or token. There are as many as milliseconds in a minute, so that a limit of one per
+/// minute refills by one part each millisecond.
 const PARTS: i128 = 60_000;
 
 tokio::task_local! {
-    /// The slot of the request that this task handles. The response that the handler starts takes it.
+    /// The slot of the request that this task handles. The response that the handler starts takes over the slot.
     static REQUEST_SLOT: RefCell<Option<ResponseSlot>>;
 }
 
@@ -43,7 +46,7 @@ async fn with_slot<T>(slot: Option<ResponseSlot>, handler: impl Future<Output = 
     REQUEST_SLOT.scope(RefCell::new(slot), handler).await
 }
 
-/// Takes the slot of the request that this task handles; `None` if its key has no such limit.
+/// Takes the slot of the request that this task handles; `None` if its key has no limit on concurrent responses.
 pub(crate) fn take_slot() -> Option<ResponseSlot> {
     REQUEST_SLOT.try_with(|slot| slot.borrow_mut().take()).ok().flatten()
 }
@@ -60,8 +63,8 @@ pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Reques
     response
 }
 
-/// Counts a message that starts a response on a connection, and starts it, or refuses it with the headers that a reply
-/// would have.
+/// Counts a WebSocket message that starts a response against the limits of its key, and starts the response. A refusal
+/// has the headers that an HTTP reply would have.
 pub(crate) async fn start_counted<T>(
     state: &ServerState,
     caller: &Caller,
@@ -112,26 +115,26 @@ struct KeyUsage {
     responses: u32,
 }
 
-/// An amount that refills evenly within a minute. It may become negative, because the tokens of a response are known at
-/// its end.
+/// An amount that refills evenly over one minute. It can be negative, because the tokens of a response are charged when
+/// the response ends.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
-    /// In parts of which [`PARTS`] are one request or token.
+    /// The amount, in units of 1/[`PARTS`] of a request or token.
     left: i128,
     at: Instant,
 }
 
-/// The kinds of requests that count differently.
+/// The kinds of requests, which have different rate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestKind {
-    /// It starts a response, so the limits of tokens and of responses apply too.
+    /// The request starts a response, so the limits on tokens and concurrent responses apply too.
     StartsResponse,
     Other,
 }
 
 impl RequestKind {
     fn of(request: &Request) -> Self {
-        // Paths within `/v1`. A compaction also asks a model.
+        // The path is relative to `/v1`. A compaction also starts a model request.
         let path = request.uri().path().trim_end_matches('/');
         let starts = request.method() == Method::POST && ["/responses", "/responses/compact"].contains(&path);
         if starts { Self::StartsResponse } else { Self::Other }
@@ -141,12 +144,12 @@ impl RequestKind {
 /// The decision about a request.
 #[derive(Debug)]
 struct RateDecision {
-    /// For the headers of the reply.
+    /// The states of the limits, for the headers of the reply.
     state: Vec<(LimitHeaders, LimitState)>,
     outcome: Result<Option<ResponseSlot>, RefusedBy>,
 }
 
-/// The limit that refuses a request.
+/// The limit because of which a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RefusedBy {
     Requests {
@@ -159,7 +162,7 @@ enum RefusedBy {
     Cost {
         retry_after: Duration,
     },
-    /// The cost so far cannot be read.
+    /// The store cannot read the cost so far.
     CostUnknown,
 }
 
@@ -204,8 +207,8 @@ impl RateLimits {
         Self { usage: Arc::default(), spending: Some(Arc::new(SpendingStore::of(home))) }
     }
 
-    /// Returns the refusal of a key that has spent its money. The last response may exceed the limit, because its cost is
-    /// known at its end.
+    /// Returns the refusal if the key has reached its cost limit. The last response may exceed the limit, because its
+    /// cost is known only when it ends.
     fn refused_by_cost(&self, key: &str, limits: KeyLimits, now: &Timestamp) -> Option<RefusedBy> {
         let (limit, spending) = limits.nano_usd_per_month.zip(self.spending.as_ref())?;
         match spending.spent(key, &month_of(now)) {
@@ -243,7 +246,7 @@ impl RateLimits {
     }
 }
 
-/// Charges the tokens and the cost of each attempt at a model to the key of its run.
+/// Charges the tokens and the cost of each model request to the key of its run.
 impl EventSink for RateLimits {
     fn emit(&self, event: Event) {
         let Event::ModelFinished { principal, account, .. } = event else { return };
@@ -254,13 +257,13 @@ impl EventSink for RateLimits {
         if let Some((spending, cost)) = self.spending.as_ref().zip(account.cost)
             && !key.is_empty()
         {
-            // An error shows at the next response, which cannot read the sum either.
+            // Ignore the error: the next response cannot read the sum either, and reports the error.
             let _ = spending.add(key, &month_of(&Timestamp::now()), cost.nano_usd);
         }
     }
 }
 
-/// Returns the month of UTC, such as `2026-11`.
+/// Returns the month in UTC, such as `2026-11`.
 fn month_of(now: &Timestamp) -> String {
     now.to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string()
 }
@@ -296,7 +299,7 @@ impl KeyUsage {
             return Err(RefusedBy::Requests { retry_after });
         }
         if kind == RequestKind::StartsResponse {
-            // Any rest permits one more response, whose tokens are not known yet.
+            // A positive remainder permits one more response, because its tokens are not known yet.
             if let Some(retry_after) = self.tokens.wait_for(1, limits.tokens_per_minute) {
                 return Err(RefusedBy::Tokens { retry_after });
             }
@@ -323,11 +326,12 @@ impl Allowance {
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
         let refilled = i128::from(passed).saturating_mul(i128::from(limit.unwrap_or(0)));
         self.left = self.left.saturating_add(refilled).min(parts(limit));
-        // The rest of a millisecond counts for the next request, or a client that sends many would never get more.
+        // Advance by whole milliseconds only, and keep the remainder for the next request. Otherwise the allowance of a
+        // client that sends many requests would never refill.
         self.at += Duration::from_millis(passed);
     }
 
-    /// Returns the time until so many parts are there; `None` if they are, or without a limit.
+    /// Returns the time until the allowance has this many parts; `None` if it has them already or there is no limit.
     fn wait_for(&self, amount: i128, limit: Option<u64>) -> Option<Duration> {
         let limit = limit?;
         (amount > self.left).then(|| refill_time(amount - self.left, limit))
@@ -347,7 +351,7 @@ fn parts(limit: Option<u64>) -> i128 {
     i128::from(limit.unwrap_or(0)) * PARTS
 }
 
-/// Rounds up. A limit of 0 never refills.
+/// Returns the time in which an allowance refills by `missing` parts, rounded up. A limit of 0 never refills.
 fn refill_time(missing: i128, limit: u64) -> Duration {
     const LONGEST: Duration = Duration::from_hours(24);
     let millis =
@@ -377,18 +381,16 @@ impl RefusedBy {
 
     fn error(self) -> ApiError {
         let (message, retry_after) = match self {
-            Self::Requests { retry_after } => {
-                ("this key has used up its requests of this minute", retry_after)
-            }
-            Self::Tokens { retry_after } => ("this key has used up its tokens of this minute", retry_after),
+            Self::Requests { retry_after } => ("this key has used all its requests per minute", retry_after),
+            Self::Tokens { retry_after } => ("this key has used all its tokens per minute", retry_after),
             Self::Responses => {
-                ("this key has as many responses in progress as it may have", RETRY_AFTER_RESPONSE)
+                ("this key has reached its limit of concurrent responses", RETRY_AFTER_RESPONSE)
             }
             Self::Cost { retry_after } => {
-                // A client that repeats the request by itself would only be refused again.
+                // Tell the client not to retry, because every retry in this month would be refused.
                 let error = ApiError::new(
                     ApiErrorKind::TooManyRequests,
-                    "this key has spent its money of this month; the operator can raise its limit",
+                    "this key has reached its cost limit for this month; the operator can raise the limit",
                 );
                 return error
                     .with_code("insufficient_quota")
@@ -396,7 +398,7 @@ impl RefusedBy {
                     .after(whole_seconds(retry_after));
             }
             Self::CostUnknown => {
-                let message = "the spending of this key cannot be read, so its limit cannot be checked";
+                let message = "the server cannot read the cost of this key, so it cannot check the cost limit; ask its operator";
                 return ApiError::new(ApiErrorKind::Unavailable, message);
             }
         };
@@ -405,12 +407,12 @@ impl RefusedBy {
     }
 }
 
-/// Rounds up, so that a client that waits this long is not refused again.
+/// Returns the seconds, rounded up, so that a client that waits this long is not refused again.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
-/// Adds the headers that OpenAI's API has.
+/// Adds rate-limit headers with the names that OpenAI's API uses.
 fn add_headers(headers: &mut HeaderMap, state: &[(LimitHeaders, LimitState)]) {
     for (names, LimitState { limit, remaining, reset }) in state {
         headers.insert(names.limit, HeaderValue::from(*limit));
@@ -453,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_charged_afterwards_and_refuse_only_new_responses() {
+    fn tokens_are_charged_at_the_end_and_only_new_responses_are_refused() {
         let (limits, start) = (RateLimits::default(), Instant::now());
         let at = |kind, seconds| limits.admit("k", LIMITS, kind, start + Duration::from_secs(seconds));
         assert_eq!(refused(&at(RequestKind::StartsResponse, 0)), None);
@@ -469,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_free_again_when_responses_end() {
+    fn ended_response_frees_its_slot() {
         let (limits, start) = (RateLimits::default(), Instant::now());
         let unlimited = KeyLimits { requests_per_minute: None, ..LIMITS };
         let admit = || limits.admit("k", unlimited, RequestKind::StartsResponse, start);
@@ -484,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn spent_key_waits_for_the_next_month_and_an_unreadable_sum_refuses() {
+    fn key_at_its_cost_limit_waits_for_the_next_month_and_an_unreadable_cost_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let limits = RateLimits::of(&home);

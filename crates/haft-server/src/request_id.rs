@@ -1,4 +1,4 @@
-//! An id for each request. The reply and the log lines contain it, and a caller can report it.
+//! An id for each request. The reply and the log lines contain the id, so that a caller can report it.
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -14,7 +14,8 @@ pub(crate) fn of(response: &Response) -> &str {
     response.headers().get(HEADER).and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
-/// Assigns a new id to the request. An id from the caller is not used, because two requests could then have the same.
+/// Assigns a new id to the request. An id from the caller is not used, because two requests could then have the same
+/// id.
 pub(crate) async fn assign(request: Request, next: Next) -> Response {
     let id = HeaderValue::from_str(&format!("req_{}", Uuid::new_v4().simple()));
     let mut response = next.run(request).await;

@@ -1,7 +1,7 @@
-//! Approvals over the wire: a response that ends with `mcp_approval_request` items, and the request that answers them.
+//! Approvals over HTTP: a response that ends with `mcp_approval_request` items, and the request that answers them.
 //!
-//! The run behind such a response is suspended with its journal. The answers resume it, so that the approved call is the
-//! one in the journal: a client has no place to put other arguments.
+//! The run of such a response is suspended, and its journal is kept. The answers resume the run, which makes the call
+//! in the journal. A client therefore cannot change the arguments of an approved call.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) const APPROVAL_LIFETIME: Duration = Duration::from_hours(24);
 /// The prefix of the ids of approval requests.
 pub(crate) const ITEM_PREFIX: &str = "mcpr";
 
-/// The answers of a client, by the id of the approval in the run.
+/// The client's answers, by the ids of the approvals in the run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ApprovalAnswers {
     given: HashMap<ApprovalId, ClientDecision>,
@@ -51,14 +51,14 @@ struct ClientDecision {
 }
 
 impl ApprovalAnswers {
-    /// Returns the decision about a call that waits; `None` if the client was not asked about it. A call whose arguments
-    /// are not those that the client saw is denied.
+    /// Returns the decision about a waiting call; `None` if the client was not asked about it. Denies a call whose
+    /// arguments differ from the arguments that the client saw.
     pub(crate) fn decision(&self, pending: &PendingApproval) -> Option<ApprovalDecision> {
         let answer = self.given.get(&pending.id)?;
         Some(if answer.arguments == pending.arguments { answer.decision } else { ApprovalDecision::Deny })
     }
 
-    /// Returns the answers in the form of the store, for a run that waits for further ones.
+    /// Returns the answers in the form of the store, for a run that waits for further answers.
     pub(crate) fn stored(&self) -> Vec<WaitingApproval> {
         let stored = |(id, answer): (&ApprovalId, &ClientDecision)| WaitingApproval {
             item: answer.item.clone(),
@@ -70,23 +70,23 @@ impl ApprovalAnswers {
         self.given.iter().map(stored).collect()
     }
 
-    /// Tests if the client has not answered all requests yet.
+    /// Returns true if the client has not answered all requests yet.
     pub(crate) fn is_partial(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Tests if the client may still answer about a call that waits.
+    /// Returns true if the client may still answer about a waiting call.
     pub(crate) fn is_open(&self, pending: &PendingApproval) -> bool {
         self.open.contains(&pending.id)
     }
 
-    /// Returns the approval requests by the ids of their approvals, for the calls that follow from them.
+    /// Returns the items of the approval requests by their approval ids, so that the items of the calls can name them.
     pub(crate) fn items(&self) -> HashMap<ApprovalId, String> {
         self.given.iter().map(|(id, answer)| (*id, answer.item.clone())).collect()
     }
 }
 
-/// A suspended run that goes on, and the answers for it.
+/// A suspended run that continues, with the client's answers.
 pub(crate) struct ContinuedRun {
     pub(crate) handle: RunHandle,
     pub(crate) answers: ApprovalAnswers,
@@ -94,11 +94,11 @@ pub(crate) struct ContinuedRun {
     pub(crate) first_event: EventSeq,
 }
 
-/// The interfaces of a run of this caller.
+/// Returns the hooks of a run for this caller.
 pub(crate) fn hooks(caller: &Caller, has_journal: bool) -> RunHooks {
     let has_scope = caller.require(KeyScope::Approvals).is_ok();
     RunHooks {
-        // Without a journal there is nothing that the client could come back to.
+        // Without a journal, the client cannot continue the run later.
         approvals: if has_journal { AnswerSource::ThroughHandle } else { AnswerSource::Denied },
         authority: if has_scope { ApproverAuthority::AllCalls } else { ApproverAuthority::CallersOwn },
         elicitations: AnswerSource::Denied,
@@ -107,8 +107,8 @@ pub(crate) fn hooks(caller: &Caller, has_journal: bool) -> RunHooks {
     }
 }
 
-/// Returns the answers of a request: the ids of approval requests, each with the decision. The answers must be the only
-/// new items, because the run goes on exactly where it stopped.
+/// Returns the answers in a request: the id of each approval request, with the decision. The request must contain no
+/// other new items, because the run continues exactly where it stopped.
 pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<(usize, &str, ApprovalDecision)>, ApiError> {
     let mut found: Vec<(usize, &str, ApprovalDecision)> = Vec::new();
     for (at, item) in request.input.iter().enumerate() {
@@ -116,14 +116,17 @@ pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<(usize, &str, Appro
             InputItem::ApprovalResponse { request, approve } => {
                 if found.iter().any(|(_, known, _)| known == request) {
                     let param = format!("input[{at}].approval_request_id");
-                    return Err(invalid(param, format!("`{request}` has two responses")));
+                    return Err(invalid(
+                        param,
+                        format!("`input` has two `mcp_approval_response` items for `{request}`"),
+                    ));
                 }
                 let decision = if *approve { ApprovalDecision::Allow } else { ApprovalDecision::Deny };
                 found.push((at, request, decision));
             }
             _ if found.is_empty() => {}
             _ => {
-                let message = "the items `mcp_approval_response` must be the last ones of `input`";
+                let message = "the `mcp_approval_response` items must be the last items of `input`";
                 return Err(invalid(format!("input[{at}]"), message));
             }
         }
@@ -131,7 +134,7 @@ pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<(usize, &str, Appro
     Ok(found)
 }
 
-/// Returns the response that an approval request belongs to, from the id of the request.
+/// Returns the id of the response that an approval request belongs to. The id of the request contains it.
 pub(crate) fn response_of(item: &str) -> Option<String> {
     let rest = item.strip_prefix(ITEM_PREFIX)?.strip_prefix('_')?;
     let is_hex = rest.len() == 36 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -170,7 +173,7 @@ async fn waiting_record(
     given: &[(usize, &str, ApprovalDecision)],
 ) -> Result<ResponseRecord, ApiError> {
     let Some((at, item, _)) = given.first() else {
-        return Err(invalid("input", "`input` has no approval response"));
+        return Err(invalid("input", "`input` has no item `mcp_approval_response`"));
     };
     let missing = || {
         let param = format!("input[{at}].approval_request_id");
@@ -185,13 +188,15 @@ async fn waiting_record(
     let lifetime_ms = u64::try_from(APPROVAL_LIFETIME.as_millis()).unwrap_or(u64::MAX);
     if record.created_ms.saturating_add(lifetime_ms) < now_ms() {
         let hours = APPROVAL_LIFETIME.as_secs() / 3600;
-        let message = format!("the approval request `{item}` has expired; it counts for {hours} hours");
+        let message =
+            format!("the approval request `{item}` has expired; the client must answer within {hours} hours");
         return Err(invalid("input", message).with_code("approval_request_expired"));
     }
     Ok(record)
 }
 
-/// Pairs the waiting approvals with their answers, those of earlier requests included. The first answer counts.
+/// Matches the waiting approvals with their answers, including answers in earlier requests. If there are two answers,
+/// the first one is used.
 fn matched(
     record: &ResponseRecord,
     given: &[(usize, &str, ApprovalDecision)],
@@ -221,7 +226,7 @@ fn matched(
     Ok(answers)
 }
 
-/// The error of a request that continues a response without answering its approval requests.
+/// Returns the error for a request that continues a response without answering its approval requests.
 pub(crate) fn unanswered(waiting: &WaitingApproval) -> ApiError {
     let message = format!(
         "the approval request `{}` has no answer; send an item `mcp_approval_response` for it",
@@ -233,15 +238,16 @@ pub(crate) fn unanswered(waiting: &WaitingApproval) -> ApiError {
 fn refused(error: &ResumeFailure) -> ApiError {
     match error {
         ResumeFailure::Run(ResumeError::Finished { .. }) => {
-            let message = "these approval requests were answered before, and their run has ended";
+            let message = "these approval requests have already been answered, and their run has ended";
             ApiError::new(ApiErrorKind::Conflict, message).with_code("approval_request_used").not_retryable()
         }
         ResumeFailure::Session(SessionError::Busy { .. }) => {
-            let message = "these approval requests were answered before, and their run goes on";
+            let message = "these approval requests have already been answered, and their run is in progress";
             ApiError::new(ApiErrorKind::Conflict, message).with_code("approval_request_used").not_retryable()
         }
         ResumeFailure::Session(SessionError::NotFound { .. }) => {
-            let message = "the run of these approval requests is no longer stored";
+            let message =
+                "the server no longer stores the run of these approval requests; start a new response";
             invalid("input", message).with_code("approval_request_expired")
         }
         error => ApiError::new(ApiErrorKind::ServerError, format!("the run cannot be continued: {error}")),

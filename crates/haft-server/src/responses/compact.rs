@@ -1,6 +1,6 @@
 //! Compaction: `POST /v1/responses/compact`, and responses that compact their conversation before they begin.
 //!
-//! The compacted conversation goes to the client, sealed in an item `compaction`. The server keeps nothing of it.
+//! The client gets the compacted conversation encrypted, in an item of type `compaction`. The server does not store it.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// A conversation after compaction, and its sealed form.
+/// A compacted conversation, also in encrypted form.
 pub(super) struct SealedConversation {
     pub(super) messages: Vec<Message>,
     pub(super) encrypted: String,
     pub(super) usage: Option<TokenUsage>,
 }
 
-/// `POST /v1/responses/compact`: a summary in the place of old turns. A conversation that a summary would not shorten is
-/// sealed as it is.
+/// `POST /v1/responses/compact`: replaces old turns with a summary. If a summary would not shorten the conversation,
+/// encrypts it unchanged.
 pub(crate) async fn compact(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -47,8 +47,8 @@ pub(crate) async fn compact(
     })))
 }
 
-/// Compacts the conversation of a response if it is larger than the request permits. Returns `None` if it is not, or if a
-/// summary would not shorten it.
+/// Compacts the conversation of a response if it is larger than the threshold in the request. Returns `None` if it is
+/// not larger, or if a summary would not shorten it.
 pub(super) async fn before_response(
     state: &Arc<ServerState>,
     caller: &Caller,
@@ -66,7 +66,7 @@ pub(super) async fn before_response(
     compacted(state, caller, request, messages.to_vec()).await.map(Some)
 }
 
-/// Returns the item of a sealed conversation.
+/// Returns the item that contains an encrypted conversation.
 pub(super) fn item(id: &str, encrypted: &str) -> Value {
     json!({"type": "compaction", "id": id, "status": "completed", "encrypted_content": encrypted})
 }
@@ -91,7 +91,7 @@ async fn compacted(
     Ok(SealedConversation { messages, encrypted, usage })
 }
 
-/// Opens the sealed conversation of an item at `path`.
+/// Decrypts the compacted conversation of an item. `path` is the JSON path of the item, for error messages.
 pub(super) async fn opened(
     state: &ServerState,
     caller: &Caller,
@@ -101,7 +101,7 @@ pub(super) async fn opened(
     let text = sealed_text::open(state, caller, path, encrypted).await?;
     let param = format!("{path}.encrypted_content");
     let unreadable = |error: String| {
-        invalid(param.clone(), format!("the conversation cannot be read: {error}"))
+        invalid(param.clone(), format!("the decrypted conversation is not valid: {error}"))
             .with_code(sealed_text::INVALID)
     };
     let stored: Vec<StoredMessage> =

@@ -1,4 +1,4 @@
-//! A response in progress: the run behind it, and the fold of its events.
+//! A response in progress: drives its run, and folds the run's events into the response.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use crate::auth::{Caller, now_ms};
 use crate::conversations;
 use crate::server::{ActiveWork, ServerState};
 
-/// A response whose run works. Dropping it cancels the run, because a client that has gone needs no answer.
+/// A response whose run is in progress. Dropping it cancels the run, because a disconnected client needs no answer.
 pub(crate) struct ActiveResponse {
     state: Arc<ServerState>,
     handle: RunHandle,
     events: RunEvents,
     fold: ResponseFold,
-    /// Resolves when the run needs its client; `None` once it has stopped for that.
+    /// Resolves when the run waits for the client; `None` after the run was stopped for this.
     parking: Option<BoxFuture<'static, ParkReason>>,
-    /// The answers to the approval requests of the response before; `None` for a new run.
+    /// The answers to the approval requests of the previous response; `None` for a new run.
     answers: Option<ApprovalAnswers>,
     client_calls: Vec<ToolCall>,
     /// The calls that the client must approve.
     approvals: Vec<WaitingApproval>,
-    /// The calls of tools that run now, also those of sub-agents.
+    /// The tool calls that are running, including calls of sub-agents.
     running_calls: HashSet<u64>,
     kept: KeptResponse,
-    /// All events, for a response whose readers may come later.
+    /// All events so far, if readers may connect later.
     replayable: Vec<Value>,
     progress: ResponseProgress,
-    /// Counts this response as work that a stopping server waits for.
+    /// Counts this response among the responses that a stopping server waits for.
     _active: ActiveWork,
 }
 
@@ -53,23 +53,23 @@ pub(crate) struct ResponseRun {
     pub(crate) first_event: EventSeq,
 }
 
-/// Everything that decides what remains of a response.
+/// The data that is needed to store a response.
 #[derive(Debug)]
 pub(crate) struct KeptResponse {
     pub(crate) caller: Caller,
-    /// The input items, as the wire shows them.
+    /// The input items in their JSON form.
     pub(crate) input: Vec<Value>,
     /// The conversation before the response.
     pub(crate) opening: Vec<StoredMessage>,
     pub(crate) storage: ResponseStorage,
-    /// The conversation that gets the items.
+    /// The id of the conversation that the items are added to.
     pub(crate) conversation: Option<String>,
     /// The number of the first event that belongs to the response.
     pub(crate) first_event: EventSeq,
     pub(crate) request_digest: Option<String>,
 }
 
-/// The end of a response from which a connection continues, also if nothing is stored.
+/// The end of a response, from which the same connection can continue even if the response is not stored.
 #[derive(Debug, Clone)]
 pub(crate) struct LastResponse {
     pub(crate) id: String,
@@ -77,13 +77,13 @@ pub(crate) struct LastResponse {
     pub(crate) open_calls: Vec<String>,
 }
 
-/// The fate of a response after it has ended.
+/// Selects whether a response is stored after it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseStorage {
     Stored,
-    /// Stored with its events, and from its beginning on.
+    /// Stored together with its events, from the beginning of the response.
     StoredForReplay,
-    /// The client keeps the conversation itself.
+    /// Not stored, because the client keeps the conversation itself.
     Discarded,
 }
 
@@ -92,7 +92,7 @@ enum ResponseProgress {
     New,
     Working,
     Ended(Box<EndedResponse>),
-    /// The server stops; the next process continues the response.
+    /// The server is stopping, and the next process continues the response.
     Suspended,
 }
 
@@ -141,8 +141,8 @@ impl ActiveResponse {
         self.kept.request_digest.clone()
     }
 
-    /// Returns the conversation after the response; `None` before its end, and if the run waits for approval: then the
-    /// stored response says how to go on.
+    /// Returns the conversation after the response; `None` before the response has ended, or if the run waits for
+    /// approvals, because the stored response is then continued instead.
     pub(crate) fn continuation(&self) -> Option<LastResponse> {
         let conversation = self.handle.conversation().filter(|_| self.approvals.is_empty())?;
         Some(LastResponse {
@@ -156,10 +156,10 @@ impl ActiveResponse {
         self.client_calls.iter().map(|call| call.id.0.clone()).collect()
     }
 
-    /// Stores the response before it has ended, so that it can be found from the moment that the client knows its id.
+    /// Stores the response before it ends, so that the client can request it as soon as it knows the id.
     pub(crate) async fn store_beginning(&mut self) {
         if self.kept.storage == ResponseStorage::StoredForReplay {
-            // First, so that no crash leaves a stored response that is never continued.
+            // Do this first, so that a crash cannot leave a stored response that is never continued.
             self.mark_unfinished().await;
         }
         let head = self.fold.head();
@@ -185,7 +185,7 @@ impl ActiveResponse {
         let _ = tokio::task::spawn_blocking(move || store.begin(&unfinished)).await;
     }
 
-    /// Returns the next events of the stream; `None` after the last ones. Cancelling it loses nothing.
+    /// Returns the next events of the stream; `None` after the last ones. Cancelling this future loses no events.
     pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
         let events = self.next_events().await?;
         if self.kept.storage == ResponseStorage::StoredForReplay && !self.has_ended() {
@@ -218,7 +218,7 @@ impl ActiveResponse {
                     }
                 }
                 ResponseStep::Parked(reason) => self.answer_run(reason),
-                // The next process resumes the run. No call is running that would be cut off.
+                // The next process resumes the run. No call is running that this would interrupt.
                 ResponseStep::Suspend => self.stop_run(),
                 ResponseStep::Gap => {}
                 ResponseStep::Ended => return self.finish().await,
@@ -241,7 +241,7 @@ impl ActiveResponse {
             biased;
             event = events.next() => match event {
                 Some(Ok(event)) => ResponseStep::Event(event),
-                // A reader this far behind lost text; the final object of the run is still complete.
+                // This reader was too slow and has lost text; the final object of the run is still complete.
                 Some(Err(_)) => ResponseStep::Gap,
                 None => ResponseStep::Ended,
             },
@@ -254,7 +254,8 @@ impl ActiveResponse {
         step
     }
 
-    /// A reader may see an event only once a process after a crash would repeat it.
+    /// Waits until the events are stored. A client must not see an event that the next process would not repeat after a
+    /// crash.
     async fn make_replayable(&mut self) {
         if self.kept.storage == ResponseStorage::StoredForReplay {
             self.handle.events_stored().await;
@@ -265,40 +266,41 @@ impl ActiveResponse {
         match &envelope.event.kind {
             LogEvent::ToolStarted { operation, .. } => drop(self.running_calls.insert(*operation)),
             LogEvent::ToolFinished { operation, .. } => drop(self.running_calls.remove(operation)),
-            // Calls of an earlier process do not run any more.
+            // Calls of an earlier process are not running any more.
             LogEvent::RunStarted { .. } if envelope.parent.is_none() => self.running_calls.clear(),
             _ => {}
         }
     }
 
-    /// Gives the run the decisions that the client sent, or ends the response so that the client can act.
+    /// Passes the client's decisions to the run, or ends the response so that the client can decide.
     fn answer_run(&mut self, reason: ParkReason) {
         match reason {
             ParkReason::ClientOutputs(calls) => {
                 self.client_calls = calls;
-                // The follow-up request starts a run of its own, so this one needs no place to wait in.
+                // Cancel this run instead of suspending it, because the follow-up request starts a new run.
                 self.handle.cancel();
             }
             ParkReason::Approval(pending) => {
                 let decided = pending.iter().filter_map(|one| Some((one.id, self.decision(one)?)));
                 let decided: Vec<_> = decided.collect();
-                // A decided call would begin now, and be cut off when the run is suspended for the other ones.
+                // Suspend until the client has decided all calls. A call that was approved now would start at once, and
+                // the suspension would interrupt it.
                 if decided.is_empty() || self.answers.as_ref().is_some_and(ApprovalAnswers::is_partial) {
                     return self.handle.suspend();
                 }
                 for (id, decision) in decided {
-                    // A call that was cancelled meanwhile needs no decision.
+                    // Ignore the error: the call was cancelled in the meantime and needs no decision.
                     let _ = self.handle.decide(id, decision);
                 }
                 self.parking = Some(parking(self.handle.clone()));
             }
-            // Questions are declined, and runs of the server have no secrets of their own.
+            // Does not happen: runs of the server decline all questions and never wait for credentials.
             ParkReason::Elicitation(_) | ParkReason::Credentials(_) => {}
         }
     }
 
-    /// Returns the decision about a call; `None` if the client is to be asked. A call that waited in an earlier response and
-    /// was not shown to the client, because the key may not decide about it, is denied.
+    /// Returns the decision about a call; `None` if the client must be asked. Denies a call that already waited in an
+    /// earlier response and was not shown to the client because its key may not approve it.
     fn decision(&self, pending: &PendingApproval) -> Option<ApprovalDecision> {
         let answers = self.answers.as_ref()?;
         let was_hidden = pending.why.is_empty() && !answers.is_open(pending);
@@ -310,7 +312,7 @@ impl ActiveResponse {
         self.handle.suspend();
     }
 
-    /// Works to the end and returns the final object.
+    /// Drives the run to its end and returns the final object.
     pub(crate) async fn finished(mut self) -> EndedResponse {
         if self.kept.storage != ResponseStorage::StoredForReplay {
             self.fold.without_events();
@@ -353,9 +355,11 @@ impl ActiveResponse {
                 ResponseEnd::completed()
             }
             Ok(RunState::Finished(outcome)) => ResponseEnd::of(&outcome.finish),
-            Ok(RunState::Parked(reason)) => {
-                ResponseEnd::failed("server_error", "server_error", format!("the run waits: {reason:?}"))
-            }
+            Ok(RunState::Parked(reason)) => ResponseEnd::failed(
+                "server_error",
+                "server_error",
+                format!("the run waits for an answer that it cannot get over this API: {reason:?}"),
+            ),
             Err(defect) => ResponseEnd::failed("server_error", "server_error", defect.to_string()),
         };
         if end.error.is_none() {
@@ -374,8 +378,8 @@ impl ActiveResponse {
         Some(events)
     }
 
-    /// Fills the item with the sealed turn, if the client asked for one. Without the keys it stays empty: the client can go on
-    /// with the other items.
+    /// Encrypts the turn into its item, if the client asked for one. If the keys cannot be read, the item stays empty,
+    /// and the client can continue with the other items.
     async fn seal_turn(&mut self) -> Vec<StreamEvent> {
         if self.fold.head().sealing == TurnSealing::Off {
             return Vec::new();
@@ -391,7 +395,8 @@ impl ActiveResponse {
         }
     }
 
-    /// Adds the input and the output to the conversation. One that was deleted meanwhile stays deleted.
+    /// Adds the input and the output to the conversation. A conversation that was deleted in the meantime stays
+    /// deleted.
     async fn extend_conversation(&mut self, response: &Value) {
         let Some(id) = self.kept.conversation.clone() else { return };
         let output = response["output"].as_array().cloned().unwrap_or_default();
@@ -400,7 +405,7 @@ impl ActiveResponse {
         let _ = conversations::append(&state, &caller, &id, items).await;
     }
 
-    /// Stores the response before the client learns that it has ended, so that a follow-up request finds it.
+    /// Stores the response before the client sees its end, so that a follow-up request finds it.
     async fn store(&mut self, response: &Value) {
         if self.kept.storage == ResponseStorage::Discarded {
             return;
@@ -423,7 +428,7 @@ impl ActiveResponse {
             request_digest: self.kept.request_digest.clone(),
         };
         let (store, owner) = (self.state.responses.clone(), self.handle.principal().clone());
-        // The disk must not hold up the other requests of this thread.
+        // Use another thread, because slow disk access would block other requests on this one.
         let stored = tokio::task::spawn_blocking(move || {
             let id = new.id.clone();
             store.put(&owner, new)?;
@@ -441,20 +446,20 @@ impl Drop for ActiveResponse {
     }
 }
 
-/// One thing that happens to a response.
+/// The next step of a response.
 enum ResponseStep {
     Event(Arc<EventEnvelope>),
-    /// The run needs its client.
+    /// The run waits for the client.
     Parked(ParkReason),
-    /// The server stops, and the response goes on in the next process.
+    /// The server is stopping, and the next process continues the response.
     Suspend,
-    /// Events are missing.
+    /// The reader was too slow, and some events are lost.
     Gap,
     /// There are no more events.
     Ended,
 }
 
-/// Waits until the run needs its client.
+/// Waits until the run waits for the client.
 fn parking(handle: RunHandle) -> BoxFuture<'static, ParkReason> {
     Box::pin(async move {
         match handle.wait().await {

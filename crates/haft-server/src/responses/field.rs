@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// A field that may be missing. `null` means missing.
+/// A field of a request. The value `null` is treated like a missing field.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestField {
     name: String,
@@ -78,7 +78,7 @@ impl RequestField {
     }
 }
 
-/// Returns a required text in an object at `path`.
+/// Returns the text of a required field in the object at `path`.
 pub(crate) fn required(path: &str, object: &Map<String, Value>, name: &str) -> Result<String, ApiError> {
     let field = RequestField::new(format!("{path}.{name}"), object.get(name).cloned());
     field.text()?.ok_or_else(|| field.wrong("a string"))

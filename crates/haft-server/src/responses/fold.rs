@@ -1,8 +1,9 @@
-//! Folds the event log of a run into the items of a response and the events of its stream. Pure: it does no IO and reads
-//! no clock.
+//! Folds the event log of a run into the items of a response and the events of its stream. Pure: it does no IO and
+//! reads no clock.
 //!
-//! A whole response and a streamed one pass through the same fold, so that both have the same items with the same ids. An
-//! id follows from the response and the position of the item; a stream that is read again repeats the ids.
+//! Streamed responses and responses without a stream use the same fold, so that both have the same items with the same
+//! ids. An id is derived from the response id and the position of the item, so a stream that is read again has the same
+//! ids.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ pub(crate) struct StreamEvent {
 }
 
 impl StreamEvent {
-    /// Restores an event that was stored as its data.
+    /// Restores an event from its stored data.
     pub(crate) fn of_data(data: Value) -> Self {
         Self { kind: data["type"].as_str().unwrap_or_default().to_owned(), data }
     }
@@ -40,46 +41,46 @@ impl StreamEvent {
     }
 }
 
-/// The label of tools that belong to no MCP server, in items that need one.
+/// The server label of tools that belong to no MCP server, for items that require a label.
 const OWN_LABEL: &str = "haft";
 
-/// The length of a delta with its padding is a multiple of this many bytes.
+/// A delta and its padding together have a multiple of this many bytes.
 const PADDED_BYTES: usize = 32;
 
-/// The state of a response while its run works.
+/// The state of a response while its run is in progress.
 #[derive(Debug)]
 pub(crate) struct ResponseFold {
     head: ResponseHead,
     output: Vec<Value>,
-    /// The item that deltas extend; always the last one.
+    /// The item that text deltas are appended to; always the last item.
     open: Option<OpenText>,
-    /// Calls that the model requested and that have not begun: they may still need approval.
+    /// Calls that the model requested and that have not begun, because they may still need approval.
     requested: HashMap<String, RequestedCall>,
-    /// The positions of calls that the server runs, by the model's id of the call.
+    /// The positions of the calls that the server runs, by the id that the model gave the call.
     running: HashMap<String, usize>,
     stream: FoldedStream,
     usage: Option<LogUsage>,
     /// The text of the last message.
     last_text: String,
     tool_began: bool,
-    /// The position of the item that gets the sealed turn, until it is done.
+    /// The position of the item for the encrypted turn, until the item is complete.
     unsealed: Option<usize>,
-    /// True after the run continued in another process, until its next turn begins.
+    /// True from the time the run continued in another process until its next turn begins.
     is_restarted: bool,
 }
 
-/// The events of the stream that were not taken yet.
+/// The events of the stream that have not been taken yet.
 #[derive(Debug, Default)]
 struct FoldedStream {
     events: Vec<StreamEvent>,
     /// The number of the next event.
     sequence: u64,
-    /// True for a response without readers of its stream.
+    /// True if the stream of the response has no readers.
     is_silent: bool,
 }
 
 impl FoldedStream {
-    /// Adds an event. Its data is built only if the stream has readers, because that is a large part of the work of a
+    /// Adds an event. Builds its data only if the stream has readers, because this is a large part of the cost of a
     /// response.
     fn push(&mut self, kind: &str, data: impl FnOnce() -> Value) {
         if self.is_silent {
@@ -100,7 +101,7 @@ impl FoldedStream {
 struct RequestedCall {
     tool: String,
     arguments: String,
-    /// The approval request that the call follows from.
+    /// The id of the approval request that allowed the call.
     approval: Option<String>,
 }
 
@@ -133,7 +134,7 @@ impl ResponseFold {
         }
     }
 
-    /// Makes no events from now on, for a response that only its final object is wanted of.
+    /// Stops making events, for a response of which only the final object is needed.
     pub(crate) fn without_events(&mut self) {
         self.stream.is_silent = true;
     }
@@ -142,7 +143,7 @@ impl ResponseFold {
         &self.head
     }
 
-    /// Tests if a tool of the server has begun, so that a repeated request could repeat its effect.
+    /// Returns true if a tool of the server has begun, because a repeated request could then repeat its effect.
     pub(crate) fn tool_began(&self) -> bool {
         self.tool_began
     }
@@ -165,7 +166,7 @@ impl ResponseFold {
         self.take_events()
     }
 
-    /// Fills the item of the sealed turn.
+    /// Fills the item of the encrypted turn.
     pub(crate) fn seal(&mut self, encrypted: &str) -> Vec<StreamEvent> {
         let Some(index) = self.unsealed.take() else { return Vec::new() };
         let item = self.head.sealed_item(index, Some(encrypted));
@@ -173,7 +174,7 @@ impl ResponseFold {
         self.take_events()
     }
 
-    /// Takes an event of the run. Events of sub-agents add to the usage and nothing else.
+    /// Applies an event of the run. Events of sub-agents only add to the usage.
     pub(crate) fn apply(&mut self, envelope: &EventEnvelope) -> Vec<StreamEvent> {
         if let LogEvent::ModelFinished { usage: Some(usage), .. } = &envelope.event.kind {
             self.usage = Some(added(self.usage, *usage));
@@ -220,8 +221,8 @@ impl ResponseFold {
         std::mem::take(&mut self.stream.events)
     }
 
-    /// The model repeats the reply that was cut off, so the text until then is dropped. Its item stays open for the repeated
-    /// text, because a client may have seen it.
+    /// Drops the text of the interrupted reply, because the model repeats the reply. The item stays open for the
+    /// repeated text, because a client may have seen the item.
     fn restart(&mut self) {
         if let Some(open) = &mut self.open {
             open.text.clear();
@@ -229,7 +230,7 @@ impl ResponseFold {
         }
     }
 
-    /// Adds the calls that the client must approve. Returns them as the store keeps them.
+    /// Adds items for the calls that the client must approve. Returns the calls in the form of the store.
     pub(crate) fn approval_requests(
         &mut self,
         pending: &[PendingApproval],
@@ -256,7 +257,7 @@ impl ResponseFold {
         (self.take_events(), waiting)
     }
 
-    /// Adds the calls that the client runs.
+    /// Adds items for the calls that the client runs.
     pub(crate) fn client_calls(&mut self, calls: &[ToolCall]) -> Vec<StreamEvent> {
         self.close_text("completed");
         for call in calls {
@@ -289,29 +290,30 @@ impl ResponseFold {
     /// Ends the response. Returns the final object and the events up to the last one.
     pub(crate) fn end(&mut self, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
         let is_whole = end.error.is_none();
-        // The process ended after the answer was complete and before the event log was: the answer replaces the cut text.
+        // The previous process ended after the answer was complete but before the event log contained all of it:
+        // replace the incomplete text with the answer.
         if let (true, Some(answer)) = (std::mem::take(&mut self.is_restarted), &end.answer) {
             self.delta(TextKind::Message, answer);
         }
         self.close_text(if is_whole { "completed" } else { "incomplete" });
-        // A run that ended early leaves calls without a result.
+        // If the run ended early, calls may have no result.
         let left: Vec<String> = self.running.keys().cloned().collect();
         for id in left {
             self.end_call(&id, true, "the response ended before this call finished");
         }
-        // A report that the model gave through a tool was not streamed as text.
+        // An answer that the model gave through a tool was not streamed as text.
         if let Some(answer) = end.answer.as_ref().filter(|answer| answer.trim() != self.last_text.trim()) {
             self.delta(TextKind::Message, answer);
             self.close_text("completed");
         }
-        // A response that failed has no turn to go on from, and every item that began must end.
+        // A failed response has no turn to continue from, but every item that began must end.
         if let Some(index) = self.unsealed.take() {
             let item = with(self.output[index].clone(), "status", "incomplete");
             self.done(index, item);
         }
         let response = self.head.object(end.status, &self.output, Some(&self.usage()), end);
         if let Some(error) = &end.error {
-            // Both shapes in one object: the specification nests the error, and the types of the SDKs are flat.
+            // Send both forms in one object: the specification nests the error, and the SDK types expect flat fields.
             self.stream.push("error", || {
                 json!({
                     "code": error.code, "message": error.message, "param": null,
@@ -321,7 +323,7 @@ impl ResponseFold {
         }
         let kind = match end.status {
             "failed" => "response.failed",
-            // There is no event for a cancelled response, and the stream must have a last one.
+            // There is no event type for a cancelled response, but the stream must have a last event.
             "incomplete" | "cancelled" => "response.incomplete",
             _ => "response.completed",
         };
@@ -391,7 +393,7 @@ impl ResponseFold {
         }
     }
 
-    /// Records a requested call. A call that continues after a restart has its item already.
+    /// Records a requested call. A call that continues after a restart already has its item.
     fn request_call(&mut self, envelope: &EventEnvelope, id: &str, tool: &str, arguments: &str) {
         if self.running.contains_key(id) {
             return;
@@ -441,7 +443,8 @@ impl ResponseFold {
         self.done(index, item);
     }
 
-    /// Tools of MCP servers have OpenAI's own type of item; other tools of the server have one of ours.
+    /// Returns the item of a call that the server runs. MCP tools have OpenAI's item type; other tools have an item
+    /// type of haft.
     fn server_item(&self, index: usize, tool: &str, arguments: &str, status: &str) -> Value {
         match self.server_and_name(tool) {
             (Some(label), name) => json!({
@@ -456,7 +459,7 @@ impl ResponseFold {
         }
     }
 
-    /// Splits the name of a tool into the MCP server and the name that the server gave it.
+    /// Splits a tool name into the MCP server name and the name that the server uses.
     fn server_and_name<'a>(&'a self, tool: &'a str) -> (Option<&'a str>, &'a str) {
         let found = self.head.mcp_servers.iter().find_map(|server| {
             let name = tool.strip_prefix(server.as_str())?.strip_prefix("__")?;
@@ -465,7 +468,7 @@ impl ResponseFold {
         found.unwrap_or((None, tool))
     }
 
-    /// Adds an item that is complete from its beginning.
+    /// Adds an item that is complete when it is added.
     fn add_whole(&mut self, item: Value) {
         let index = self.output.len();
         self.add(item.clone());
@@ -525,7 +528,7 @@ fn text_id(head: &ResponseHead, kind: TextKind, index: usize) -> String {
     item_id(head, prefix, index)
 }
 
-/// Adds the position of a text to the data of an event about it.
+/// Adds the position of a text item to the data of an event about it.
 fn with_place(data: Value, id: &str, index: usize) -> Value {
     with(with(with(data, "item_id", id), "output_index", index), "content_index", 0)
 }
@@ -535,8 +538,8 @@ fn with(mut data: Value, name: &str, value: impl Into<Value>) -> Value {
     data
 }
 
-/// Adds a field that brings the delta to a multiple of [`PADDED_BYTES`], if the client asks for it. A replayed stream must
-/// be the same, so the padding is not random.
+/// Adds a field that pads the delta to a multiple of [`PADDED_BYTES`], if the client asks for it. The padding is not
+/// random, because a replayed stream must be the same.
 fn padded(data: Value, delta: &str, padding: DeltaPadding) -> Value {
     if padding == DeltaPadding::Off {
         return data;
@@ -609,7 +612,7 @@ mod tests {
         }
     }
 
-    /// Feeds events and returns the whole stream with the final object, which must be the same without a stream.
+    /// Folds the events. Returns the whole stream and the final object, which must be the same without a stream.
     fn run(events: Vec<LogEvent>, client: &[ToolCall], end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
         let mut silent = fold();
         silent.without_events();
@@ -720,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_waits_for_approval_is_a_request_and_later_a_call_that_names_it() {
+    fn an_approval_request_is_followed_by_a_call_item_that_names_it() {
         let (place, call_id) = (RunPosition::first(SessionId(1)), CallId("a".into()));
         let pending = PendingApproval {
             id: ApprovalId::of_call(place, &call_id),
@@ -769,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_repeats_no_item_and_drops_the_text_that_was_cut_off() {
+    fn a_restart_repeats_no_item_and_drops_the_interrupted_text() {
         let resumed = || LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools: Vec::new() };
         let events = vec![
             resumed(),
@@ -793,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_complete_before_a_crash_fills_the_cut_text() {
+    fn an_answer_completed_before_a_crash_replaces_the_interrupted_text() {
         let resumed = LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools: Vec::new() };
         let end = ResponseEnd { answer: Some("All of it.".into()), ..ResponseEnd::completed() };
         let (response, stream) = run(vec![LogEvent::TurnStarted, text("All o"), resumed], &[], &end);
@@ -803,7 +806,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_the_client_end_a_completed_response() {
+    fn calls_that_the_client_runs_are_the_last_items_of_a_completed_response() {
         let calls = [ToolCall::new("call_1", "weather", &json!({"town": "Oslo"}))];
         let (response, stream) = run(vec![text("Let me see.")], &calls, &ResponseEnd::completed());
         check_rules(&stream, &response);
@@ -828,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_was_not_text_becomes_a_message() {
+    fn an_answer_given_through_a_tool_becomes_a_message() {
         let end = ResponseEnd { answer: Some("{\"a\":1}".into()), ..ResponseEnd::completed() };
         let (response, stream) = run(Vec::new(), &[], &end);
         check_rules(&stream, &response);
@@ -838,7 +841,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_includes_sub_agents_and_their_texts_are_hidden() {
+    fn usage_includes_sub_agents_but_the_output_does_not_contain_their_texts() {
         let usage = LogUsage {
             input_tokens: 10,
             output_tokens: 5,
@@ -870,7 +873,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_block_without_carriage_returns() {
+    fn an_sse_event_is_one_block_without_carriage_returns() {
         let event = StreamEvent { kind: "x".into(), data: json!({"text": "a\r\nb"}) };
         assert_eq!(event.sse(), "event: x\ndata: {\"text\":\"a\\r\\nb\"}\n\n");
     }

@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 use super::field::{RequestField, invalid, required};
 use crate::error::ApiError;
 
-/// The longest id of a call.
+/// The maximum length of a call id, in characters.
 const CALL_ID_CHARS_MAX: usize = 64;
 
-/// One item of an input.
+/// One input item.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum InputItem {
     /// A message of a user, an assistant, or the developer of the client.
@@ -30,13 +30,13 @@ pub(crate) enum InputItem {
     Finished { call: ToolCall, output: String, is_error: bool },
     /// The answer to an approval request.
     ApprovalResponse { request: String, approve: bool },
-    /// An item of a stored response, by its id.
+    /// A reference to an item of a stored response, by its id.
     Reference(String),
-    /// A sealed conversation.
+    /// An encrypted conversation.
     Compaction(String),
-    /// A sealed turn.
+    /// An encrypted turn.
     Sealed(String),
-    /// An item without content for the model: reasoning of another turn, or a list of tools.
+    /// An item that the model does not need: reasoning of another turn, or a list of tools.
     Dropped,
 }
 
@@ -48,7 +48,7 @@ impl InputItem {
         };
         let kind = match item.get("type") {
             None | Some(Value::Null) if item.contains_key("role") => "message",
-            // The type of a reference may be left out.
+            // A reference may have no `type`.
             None | Some(Value::Null) if item.len() <= 2 && item.contains_key("id") => "item_reference",
             Some(Value::String(kind)) => kind,
             _ => return Err(invalid(format!("{path}.type"), format!("`{path}.type` must be a string"))),
@@ -66,7 +66,7 @@ impl InputItem {
             "mcp_call" => {
                 let label = required(path, item, "server_label")?;
                 let name = format!("{label}__{}", required(path, item, "name")?);
-                // The client got the output without the delimiters, which the model needs again.
+                // The client got the output without the delimiters, so add them again for the model.
                 finished(path, item, name).map(InputItem::delimited)
             }
             "haft:tool_call" => {
@@ -90,7 +90,7 @@ impl InputItem {
             "reasoning" | "mcp_list_tools" | "mcp_approval_request" => Ok(Self::Dropped),
             _ => Err(invalid(
                 format!("{path}.type"),
-                format!("`{kind}` is not an item that this server accepts"),
+                format!("this server does not accept items of type `{kind}`"),
             )),
         }
     }
@@ -125,7 +125,7 @@ fn call(path: &str, item: &Map<String, Value>, id: &str, name: String) -> Result
 fn call_id(path: &str, item: &Map<String, Value>, name: &str) -> Result<String, ApiError> {
     let id = required(path, item, name)?;
     let param = format!("{path}.{name}");
-    // Ids of other servers may be longer than those of the specification.
+    // Ids from other servers may be longer than the specification allows.
     if id.is_empty() || id.chars().count() > CALL_ID_CHARS_MAX * 4 {
         return Err(invalid(
             param.clone(),
@@ -181,7 +181,7 @@ fn content(path: &str, value: &Value, role: Role) -> Result<MessagePart, ApiErro
 
 fn image(path: &str, part: &Map<String, Value>) -> Result<Media, ApiError> {
     let url = match part.get("image_url") {
-        // The Chat Completions API nests the address.
+        // The Chat Completions API puts the URL into a nested object.
         Some(Value::Object(nested)) => required(&format!("{path}.image_url"), nested, "url")?,
         _ => required(path, part, "image_url")?,
     };
@@ -202,7 +202,7 @@ fn file(path: &str, part: &Map<String, Value>) -> Result<MessagePart, ApiError> 
     Ok(MessagePart::new(PartBody::File { name, media }))
 }
 
-/// Reads a `data:` URL, or keeps an address, which the provider of the model fetches.
+/// Decodes a `data:` URL. Keeps any other URL, which the model provider fetches.
 fn media(param: &str, url: &str, unknown_type: &str) -> Result<Media, ApiError> {
     if let Some(data) = url.strip_prefix("data:") {
         let wrong = || invalid(param, format!("`{param}` must be `data:TYPE;base64,DATA`"));
@@ -237,7 +237,7 @@ fn output(path: &str, value: Option<&Value>) -> Result<Vec<OutputContent>, ApiEr
     }
 }
 
-/// A conversation under construction: complete messages, and the calls that still need replies.
+/// A conversation under construction: complete messages, and calls that have no replies yet.
 #[derive(Debug, Default)]
 pub(crate) struct ConversationBuilder {
     messages: Vec<Message>,
@@ -247,8 +247,8 @@ pub(crate) struct ConversationBuilder {
 }
 
 impl ConversationBuilder {
-    /// Continues the conversation of a stored response. The replies to `open` are placeholders: the client's outputs
-    /// replace them.
+    /// Continues the conversation of a stored response. The replies to the calls in `open` are placeholders, which the
+    /// client's outputs replace.
     pub(crate) fn after(mut messages: Vec<Message>, open: &[String]) -> Self {
         let mut builder = Self::default();
         if !open.is_empty() && messages.last().is_some_and(|last| last.role == Role::Tool) {
@@ -264,7 +264,7 @@ impl ConversationBuilder {
         builder
     }
 
-    /// Appends the messages of a whole turn, which may leave calls for the client.
+    /// Appends the messages of a whole turn, which may end with calls that the client runs.
     pub(crate) fn push_turn(
         mut self,
         path: &str,
@@ -298,10 +298,10 @@ impl ConversationBuilder {
                 self.add_call(path, call)?;
                 self.answer(path, &id, vec![OutputContent::Text(output)], is_error)?;
             }
-            // An answer in an old item was used when it was new.
+            // An approval answer in an old item was already used when it was new.
             InputItem::Dropped | InputItem::ApprovalResponse { .. } => {}
             InputItem::Compaction(_) | InputItem::Sealed(_) => {
-                return Err(invalid(path, "a sealed item is not accepted here"));
+                return Err(invalid(path, "an encrypted item is not accepted at this position"));
             }
             InputItem::Reference(id) => {
                 let message = format!("there is no stored item `{id}`");
@@ -311,7 +311,7 @@ impl ConversationBuilder {
         Ok(())
     }
 
-    /// Returns the messages; every call must have its reply.
+    /// Returns the messages. Every call must have a reply.
     pub(crate) fn finish(mut self) -> Result<Vec<Message>, ApiError> {
         self.close("input")?;
         Ok(self.messages)
@@ -351,7 +351,7 @@ impl ConversationBuilder {
         self.assistant.iter().filter_map(MessagePart::as_call)
     }
 
-    /// Ends a turn whose calls have replies, so that the assistant's next parts are a new message.
+    /// Ends a turn whose calls all have replies, so that the next parts of the assistant begin a new message.
     fn close_replies(&mut self, path: &str) -> Result<(), ApiError> {
         if self.replies.is_empty() { Ok(()) } else { self.close(path) }
     }
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_need_their_calls_and_calls_their_outputs() {
+    fn output_without_its_call_or_call_without_its_output_is_refused() {
         let check = |items: &[Value], param: &str| {
             let error = build(ConversationBuilder::default(), items).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{items:?}");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_of_the_client_replace_the_placeholders_of_a_stored_turn() {
+    fn client_outputs_replace_the_placeholders_of_a_stored_turn() {
         let calls = [("s", "server"), ("c", "client")].map(|(id, name)| ToolCall::new(id, name, &json!({})));
         let parts = calls.iter().map(|call| MessagePart::new(PartBody::Call(call.clone()))).collect();
         let replies = vec![ToolReply::text(&calls[0], "done"), ToolReply::error(&calls[1], "placeholder")];
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_a_data_url_or_an_address() {
+    fn an_image_is_a_data_url_or_an_http_url() {
         let image = |url: &str| {
             let item = json!({"role": "user", "content": [{"type": "input_image", "image_url": url, "detail": "auto"}]});
             build(ConversationBuilder::default(), &[item])

@@ -34,7 +34,7 @@ struct LiveState {
 }
 
 impl LiveResponses {
-    /// Drives a response in a separate task. The response is removed from the table when it has ended and is stored.
+    /// Drives a response in a separate task. Removes it from the table when it has ended and is stored.
     pub(crate) fn detach(self: &Arc<Self>, mut active: ActiveResponse) -> Arc<LiveResponse> {
         let live = Arc::new(LiveResponse {
             owner: active.handle().principal().clone(),
@@ -85,7 +85,7 @@ impl LiveResponse {
         LiveFollower { live: Arc::clone(self), next: from, changed: self.changed.subscribe() }
     }
 
-    /// Ends the run now and waits for the final object.
+    /// Cancels the run and waits for the final object.
     pub(crate) async fn cancel(&self) -> EndedResponse {
         self.handle.cancel();
         self.ended().await

@@ -1,7 +1,7 @@
 //! The Responses API: `POST /v1/responses`, and the routes of stored responses.
 //!
-//! Start reading at [`create`]. `request` and its neighbours parse without IO, `spec` makes the run, `fold` turns its
-//! events into items and stream events, and `drive` joins them.
+//! Start reading at [`create`]. `request` and the modules for its fields parse without IO, `spec` builds the run,
+//! `fold` turns its events into items and stream events, and `drive` joins them.
 
 mod approvals;
 mod compact;
@@ -94,7 +94,7 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// `POST /v1/responses/input_tokens`: an estimate of the size of a request, by its length.
+/// `POST /v1/responses/input_tokens`: estimates the number of tokens of a request from its length.
 pub(crate) async fn input_tokens(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -109,7 +109,7 @@ pub(crate) async fn input_tokens(
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens.count()})))
 }
 
-/// A response that ends with its connection.
+/// Runs a response that is cancelled if its connection closes.
 async fn attached(
     state: &Arc<ServerState>,
     caller: &Caller,
@@ -124,7 +124,7 @@ async fn attached(
     })
 }
 
-/// A response that goes on without its connection.
+/// Runs a response that continues if its connection closes.
 async fn detached(
     state: &Arc<ServerState>,
     caller: &Caller,
@@ -147,7 +147,7 @@ async fn first_object(live: &Arc<LiveResponse>) -> Value {
     first.into_iter().next().map(|event| event.data["response"].clone()).unwrap_or_default()
 }
 
-/// Starts a response, or returns the one that an earlier request with the same key started.
+/// Starts a response, or returns the response that an earlier request with the same idempotency key started.
 async fn once(
     state: &Arc<ServerState>,
     caller: &Caller,
@@ -155,7 +155,10 @@ async fn once(
     key: String,
 ) -> Result<Response, ApiError> {
     let failed = |error: StoreError| {
-        ApiError::new(ApiErrorKind::ServerError, format!("the idempotency key cannot be stored: {error}"))
+        ApiError::new(
+            ApiErrorKind::ServerError,
+            format!("the server cannot store the idempotency key: {error}"),
+        )
     };
     let (keys, owner, id) = (state.idempotency.clone(), caller.principal.clone(), new_id());
     let mut bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
@@ -181,7 +184,7 @@ async fn once(
         });
     }
     let gone = || {
-        let message = "the response of this idempotency key was not stored, or was deleted";
+        let message = "the response for this idempotency key was not stored, or was deleted; use a new key";
         ApiError::new(ApiErrorKind::Conflict, message).with_code("idempotency_key_in_use")
     };
     let record = stored::find(state, caller, &first).await?.ok_or_else(gone)?;
@@ -194,17 +197,17 @@ async fn once(
     })
 }
 
-/// The time in which an idempotency key returns the first response.
+/// The time for which an idempotency key returns the first response.
 const KEY_LIFETIME: Duration = Duration::from_hours(24);
 
-/// Tests if the response that a key is bound to is older than the lifetime of keys.
+/// Returns true if the response of a key is older than the lifetime of keys.
 async fn is_outdated(state: &ServerState, caller: &Caller, bound: SessionId) -> Result<bool, ApiError> {
     let record = stored::find(state, caller, &response_id(Uuid::from_u128(bound.0))).await?;
     let lifetime_ms = u64::try_from(KEY_LIFETIME.as_millis()).unwrap_or(u64::MAX);
     Ok(record.is_some_and(|record| record.created_ms.saturating_add(lifetime_ms) < now_ms()))
 }
 
-/// Refuses a key that was used for another request: its response would answer a question that was not asked.
+/// Refuses a key that was used for a different request, because its response would answer that request instead.
 fn check_same_request(request: &CreateRequest, first: Option<&str>) -> Result<(), ApiError> {
     match (&request.digest, first) {
         (Some(own), Some(first)) if own != first => {
@@ -215,13 +218,13 @@ fn check_same_request(request: &CreateRequest, first: Option<&str>) -> Result<()
     }
 }
 
-/// The longest idempotency key.
+/// The maximum length of an idempotency key, in characters.
 const KEY_CHARS_MAX: usize = 255;
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
-        // The prefix keeps these keys apart from those of the runtime.
+        // The prefix separates these keys from the keys of the runtime.
         Ok(key) if !key.is_empty() && key.len() <= KEY_CHARS_MAX => Ok(Some(format!("response {key}"))),
         _ => {
             let message = format!("`Idempotency-Key` must have 1 to {KEY_CHARS_MAX} visible characters");
@@ -276,7 +279,7 @@ async fn start(
         input: identified(&head.id, request.input_items),
         opening,
         storage,
-        // A response that is not stored reads its conversation and adds nothing to it.
+        // A response that is not stored reads the conversation, but adds no items to it.
         conversation: request.conversation.filter(|_| request.store),
         first_event: run.first_event,
         request_digest: request.digest,
@@ -284,7 +287,7 @@ async fn start(
     Ok(ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept))
 }
 
-/// The seconds after which a client may ask a server again that is stopping.
+/// The `Retry-After` time of a server that is stopping, in seconds.
 const RESTART_S: u64 = 5;
 
 async fn new_run(
@@ -296,7 +299,8 @@ async fn new_run(
     let opening = opening(state, caller, request, last).await?;
     let mut compacted = compact::before_response(state, caller, request, &opening).await?;
     let opening = compacted.as_mut().map_or(opening, |sealed| std::mem::take(&mut sealed.messages));
-    // A copy is kept only for a response that is stored before it ends, and to tell the new messages from the old ones.
+    // Copy the opening only if it is needed: for a response that is stored before it ends, or to find the new messages
+    // of a turn.
     let needs_opening = request.background || request.sealing == TurnSealing::On;
     let stored = if needs_opening { opening.iter().map(StoredMessage::of).collect() } else { Vec::new() };
     let spec = spec::build(state, caller, request, opening)?;
@@ -309,7 +313,7 @@ async fn new_run(
     Ok((ResponseRun { handle, answers: None, first_event: EventSeq::START }, stored, compacted))
 }
 
-/// Returns the lists of tools that the response begins with.
+/// Returns the tool lists that the response begins with.
 async fn listed_servers(
     state: &ServerState,
     caller: &Caller,
@@ -317,7 +321,7 @@ async fn listed_servers(
     run: &ResponseRun,
 ) -> Result<Vec<Value>, ApiError> {
     let listings = run.handle.server_listings();
-    // A run that goes on after an approval has listed its tools before.
+    // A run that continues after an approval has already listed its tools.
     if listings.is_empty() || run.answers.is_some() {
         return Ok(Vec::new());
     }
@@ -331,7 +335,7 @@ async fn listed_servers(
 
 fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &ResponseRun) -> ResponseHead {
     let mut echo = std::mem::take(&mut request.echo);
-    // An agent compacts its conversation by itself; a plain model does not.
+    // An agent compacts its conversation itself; a model without an agent does not.
     let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get(model).is_some());
     if request.truncation.is_none() && is_agent {
         echo.insert("truncation".into(), "auto".into());
@@ -352,14 +356,14 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
     }
 }
 
-/// Returns the names of MCP servers that tools of a response may belong to.
+/// Returns the names of all MCP servers whose tools a response may use.
 fn mcp_servers<'a>(state: &ServerState, named: impl Iterator<Item = &'a str>) -> Vec<String> {
     let config = state.runtime.config();
     config.mcp_servers.keys().cloned().chain(named.map(str::to_owned)).collect()
 }
 
-/// The whole conversation: that of the previous response, and the new items. `last` is the last response of the same
-/// connection, which need not be stored.
+/// Returns the whole conversation: the conversation of the previous response, and the new items. `last` is the last
+/// response of the same connection, which may be missing in the store.
 async fn opening(
     state: &ServerState,
     caller: &Caller,
@@ -415,7 +419,7 @@ async fn opening(
     builder.finish()
 }
 
-/// Returns the items of the conversation and of the input, with references followed and seals opened.
+/// Returns the items of the conversation and of the input, with references resolved and encrypted items decrypted.
 async fn opened_items(
     state: &ServerState,
     caller: &Caller,
@@ -458,7 +462,7 @@ async fn opened(
     })
 }
 
-/// Returns the item of a stored response that a reference names. The id of an item begins with that of its response.
+/// Returns the item of a stored response that a reference names. An item id begins with the id of its response.
 async fn referenced(
     state: &ServerState,
     caller: &Caller,
@@ -502,7 +506,8 @@ pub(crate) fn identified(response: &str, items: Vec<Value>) -> Vec<Value> {
     items.into_iter().enumerate().map(identify).collect()
 }
 
-/// A failed run is an HTTP error, as clients expect. They would repeat the request by themselves, unless a tool has begun.
+/// Returns the HTTP response for an ended response. A failed run is an HTTP error, as clients expect. If a tool has
+/// begun, tells clients not to retry, because many retry automatically.
 fn whole(ended: EndedResponse) -> Response {
     let EndedResponse { response, end, tool_began } = ended;
     let Some(error) = end.error else { return Json(response).into_response() };

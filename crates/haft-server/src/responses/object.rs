@@ -17,7 +17,7 @@ pub(crate) struct ResponseHead {
     pub(crate) id: String,
     /// Seconds since 1970.
     pub(crate) created_s: u64,
-    /// The model as the request named it.
+    /// The model name in the request.
     pub(crate) model: String,
     /// Fields of the request that the response repeats.
     pub(crate) echo: Map<String, Value>,
@@ -26,14 +26,14 @@ pub(crate) struct ResponseHead {
     /// The approval requests of an earlier response, by the calls that they are about.
     pub(crate) approved: HashMap<ApprovalId, String>,
     pub(crate) padding: DeltaPadding,
-    /// Warnings that are an item of the output.
+    /// Warnings that become items of the output.
     pub(crate) warnings: Vec<String>,
-    /// The sealed conversation, if it was compacted before the response.
+    /// The encrypted conversation, if it was compacted before the response.
     pub(crate) compacted: Option<String>,
-    /// The items `mcp_list_tools`, without ids.
+    /// The `mcp_list_tools` items, without ids.
     pub(crate) listed: Vec<Value>,
     pub(crate) sealing: TurnSealing,
-    /// The tokens of the compaction before the response.
+    /// The tokens that the compaction before the response used.
     pub(crate) compaction_usage: Option<LogUsage>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct ResponseEnd {
     pub(crate) answer: Option<String>,
 }
 
-/// The reason of a failed response.
+/// The reason why a response failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResponseFailure {
     pub(crate) kind: &'static str,
@@ -57,7 +57,7 @@ pub(crate) struct ResponseFailure {
     pub(crate) message: String,
 }
 
-/// The fields of a response object that do not come from its request.
+/// The fields of a response object that are not copied from its request.
 const OWN_FIELDS: [&str; 10] = [
     "id",
     "object",
@@ -97,12 +97,12 @@ fn stored_usage(usage: &Value) -> Option<LogUsage> {
 }
 
 impl ResponseHead {
-    /// Restores the head of a stored response.
+    /// Restores the head from a stored response.
     pub(crate) fn of_stored(response: &Value, mcp_servers: Vec<String>) -> Self {
         let output = response["output"].as_array().into_iter().flatten();
         let compacted = output.clone().find(|item| item["type"] == "compaction");
         let compacted = compacted.and_then(|item| item["encrypted_content"].as_str().map(str::to_owned));
-        // Of the items that a response begins with, only that of the sealed turn is reasoning.
+        // Among the first items of a response, only the encrypted turn has the type `reasoning`.
         let is_sealed = output.clone().any(|item| item["type"] == "reasoning");
         let listed = output.clone().filter(|item| item["type"] == "mcp_list_tools").cloned().collect();
         let warnings = output.filter(|item| item["type"] == "haft:warning");
@@ -124,7 +124,7 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the first items of the output: the warnings, the lists of tools, and the compacted conversation.
+    /// Returns the first items of the output: the warnings, the tool lists, and the compacted conversation.
     pub(crate) fn first_items(&self) -> Vec<Value> {
         let of_response = self.id.trim_start_matches("resp_");
         let item = |(index, message): (usize, &String)| {
@@ -143,7 +143,7 @@ impl ResponseHead {
         items
     }
 
-    /// Returns the item with the sealed turn, at its position in the output.
+    /// Returns the item of the encrypted turn, at its position in the output.
     pub(crate) fn sealed_item(&self, index: usize, encrypted: Option<&str>) -> Value {
         let id = format!("rs_{}{index:04x}", self.id.trim_start_matches("resp_"));
         match encrypted {
@@ -192,7 +192,7 @@ impl ResponseEnd {
         Self { status: "failed", error, ..Self::default() }
     }
 
-    /// Translates the end of a run.
+    /// Converts the end of a run.
     pub(crate) fn of(finish: &RunFinish) -> Self {
         let answer = finish.answer.as_ref().map(haft_core::run::finish::RunAnswer::text);
         let row = finish.reason.row();

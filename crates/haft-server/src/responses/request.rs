@@ -1,7 +1,7 @@
 //! The body of `POST /v1/responses`, parsed and checked without IO.
 //!
-//! Every known field is used, echoed, or refused with its name. Unknown top-level fields are ignored, because new clients
-//! send fields that older servers do not know; the reply lists them in the header `haft-warnings`.
+//! Every known field is used, echoed, or refused with its name. Unknown top-level fields are ignored, because newer
+//! clients send fields that this server does not support; the reply lists them in the header `haft-warnings`.
 
 use haft_core::validate::Schema;
 use serde_json::{Map, Value, json};
@@ -13,20 +13,20 @@ use super::tool_choice::{self, RequestedChoice};
 use super::tools::{self, RequestTools};
 use crate::error::ApiError;
 
-/// The most items of an input.
+/// The maximum number of items in `input`.
 const ITEMS_MAX: usize = 1000;
 
-/// The longest text of an input.
+/// The maximum length of a text in `input`, in characters.
 const TEXT_CHARS_MAX: usize = 10_485_760;
 
-/// The size above which a conversation is compacted, if the request names none, in tokens.
+/// The default size above which a conversation is compacted, in tokens, if the request sets none.
 const COMPACT_THRESHOLD_TOKENS: u32 = 100_000;
 
-/// The fields that are known and need no code here: they have no effect on haft, and nothing is lost without them.
+/// Known fields that have no effect. A request without them gets the same response.
 const IGNORED: [&str; 6] =
     ["user", "prompt_cache_retention", "prompt_cache_options", "moderation", "access_programs", "image"];
 
-/// The values of `include` that have no effect, because the server has no item with such content.
+/// The values of `include` that have no effect, because this server has no items with such content.
 const INCLUDED_NEVER: [&str; 6] = [
     "file_search_call.results",
     "web_search_call.results",
@@ -39,7 +39,7 @@ const INCLUDED_NEVER: [&str; 6] = [
 /// The value of `include` that adds the warnings of the request to the output.
 const INCLUDE_WARNINGS: &str = "haft.warnings";
 
-/// The value of `include` that adds the sealed turn to the output.
+/// The value of `include` that adds the encrypted turn to the output.
 const INCLUDE_SEALED: &str = "reasoning.encrypted_content";
 
 /// A request whose fields were checked.
@@ -47,7 +47,7 @@ const INCLUDE_SEALED: &str = "reasoning.encrypted_content";
 pub(crate) struct CreateRequest {
     pub(crate) model: Option<String>,
     pub(crate) input: Vec<InputItem>,
-    /// The items as the wire shows them.
+    /// The input items in their JSON form.
     pub(crate) input_items: Vec<Value>,
     pub(crate) previous_response_id: Option<String>,
     /// The id of the conversation that the response belongs to.
@@ -62,35 +62,35 @@ pub(crate) struct CreateRequest {
     pub(crate) background: bool,
     /// Fields that the response repeats.
     pub(crate) echo: Map<String, Value>,
-    /// For the caller: parts of the request that have no effect.
+    /// Warnings for the caller about parts of the request that have no effect.
     pub(crate) warnings: Vec<String>,
-    /// The warnings that are also items of the output: all or none.
+    /// The warnings that are also items of the output: either all warnings, or none.
     pub(crate) shown_warnings: Vec<String>,
     pub(crate) padding: DeltaPadding,
     pub(crate) sealing: TurnSealing,
-    /// `None` if the request does not say.
+    /// `None` if the request does not set it.
     pub(crate) truncation: Option<Truncation>,
     /// The size above which the conversation is compacted before the response, in tokens.
     pub(crate) compact_threshold: Option<u64>,
-    /// The digest of the body, which an idempotency key is bound to.
+    /// The digest of the request body. An idempotency key can be used again only with the same digest.
     pub(crate) digest: Option<String>,
 }
 
-/// Decides if the output has an item with the turn, sealed, so that a client can continue a response that is not stored.
+/// Selects whether the output contains the encrypted turn, so that a client can continue a response that is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnSealing {
     Off,
     On,
 }
 
-/// Decides if deltas are padded, so that their lengths on the network tell less about the text.
+/// Selects whether deltas are padded, so that their lengths on the network reveal less about the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeltaPadding {
     Off,
     On,
 }
 
-/// The treatment of a conversation that does not fit into the context of the model.
+/// Selects what happens to a conversation that does not fit into the model's context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Truncation {
     /// Older parts may be summarized.
@@ -99,7 +99,7 @@ pub(crate) enum Truncation {
     Disabled,
 }
 
-/// The fields that change how the model works.
+/// The fields that affect the model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ModelFields {
     pub(crate) temperature: Option<f64>,
@@ -107,11 +107,11 @@ pub(crate) struct ModelFields {
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) max_tool_calls: Option<u32>,
     pub(crate) parallel_tool_calls: Option<bool>,
-    /// The reasoning effort, by its name in agent files.
+    /// The reasoning effort, with the name that agent files use.
     pub(crate) effort: Option<&'static str>,
 }
 
-/// The required form of the answer.
+/// The required format of the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TextFormat {
     Text,
@@ -198,7 +198,7 @@ fn truncation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<Opt
     Ok(word.map(|word| if word == "auto" { Truncation::Auto } else { Truncation::Disabled }))
 }
 
-/// Reads `context_management`: at most one entry of the type `compaction`, with a threshold in tokens.
+/// Reads `context_management`: at most one entry of type `compaction`, with a threshold in tokens.
 fn context_management(field: &RequestField) -> Result<Option<u64>, ApiError> {
     let mut threshold = None;
     for (at, value) in field.array()?.into_iter().flatten().enumerate() {
@@ -214,13 +214,13 @@ fn context_management(field: &RequestField) -> Result<Option<u64>, ApiError> {
             RequestField::new(format!("{path}.compact_threshold"), entry.get("compact_threshold").cloned());
         let tokens = tokens.count(1)?.unwrap_or(COMPACT_THRESHOLD_TOKENS);
         if threshold.replace(u64::from(tokens)).is_some() {
-            return Err(invalid(path, "`context_management` has two entries of one type"));
+            return Err(invalid(path, "`context_management` has two entries of the same type"));
         }
     }
     Ok(threshold)
 }
 
-/// The parts of the output that a request has to ask for.
+/// The optional parts of the output that a request asks for.
 struct IncludedParts {
     warnings: bool,
     sealing: TurnSealing,
@@ -234,7 +234,7 @@ fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<IncludedP
             Some(INCLUDE_WARNINGS) => included.warnings = true,
             Some(INCLUDE_SEALED) => included.sealing = TurnSealing::On,
             Some("message.output_text.logprobs") => {
-                return Err(invalid(param, "this server returns no log probabilities"));
+                return Err(invalid(param, "this server does not support log probabilities"));
             }
             Some(known) if INCLUDED_NEVER.contains(&known) => {
                 warnings.push(format!("`{known}` of `include` has no effect"));
@@ -261,7 +261,7 @@ fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), 
     Ok(())
 }
 
-/// Returns every field that a response must have, with its value for a request that does not set it.
+/// Returns all required fields of a response, with the values for a request that does not set them.
 fn defaults() -> Map<String, Value> {
     let value = json!({
         "previous_response_id": null, "instructions": null, "tools": [], "tool_choice": "auto",
@@ -305,7 +305,7 @@ fn input(field: RequestField) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> 
     Ok((parsed, items))
 }
 
-/// Reads an id, or an object with an id.
+/// Reads a conversation id, or an object with the id.
 fn conversation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<Option<String>, ApiError> {
     let id = match field.value() {
         None => return Ok(None),
@@ -317,7 +317,8 @@ fn conversation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<O
     Ok(Some(id))
 }
 
-/// Checks that the schema of an answer compiles. The run would refuse it too, but only after it was accepted.
+/// Checks that the output schema compiles. Without this check, the server would accept the request and the run would
+/// fail later.
 fn usable(schema: &Value) -> Result<Value, ApiError> {
     match Schema::compile(schema) {
         Schema::Checked(_) => Ok(schema.clone()),
@@ -412,13 +413,13 @@ fn refuse_unsupported(
         return Err(invalid("top_logprobs", "`top_logprobs` is not supported; leave it out or send 0"));
     }
     if take("prompt").value().is_some() {
-        return Err(invalid("prompt", "`prompt` is not supported by this server"));
+        return Err(invalid("prompt", "`prompt` is not supported; put its text into `instructions`"));
     }
     let _ = echo;
     Ok(())
 }
 
-/// Checks the fields that the response repeats unchanged.
+/// Checks the fields that the response copies unchanged.
 fn copied(
     take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_fields_are_refused_by_name() {
+    fn an_invalid_field_is_refused_with_its_name() {
         let check = |body: Value, param: &str| {
             let error = parse_value(body.clone()).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{body}");
@@ -536,13 +537,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_top_level_fields_are_ignored_and_named() {
+    fn unknown_top_level_fields_are_ignored_with_a_warning() {
         let request = parse_value(json!({"input": "x", "shiny": 1, "user": "u"})).unwrap();
         assert_eq!(request.warnings, ["ignored the unknown field `shiny`"]);
     }
 
     #[test]
-    fn fields_without_effect_are_named() {
+    fn fields_without_effect_cause_a_warning() {
         let check = |body: Value, expected: &str| {
             let request = parse_value(body.clone()).unwrap();
             assert!(request.warnings.iter().any(|warning| warning.contains(expected)), "{body}");
@@ -558,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_are_absent_fields() {
+    fn a_null_field_is_treated_like_a_missing_field() {
         let names =
             ["model", "tools", "tool_choice", "text", "temperature", "reasoning", "metadata", "instructions"];
         let mut body = json!({"input": "x"});
@@ -570,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_repeats_the_fields_of_its_request() {
+    fn a_response_copies_the_fields_of_its_request() {
         let body = json!({
             "input": "x", "temperature": 0.5, "metadata": {"a": "b"}, "tool_choice": "required",
             "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
