@@ -14,8 +14,8 @@ use crate::{
     request_id, responses,
 };
 
-/// Builds the router. The checks run from the outside in: the request gets its id; then host, origin and content type
-/// are checked, then the key, then its limits. Health checks need no key. Every request is counted and logged.
+/// Builds the router. Each request first gets an id. Then its host, origin and content type are checked, then its key,
+/// then the limits of the key. Health checks need no key. Every request is counted and logged.
 pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Router {
     let api = match mcp {
         Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }) => Router::new(),
@@ -62,9 +62,12 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
 }
 
 async fn unknown_route() -> ApiError {
-    ApiError::new(ApiErrorKind::NotFound, "this server has no such route")
+    ApiError::new(ApiErrorKind::NotFound, "this server has no route with this path")
 }
 
 async fn wrong_method() -> ApiError {
-    ApiError::new(ApiErrorKind::MethodNotAllowed, "this route does not support the method of the request")
+    ApiError::new(
+        ApiErrorKind::MethodNotAllowed,
+        "this route does not support the HTTP method of the request",
+    )
 }

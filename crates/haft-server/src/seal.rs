@@ -1,4 +1,4 @@
-//! Texts that a client keeps for the server and cannot read: sealed with a key of the server, for one owner.
+//! Encrypts ("seals") texts that a client keeps for the server, with a key of the server and for one owner.
 
 use std::io;
 
@@ -9,26 +9,28 @@ use haft_store::seal_keys::{SealKey, SealKeyStore};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-/// The beginning of a sealed text, with the version of its form.
+/// The prefix of an encrypted text, with the version of its format.
 const MARK: &str = "haft1";
 
-/// The reason why a sealed text cannot be opened.
+/// The reason why a text cannot be decrypted.
 #[derive(Debug)]
 pub(crate) enum UnsealError {
-    /// It is not a sealed text of this server and this owner, or it was changed.
+    /// This server did not encrypt the text for this owner, or the text was changed.
     Invalid,
-    /// Its key is not kept any more, or belongs to another server.
+    /// The key of the text was removed, or belongs to another server.
     UnknownKey,
-    /// The keys cannot be read. The reason holds the path of their file, which is none of the client's business.
+    /// The keys cannot be read. The error contains the path of their file, which the client must not see.
     Keys,
 }
 
-/// Seals a text for its owner with the newest key.
+/// Encrypts a text for its owner with the newest key.
 pub(crate) fn seal(store: &SealKeyStore, owner: &Principal, text: &[u8], now_ms: u64) -> io::Result<String> {
     let key = store.newest(now_ms)?;
     let mut nonce = [0; NONCE_LEN];
-    // A random nonce repeats with a chance of 2^-32 after 2^32 texts; a key lives for a month.
-    SystemRandom::new().fill(&mut nonce).map_err(|_| io::Error::other("no random numbers"))?;
+    // After 2^32 texts, a random nonce has repeated with a probability of 2^-32; a key is used for one month only.
+    SystemRandom::new()
+        .fill(&mut nonce)
+        .map_err(|_| io::Error::other("the system returned no random bytes"))?;
     let mut sealed = text.to_vec();
     cipher(&key)?
         .seal_in_place_append_tag(
@@ -36,12 +38,12 @@ pub(crate) fn seal(store: &SealKeyStore, owner: &Principal, text: &[u8], now_ms:
             Aad::from(context(owner, &key.id)),
             &mut sealed,
         )
-        .map_err(|_| io::Error::other("the text is too long to be sealed"))?;
+        .map_err(|_| io::Error::other("the text is too long to be encrypted"))?;
     let bytes = [nonce.as_slice(), &sealed].concat();
     Ok(format!("{MARK}.{}.{}", key.id, URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// Opens a text that [`seal`] made for the same owner.
+/// Decrypts a text that [`seal`] encrypted for the same owner.
 pub(crate) fn open(store: &SealKeyStore, owner: &Principal, text: &str) -> Result<Vec<u8>, UnsealError> {
     let mut parts = text.split('.');
     let (Some(MARK), Some(id), Some(bytes), None) = (parts.next(), parts.next(), parts.next(), parts.next())
@@ -62,11 +64,11 @@ pub(crate) fn open(store: &SealKeyStore, owner: &Principal, text: &str) -> Resul
 
 fn cipher(key: &SealKey) -> io::Result<LessSafeKey> {
     let key = UnboundKey::new(&CHACHA20_POLY1305, key.expose());
-    key.map(LessSafeKey::new).map_err(|_| io::Error::other("the key has the wrong length"))
+    key.map(LessSafeKey::new).map_err(|_| io::Error::other("the encryption key has the wrong length"))
 }
 
-/// A text opens only for its owner and under the id of its key. The lengths keep two owners apart whose names together are
-/// the same.
+/// Returns the associated data of the encryption, so that a text can be decrypted only for its owner and with the id of
+/// its key. It contains the name lengths, because tenant and subject of two owners may be equal when joined.
 fn context(owner: &Principal, id: &str) -> String {
     let (tenant, subject) = (owner.tenant(), owner.subject());
     format!("{MARK} {id} {} {tenant} {} {subject}", tenant.len(), subject.len())
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_opens_for_its_owner_only_and_unchanged_only() {
+    fn a_text_is_decrypted_only_unchanged_and_only_for_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let store = SealKeyStore::of(&Home::at(directory.path()));
         let owner = Principal::new("acme", "ann", "key_1");
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_an_older_key_still_opens() {
+    fn a_text_of_an_older_key_can_still_be_decrypted() {
         let directory = tempfile::tempdir().unwrap();
         let store = SealKeyStore::of(&Home::at(directory.path()));
         let owner = Principal::new("acme", "ann", "key_1");

@@ -1,4 +1,4 @@
-//! `Server`: binds the address, serves requests, and stops in good order.
+//! `Server`: binds the address, serves requests, and shuts down gracefully.
 
 use std::fmt;
 use std::future::Future;
@@ -36,7 +36,7 @@ use crate::settings::{AuthMode, ServerSettings};
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
 
-/// A server that is bound to its address and serves from [`run`](Server::run) on.
+/// A server that is bound to its address. It serves requests when [`run`](Server::run) is called.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -50,16 +50,16 @@ pub(crate) struct MountedMcp {
     pub(crate) routes: ServedRoutes,
 }
 
-/// The routes that a server with an MCP gateway has.
+/// Selects the routes of a server with an MCP gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServedRoutes {
-    /// All of them.
+    /// All routes.
     All,
     /// The MCP gateway and the health checks.
     McpOnly,
 }
 
-/// Everything that handlers share.
+/// The state that all handlers share.
 pub(crate) struct ServerState {
     pub(crate) settings: ServerSettings,
     pub(crate) runtime: Runtime,
@@ -67,7 +67,7 @@ pub(crate) struct ServerState {
     pub(crate) access: AccessRules,
     pub(crate) keys: KeyRing,
     pub(crate) tokens: AccessTokens,
-    /// `None`: plain HTTP.
+    /// `None` for plain HTTP.
     tls: Option<ServerTls>,
     pub(crate) responses: ResponseStore,
     pub(crate) conversations: ConversationStore,
@@ -79,23 +79,23 @@ pub(crate) struct ServerState {
     pub(crate) failed_logins: FailedLogins,
     pub(crate) access_log: AccessLogFile,
     pub(crate) audit: AuditLog,
-    /// True once the server was asked to stop.
+    /// True after the server was asked to stop.
     stopping: watch::Sender<bool>,
     /// The number of responses that are in progress.
     active: watch::Sender<usize>,
-    /// When the server started, in seconds since 1970.
+    /// The time at which the server started, in seconds since 1970.
     pub(crate) started_s: u64,
 }
 
 impl ServerState {
-    /// Tests if the server was asked to stop.
+    /// Returns true if the server was asked to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
 
     /// Waits until the server is asked to stop.
     pub(crate) async fn stopped(&self) {
-        // The sender lives as long as this state.
+        // Waiting cannot fail, because the sender lives as long as this state.
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
@@ -113,7 +113,7 @@ impl ServerState {
 /// Counts a response in progress until it is dropped.
 pub(crate) struct ActiveWork {
     state: Arc<ServerState>,
-    /// Counts the response among those of its key.
+    /// Counts the response towards the limit of its key.
     _slot: Option<ResponseSlot>,
 }
 
@@ -130,11 +130,11 @@ impl Drop for ActiveWork {
     }
 }
 
-/// Replaces the configuration of a running server, and counts the attempts in its metrics.
+/// Replaces the configuration of a running server, and counts reloads in the metrics.
 pub struct ConfigReloads(Arc<ServerState>);
 
 impl ConfigReloads {
-    /// Uses another configuration for runs that start from now on, and returns its warnings.
+    /// Uses the new configuration for runs that start from now on. Returns its warnings.
     pub async fn apply(&self, config: ResolvedConfig) -> Vec<String> {
         self.0.metrics.reloaded("ok");
         self.0.tokens.replace(config.serve.clone());
@@ -142,13 +142,15 @@ impl ConfigReloads {
         let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
         let mut warnings = self.0.runtime.reload(config).await;
         if let Err(problem) = certificate {
-            warnings.push(format!("the old certificate stays in use: {problem}"));
+            warnings.push(format!(
+                "the server keeps the old certificate, because it cannot use the new one: {problem}"
+            ));
         }
         self.0.audit.note(AuditEvent::ConfigReloaded);
         warnings
     }
 
-    /// Counts a configuration that is wrong, so that the old one stays in use.
+    /// Counts an invalid configuration; the old one stays in use.
     pub fn refuse(&self) {
         self.0.metrics.reloaded("refused");
         self.0.audit.note(AuditEvent::ConfigRefused);
@@ -161,27 +163,28 @@ impl fmt::Debug for ConfigReloads {
     }
 }
 
-/// The time that connections get to close after their last response, and suspended runs to leave their journals.
+/// The time that connections have to close after their last response, and that suspended runs have to write their
+/// journals.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The reason a server does not start.
+/// The reason why a server does not start.
 #[derive(Debug)]
 pub enum ServeError {
-    /// Without keys the server must not be reachable from other machines.
+    /// A server without API keys must not be reachable from other machines.
     OpenWithoutKeys {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The address cannot be bound.
     Bind {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The error of the operating system.
+        /// The operating system error.
         error: io::Error,
     },
-    /// The file of keys cannot be read.
+    /// The file with the API keys cannot be read.
     Keys(io::Error),
-    /// The certificate or its key cannot be used.
+    /// The certificate or its private key cannot be used.
     Tls(String),
 }
 
@@ -189,11 +192,11 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OpenWithoutKeys { address } => {
-                write!(f, "a server without keys listens on the loopback only; got {address}")
+                write!(f, "a server without API keys may listen only on a loopback address; got {address}")
             }
-            Self::Bind { address, error } => write!(f, "the address {address} cannot be used: {error}"),
-            Self::Keys(error) => write!(f, "the API keys cannot be read: {error}"),
-            Self::Tls(problem) => write!(f, "the certificate cannot be used: {problem}"),
+            Self::Bind { address, error } => write!(f, "the server cannot listen on {address}: {error}"),
+            Self::Keys(error) => write!(f, "the server cannot read its API keys: {error}"),
+            Self::Tls(problem) => write!(f, "the server cannot use the TLS certificate: {problem}"),
         }
     }
 }
@@ -201,7 +204,7 @@ impl fmt::Display for ServeError {
 impl std::error::Error for ServeError {}
 
 impl Server {
-    /// Binds the address. Requests wait until [`run`](Self::run).
+    /// Binds the address. Requests wait until [`run`](Self::run) is called.
     pub async fn bind(
         settings: ServerSettings,
         runtime: Runtime,
@@ -256,7 +259,8 @@ impl Server {
     /// Adds the MCP gateway at `/mcp`.
     #[must_use]
     pub fn with_mcp(mut self, gateway: McpGateway, routes: ServedRoutes) -> Self {
-        // A gateway alone is for the tools of the person who started it. The API asks for a scope, also without keys.
+        // A server with only the gateway offers its tools to the person who started it. The API requires a scope for
+        // built-in tools, even if the server requires no keys.
         let without_keys = match (self.state.settings.auth, routes) {
             (AuthMode::NoAuth, ServedRoutes::McpOnly) => Some(BuiltinAccess::Offered),
             (AuthMode::NoAuth, ServedRoutes::All) => Some(BuiltinAccess::Withheld),
@@ -266,12 +270,12 @@ impl Server {
         self
     }
 
-    /// Returns the agents that requests can name.
+    /// Returns the agents that requests can use.
     pub fn agents(&self) -> &AgentCatalog {
         &self.state.agents
     }
 
-    /// Returns the runtime of all runs.
+    /// Returns the runtime, which all runs share.
     pub fn runtime(&self) -> &Runtime {
         &self.state.runtime
     }
@@ -281,20 +285,20 @@ impl Server {
         ConfigReloads(Arc::clone(&self.state))
     }
 
-    /// Returns the URL of the server, by its address.
+    /// Returns the server's URL, built from its address.
     pub fn url(&self) -> String {
         let scheme = if self.state.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Returns the address that the server listens on, with the port that the system chose for port 0.
+    /// Returns the address that the server listens on. If port 0 was requested, it has the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` resolves. From then on `/readyz` fails and no run starts. Responses in progress get the drain
-    /// timeout to finish; those in the background are suspended as soon as no tool runs, and the next process continues
-    /// them.
+    /// Serves requests until `stop` resolves. After that, `/readyz` fails and no run starts. Responses in progress have
+    /// the drain timeout to finish. Background responses are suspended as soon as no tool runs, and the next process
+    /// continues them.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) {
         let Self { listener, state, mcp, .. } = self;
         let app = router(&state, mcp.as_ref());
@@ -309,11 +313,11 @@ impl Server {
         let signal = async move {
             stop.await;
             drained.stopping.send_replace(true);
-            // Their streams would stay open for the whole drain timeout.
+            // Otherwise the streams of the sessions would stay open for the whole drain timeout.
             if let Some(sessions) = sessions {
                 sessions.end_sessions();
             }
-            // The listener stays open meanwhile, so that a load balancer reads the state from `/readyz`.
+            // The listener stays open during this time, so that a load balancer can read the state from `/readyz`.
             if timeout(drained.settings.drain_timeout, drained.drained()).await.is_err() {
                 drained.live.suspend_all();
                 let _ = timeout(CLOSE_TIMEOUT, drained.drained()).await;

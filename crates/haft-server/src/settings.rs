@@ -9,8 +9,7 @@ use haft_runtime::WorkspaceSpec;
 /// The default port of the server.
 pub const DEFAULT_PORT: u16 = 8484;
 
-/// The maximum size of a request body, in bytes. It has space for the largest input of the API: a file of 32 MiB in
-/// base64.
+/// The maximum size of a request body, in bytes. The largest input of the API fits: a file of 32 MiB in base64.
 const BODY_BYTES_MAX: usize = 48 << 20;
 
 /// The maximum time in which the body of a request must arrive.
@@ -48,7 +47,7 @@ pub struct ServerSettings {
     pub drain_timeout: Duration,
     /// The public address, and the issuers of access tokens. Reloading the configuration replaces them.
     pub serve: ServeSettings,
-    /// The sandbox of runs. The workspace of the caller replaces its directory.
+    /// The sandbox of runs. Its directory is replaced by the caller's workspace.
     pub workspace: WorkspaceSpec,
 }
 

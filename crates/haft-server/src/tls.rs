@@ -1,4 +1,4 @@
-//! TLS: the certificate of the server, read again when the configuration is.
+//! TLS: the server certificate, which is read again when the configuration is reloaded.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,11 +10,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// The protocols that clients can choose. A `WebSocket` uses the second.
+/// The ALPN protocols that clients can choose. A WebSocket uses the second.
 pub(crate) const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// The certificate in use. Connections keep the one that they began with.
+/// The certificate in use. An open connection keeps the certificate that it began with.
 #[derive(Debug)]
 pub(crate) struct ServerTls(RwLock<Arc<ServerConfig>>);
 
@@ -23,7 +23,7 @@ impl ServerTls {
         Ok(Self(RwLock::new(Arc::new(config(files)?))))
     }
 
-    /// Uses the certificate that is in the files now. If it cannot be used, the old one stays.
+    /// Loads the certificate from the files. If it cannot be used, the old certificate stays in use.
     pub(crate) fn reload(&self, files: &TlsFiles) -> Result<(), String> {
         let next = Arc::new(config(files)?);
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
@@ -45,7 +45,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    // Fails if the key is not that of the certificate, so that half a renewal is noticed.
+    // This fails if the private key does not belong to the certificate, so that an incomplete renewal is noticed.
     let config = config.with_no_client_auth().with_single_cert(chain, key);
     let mut config = config.map_err(|error| problem(&files.certificate, error.to_string()))?;
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];

@@ -1,7 +1,7 @@
-//! Access tokens (JWT) of other issuers, as a second way to log in beside API keys.
+//! Access tokens (JWT) from other issuers, as a second way to log in, in addition to API keys.
 //!
-//! `jws` checks signatures, `claims` decides who a token speaks for, and `issuer_keys` gets the public keys of an issuer. A
-//! token whose keys cannot be had is refused.
+//! `jws` checks signatures, `claims` determines the principal and the permissions of a token, and `issuer_keys` fetches
+//! the public keys of an issuer. If the keys of its issuer are not available, a token is refused.
 
 mod claims;
 mod issuer_keys;
@@ -20,15 +20,16 @@ use self::jws::SignedToken;
 use crate::metrics::Metrics;
 use crate::protected_resource::ProtectedResource;
 
-/// The longest token that is read. The largest ones in use, with the groups of a user, have about 8,000 bytes.
+/// The maximum size of a token, in bytes. The largest tokens in use, which list the user's groups, have about 8,000
+/// bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// The reason why a token does not count.
+/// The reason why a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TokenError {
-    /// The token is wrong.
+    /// The token is invalid.
     Invalid(String),
-    /// The keys of its issuer cannot be had, so that nothing can be said about the token.
+    /// The keys of the issuer are not available, so the token cannot be checked.
     KeysUnavailable { retry_after_s: u64 },
 }
 
@@ -38,7 +39,7 @@ impl TokenError {
     }
 }
 
-/// The issuers whose tokens count. A new configuration replaces them.
+/// The issuers whose access tokens the server accepts. A configuration reload replaces them.
 #[derive(Debug)]
 pub(crate) struct AccessTokens {
     metrics: Metrics,
@@ -48,7 +49,7 @@ pub(crate) struct AccessTokens {
 #[derive(Debug, Default)]
 struct TrustedIssuers {
     settings: ServeSettings,
-    /// By the issuer's name.
+    /// The issuer keys, by issuer name.
     keys: BTreeMap<String, Arc<IssuerKeys>>,
 }
 
@@ -59,7 +60,7 @@ impl AccessTokens {
         tokens
     }
 
-    /// Uses other settings from now on. Issuers that stay keep their keys.
+    /// Replaces the settings. Issuers that are still configured keep their keys.
     pub(crate) fn replace(&self, settings: ServeSettings) {
         let before = self.trusted();
         let keys = settings.issuers.iter().map(|issuer| {
@@ -76,12 +77,13 @@ impl AccessTokens {
         read(&self.trusted().settings)
     }
 
-    /// Tests if a credential is meant as an access token. API keys have no dots.
+    /// Returns true if a credential is an access token. API keys contain no dots.
     pub(crate) fn reads(&self, credential: &str) -> bool {
         !self.trusted().keys.is_empty() && credential.split('.').count() == 3
     }
 
-    /// Returns the subject that a token speaks for. Its audience is a configured one, or the URL of the resource.
+    /// Returns the subject of a token. The audience of the token must be a configured audience or the URL of the
+    /// resource.
     pub(crate) async fn subject(
         &self,
         token: &str,
@@ -110,7 +112,7 @@ impl AccessTokens {
 }
 
 impl TrustedIssuers {
-    /// Finds the issuer that a token names. The name proves nothing before the signature is checked with its keys.
+    /// Returns the configured issuer that a token names. The name is not trusted until the signature is checked.
     fn issuer(
         &self,
         token: &SignedToken<'_>,
@@ -119,7 +121,7 @@ impl TrustedIssuers {
         let settings = self.settings.issuers.iter().find(|issuer| Some(issuer.issuer.as_str()) == name);
         let keys = settings.and_then(|issuer| self.keys.get(&issuer.issuer));
         let unknown =
-            || TokenError::invalid("this server does not accept tokens of the issuer of this token");
+            || TokenError::invalid("this server does not accept tokens from the issuer of this access token");
         settings.zip(keys).ok_or_else(unknown)
     }
 }

@@ -1,7 +1,7 @@
 //! MCP servers that a request names by `server_url`.
 //!
-//! Address and headers are secrets of the run. No store, no log and no response has them, so a client sends them again with
-//! each request.
+//! URL and headers are secrets of the run. They are not stored, logged or returned, so a client must send them again
+//! with each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use super::field::{RequestField, invalid};
 use super::tools::{RequestTools, ServerTool};
 use crate::error::ApiError;
 
-/// The most headers of a server.
+/// The maximum number of headers for one server.
 const HEADERS_MAX: usize = 32;
 
-/// The longest value of a header.
+/// The maximum size of a header value, in bytes.
 const HEADER_BYTES_MAX: usize = 8 << 10;
 
-/// The longest label.
+/// The maximum length of a label, in characters.
 const LABEL_CHARS_MAX: usize = 64;
 
 /// The label of tools that belong to no MCP server.
 const OWN_LABEL: &str = "haft";
 
-/// Headers that belong to the protocol, or that would send the request to another host behind the same address.
+/// Headers that the protocol itself sets, or that would route the request to another host at the same address.
 const RESERVED_HEADERS: [&str; 8] = [
     "host",
     "content-length",
@@ -38,15 +38,15 @@ const RESERVED_HEADERS: [&str; 8] = [
     "mcp-protocol-version",
 ];
 
-/// A server that a tool of the request names.
+/// An MCP server that an entry in `tools` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedServer {
-    /// The path of the tool in the request.
+    /// The JSON path of the entry in the request.
     pub(crate) path: String,
     pub(crate) server: RequestedServer,
 }
 
-/// Reads the fields `server_url`, `headers` and `authorization` of a tool. Returns `None` for a configured server.
+/// Reads `server_url`, `headers` and `authorization` of an entry in `tools`. Returns `None` for a configured server.
 pub(super) fn parse(
     path: &str,
     tool: &Map<String, Value>,
@@ -56,9 +56,10 @@ pub(super) fn parse(
     let Some(url) = field("server_url").text()? else {
         let stray = ["headers", "authorization"].iter().find(|name| field(name).value().is_some());
         return match stray {
-            Some(name) => {
-                Err(invalid(format!("{path}.{name}"), format!("`{name}` is for a tool with `server_url`")))
-            }
+            Some(name) => Err(invalid(
+                format!("{path}.{name}"),
+                format!("`{name}` needs `server_url` in the same entry of `tools`"),
+            )),
             None => Ok(None),
         };
     };
@@ -68,14 +69,17 @@ pub(super) fn parse(
         let param = format!("{path}.authorization");
         let value = checked(&param, "authorization", &format!("Bearer {token}"))?;
         if headers.insert("authorization".into(), value).is_some() {
-            return Err(invalid(param, "`authorization` and the header of this name are the same"));
+            return Err(invalid(
+                param,
+                "`authorization` and an `Authorization` header are both set; send only one of them",
+            ));
         }
     }
     let server = RequestedServer { url, headers };
     Ok(Some(NamedServer { path: path.to_owned(), server }))
 }
 
-/// The label becomes a part of the names of tools.
+/// Checks a label, which becomes a part of tool names.
 fn check_label(path: &str, label: &str) -> Result<(), ApiError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let is_valid = label.as_bytes().first().is_some_and(u8::is_ascii_alphabetic)
@@ -110,7 +114,7 @@ fn headers(path: &str, field: &RequestField) -> Result<BTreeMap<String, String>,
     Ok(headers)
 }
 
-/// Checks a header. The message does not repeat the value, which may be a secret.
+/// Checks a header. The error does not repeat the value, which may be a secret.
 fn checked(param: &str, name: &str, value: &str) -> Result<String, ApiError> {
     let is_header = HeaderName::try_from(name).is_ok() && HeaderValue::from_str(value).is_ok();
     if !is_header || value.len() > HEADER_BYTES_MAX {
@@ -118,7 +122,7 @@ fn checked(param: &str, name: &str, value: &str) -> Result<String, ApiError> {
         return Err(invalid(param, message));
     }
     if RESERVED_HEADERS.contains(&name) {
-        return Err(invalid(param, format!("the header `{name}` cannot be set")));
+        return Err(invalid(param, format!("the client must not set the header `{name}`")));
     }
     Ok(value.to_owned())
 }
@@ -129,7 +133,7 @@ pub(super) fn secrets(tools: &RequestTools) -> RunSecrets {
     named.fold(RunSecrets::none(), |secrets, (label, named)| secrets.with_server(label, &named.server))
 }
 
-/// Returns the labels and servers that a request names.
+/// Returns the labels and the servers that a request names by URL.
 pub(super) fn named(tools: &RequestTools) -> impl Iterator<Item = (&str, &NamedServer)> {
     tools.server.iter().filter_map(|tool| match tool {
         ServerTool::Mcp { label, named: Some(named), .. } => Some((label.as_str(), &**named)),
@@ -137,13 +141,14 @@ pub(super) fn named(tools: &RequestTools) -> impl Iterator<Item = (&str, &NamedS
     })
 }
 
-/// Returns the secrets that a stored run continues with: the servers that it began with, from the request.
+/// Returns the secrets for a stored run that continues: the servers that the run began with, as the request names them
+/// now.
 pub(super) fn resumed(spec: &RunSpec, tools: &RequestTools) -> Result<RunSecrets, ApiError> {
     let mut secrets = RunSecrets::none();
     for label in requested_labels(&spec.secrets) {
         let Some((_, named)) = named(tools).find(|(name, _)| *name == label) else {
             let message = format!(
-                "the run needs the MCP server `{label}` again; send its tool with `server_url` and `headers`, which are not stored"
+                "to continue, the run needs MCP server `{label}`; repeat its entry in `tools` with `server_url` and `headers`, because haft does not store them"
             );
             return Err(invalid("tools", message).with_code("mcp_server_missing"));
         };
@@ -152,7 +157,7 @@ pub(super) fn resumed(spec: &RunSpec, tools: &RequestTools) -> Result<RunSecrets
     Ok(secrets)
 }
 
-/// Removes addresses and headers from tools, for the response and for digests. Of an address the origin stays.
+/// Removes URLs and headers from `tools`, for the response and for digests. Keeps the origin of each URL.
 pub(super) fn without_secrets(tools: &mut Value) {
     for tool in tools.as_array_mut().into_iter().flatten() {
         let Value::Object(tool) = tool else { continue };
@@ -169,7 +174,7 @@ pub(super) fn without_secrets(tools: &mut Value) {
     }
 }
 
-/// Returns scheme, host and port, and says if there is more: a path or a query may hold a token.
+/// Returns scheme, host and port, and marks if more follows. A path or query may contain a token, so it is left out.
 fn shown_url(text: &str) -> String {
     let Ok(url) = text.parse::<http::Uri>() else { return "<redacted>".into() };
     let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
@@ -185,7 +190,8 @@ fn shown_url(text: &str) -> String {
     format!("{scheme}://{host}{rest}")
 }
 
-/// Returns the items `mcp_list_tools` of a response, without ids. A list that the conversation has already is not repeated.
+/// Returns the `mcp_list_tools` items of a response, without ids. Leaves out lists that the conversation already
+/// contains.
 pub(super) fn list_items(
     listings: &[ServerListing],
     tools: &RequestTools,
@@ -228,14 +234,15 @@ fn listed_tool(tool: &haft_core::tool::ToolDefinition) -> Value {
     })
 }
 
-/// Returns the labels whose lists of tools are among these items: of an input, or of the response before.
+/// Returns the labels of the servers whose tool lists are among these items.
 pub(super) fn listed_in<'a>(items: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
     let lists = items.filter(|item| item["type"] == "mcp_list_tools" && item["error"].is_null());
     lists.filter_map(|item| item["server_label"].as_str().map(str::to_owned)).collect()
 }
 
-/// Returns the labels that the conversation of a stored response has the lists of. A response that had a server in its tools
-/// listed it, unless the conversation before did; only a list that failed is asked for again.
+/// Returns the labels of the servers whose tool lists are already in the conversation of a stored response. Each server
+/// in its `tools` has been listed, in this response or before, unless the list failed; the next response then lists the
+/// server again.
 pub(super) fn listed_before(response: &Value) -> BTreeSet<String> {
     let output = || response["output"].as_array().into_iter().flatten();
     let failed = |label: &str| {
@@ -272,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_labels_of_a_named_server_are_checked() {
+    fn invalid_headers_and_labels_of_a_requested_server_are_refused() {
         check(&json!({}), Ok(Vec::new()));
         check(&json!({"headers": {"X-Key": "k"}}), Ok(vec![("x-key", "k")]));
         check(&json!({"authorization": "t"}), Ok(vec![("authorization", "Bearer t")]));
@@ -291,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn response_shows_the_origin_of_a_server_and_no_secret() {
+    fn response_contains_the_origin_of_a_server_url_and_no_secret() {
         let mut tools = json!([
             {"type": "mcp", "server_label": "a", "server_url": "https://example.com:8443/mcp?key=s3cret",
              "headers": {"X-Key": "s3cret"}, "authorization": "s3cret"},
@@ -306,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn list_is_in_the_conversation_after_a_response_with_the_server_unless_it_failed() {
+    fn server_is_listed_again_only_if_its_list_failed() {
         let tools = json!([{"type": "mcp", "server_label": "a", "server_url": "https://x/"},
             {"type": "mcp", "server_label": "docs"}]);
         let failed = json!([{"type": "mcp_list_tools", "server_label": "a", "tools": [], "error": "x"}]);

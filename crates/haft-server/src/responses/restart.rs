@@ -1,7 +1,7 @@
-//! Continues the responses in the background that an earlier process did not finish.
+//! Continues background responses that an earlier process did not finish.
 //!
-//! The run resumes from its journal, and the fold reads the event log from its beginning. The ids and numbers of the stream
-//! are therefore those that clients of the earlier process saw.
+//! The run resumes from its journal, and the fold reads the event log from its beginning. The stream therefore has the
+//! same ids and event numbers that clients of the earlier process saw.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{approvals, mcp_servers};
 use crate::auth::Caller;
 use crate::server::ServerState;
 
-/// Continues every unfinished response, one after the other until each works in a task of its own.
+/// Continues all unfinished responses. Starts them one after the other; each then continues in a task of its own.
 pub(crate) async fn continue_unfinished(state: Arc<ServerState>) {
     let store = state.responses.clone();
     let unfinished = tokio::task::spawn_blocking(move || store.unfinished()).await.unwrap_or_default();
@@ -34,7 +34,7 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
     let owner = one.principal();
     let record = state.responses.get(&owner, &one.id).ok().flatten();
     let Some(record) = record.filter(|record| record.response["status"] == "in_progress") else {
-        // The response was deleted, or its end was stored just before the process ended.
+        // Ignore the entry: the response was deleted, or its end was stored just before the process ended.
         let _ = state.responses.end(&one.id);
         return;
     };
@@ -51,9 +51,9 @@ async fn resume(state: &ServerState, caller: &Caller, session: SessionId) -> Res
     let failed = |error: ResumeFailure| error.to_string();
     let spec = state.runtime.stored_spec(&caller.principal, session).await.map_err(failed)?;
     if let Some(label) = requested_labels(&spec.secrets).next() {
-        return Err(format!("the address and the headers of the MCP server `{label}` are not stored"));
+        return Err(format!("the URL and headers of the MCP server `{label}` are not stored"));
     }
-    // The process may have ended after the run and before its response was stored.
+    // The earlier process may have ended between the end of the run and the storing of its response.
     let hooks = RunHooks { finished: FinishedRun::EndsAgain, ..approvals::hooks(caller, true) };
     let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
     resumed.map_err(failed)
@@ -88,7 +88,7 @@ fn head(state: &ServerState, record: &ResponseRecord) -> ResponseHead {
 
 fn fail(state: &ServerState, caller: &Caller, record: ResponseRecord, reason: &str) {
     let message =
-        format!("the server ended before the response was complete, and cannot continue it: {reason}");
+        format!("the server stopped before the response was complete, and cannot continue it: {reason}");
     let mut fold = ResponseFold::new(head(state, &record));
     let mut stream = fold.start();
     let (response, last) = fold.end(&ResponseEnd::failed("server_error", "server_error", message));
@@ -115,7 +115,7 @@ fn ended(record: ResponseRecord, response: Value) -> NewResponse {
 
 fn store(state: &ServerState, caller: &Caller, new: NewResponse) {
     let id = new.id.clone();
-    // A store that fails now keeps the response unfinished, and the next start tries again.
+    // If this write fails, the response stays unfinished, and the server tries again at its next start.
     if state.responses.put(&caller.principal, new).is_ok() {
         let _ = state.responses.end(&id);
     }

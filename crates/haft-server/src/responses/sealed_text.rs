@@ -1,4 +1,4 @@
-//! Seals and opens the texts of items that a client keeps for the server.
+//! Encrypts and decrypts ("seals" and "opens") the texts of items that a client keeps for the server.
 
 use super::field::invalid;
 use super::stored::blocking;
@@ -7,10 +7,10 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::seal::{self, UnsealError};
 use crate::server::ServerState;
 
-/// The code of an item that cannot be opened.
+/// The error code for an item that cannot be decrypted.
 pub(super) const INVALID: &str = "invalid_encrypted_content";
 
-/// Seals a text for the caller. `text` is made on a thread where it may take its time.
+/// Encrypts a text for the caller. `text` runs on a thread for blocking work.
 pub(super) async fn seal(
     state: &ServerState,
     caller: &Caller,
@@ -20,7 +20,7 @@ pub(super) async fn seal(
     blocking(move || seal::seal(&keys, &owner, &text()?, now_ms())).await
 }
 
-/// Opens the sealed text of an item at `path`.
+/// Decrypts the text of the item at `path`.
 pub(super) async fn open(
     state: &ServerState,
     caller: &Caller,
@@ -31,10 +31,15 @@ pub(super) async fn open(
     let opened = blocking(move || Ok(seal::open(&keys, &owner, &text))).await?;
     let refused = |message: &str| invalid(format!("{path}.encrypted_content"), message).with_code(INVALID);
     opened.map_err(|error| match error {
-        UnsealError::Invalid => refused("this is not a text that this server sealed for you"),
-        UnsealError::UnknownKey => refused("the key of this sealed text is no longer kept"),
+        UnsealError::Invalid => {
+            refused("this server did not encrypt this text for you, or the text was changed")
+        }
+        UnsealError::UnknownKey => {
+            refused("the server no longer has the key of this encrypted text; leave the item out")
+        }
         UnsealError::Keys => {
-            let message = "the server cannot read the keys in `data/seal-keys.json`; tell its operator";
+            let message =
+                "the server cannot read its encryption keys in `data/seal-keys.json`; tell its operator";
             ApiError::new(ApiErrorKind::ServerError, message)
         }
     })

@@ -1,8 +1,9 @@
-//! Turns that a client keeps for the server, sealed in an item `reasoning`. The server stores nothing of them.
+//! Turns that a client keeps for the server, encrypted ("sealed") in an item of type `reasoning`. The server does not
+//! store them.
 //!
-//! A sealed turn holds the messages of one response as the engine keeps them, with the reasoning and the signatures of the
-//! provider, which the other items of the output do not have. A client sends both back, so the items that a sealed turn
-//! repeats are left out here.
+//! A sealed turn contains the messages of one response in the engine's form, with the provider's reasoning and
+//! signatures, which the other output items do not have. A client sends back both, so this module removes the items
+//! that a sealed turn also contains.
 
 use haft_core::conversation::{Conversation, Message, MessagePart, Role};
 use haft_core::stored::StoredMessage;
@@ -20,24 +21,24 @@ use crate::server::ServerState;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SealedTurn {
     pub(super) messages: Vec<Message>,
-    /// The calls that the client runs. Their replies are placeholders.
+    /// The ids of the calls that the client runs. Their replies are placeholders.
     pub(super) open_calls: Vec<String>,
     pub(super) scope: TurnScope,
     /// The id of the response.
     response: String,
 }
 
-/// The part of the conversation that a sealed turn holds.
+/// The part of the conversation that a sealed turn contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TurnScope {
     /// The messages of the response.
     Response,
-    /// All messages. The run changed earlier ones, for example because it compacted them.
+    /// All messages, because the run changed earlier ones, for example by compaction.
     Conversation,
 }
 
-/// The text that is sealed.
+/// The text that is encrypted.
 #[derive(Serialize, Deserialize)]
 struct TurnText {
     response: String,
@@ -46,7 +47,7 @@ struct TurnText {
     open_calls: Vec<String>,
 }
 
-/// Seals the turn of a response. `opening` is the conversation before it.
+/// Encrypts the turn of a response. `opening` is the conversation before the response.
 pub(super) async fn seal(
     state: &ServerState,
     caller: &Caller,
@@ -65,7 +66,7 @@ pub(super) async fn seal(
     sealed_text::seal(state, caller, move || serde_json::to_vec(&text)).await
 }
 
-/// Opens the sealed turn of an item at `path`.
+/// Decrypts the turn of the item at `path`.
 pub(super) async fn open(
     state: &ServerState,
     caller: &Caller,
@@ -74,7 +75,7 @@ pub(super) async fn open(
 ) -> Result<SealedTurn, ApiError> {
     let text = sealed_text::open(state, caller, path, encrypted).await?;
     let unreadable = |error: String| {
-        let message = format!("the sealed turn cannot be read: {error}");
+        let message = format!("the decrypted turn is not valid: {error}");
         invalid(format!("{path}.encrypted_content"), message).with_code(sealed_text::INVALID)
     };
     let text: TurnText = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
@@ -84,7 +85,7 @@ pub(super) async fn open(
     Ok(SealedTurn { messages, open_calls, scope, response })
 }
 
-/// An item whose seal is open.
+/// An input item after decryption.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum OpenedItem {
     Item(InputItem),
@@ -96,8 +97,9 @@ pub(super) enum OpenedItem {
 /// An item and its path in the request.
 pub(super) type OpenedEntry = (String, OpenedItem);
 
-/// Removes the items that a sealed turn repeats, and puts the turn before the first of them. Clients send the items of one
-/// output in the order of the output, or in the order in which the items were done.
+/// Removes the items that a sealed turn also contains, and moves the turn to the position of the first removed item.
+/// Searches the items on both sides of the turn, because clients send items either in output order or in the order in
+/// which the items were completed.
 pub(super) fn without_repeats(items: Vec<OpenedEntry>) -> Vec<OpenedEntry> {
     let mut places: Vec<Option<usize>> = (0..items.len()).map(Some).collect();
     for (at, (_, item)) in items.iter().enumerate() {
@@ -120,7 +122,8 @@ pub(super) fn without_repeats(items: Vec<OpenedEntry>) -> Vec<OpenedEntry> {
 }
 
 impl SealedTurn {
-    /// Tests if an item may stand among the items of this turn: it is the model's, or an output for one of its calls.
+    /// Returns true if an item can be between items of this turn: it comes from the model, or is the output of a call
+    /// of the turn.
     fn surrounds(&self, item: &InputItem) -> bool {
         match item {
             InputItem::Message { role, .. } => *role == Role::Assistant,
@@ -148,7 +151,8 @@ impl SealedTurn {
         }
     }
 
-    /// The item of a finished call has an id of its response, which clients without a store leave out.
+    /// Returns true if the turn contains a finished call. Compares name and arguments if the call id does not contain
+    /// the response id, because clients without a store leave the id out.
     fn has_finished(&self, call: &ToolCall) -> bool {
         let hex = self.response.trim_start_matches("resp_");
         let is_same =
@@ -170,7 +174,7 @@ impl SealedTurn {
     }
 }
 
-/// The whole text of a message.
+/// Returns the whole text of a message.
 fn text(parts: &[MessagePart]) -> String {
     parts.iter().filter_map(MessagePart::as_text).collect::<String>().trim().to_owned()
 }
@@ -201,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Checks which items are left, by their paths; the turn has the path `sealed`.
+    /// Checks which items are left, by their paths; the path of the turn is `sealed`.
     fn check(before: &[Value], after: &[Value], expected: &[&str]) {
         let entry = |(at, item): (usize, &Value)| {
             let path = format!("{at}");
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_turn_replaces_its_items_in_any_order_and_no_others() {
+    fn sealed_turn_replaces_only_its_own_items_in_any_order() {
         let user = json!({"role": "user", "content": "I look."});
         let said = json!({"type": "message", "role": "assistant", "content": "I look."});
         let other = json!({"type": "message", "role": "assistant", "content": "Earlier."});

@@ -1,4 +1,5 @@
-//! Turns a checked request into a run spec. A request narrows what its agent and the operator allow, and never widens it.
+//! Builds the run spec of a checked request. A request can restrict the permissions of its agent and of the operator,
+//! but never extend them.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -29,10 +30,10 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::models::ROUTE;
 use crate::server::ServerState;
 
-/// The built-in tool that reads and changes nothing.
+/// The built-in tool that needs no scope, because it neither reads files nor changes anything.
 const HARMLESS: &str = "current_date";
 
-/// Builds the run of a request. `opening` is the whole conversation up to the message that the model answers.
+/// Builds the run spec. `opening` is the whole conversation, including the message that the model answers.
 pub(crate) fn build(
     state: &ServerState,
     caller: &Caller,
@@ -70,7 +71,7 @@ pub(crate) fn build(
     Ok(spec)
 }
 
-/// The meaning of the field `model`.
+/// The agent or model that the field `model` names.
 enum ModelTarget<'a> {
     Agent(&'a AgentGraph),
     /// `None` for the configured default.
@@ -81,7 +82,8 @@ enum ModelTarget<'a> {
 fn target<'a>(state: &'a ServerState, request: &CreateRequest) -> Result<ModelTarget<'a>, ApiError> {
     let Some(name) = request.model.as_deref() else {
         let has_default = state.runtime.config().models.default.is_some();
-        let missing = || invalid("model", "`model` is missing, and the server has no default model");
+        let missing =
+            || invalid("model", "`model` is missing, and the server has no default model; set `model`");
         return has_default.then_some(ModelTarget::Model(None)).ok_or_else(missing);
     };
     if let Some(graph) = state.agents.get(name) {
@@ -99,7 +101,7 @@ fn unknown_model(message: String) -> ApiError {
     invalid("model", message).with_code("model_not_found")
 }
 
-/// Refuses tools that the request cannot have, before anything starts.
+/// Refuses tools that the request may not use, before a run starts.
 fn check_tools(
     state: &ServerState,
     caller: &Caller,
@@ -127,14 +129,16 @@ fn check_tools(
         ModelTarget::Model(_) | ModelTarget::Route => check_choice(request),
     }?;
     match (target, request.tools.server.is_empty()) {
-        (ModelTarget::Agent(_), false) => {
-            Err(invalid("tools", "an agent has the tools of its own file; only functions can be added"))
-        }
+        (ModelTarget::Agent(_), false) => Err(invalid(
+            "tools",
+            "an agent has only the tools of its own file; a request can add functions, but no other tools",
+        )),
         _ => Ok(()),
     }
 }
 
-/// Checks a server that the request names. The address of a name is checked later, when a connection is opened to it.
+/// Checks a server that the request names by URL. A host name is resolved and checked later, when the connection is
+/// opened.
 fn check_named(config: &ResolvedConfig, label: &str, named: &NamedServer) -> Result<(), ApiError> {
     if config.mcp_servers.keys().any(|name| Namespace::sanitize(name).as_str() == label) {
         let message =
@@ -147,8 +151,8 @@ fn check_named(config: &ResolvedConfig, label: &str, named: &NamedServer) -> Res
     check_requested_url(&named.server.url, config.serve.server_urls).map_err(refused)
 }
 
-/// Tests if a model of the request may be a command with a shell and file tools of its own. haft's rules do not see the
-/// calls of such a command, so it needs the same scope as haft's own tools.
+/// Returns true if a model of the request may be a command with its own shell and file tools. haft's rules do not see
+/// the calls of such a command, so it needs the same scope as haft's built-in tools.
 fn acts_by_itself(config: &ResolvedConfig, target: &ModelTarget<'_>) -> bool {
     let models = &config.models;
     let usual = models.default.iter().chain(&models.fallback).chain(&models.fast).chain(&models.complex);
@@ -168,7 +172,8 @@ fn acts_by_itself(config: &ResolvedConfig, target: &ModelTarget<'_>) -> bool {
     }
 }
 
-/// A model without an agent has only the tools of the request, so that an unknown name in `tool_choice` is a mistake.
+/// Checks the tool names in `tool_choice`. A model without an agent has only the tools of the request, so an unknown
+/// name is an error.
 fn check_choice(request: &CreateRequest) -> Result<(), ApiError> {
     let globs: Vec<_> = request.tools.server.iter().flat_map(ServerTool::globs).collect();
     let is_known = |name: &String| {
@@ -181,12 +186,12 @@ fn check_choice(request: &CreateRequest) -> Result<(), ApiError> {
     }
 }
 
-/// Tests if a caller needs the scope of the built-in tools to run the agent.
+/// Returns true if a caller needs the scope for built-in tools to run the agent.
 pub fn needs_builtin_tools(config: &ResolvedConfig, graph: &AgentGraph) -> bool {
     reaches_builtin_tools(graph) || acts_by_itself(config, &ModelTarget::Agent(graph))
 }
 
-/// Tests if the agent, or one that it can reach, may be shown a tool that reads files or runs commands.
+/// Returns true if the agent, or an agent that it can call, may use a tool that reads files or runs commands.
 fn reaches_builtin_tools(graph: &AgentGraph) -> bool {
     let definitions = haft_tools::builtin::definitions();
     let names: Vec<&str> =
@@ -194,7 +199,7 @@ fn reaches_builtin_tools(graph: &AgentGraph) -> bool {
     graph.nodes().any(|node| match &node.agent.reach.tools {
         None => true,
         Some(globs) => globs.iter().any(|glob| {
-            // A group may hold any tool.
+            // A group can contain any tool.
             glob.to_string().starts_with('@') || names.iter().any(|name| glob.matches(name))
         }),
     })
@@ -208,7 +213,7 @@ fn plain_agent() -> Result<AgentGraph, ApiError> {
 }
 
 fn changes_to_model(request: &CreateRequest) -> AgentChanges {
-    // The API promises to drop nothing unless the request allows it.
+    // The API promises that no messages are dropped unless the request allows it.
     let compaction = request.truncation.unwrap_or(Truncation::Disabled);
     AgentChanges {
         system: Some(request.instructions.clone().unwrap_or_default()),
@@ -219,7 +224,8 @@ fn changes_to_model(request: &CreateRequest) -> AgentChanges {
     }
 }
 
-/// The instructions follow the text of the agent, which stays in force.
+/// Returns the changes that a request makes to its agent. The instructions are added after the agent's text, which is
+/// kept.
 fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> AgentChanges {
     let lower = |own: Option<u32>, asked: Option<u32>| match (own, asked) {
         (Some(own), Some(asked)) => Some(own.min(asked)),
@@ -264,7 +270,8 @@ fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncati
     if truncation == Truncation::Disabled {
         all.push(("compaction", Some("off".into())));
     }
-    // The answer is the text of the model, so that it is streamed; the run checks it and asks again.
+    // The model gives the answer as text, so that it can be streamed. The run checks the text and asks the model again
+    // if it is invalid.
     if *format != TextFormat::Text {
         all.push(("output.format", Some("json".into())));
         all.push(("finalReport", Some("none".into())));
@@ -272,17 +279,20 @@ fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncati
     all.into_iter().filter_map(|(key, value)| Some(AgentOverride::new(key, value?))).collect()
 }
 
-/// The directory of the caller, below haft's own workspace.
+/// Returns the caller's directory, inside haft's own workspace.
 fn workspace(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
     let root = state.runtime.home().workspace();
     let directory = root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()));
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        ApiError::new(ApiErrorKind::ServerError, format!("the workspace cannot be created: {error}"))
+        ApiError::new(
+            ApiErrorKind::ServerError,
+            format!("the server cannot create the workspace directory: {error}"),
+        )
     })?;
     Ok(WorkspaceSpec { directory, ..state.settings.workspace.clone() })
 }
 
-/// The text of the last message of the user, which skills and the choice of a model look at.
+/// Returns the text of the user's last message, which is used to select skills and a model.
 fn last_text(messages: &[Message]) -> String {
     let last = messages.iter().rev().find(|message| message.role == Role::User);
     let parts = last.into_iter().flat_map(|message| &message.parts);
@@ -295,7 +305,7 @@ fn last_text(messages: &[Message]) -> String {
     texts.join("\n")
 }
 
-/// Translates the reason why a run did not start.
+/// Converts the reason why a run did not start.
 pub(crate) fn not_started(error: &StartError) -> ApiError {
     let message = error.to_string();
     match error {

@@ -61,7 +61,7 @@ pub(crate) fn stream_response(source: EventSource) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // nginx would hold back events until a buffer is full.
+    // Without this header, nginx would hold back events until a buffer is full.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

@@ -19,13 +19,13 @@ use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// The most entries of a page.
+/// The maximum number of entries on a page.
 const PAGE_MAX: usize = 100;
 
-/// The entries of a page, if the request does not say.
+/// The default number of entries on a page.
 const PAGE_DEFAULT: usize = 20;
 
-/// The part of a list that a request asks for.
+/// The page of a list that a request asks for.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ListPage {
     after: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct RetrieveQuery {
     starting_after: Option<String>,
 }
 
-/// `GET /v1/responses/{id}`: the object, or the stream of a response in the background from any event on.
+/// `GET /v1/responses/{id}`: returns the object, or streams a background response from a given event on.
 pub(crate) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -58,7 +58,7 @@ pub(crate) async fn get(
         None => 0,
         Some(Ok(number)) => number.saturating_add(1),
         Some(Err(_)) => {
-            return Err(invalid("starting_after", "`starting_after` must be the number of an event"));
+            return Err(invalid("starting_after", "`starting_after` must be an event number"));
         }
     };
     if let Some(live) = live {
@@ -66,17 +66,21 @@ pub(crate) async fn get(
     }
     let record = found(&state, &caller, &id).await?;
     if is_unfinished(&record) {
-        let message = "the response goes on in a moment, after a restart of the server";
+        let message =
+            "the server has restarted and has not continued this response yet; try again in a moment";
         return Err(ApiError::new(ApiErrorKind::Unavailable, message).after(1));
     }
     if record.events.is_empty() {
-        return Err(invalid("stream", "only a response with `background: true` can be streamed again"));
+        return Err(invalid(
+            "stream",
+            "only a response with `background: true` can be streamed after its creation",
+        ));
     }
     let events = record.events.into_iter().skip(from).map(StreamEvent::of_data).collect();
     Ok(sse::stream_response(EventSource::Recorded(events)))
 }
 
-/// `GET /v1/responses`: the responses of the caller, the newest first. With an upgrade it is the WebSocket.
+/// `GET /v1/responses`: lists the caller's responses, the newest first. With an `Upgrade` header, opens the WebSocket.
 pub(crate) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -98,7 +102,7 @@ pub(crate) async fn delete(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    // A run that goes on would store its response again when it ends.
+    // A run in progress would store its response again when it ends, so cancel it first.
     if let Some(live) = state.live.get(&caller.principal, &id) {
         live.cancel().await;
     }
@@ -109,7 +113,7 @@ pub(crate) async fn delete(
     Err(missing(&id))
 }
 
-/// `POST /v1/responses/{id}/cancel`. Only a response in the background can be cancelled by its id.
+/// `POST /v1/responses/{id}/cancel`. Only a background response can be cancelled by its id.
 pub(crate) async fn cancel(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -134,18 +138,18 @@ pub(crate) async fn input_items(
     Query(page): Query<ListPage>,
 ) -> Result<Json<Value>, ApiError> {
     let record = found(&state, &caller, &id).await?;
-    // Lists begin with the newest item unless the client asks otherwise.
+    // Lists begin with the newest item unless the client asks for another order.
     let items = record.input.into_iter().rev().collect();
     page.of(items).map(Json)
 }
 
 impl ListPage {
-    /// A page with the most entries, the oldest first.
+    /// Returns the largest page, the oldest entry first.
     pub(crate) fn all() -> Self {
         Self { after: None, limit: Some(PAGE_MAX.to_string()), order: Some("asc".into()) }
     }
 
-    /// Cuts the page out of `newest_first`.
+    /// Returns the page of the list `newest_first`.
     pub(crate) fn of(&self, newest_first: Vec<Value>) -> Result<Value, ApiError> {
         let limit = match self.limit.as_deref().map(str::parse::<usize>) {
             None => PAGE_DEFAULT,
@@ -177,7 +181,7 @@ impl ListPage {
     }
 }
 
-/// Returns the record of a response of the caller.
+/// Returns the record of one of the caller's responses.
 pub(crate) async fn find(
     state: &ServerState,
     caller: &Caller,
@@ -191,15 +195,15 @@ async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<Respons
     let mut record = find(state, caller, id).await?.ok_or_else(|| missing(id))?;
     let is_live = || state.live.get(&caller.principal, id).is_some();
     if record.response["status"] == "in_progress" && !is_unfinished(&record) && !is_live() {
-        // The process that ran it is gone, and only a response in the background is continued.
+        // The process that ran the response has ended, and only background responses are continued.
         record.response["status"] = "failed".into();
-        let message = "the server ended before the response was complete";
+        let message = "the server stopped before the response was complete";
         record.response["error"] = json!({"code": "server_error", "message": message});
     }
     Ok(record)
 }
 
-/// Tests if the response goes on, in this process or in the next one.
+/// Returns true if the response is in progress, in this process or in the next one.
 fn is_unfinished(record: &ResponseRecord) -> bool {
     record.response["status"] == "in_progress" && record.response["background"] == true
 }
@@ -208,14 +212,14 @@ fn missing(id: &str) -> ApiError {
     ApiError::new(ApiErrorKind::NotFound, format!("there is no response `{id}`"))
 }
 
-/// Reads or writes files on another thread, because the disk must not hold up other requests.
+/// Reads or writes files on another thread, because slow disk access would block other requests.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let failed =
         |problem: String| ApiError::new(ApiErrorKind::ServerError, format!("the store failed: {problem}"));
     match tokio::task::spawn_blocking(work).await {
-        // The text of the error may hold a path of the server, which is none of the client's business.
+        // The full error may contain a path of the server, which the client must not see.
         Ok(done) => done.map_err(|error| failed(error.kind().to_string())),
         Err(error) => Err(failed(error.to_string())),
     }
@@ -226,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_follow_each_other_without_gap_or_repeat() {
+    fn pages_contain_every_entry_exactly_once() {
         let all: Vec<Value> = (0..5).map(|number| json!({"id": format!("i{number}")})).collect();
         let ids = |page: &Value| -> Vec<String> {
             let data = page["data"].as_array().unwrap().iter();

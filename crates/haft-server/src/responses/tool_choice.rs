@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::field::{RequestField, invalid};
 use crate::error::ApiError;
 
-/// The tools that the model may or must call, as the client requests.
+/// The client's choice of the tools that the model may or must call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RequestedChoice {
     pub(crate) choice: ToolChoice,
@@ -14,12 +14,12 @@ pub(crate) struct RequestedChoice {
 }
 
 impl RequestedChoice {
-    /// Returns the form of the Responses API, whichever form the client sent.
+    /// Returns the choice in the form of the Responses API, even if the client sent another form.
     pub(crate) fn wire(&self) -> Value {
         self.wire.clone()
     }
 
-    /// Returns the names of tools, for a check against the tools of the request.
+    /// Returns the tool names, which are checked against the tools of the request.
     pub(crate) fn names(&self) -> &[String] {
         match &self.choice {
             ToolChoice::Named(name) => std::slice::from_ref(name),
@@ -80,7 +80,7 @@ fn structured(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> 
             &RequestField::new("", None),
         ),
         Some(kind) => {
-            let message = format!("`{kind}` is not a tool that this server can be told to call");
+            let message = format!("this server cannot force a call of a tool of type `{kind}`");
             Err(invalid("tool_choice.type", message))
         }
         None => Err(invalid("tool_choice.type", "`tool_choice.type` must be a string")),
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_tool_choice_has_one_meaning() {
+    fn every_form_of_tool_choice_is_parsed_to_the_same_choice() {
         let of = |value: Value| {
             parse(
                 &RequestField::new("tool_choice", Some(value)),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn top_level_spellings_become_the_form_of_the_responses_api() {
+    fn top_level_fields_are_converted_to_the_form_of_the_responses_api() {
         let allowed = RequestField::new("allowed_tools", Some(json!(["f"])));
         let chosen = parse(
             &RequestField::new("tool_choice", Some(json!("required"))),

@@ -11,13 +11,13 @@ use super::field::{RequestField, invalid, required};
 use super::requested_servers::{self, NamedServer};
 use crate::error::ApiError;
 
-/// The most tools of a request.
+/// The maximum number of tools in a request.
 const TOOLS_MAX: usize = 128;
 
-/// The prefix of a tool type that names a tool or a group of the server.
+/// The prefix of a tool type that names a tool or a tool group of the server.
 const OWN_PREFIX: &str = "haft:";
 
-/// Types of OpenAI's own tools. A client that offers them also works without them.
+/// The types of OpenAI's own tools. They are skipped with a warning, because clients that offer them work without them.
 const SKIPPED: [&str; 16] = [
     "file_search",
     "computer",
@@ -40,29 +40,29 @@ const SKIPPED: [&str; 16] = [
 /// The tools of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestTools {
-    /// The client runs these.
+    /// Functions that the client runs.
     pub(crate) functions: Vec<FunctionTool>,
-    /// The server runs these.
+    /// Tools that the server runs.
     pub(crate) server: Vec<ServerTool>,
 }
 
-/// A tool of the server that a request asks for.
+/// A request for tools of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerTool {
-    /// A tool or a group, by the name that the operator gave it.
+    /// A tool or group, by its name in the configuration.
     Named(String),
     /// Tools of an MCP server; all of them if `tools` is `None`.
     Mcp {
         label: String,
         tools: Option<Vec<String>>,
         approval: Option<CallerApproval>,
-        /// The server that the request names; `None` for a configured one.
+        /// The server that the request names by URL; `None` for a configured server.
         named: Option<Box<NamedServer>>,
     },
 }
 
 impl ServerTool {
-    /// Returns the patterns of tool names that the model is shown.
+    /// Returns patterns for the tool names that the model sees.
     pub(crate) fn globs(&self) -> Vec<ToolGlob> {
         let names = match self {
             Self::Named(name) => vec![name.clone()],
@@ -74,7 +74,7 @@ impl ServerTool {
         names.iter().filter_map(|name| ToolGlob::new(name).ok()).collect()
     }
 
-    /// Returns the calls that the client wants to approve.
+    /// Returns the client's wishes about which calls need approval.
     pub(crate) fn approval(&self) -> Option<&CallerApproval> {
         match self {
             Self::Named(_) => None,
@@ -112,7 +112,7 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
                 warnings.push(format!("skipped `{path}`: this server has no tool of type `{kind}`"));
             }
             kind => {
-                let message = format!("`{kind}` is not a type of tool");
+                let message = format!("unknown tool type `{kind}`");
                 return Err(invalid(format!("{path}.type"), message));
             }
         }
@@ -125,14 +125,14 @@ fn function(
     tool: &Map<String, Value>,
     before: &[FunctionTool],
 ) -> Result<FunctionTool, ApiError> {
-    // The Chat Completions API nests the function; many clients send that form.
+    // The Chat Completions API nests the function in an object; many clients send this form.
     let nested = tool.get("function").and_then(Value::as_object);
     let (path, tool) = nested.map_or((path.to_owned(), tool), |inner| (format!("{path}.function"), inner));
     let name = required(&path, tool, "name")?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let param = format!("{path}.name");
     if name.is_empty() || name.len() > 64 || !name.bytes().all(is_plain) {
-        return Err(invalid(param, "a function name has 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"));
+        return Err(invalid(param, "a function name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -"));
     }
     if before.iter().any(|other| other.name == name) {
         return Err(invalid(param, format!("two functions have the name `{name}`")));
@@ -155,7 +155,7 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
     let server = requested_servers::parse(path, tool, &label)?.map(Box::new);
     for name in ["connector_id", "tunnel_id"] {
         if tool.get(name).is_some_and(|value| !value.is_null()) {
-            let message = "this server knows MCP servers by `server_url` and by its own configuration";
+            let message = "connectors and tunnels are not supported; set `server_url` or the label of a configured server";
             return Err(invalid(format!("{path}.{name}"), message));
         }
     }
@@ -178,7 +178,7 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
     Ok(ServerTool::Mcp { label, tools, approval, named: server })
 }
 
-/// Two servers with one label would share the names of their tools.
+/// Refuses two servers with the same label, because the names of their tools would be ambiguous.
 fn check_new_label(path: &str, tool: &ServerTool, before: &[ServerTool]) -> Result<(), ApiError> {
     let named = |tool: &ServerTool| match tool {
         ServerTool::Mcp { label, named, .. } => Some((label.clone(), named.is_some())),
@@ -195,8 +195,9 @@ fn check_new_label(path: &str, tool: &ServerTool, before: &[ServerTool]) -> Resu
     Ok(())
 }
 
-/// Reads `require_approval`. With `never` the operator's rules alone decide. Without it they decide about a configured
-/// server, and every call of a server that the request names needs approval, because the operator does not know it.
+/// Reads `require_approval`. With `never`, only the operator's rules decide. If it is missing, the operator's rules
+/// decide for a configured server, but every call to a server that the request names needs approval, because the
+/// operator has not reviewed this server.
 fn require_approval(
     path: &str,
     tool: &Map<String, Value>,
@@ -214,7 +215,7 @@ fn require_approval(
             if let Some(other) = filter.keys().find(|key| !matches!(key.as_str(), "always" | "never")) {
                 return Err(invalid(
                     format!("{path}.{other}"),
-                    "a filter has the fields `always` and `never`",
+                    "an approval filter can have only the fields `always` and `never`",
                 ));
             }
             (selector(&path, filter, "always", label)?, selector(&path, filter, "never", label)?)

@@ -1,4 +1,4 @@
-//! Responses over a WebSocket: one after the other on one connection, which keeps the last response.
+//! Responses over a WebSocket: one after the other on a connection, which remembers the last response.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -54,7 +54,7 @@ impl ResponseSocket {
         let end = Instant::now() + CONNECTION_MAX;
         loop {
             let Ok(received) = timeout_at(end, self.next_request()).await else {
-                let message = "this connection has reached its longest life; open another one";
+                let message = "this connection has reached its maximum age; open a new one";
                 let error = ApiError::new(ApiErrorKind::InvalidRequest, message);
                 let error = error.with_code("websocket_connection_limit_reached");
                 return self.refuse(&error, &HeaderMap::new()).await;
@@ -81,7 +81,7 @@ impl ResponseSocket {
                 Ok(())
             }
             Some(Ok(SocketMessage::Binary(_) | SocketMessage::Ping(_) | SocketMessage::Pong(_))) => Ok(()),
-            // The connection of a client that sends more than it reads is closed.
+            // Close the connection of a client that sends more requests than may wait.
             Some(Ok(SocketMessage::Text(_) | SocketMessage::Close(_)) | Err(_)) | None => Err(SocketClosed),
         }
     }
@@ -90,19 +90,19 @@ impl ResponseSocket {
         match self.begin(text).await {
             Ok(active) => self.send_events(active).await,
             Err((error, headers)) => {
-                // A failed continuation ends the chain of this connection.
+                // After a failed continuation, the connection forgets the last response.
                 self.last = None;
                 self.refuse(&error, &headers).await
             }
         }
     }
 
-    /// Starts a response. The message counts against the limits of the key as a request does.
+    /// Starts a response. The message counts towards the limits of the key, like an HTTP request.
     async fn begin(&mut self, text: &str) -> Result<ActiveResponse, (ApiError, Box<HeaderMap>)> {
         self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
         let starting = async {
             let request = request::parse(create_body(text)?)?;
-            // On the heap, because each of the futures around it would hold a copy of its size.
+            // Box the future, because each of the futures around it would otherwise have its size.
             Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await
         };
         rate_limit::start_counted(&self.state, &self.caller, starting).await
@@ -147,7 +147,7 @@ impl ResponseSocket {
     }
 }
 
-/// Returns the headers that a reply over HTTP would have: a message has no other place for them.
+/// Returns the headers of the error as JSON, because a WebSocket message has no headers.
 fn headers_of(error: &ApiError, limits: &HeaderMap) -> Option<Value> {
     let texts =
         limits.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?.to_owned())));
@@ -157,7 +157,8 @@ fn headers_of(error: &ApiError, limits: &HeaderMap) -> Option<Value> {
     (!headers.is_empty()).then_some(Value::Object(headers))
 }
 
-/// Returns the body of a `response.create`. A connection always streams, and does not support background responses.
+/// Returns the body of a `response.create` message. A WebSocket always streams, and does not support background
+/// responses.
 fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
     let wrong = |message: String| ApiError::new(ApiErrorKind::InvalidRequest, message);
     let value =

@@ -1,4 +1,4 @@
-//! Decides who a token speaks for, and what it permits. The signature was checked before.
+//! Determines the principal and the permissions of a token. The signature was already checked.
 
 use haft_config::resolved::{TokenIssuerSettings, TokenTenant};
 use haft_core::digest::Digest;
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 
 use super::TokenError;
 
-/// The difference between the clocks of issuer and server that is tolerated, in seconds.
+/// The tolerated difference between the clocks of the issuer and the server, in seconds.
 const SKEW_S: u64 = 60;
 
-/// The longest name of a tenant or subject, in characters.
+/// The maximum length of a tenant or subject name, in characters.
 const NAME_CHARS_MAX: usize = 256;
 
-/// The start of the ids of credentials that are tokens.
+/// The prefix of credential ids that stand for tokens.
 pub(crate) const CREDENTIAL_PREFIX: &str = "jwt_";
 
-/// The hexadecimal digits in the id of a subject's credential.
+/// The number of hexadecimal digits in the credential id of a subject.
 const CREDENTIAL_DIGITS: usize = 32;
 
-/// The names of scopes in a token, by the two claims in use.
+/// The two claims that issuers use for scopes.
 const SCOPE_CLAIMS: [&str; 2] = ["scope", "scp"];
 
 /// The caller behind a valid token.
@@ -29,14 +29,14 @@ pub(crate) struct TokenSubject {
     pub(crate) principal: Principal,
     pub(crate) scopes: Vec<KeyScope>,
     pub(crate) limits: KeyLimits,
-    /// The end of the token, with the tolerated difference of clocks.
+    /// The time at which the token expires, including the tolerated clock difference, in milliseconds since 1970.
     pub(crate) expires_ms: u64,
 }
 
-/// Everything that the claims are compared with.
+/// The values with which the claims are compared.
 pub(super) struct TokenCheck<'a> {
     pub(super) issuer: &'a TokenIssuerSettings,
-    /// An audience that counts beside those of the issuer.
+    /// An audience that is accepted in addition to the configured audiences.
     pub(super) resource: Option<&'a str>,
     pub(super) now_s: u64,
 }
@@ -45,7 +45,7 @@ impl TokenCheck<'_> {
     pub(super) fn subject(&self, claims: Map<String, Value>) -> Result<TokenSubject, TokenError> {
         let claims = Claims(claims);
         if claims.text("iss") != Some(&self.issuer.issuer) {
-            return Err(TokenError::invalid("the access token is of another issuer"));
+            return Err(TokenError::invalid("the access token comes from another issuer than its key"));
         }
         let expires_s = self.check_times(&claims)?;
         self.check_audience(&claims)?;
@@ -55,10 +55,12 @@ impl TokenCheck<'_> {
             TokenTenant::Claim(claim) => claims.name(claim)?,
         };
         if tenant == Principal::local().tenant() {
-            // This tenant owns the sessions of the user of this machine, which no issuer may give away.
-            return Err(TokenError::invalid("the access token names a tenant that no token can have"));
+            // This tenant owns the sessions of the local user, so no issuer may grant access to it.
+            return Err(TokenError::invalid(
+                "the access token names the tenant of the local user, which no token may use",
+            ));
         }
-        // Stable when the client gets a new token, because sessions and limits belong to it.
+        // The credential must stay the same when the client gets a new token, because sessions and limits belong to it.
         let mut credential =
             Digest::of_text(&format!("{}\n{tenant}\n{subject}", self.issuer.issuer)).to_string();
         credential.truncate(CREDENTIAL_DIGITS);
@@ -71,7 +73,7 @@ impl TokenCheck<'_> {
         })
     }
 
-    /// Returns the time at which the token ends, in seconds since 1970.
+    /// Returns the time at which the token expires, in seconds since 1970.
     fn check_times(&self, claims: &Claims) -> Result<u64, TokenError> {
         let expires = claims.seconds("exp")?;
         let expires = expires.ok_or_else(|| TokenError::invalid("the access token has no claim `exp`"))?;
@@ -95,7 +97,7 @@ impl TokenCheck<'_> {
         Err(TokenError::invalid("the access token is not meant for this server (claim `aud`)"))
     }
 
-    /// Scopes and roles without an entry in the configuration permit nothing.
+    /// Returns the scopes of a token. Scopes and roles that the configuration does not map permit nothing.
     fn scopes(&self, claims: &Claims) -> Vec<KeyScope> {
         let granted = SCOPE_CLAIMS.iter().flat_map(|claim| claims.words(claim));
         let granted = granted.filter_map(|name| self.issuer.scopes.get(name));
@@ -108,7 +110,7 @@ impl TokenCheck<'_> {
     }
 }
 
-/// The URL of a server means the same with and without a slash at its end.
+/// Removes a slash at the end, because a server URL means the same with and without it.
 fn without_slash(name: &str) -> &str {
     name.trim_end_matches('/')
 }
@@ -116,7 +118,8 @@ fn without_slash(name: &str) -> &str {
 struct Claims(Map<String, Value>);
 
 impl Claims {
-    /// Finds a claim by its whole name, or as `outer.inner`: names of claims can be URLs, which have dots.
+    /// Finds a claim by its full name, or as `outer.inner`. The full name comes first, because claim names can be URLs,
+    /// which contain dots.
     fn get(&self, name: &str) -> Option<&Value> {
         let nested = || {
             let (outer, inner) = name.split_once('.')?;
@@ -129,7 +132,7 @@ impl Claims {
         self.get(name)?.as_str()
     }
 
-    /// Returns the name of a tenant or subject, which must be there.
+    /// Returns the tenant or subject in a claim, which must not be missing.
     fn name(&self, claim: &str) -> Result<&str, TokenError> {
         let name = self.text(claim).filter(|name| !name.is_empty());
         let name =
@@ -142,10 +145,11 @@ impl Claims {
         Ok(name)
     }
 
-    /// Returns a time; an error if the claim is not a number.
+    /// Returns a time in seconds; an error if the claim is not a number.
     fn seconds(&self, claim: &str) -> Result<Option<u64>, TokenError> {
         let Some(value) = self.get(claim) else { return Ok(None) };
-        let wrong = || TokenError::invalid(format!("the claim `{claim}` is not a time"));
+        let wrong =
+            || TokenError::invalid(format!("the claim `{claim}` is not a time in seconds since 1970"));
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -155,7 +159,7 @@ impl Claims {
         seconds.map(Some).ok_or_else(wrong)
     }
 
-    /// Returns the texts of a list, or a single text.
+    /// Returns the texts of a list, or one text as a list.
     fn list(&self, claim: &str) -> Vec<&str> {
         match self.get(claim) {
             Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
@@ -195,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Valid claims with some of them replaced; `null` removes one.
+    /// Returns the subject of valid claims of which some are replaced; `null` removes a claim.
     fn subject(changes: &Value) -> Result<TokenSubject, TokenError> {
         let mut claims = json!({
             "iss": "https://login.example", "aud": "haft", "sub": "anna", "org": "acme", "exp": NOW_S + 10,
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_are_missing_or_wrong_are_named() {
+    fn error_names_the_missing_or_wrong_claim() {
         let check = |changes: Value, expected: &str| {
             let told = subject(&changes).unwrap_err();
             assert!(
@@ -232,19 +236,19 @@ mod tests {
         check(json!({"sub": null}), "no claim `sub`");
         check(json!({"sub": 7}), "no claim `sub`");
         check(json!({"org": ""}), "no claim `org`");
-        check(json!({"org": "local"}), "no token can have");
+        check(json!({"org": "local"}), "which no token may use");
         check(json!({"sub": "a\nb"}), "at most 256 characters");
         check(json!({"sub": "a".repeat(257)}), "at most 256 characters");
     }
 
     #[test]
-    fn clocks_may_differ_by_a_minute() {
+    fn clock_difference_of_a_minute_is_tolerated() {
         assert!(subject(&json!({"exp": NOW_S - 59})).is_ok());
         assert!(subject(&json!({"nbf": NOW_S + 60, "exp": 1_000_100.5})).is_ok());
     }
 
     #[test]
-    fn audience_is_a_text_or_a_list_or_the_url_of_the_resource() {
+    fn audience_can_be_a_text_a_list_or_the_url_of_the_resource() {
         for audience in
             [json!(["x", "haft"]), json!("https://haft.example/mcp"), json!(["https://haft.example/mcp/"])]
         {
@@ -267,12 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn equal_subjects_of_two_tenants_are_two_principals_and_a_new_token_is_the_same_one() {
+    fn equal_subjects_of_two_tenants_differ_and_a_new_token_keeps_its_principal() {
         let of = |changes: Value| subject(&changes).unwrap().principal;
         let (acme, other) = (of(json!({})), of(json!({"org": "other"})));
         assert!(!acme.is_subject_of(&other) && acme.credential_id() != other.credential_id());
         assert_eq!(acme, of(json!({"exp": NOW_S + 500, "jti": "2"})));
-        // A separator inside of a name must not make two principals one.
+        // A separator inside a name must not make two principals equal.
         assert_ne!(of(json!({"org": "a", "sub": "b/c"})), of(json!({"org": "a/b", "sub": "c"})));
     }
 }

@@ -14,10 +14,10 @@ use super::jwks::{self, VerificationKey};
 use super::jws::SignedToken;
 use crate::metrics::Metrics;
 
-/// The age at which the keys are fetched again. Requests use the cached keys during the fetch.
+/// The age at which the keys are fetched again. During the fetch, requests use the cached keys.
 const REFRESH_AFTER: Duration = Duration::from_mins(10);
 
-/// The age at which keys are not used any more. An issuer that cannot be reached for this time may have revoked them.
+/// The maximum age of cached keys. An issuer that cannot be reached for this long may have revoked them.
 const AGE_MAX: Duration = Duration::from_hours(1);
 
 /// The minimum time between two fetches. Tokens with invented key ids cannot make the server send more requests than
@@ -42,7 +42,7 @@ pub(super) struct IssuerKeys {
     fetching: tokio::sync::Mutex<()>,
 }
 
-/// There are no keys that may be used.
+/// No usable keys are available.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeysUnavailable {
     pub(super) retry_after: Duration,
@@ -53,7 +53,7 @@ struct KeyCache {
     keys: Arc<[VerificationKey]>,
     /// The time at which the keys were fetched.
     fetched: Option<Instant>,
-    /// The time at which the last fetch began, whatever its outcome.
+    /// The time at which the last fetch began, whether or not it succeeded.
     attempted: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ enum FetchNeed {
 
 impl IssuerKeys {
     pub(super) fn new(settings: &TokenIssuerSettings, metrics: Metrics) -> Self {
-        // Ignore a failure: another provider is already installed, which works just as well.
+        // Ignore a failure: another crypto provider is already installed, which works too.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder().redirect(Policy::none()).timeout(FETCH_TIMEOUT);
         Self {
@@ -108,7 +108,8 @@ impl IssuerKeys {
         self.cache().usable(Instant::now())
     }
 
-    /// Fetches the keys, unless a fetch was tried a moment ago. If it fails, the old keys are kept.
+    /// Fetches the keys, unless the last fetch was less than [`FETCH_PAUSE`] ago. If the fetch fails, keeps the old
+    /// keys.
     async fn refresh(&self) {
         let _one_at_a_time = self.fetching.lock().await;
         if !self.cache().begin_attempt(Instant::now()) {
@@ -149,11 +150,11 @@ impl IssuerKeys {
             serde_json::from_slice(&document(response).await?).map_err(|error| error.to_string())?;
         // OpenID Connect Discovery, section 4.3: otherwise another issuer could offer its keys as the keys of this one.
         if found.issuer != self.issuer {
-            return Err("the document is of another issuer".into());
+            return Err("the discovery document names another issuer".into());
         }
         let is_safe =
             found.jwks_uri.scheme() == "https" || (is_loopback(&issuer) && is_loopback(&found.jwks_uri));
-        if is_safe { Ok(found.jwks_uri) } else { Err("the address of the keys has no TLS".into()) }
+        if is_safe { Ok(found.jwks_uri) } else { Err("the URL of the issuer keys does not use https".into()) }
     }
 
     async fn get(&self, url: &Url) -> Result<Response, String> {
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_fetched_when_missing_refreshed_when_old_and_given_up_when_too_old() {
+    fn keys_are_fetched_when_missing_refreshed_when_old_and_dropped_when_too_old() {
         let start = Instant::now();
         let after = |time: Duration| start + time;
         let mut cache = KeyCache::default();

@@ -15,7 +15,7 @@ const KEYS_MAX: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct VerificationKey {
     pub(super) id: Option<String>,
-    /// The only algorithm that the issuer uses the key for, if the issuer states one.
+    /// The only algorithm for which the issuer uses the key, if the issuer names one.
     algorithm: Option<String>,
     pub(super) material: KeyMaterial,
 }
@@ -54,7 +54,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<VerificationKey>, String> {
     let set: KeySet = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let written = set.keys.into_iter().filter_map(|key| serde_json::from_value::<WrittenKey>(key).ok());
     let keys: Vec<_> = written.filter_map(WrittenKey::read).take(KEYS_MAX).collect();
-    if keys.is_empty() { Err("the set has no key for signatures".into()) } else { Ok(keys) }
+    if keys.is_empty() { Err("the key set has no key that can check signatures".into()) } else { Ok(keys) }
 }
 
 impl VerificationKey {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_sign_nothing_here_are_passed_over() {
+    fn keys_of_unsupported_kinds_are_skipped() {
         let x = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
         let count =
             |keys: Value| parse(json!({ "keys": keys }).to_string().as_bytes()).map(|keys| keys.len());

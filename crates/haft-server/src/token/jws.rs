@@ -1,7 +1,8 @@
 //! Signed tokens: parses their three parts, and checks their signature.
 //!
-//! This module supports only signatures with a public key. A token without a signature, or with an HMAC whose secret
-//! would be the public key, names an algorithm that is not in the table.
+//! This module supports only signatures with a public key. It refuses tokens without a signature and tokens with an
+//! HMAC, because their algorithms are not in the table. (For an HMAC, an attacker could use the public key as the
+//! secret.)
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -78,7 +79,7 @@ impl<'a> SignedToken<'a> {
         self.claims.get("iss")?.as_str()
     }
 
-    /// Returns true if this key can have signed the token. A token need not name its key if the issuer has few keys.
+    /// Returns true if this key could have signed the token. A token need not name its key.
     pub(super) fn fits(&self, key: &VerificationKey) -> bool {
         let same_id = self.header.kid.is_none() || self.header.kid == key.id;
         same_id && key.may_sign(self.algorithm)
@@ -108,10 +109,10 @@ impl TokenHeader {
         }
         let is_usual = |kind: &String| TYPES.iter().any(|usual| kind.eq_ignore_ascii_case(usual));
         if !self.typ.as_ref().is_none_or(is_usual) {
-            return Err(TokenError::invalid("the JWT is not an access token by its `typ`"));
+            return Err(TokenError::invalid("the JWT is not an access token (header `typ`)"));
         }
         TokenAlgorithm::from_name(&self.alg)
-            // RFC 9864 has this name for the same algorithm.
+            // RFC 9864 uses this name for the same algorithm.
             .or_else(|| (self.alg == "Ed25519").then_some(TokenAlgorithm::EdDsa))
             .ok_or_else(|| {
                 let names = TokenAlgorithm::ALL.map(TokenAlgorithm::name).join(", ");

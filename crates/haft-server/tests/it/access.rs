@@ -44,7 +44,7 @@ fn unknown_expired_and_revoked_keys_are_refused_at_once() {
 }
 
 #[test]
-fn a_key_in_the_url_does_not_count() {
+fn a_key_in_the_url_is_not_accepted() {
     let server = server();
     let path = format!("/v1/models?api_key={}&key={}", server.key, server.key);
     assert_eq!(server.send(server.without_key(Method::GET, &path)).status, 401);
@@ -66,14 +66,14 @@ fn requests_for_other_hosts_and_from_other_sites_are_refused() {
 }
 
 #[test]
-fn a_body_that_is_not_json_by_its_type_is_refused() {
+fn a_body_whose_content_type_is_not_json_is_refused() {
     let server = server();
     let request = server.request(Method::POST, "/v1/models").header("content-type", "text/plain").body("{}");
     assert_eq!(server.send(request).status, 415);
 }
 
 #[test]
-fn each_reply_has_an_id_of_its_own_and_errors_have_the_form_of_openai() {
+fn each_reply_has_a_unique_id_and_errors_have_the_form_of_openai() {
     let server = server();
     let replies = [server.get("/v1/models"), server.get("/v1/none"), server.get("/healthz")];
     let ids: HashSet<_> = replies.iter().map(|reply| reply.headers["x-request-id"].clone()).collect();
@@ -86,7 +86,7 @@ fn each_reply_has_an_id_of_its_own_and_errors_have_the_form_of_openai() {
 }
 
 #[test]
-fn models_are_the_agents_and_the_configured_models() {
+fn model_list_contains_the_agents_and_the_configured_models() {
     let server = server();
     let list = server.get("/v1/models").json();
     let ids: Vec<&str> =
@@ -97,9 +97,9 @@ fn models_are_the_agents_and_the_configured_models() {
     assert_eq!(server.get("/v1/models/none").status, 404);
 }
 
-/// A client without a key must not block others.
+/// A client without a key must not block other clients.
 #[test]
-fn connections_that_send_no_request_are_closed_and_make_room() {
+fn idle_connections_are_closed_and_free_their_slots() {
     let server = server();
     let address = server.url.strip_prefix("http://").unwrap().to_owned();
     let open = |sent: &str| {
@@ -110,7 +110,7 @@ fn connections_that_send_no_request_are_closed_and_make_room() {
     };
     let half = "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n";
     let kept = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // More connections than the server serves at once: without data, with half a head, and with a request and then
+    // Open more connections than the server serves at once: without data, with half a head, and with a request and then
     // silence.
     let mut idle: Vec<TcpStream> =
         ["", half, kept].iter().cycle().take(2 * CONNECTIONS_MAX).map(|sent| open(sent)).collect();

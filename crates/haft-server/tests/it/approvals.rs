@@ -1,4 +1,4 @@
-//! Calls that wait for the approval of the client, over several requests and restarts.
+//! Calls that wait for the client's approval, over several requests and restarts.
 
 use haft_model_server::{Script, ScriptPart, ScriptStep};
 use haft_store::api_keys::KeyScope;
@@ -41,7 +41,7 @@ fn asked(server: &TestServer, tools: &ToolServer, approval: &Value) -> (Value, V
 }
 
 #[test]
-fn approved_call_is_made_once_also_after_a_restart_of_the_server() {
+fn approved_call_is_made_once_even_after_a_server_restart() {
     for is_restarted in [false, true] {
         let tools = ToolServer::start();
         let mut server = TestServer::configured(script(), &tools.config(), &[]);
@@ -76,7 +76,7 @@ fn code(reply: &Reply) -> Value {
 }
 
 #[test]
-fn denied_call_is_not_made_and_the_model_goes_on() {
+fn denied_call_is_not_made_and_the_model_continues() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let (first, item) = asked(&server, &tools, &json!({"always": {"tool_names": ["add"]}}));
@@ -87,7 +87,7 @@ fn denied_call_is_not_made_and_the_model_goes_on() {
     assert_eq!(audited(&server, "approval.decided")[0]["detail"], "denied");
 }
 
-/// The lines of the audit log about an event.
+/// Returns the audit log lines about an event.
 fn audited(server: &TestServer, event: &str) -> Vec<Value> {
     server.data_lines("audit.jsonl").into_iter().filter(|line| line["event"] == event).collect()
 }
@@ -129,7 +129,7 @@ fn only_the_exact_answers_of_the_owner_continue_the_run() {
     let deny = answer(&first, &items[0], false)["input"][0].clone();
     good["input"].as_array_mut().unwrap().push(deny);
     assert_eq!(text(&ask(&server, &good)), "Done.");
-    // The order of the requests need not be that of the calls.
+    // The approval requests may be in a different order than the calls.
     let approved: Value = serde_json::from_str(items[1]["arguments"].as_str().unwrap()).unwrap();
     assert_eq!(tools.calls(), [approved], "each decision belongs to its own call");
 }
@@ -187,7 +187,7 @@ fn request_cannot_loosen_a_rule_of_the_operator_or_approve_without_the_scope() {
 }
 
 #[test]
-fn filter_by_effects_asks_only_about_tools_that_change_something() {
+fn approval_filter_by_effects_asks_only_about_mutating_tools() {
     let tools = ToolServer::start();
     let both = ScriptStep::say([
         ScriptPart::call("docs__look", json!({"n": 1})),
@@ -203,7 +203,7 @@ fn filter_by_effects_asks_only_about_tools_that_change_something() {
 }
 
 #[test]
-fn response_that_is_not_stored_cannot_ask() {
+fn call_that_needs_approval_is_denied_if_the_response_is_not_stored() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let mut body = request(&json!("always"));

@@ -1,4 +1,4 @@
-//! A home, a model server, keys and a server on a port of its own.
+//! A home directory, a model server, keys, and a haft server on its own port.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime as Executor;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A server that runs on threads of its own until it is dropped.
+/// A server that runs on its own threads until it is dropped.
 pub(crate) struct TestServer {
     pub(crate) url: String,
     pub(crate) key: String,
@@ -26,12 +26,12 @@ pub(crate) struct TestServer {
     pub(crate) model: ModelServer,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
-    /// Dropped after `stop`, so that the server ends before its threads do.
+    /// This field is dropped after `stop`, so that the server ends before its threads do.
     pub(crate) executor: Executor,
     directory: TempDir,
 }
 
-/// Everything that a server finds on its disk, and the model behind it.
+/// The files of a server, and the model server behind it.
 pub(crate) struct ServerFiles {
     pub(crate) key: String,
     pub(crate) model: ModelServer,
@@ -49,7 +49,7 @@ impl ServerFiles {
             std::fs::write(home.root().join("agents").join(format!("{name}.md")), text).unwrap();
         }
         std::fs::write(directory.path().join("haft.json"), config.to_string()).unwrap();
-        // The client of the tests has no crypto provider of its own; a second installation changes nothing.
+        // The HTTP client of the tests needs a crypto provider. Ignore the error if one is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let model = ModelServer::start(script).unwrap();
         let store = ApiKeyStore::of(&home);
@@ -66,7 +66,7 @@ fn home(directory: &Path) -> Home {
     Home::at(&directory.join("home"))
 }
 
-/// Serves these files on a port of its own, prints the address, and never returns.
+/// Serves these files on a free port, prints the address, and never returns.
 pub(crate) fn serve_until_killed(directory: &Path, model: String) {
     let executor = Executor::new().unwrap();
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -76,7 +76,7 @@ pub(crate) fn serve_until_killed(directory: &Path, model: String) {
     executor.block_on(server.run(std::future::pending()));
 }
 
-/// A reply as tests read it.
+/// A reply in a form that is easy to check.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -91,16 +91,17 @@ impl Reply {
     }
 }
 
-/// Short, because a test waits for it. No client of the tests pauses within a head or a body.
+/// The timeout is short, because a test waits for it. No client of the tests pauses within a head or a body.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longer than any test, as the time of `haft serve` is longer than the pause between two requests.
+/// The idle time is longer than any test, as the idle time of `haft serve` is longer than the pause between two
+/// requests.
 const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
 
-/// Few, because a test opens all of them.
+/// The number is small, because a test opens all these connections.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
-/// The agent of most tests.
+/// The agent that most tests use.
 const AGENT: &str = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n---\nYou answer.\n";
 
 impl TestServer {
@@ -125,12 +126,12 @@ impl TestServer {
         self.running = Some(self.executor.spawn(server.run(async move { drop(stopped.await) })));
     }
 
-    /// Asks the server to stop, as SIGTERM does.
+    /// Asks the server to stop, like SIGTERM.
     pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
 
-    /// Stops the server, waits for its end, and starts another one over the same files.
+    /// Stops the server, waits until it has ended, and starts another one with the same files.
     pub(crate) fn restart(&mut self) {
         self.stop();
         if let Some(running) = self.running.take() {
@@ -139,7 +140,7 @@ impl TestServer {
         self.begin();
     }
 
-    /// Starts another server over the same files, without waiting for the runs of this one.
+    /// Starts another server with the same files, without waiting for the runs of this one.
     pub(crate) fn restart_at_once(&mut self) {
         if let Some(running) = self.running.take() {
             running.abort();
@@ -148,7 +149,7 @@ impl TestServer {
         self.begin();
     }
 
-    /// A request with the key of the server.
+    /// Returns a request with the key of the server.
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.without_key(method, path).bearer_auth(&self.key)
     }

@@ -1,4 +1,4 @@
-//! Limits of keys, failed logins, the access log and metrics, over real HTTP.
+//! Tests of key limits, failed logins, the access log and metrics, over real HTTP.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use haft_model_server::{ResponsePace, Script, ScriptStep, ScriptUsage};
@@ -28,7 +28,7 @@ fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
 }
 
 #[test]
-fn request_beyond_the_limit_of_its_key_is_refused_until_later() {
+fn request_beyond_the_limit_of_its_key_is_refused_until_the_allowance_refills() {
     let server = TestServer::start(text("Hello."));
     let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
     let key = limited_key(&server.store, limits);
@@ -49,7 +49,7 @@ fn request_beyond_the_limit_of_its_key_is_refused_until_later() {
 }
 
 #[test]
-fn tokens_of_a_response_count_against_the_next_one() {
+fn tokens_of_a_response_count_towards_the_limit_for_the_next_one() {
     let usage = ScriptUsage { input: 900, output: 200, ..ScriptUsage::default() };
     let server = TestServer::start(Script::of([ScriptStep::text("Hello.").using(usage)]));
     let limits = KeyLimits { tokens_per_minute: Some(1_000), ..KeyLimits::default() };
@@ -65,7 +65,7 @@ fn tokens_of_a_response_count_against_the_next_one() {
 }
 
 #[test]
-fn responses_in_progress_are_limited_and_free_their_place_at_the_end() {
+fn responses_in_progress_are_limited_and_free_their_slot_when_they_end() {
     let slow = ResponsePace { first_byte_milliseconds: 1_000, ..ResponsePace::default() };
     let server = TestServer::start(Script::of([ScriptStep::text("Hello.").at_pace(slow)]));
     let limits = KeyLimits { concurrent_responses: Some(2), ..KeyLimits::default() };
@@ -88,7 +88,7 @@ fn responses_in_progress_are_limited_and_free_their_place_at_the_end() {
 }
 
 #[test]
-fn key_that_has_spent_its_money_is_refused_also_after_a_restart() {
+fn key_that_has_reached_its_cost_limit_is_refused_even_after_a_restart() {
     let usage = ScriptUsage { input: 900_000, output: 200_000, ..ScriptUsage::default() };
     let price = json!({"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0});
     let config = json!({"models": {"default": "openai/m", "settings": {"openai/m": {"price": price}}}});
@@ -111,7 +111,7 @@ fn key_that_has_spent_its_money_is_refused_also_after_a_restart() {
 }
 
 #[test]
-fn messages_of_a_websocket_count_as_requests_and_end_with_the_key() {
+fn websocket_messages_count_as_requests_and_are_refused_after_the_key_is_revoked() {
     let server = TestServer::start(text("Hello."));
     // The handshake is a request too.
     let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
@@ -140,7 +140,7 @@ fn messages_of_a_websocket_count_as_requests_and_end_with_the_key() {
     );
 }
 
-/// Sends messages over one WebSocket and returns the last event of each. `between` runs after the first one.
+/// Sends messages over one WebSocket and returns the last event of each. Runs `between` after the first message.
 async fn converse(url: &str, key: &str, messages: &[Value], between: impl Fn()) -> Vec<Value> {
     let url = format!("{}/v1/responses", url.replace("http", "ws"));
     let mut request = url.into_client_request().unwrap();
@@ -223,7 +223,7 @@ fn refused_logins_and_scopes_and_deletions_are_audited_without_secrets() {
 }
 
 #[test]
-fn a_client_that_tries_keys_cannot_fill_the_audit_log() {
+fn a_client_that_guesses_keys_cannot_fill_the_audit_log() {
     let server = TestServer::start(text("Hello."));
     for _ in 0..30 {
         server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong"));

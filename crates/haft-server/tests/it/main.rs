@@ -1,28 +1,28 @@
 //! The server over real sockets, with a scripted model behind it and real clients in front.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-// A home, a model server, keys and a server on a port of its own.
+// A home directory, a model server, keys, and a haft server on its own port.
 mod fixture;
 
-// Keys, hosts, origins, content types, request ids and the list of models.
+// Keys, hosts, origins, content types, request ids and the model list.
 mod access;
 
-// Limits of keys, failed logins, the access log and metrics.
+// Key limits, failed logins, the access log and metrics.
 mod limits;
 
-// Access tokens of an issuer beside API keys.
+// Access tokens from an issuer, in addition to API keys.
 mod tokens;
 
 // An MCP server over HTTP that counts its calls.
 mod tool_server;
 
-// Calls that wait for the approval of the client.
+// Calls that wait for the client's approval.
 mod approvals;
 
-// Agent clients of other makers.
+// Agent clients of other vendors.
 mod clients;
 
-// Responses that are not stored: what is left of them, and how they go on.
+// Responses that are not stored: no data is left on the disk, and clients continue them with encrypted items.
 mod stateless;
 
 // MCP servers that a request names by `server_url`.

@@ -13,10 +13,10 @@ use super::fixture::{TestServer, key};
 use super::responses::{ask, events, post, python_with, text, tools};
 use super::tool_server::ToolServer;
 
-/// A part of every secret of these tests.
+/// A text that is part of every secret in these tests.
 const SECRET: &str = "qxsecretzv";
 
-/// The configuration of an operator who lets requests name servers of this machine.
+/// Returns the configuration of an operator who allows requests to name servers on this machine.
 fn config() -> Value {
     json!({"models": {"default": "openai/m"}, "serve": {"serverUrls": "any"}})
 }
@@ -37,7 +37,7 @@ fn request(tool: &Value) -> Value {
 }
 
 #[test]
-fn named_server_needs_approval_and_its_secrets_again_and_leaves_none_behind() {
+fn requested_server_needs_approval_and_its_secrets_are_never_stored() {
     let tools = ToolServer::start();
     let steps = [
         ScriptStep::call("far__add", json!({"n": 1})),
@@ -78,7 +78,7 @@ fn named_server_needs_approval_and_its_secrets_again_and_leaves_none_behind() {
     let second = ask(&server, &next);
     assert_eq!((types(&second), text(&second)), (vec!["mcp_call", "message"], "Noted."));
     assert_eq!((&second["output"][0]["server_label"], tools.calls()), (&json!("far"), vec![json!({"n": 1})]));
-    // The list of tools is in the conversation already.
+    // The tool list is already in the conversation.
     let thanks = json!({"model": "openai/m", "previous_response_id": second["id"], "input": "Thanks.", "tools": [tool]});
     let third = ask(&server, &thanks);
     assert_eq!(types(&third), ["message"]);
@@ -123,7 +123,7 @@ fn private_addresses_are_refused_unless_the_operator_allows_them() {
             "{url}"
         );
     }
-    // A name is looked up when the connection is opened, and the address is checked then.
+    // A host name is resolved when the connection is opened, and the address is checked then.
     let named =
         json!({"type": "mcp", "server_label": "far", "server_url": format!("http://localhost:{port}")});
     let response = ask(&server, &request(&named));
@@ -144,7 +144,7 @@ fn private_addresses_are_refused_unless_the_operator_allows_them() {
 }
 
 #[test]
-fn label_of_a_named_server_belongs_to_no_other_server() {
+fn label_of_a_requested_server_must_be_unique() {
     let tools = ToolServer::start();
     let mut config = tools.config();
     config["serve"] = json!({"serverUrls": "any"});
@@ -160,7 +160,7 @@ fn label_of_a_named_server_belongs_to_no_other_server() {
 }
 
 #[test]
-fn connections_to_a_named_server_belong_to_one_principal() {
+fn principals_do_not_share_connections_to_a_requested_server() {
     let tools = ToolServer::start();
     let server = TestServer::configured(Script::of([ScriptStep::text("Hello.")]), &config(), &[]);
     let mut body = request(&far(tools.url()));
@@ -188,7 +188,7 @@ fn connections_to_a_named_server_belong_to_one_principal() {
 }
 
 #[test]
-fn background_response_that_lost_its_server_fails_with_the_reason() {
+fn background_response_fails_after_a_restart_if_the_url_of_its_server_is_not_stored() {
     let tools = ToolServer::start();
     tools.hold_calls();
     let mut server =
@@ -209,7 +209,7 @@ fn background_response_that_lost_its_server_fails_with_the_reason() {
     tools.release_calls();
 }
 
-/// A real MCP server over HTTP, which ends with the test.
+/// A real MCP server over HTTP, which is stopped when the test ends.
 struct EverythingServer(Child);
 
 impl Drop for EverythingServer {
@@ -236,7 +236,7 @@ fn everything() -> (EverythingServer, String) {
 }
 
 #[test]
-fn official_client_uses_a_real_server_by_its_address() {
+fn official_client_uses_a_real_server_by_its_url() {
     let (_running, url) = everything();
     let steps = [ScriptStep::call("far__echo", json!({"message": "near"})), ScriptStep::text("Echoed.")];
     let server = TestServer::configured(in_order(&[&steps[..], &steps[..]].concat()), &config(), &[]);

@@ -23,7 +23,7 @@ pub(crate) fn python(server: &TestServer, part: &str, model: &str) -> Value {
     python_with(server, part, &[("MODEL", model)])
 }
 
-/// Runs a part of the Python program with further variables.
+/// Runs a part of the Python program with additional environment variables.
 pub(crate) fn python_with(server: &TestServer, part: &str, variables: &[(&str, &str)]) -> Value {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_responses.py");
     let ran = Command::new(interpreter())
@@ -38,12 +38,12 @@ pub(crate) fn python_with(server: &TestServer, part: &str, variables: &[(&str, &
     serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
 }
 
-/// The Python interpreter with the SDKs.
+/// Returns the path of the Python interpreter with the SDKs.
 pub(crate) fn interpreter() -> PathBuf {
     tools("python").join("bin/python3")
 }
 
-/// A directory of packages that `xtask` installs beside the build products.
+/// Returns the directory of a package that `xtask` installs next to the build products.
 pub(crate) fn tools(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let mut places = own.ancestors().map(|place| place.join("tools").join(name));
@@ -67,7 +67,7 @@ pub(crate) fn text(response: &Value) -> &str {
     items.last().and_then(|item| item["content"][0]["text"].as_str()).unwrap_or_default()
 }
 
-/// The events of a stream: name and data of each block.
+/// Returns the events of a stream: the name and the data of each block.
 pub(crate) fn events(reply: &Reply) -> Vec<(String, String)> {
     assert!(reply.text.ends_with("data: [DONE]\n\n") && !reply.text.contains('\r'), "{}", reply.text);
     let blocks = reply.text.split_terminator("\n\n").filter(|block| block.starts_with("event: "));
@@ -78,7 +78,7 @@ pub(crate) fn events(reply: &Reply) -> Vec<(String, String)> {
     blocks.map(event).collect()
 }
 
-/// The only fields that the types of the client do not have are those that the specification requires beside them.
+/// Checks that the client's types lack only the fields that the Open Responses specification adds.
 #[track_caller]
 fn check_extras(seen: &Value) {
     let is_known = |path: &&Value| {
@@ -91,7 +91,7 @@ fn check_extras(seen: &Value) {
 }
 
 #[test]
-fn official_client_gets_an_answer_whose_fields_it_all_knows() {
+fn official_client_has_a_type_for_every_field_of_an_answer() {
     let server = answering("Hello there.");
     let seen = python(&server, "create", "openai/m");
     assert_eq!((seen["text"].as_str(), seen["status"].as_str()), (Some("Hello there."), Some("completed")));
@@ -106,7 +106,7 @@ fn official_client_gets_an_answer_whose_fields_it_all_knows() {
 }
 
 #[test]
-fn functions_go_to_the_client_and_their_outputs_continue_the_conversation() {
+fn client_runs_functions_and_their_outputs_continue_the_conversation() {
     let steps = [
         ScriptStep::call("weather", json!({"town": "Oslo"})),
         ScriptStep::text("31 degrees in Oslo.").expecting(RequestExpectation {
@@ -140,7 +140,7 @@ fn stored_responses_are_read_listed_and_deleted() {
 }
 
 #[test]
-fn mistakes_of_a_request_are_bad_requests_with_their_field() {
+fn invalid_field_is_answered_with_400_and_its_name() {
     let seen = python(&answering("x"), "errors", "openai/m");
     let expected = json!({
         "model": ["model", "model_not_found"], "previous": ["previous_response_id", "previous_response_not_found"],
@@ -196,7 +196,7 @@ fn a_stream_has_the_order_ids_and_ends_of_the_specification() {
 }
 
 #[test]
-fn a_conversation_branches_and_survives_the_deletion_of_its_beginning() {
+fn a_conversation_can_branch_and_continues_after_its_first_response_is_deleted() {
     let steps = [ScriptStep::text("One."), ScriptStep::text("Two."), ScriptStep::text("Three.")];
     let server = TestServer::start(Script::of(steps));
     let first = ask(&server, &json!({"model": "openai/m", "input": "a"}));
@@ -213,7 +213,7 @@ fn a_conversation_branches_and_survives_the_deletion_of_its_beginning() {
 }
 
 #[test]
-fn objects_of_another_subject_do_not_exist() {
+fn objects_of_another_subject_are_not_found() {
     let server = answering("Secret.");
     let response = ask(&server, &json!({"model": "openai/m", "input": "a"}));
     let id = response["id"].as_str().unwrap();
@@ -248,7 +248,7 @@ fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
     assert_eq!(text(&response), "Done.");
     let sent = server.model.requests().last().unwrap().body.to_string();
     assert!(sent.contains("You help.") && sent.contains("In French."), "{sent}");
-    // Claude Code has a shell and file tools of its own.
+    // Claude Code has its own shell and file tools.
     for model in ["coder", "everything", "command", "claude-code/sonnet"] {
         assert_eq!(post(&server, &json!({"model": model, "input": "x"})).status, 403, "{model}");
     }
@@ -266,7 +266,7 @@ fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
 }
 
 #[test]
-fn a_failing_model_is_an_error_of_the_reply_and_an_event_of_the_stream() {
+fn a_failing_model_is_reported_as_http_error_or_as_stream_event() {
     let steps = || (0..8).map(|_| ScriptStep::fail(ErrorResponse::new(400, "no")));
     let server = TestServer::start(Script::of(steps()));
     let reply = post(&server, &json!({"model": "openai/m", "input": "x"}));
@@ -283,7 +283,7 @@ fn a_failing_model_is_an_error_of_the_reply_and_an_event_of_the_stream() {
 }
 
 #[test]
-fn json_schema_of_the_text_format_is_met() {
+fn answer_matches_the_json_schema_of_the_text_format() {
     let server =
         TestServer::start(Script::of([ScriptStep::say([ScriptPart::Json(json!({"town": "Oslo"}))])]));
     let schema = json!({"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]});
@@ -294,7 +294,7 @@ fn json_schema_of_the_text_format_is_met() {
 }
 
 #[test]
-fn skipped_tools_and_unknown_fields_are_named_in_a_header() {
+fn skipped_tools_and_unknown_fields_are_listed_in_a_header() {
     let server = answering("x");
     let body = json!({"model": "openai/m", "input": "x", "tools": [{"type": "web_search"}], "shiny": 1});
     let reply = post(&server, &body);
@@ -332,7 +332,7 @@ fn a_response_in_the_background_is_polled_followed_and_replayed_from_any_event()
     assert_eq!(server.get(&path).status, 400);
 }
 
-/// A model that takes a minute for its reply.
+/// Starts a server whose model takes a minute to reply.
 fn slow() -> TestServer {
     let pace = ResponsePace { between_milliseconds: 60_000, ..ResponsePace::default() };
     TestServer::start(Script::of([ScriptStep::text("Late.").at_pace(pace)]))
@@ -374,7 +374,7 @@ fn a_client_that_disconnects_cancels_its_response() {
         assert!(response.chunk().await.unwrap().is_some());
         response
     });
-    // A run that is cancelled before it asks its model has no request to cut.
+    // A run that is cancelled before its model request has no request to abort.
     eventually("the model is asked", || !server.model.requests().is_empty());
     drop(response);
     eventually("the request to the model is cut", || {
@@ -383,7 +383,7 @@ fn a_client_that_disconnects_cancels_its_response() {
 }
 
 #[test]
-fn two_requests_with_one_idempotency_key_are_one_response() {
+fn two_requests_with_one_idempotency_key_get_the_same_response() {
     let server = answering("Once.");
     let send = |key: &str, stream: bool| {
         let body = json!({"model": "openai/m", "input": "x", "stream": stream}).to_string();
@@ -427,7 +427,7 @@ fn item_references_name_items_of_stored_responses_of_the_same_owner() {
 }
 
 #[test]
-fn fields_that_were_dropped_in_silence_have_an_effect_or_a_warning() {
+fn service_tier_padding_and_truncation_have_an_effect_or_a_warning() {
     let server = answering("Hello there.");
     let body = json!({
         "model": "openai/m", "input": "x", "stream": true, "stream_options": {"include_obfuscation": true},
@@ -500,7 +500,7 @@ fn a_conversation_collects_the_items_of_its_responses() {
 }
 
 #[test]
-fn conversations_of_another_subject_do_not_exist() {
+fn conversations_of_another_subject_are_not_found() {
     let server = answering("x");
     let post = |path: &str, key: &str, body: &Value| {
         let request = server.without_key(Method::POST, path).bearer_auth(key);
@@ -546,7 +546,7 @@ fn official_javascript_client_creates_streams_and_deletes() {
 }
 
 #[test]
-fn a_websocket_chains_responses_that_are_not_stored_and_forgets_them_after_a_mistake() {
+fn a_websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
     let server = answering("Answer.");
     let seen = python(&server, "websocket", "openai/m");
     assert_eq!(seen["texts"], json!(["Answer.", "Answer.", "Answer.", "Answer."]));
@@ -557,7 +557,7 @@ fn a_websocket_chains_responses_that_are_not_stored_and_forgets_them_after_a_mis
     assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "nothing is stored");
 }
 
-/// A conversation of many turns, as input items.
+/// Returns a conversation of many turns, as input items.
 fn long_history(turns: usize) -> Vec<Value> {
     let turn = |at: usize| {
         let words = "The quick brown fox jumps over the lazy dog. ".repeat(20);
@@ -569,7 +569,7 @@ fn long_history(turns: usize) -> Vec<Value> {
     (0..turns).flat_map(turn).chain([json!({"role": "user", "content": "What next?"})]).collect()
 }
 
-/// A model that gives these replies one after the other.
+/// Returns the script of a model that gives these replies one after the other.
 fn in_order(steps: &[ScriptStep]) -> Script {
     Script { order: StepOrder::Strict, steps: steps.to_vec(), ..Script::default() }
 }
@@ -580,7 +580,7 @@ fn send(server: &TestServer, path: &str, key: &str, body: &Value) -> Reply {
 }
 
 #[test]
-fn compacted_conversation_is_sealed_for_its_owner_and_goes_on() {
+fn compacted_conversation_is_encrypted_for_its_owner_and_can_be_continued() {
     let steps = [ScriptStep::text("Summary: the fox asked 12 questions."), ScriptStep::text("Onward.")];
     let mut server = TestServer::start(in_order(&steps));
     let body = json!({"model": "openai/m", "input": long_history(12)});
@@ -612,7 +612,7 @@ fn compacted_conversation_is_sealed_for_its_owner_and_goes_on() {
 }
 
 #[test]
-fn short_conversation_is_sealed_as_it_is() {
+fn short_conversation_is_encrypted_without_a_summary() {
     let server = answering("Blue.");
     let body = json!({"model": "openai/m", "input": "My favourite colour is blue."});
     let compacted = send(&server, "/v1/responses/compact", &server.key, &body).json();

@@ -13,7 +13,7 @@ use super::fixture::{ServerFiles, TestServer, serve_until_killed};
 use super::responses::{ask, events, poll, post, text};
 use super::tool_server::ToolServer;
 
-/// The environment variables by which a test configures its server process.
+/// The environment variables with which a test configures its server process.
 const DIRECTORY: &str = "HAFT_TEST_DIRECTORY";
 const MODEL: &str = "HAFT_TEST_MODEL";
 
@@ -33,7 +33,7 @@ fn request() -> Value {
     json!({"model": "openai/m", "input": "Add notes.", "tools": tools, "background": true, "stream": true})
 }
 
-/// The program that the other tests start and kill. Without their variables, it does nothing.
+/// The server process that the other tests start and kill. Without the environment variables, it does nothing.
 #[test]
 fn server_process() {
     let (Ok(directory), Ok(model)) = (std::env::var(DIRECTORY), std::env::var(MODEL)) else { return };
@@ -104,7 +104,7 @@ fn killed_server_loses_no_accepted_response_and_repeats_no_call() {
         let process = ServerProcess::start(&files);
         let path = format!("/v1/responses/{id}?stream=true");
         let all = executor.block_on(async {
-            // The new process takes a moment to continue the response.
+            // The new process needs a moment to continue the response.
             loop {
                 let reply = client(&process, Method::GET, &path).send().await.unwrap();
                 if reply.status() == 200 {
@@ -136,7 +136,7 @@ fn check_calls(tools: &ToolServer, response: &Value, count: usize) {
 }
 
 #[test]
-fn stopping_server_refuses_new_runs_waits_for_a_call_and_continues_after_its_start() {
+fn stopping_server_finishes_a_running_call_and_the_next_one_continues_the_response() {
     let tools = ToolServer::start();
     tools.hold_calls();
     let mut server = TestServer::configured(script(), &tools.config(), &[]);

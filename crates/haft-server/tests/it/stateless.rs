@@ -1,4 +1,4 @@
-//! Responses that are not stored: what is left of them, and how they go on.
+//! Responses that are not stored: no data is left on the disk, and clients continue them with encrypted items.
 
 use haft_model_server::{Script, ScriptPart, ScriptStep, StepOrder};
 use reqwest::Method;
@@ -9,10 +9,10 @@ use super::fixture::{Reply, TestServer, key};
 use super::responses::{ask, post, python, text};
 use super::tool_server::ToolServer;
 
-/// A word that is in every text of a test.
+/// A word that every text of a test contains.
 const MARKER: &str = "qxmarkerzv";
 
-/// A model of a provider whose reasoning is opaque: only its state must come back.
+/// A model whose reasoning is opaque; only its state must be sent back.
 const MODEL: &str = "openai-responses/m";
 
 fn in_order(steps: Vec<ScriptStep>) -> Script {
@@ -48,7 +48,7 @@ fn official_client_chains_responses_that_are_not_stored() {
 }
 
 #[test]
-fn response_that_is_not_stored_leaves_nothing_on_the_disk() {
+fn response_that_is_not_stored_leaves_no_text_on_the_disk() {
     let tools = ToolServer::start();
     tools.answer_with(&format!("{MARKER} ").repeat(40_000));
     let mut config = tools.config();
@@ -76,7 +76,7 @@ fn response_that_is_not_stored_leaves_nothing_on_the_disk() {
     let response = ask(&server, &body(false));
     assert_eq!(types(&response), ["reasoning", "mcp_call", "message"], "{response}");
     assert_eq!(server.files_with(MARKER), [""; 0]);
-    // The same request leaves something behind if it is stored, so the search above can find it.
+    // Send the same request with `store: true`, to prove that the search above would find its traces.
     ask(&server, &body(true));
     let left = server.files_with(MARKER).join("\n");
     for place in ["/responses/", "/outputs/", "/tenant-sessions/", "/events/", "/conversations/", "/cache/"] {
@@ -90,7 +90,7 @@ fn error(reply: &Reply) -> (u16, Value, Value) {
 }
 
 #[test]
-fn sealed_turn_opens_for_its_owner_only_and_unchanged_only() {
+fn sealed_turn_is_accepted_only_unchanged_and_only_from_its_owner() {
     let mut server = TestServer::start(in_order(vec![
         opaque("state-1", ScriptPart::Text("One.".into())),
         opaque("state-2", ScriptPart::Text("Two.".into())),
@@ -127,7 +127,7 @@ fn sealed_turn_opens_for_its_owner_only_and_unchanged_only() {
 }
 
 #[test]
-fn unreadable_keys_are_an_error_without_a_path() {
+fn unreadable_encryption_keys_are_an_error_that_contains_no_path() {
     let server = TestServer::start(in_order(vec![opaque("s", ScriptPart::Text("One.".into()))]));
     let item = ask(&server, &sealed_request(&"Count.".into()))["output"][0].clone();
     std::fs::write(server.data().join("seal-keys.json"), "no json").unwrap();

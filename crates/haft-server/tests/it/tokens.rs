@@ -1,4 +1,4 @@
-//! Access tokens of an issuer beside API keys.
+//! Access tokens from an issuer, in addition to API keys.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use super::fixture::{Reply, TestServer};
 
 const AGENT: &str = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n---\nYou answer.\n";
 
-/// A server that takes the tokens of an issuer.
+/// Starts a server that accepts the tokens of an issuer.
 fn server(issuer: &TokenIssuer) -> TestServer {
     let issuer = json!({
         "issuer": issuer.url(), "audience": ["haft"], "tenantClaim": "org",
@@ -22,7 +22,7 @@ fn server(issuer: &TokenIssuer) -> TestServer {
     TestServer::configured(Script::of([ScriptStep::text("Hello.")]), &config, &[("helper", AGENT)])
 }
 
-/// The claims of a valid token with some of them replaced; `null` removes one.
+/// Returns the claims of a valid token of which some are replaced; `null` removes a claim.
 fn claims(changes: &Value) -> Value {
     let mut claims = json!({"aud": "haft", "sub": "anna", "org": "acme", "scope": "openid haft"});
     claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
@@ -36,14 +36,14 @@ fn get(server: &TestServer, path: &str, token: &str) -> Reply {
 #[track_caller]
 fn refused(server: &TestServer, token: &str, expected: &str) {
     let reply = get(server, "/v1/models", token);
-    // Beyond ten failures of one address the status is 429; the reason is then not told any more.
+    // After ten failures from one address, the status is 429, and the reply contains no reason.
     assert_eq!(reply.status, 401, "{}", reply.text);
     assert_eq!(reply.json()["error"]["code"], "invalid_token");
     assert!(reply.json()["error"]["message"].as_str().unwrap().contains(expected), "{}", reply.text);
 }
 
 #[test]
-fn a_token_of_the_issuer_logs_in_beside_api_keys() {
+fn both_tokens_of_the_issuer_and_api_keys_are_accepted() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let token = issuer.token(claims(&json!({})));
@@ -69,7 +69,7 @@ fn tokens_that_are_forged_or_not_for_this_server_are_refused() {
     let mut all = claims(&json!({"iss": issuer.url(), "exp": 4_000_000_000_u64}));
     let unsigned = format!("{}.{}.", part(&json!({"alg": "none"})), part(&all));
     refused(&server, &unsigned, "must be signed with one of");
-    // The public key is public, so that it must never be the secret of an HMAC.
+    // The public key is not secret, so it must never be accepted as the secret of an HMAC.
     let signed = format!("{}.{}", part(&json!({"alg": "HS256", "kid": "key-1"})), part(&all));
     let secret = issuer.key_set()["keys"][0].to_string();
     let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
@@ -82,7 +82,7 @@ fn tokens_that_are_forged_or_not_for_this_server_are_refused() {
     refused(&server, &token(&json!({"iss": "https://other.example"})), "issuer");
     refused(&server, &token(&json!({"sub": null})), "`sub`");
     refused(&server, &token(&json!({"org": null})), "`org`");
-    // A valid signature over other claims.
+    // Use the valid signature of other claims.
     let valid = issuer.token(claims(&json!({})));
     all["org"] = json!("other");
     let parts: Vec<&str> = valid.split('.').collect();
@@ -91,7 +91,7 @@ fn tokens_that_are_forged_or_not_for_this_server_are_refused() {
 }
 
 #[test]
-fn a_huge_token_is_refused_unread() {
+fn a_token_above_the_size_limit_is_refused() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     refused(&server, &issuer.token(claims(&json!({"more": "x".repeat(17_000)}))), "more than 16384 bytes");
@@ -99,10 +99,10 @@ fn a_huge_token_is_refused_unread() {
 }
 
 #[test]
-fn a_new_key_is_fetched_once_and_made_up_key_ids_cause_no_requests() {
+fn a_new_key_is_fetched_once_and_invented_key_ids_cause_no_requests() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
-    // The first fetch of a server is not held back by a pause, so that it may come late.
+    // A server's first fetch need not wait for the fetch pause, so the key can be added late.
     issuer.add_key();
     assert_eq!(get(&server, "/v1/models", &issuer.token(claims(&json!({})))).status, 200);
     for number in 0..40 {
@@ -114,7 +114,7 @@ fn a_new_key_is_fetched_once_and_made_up_key_ids_cause_no_requests() {
 }
 
 #[test]
-fn without_the_keys_of_the_issuer_no_token_counts() {
+fn no_token_is_accepted_if_the_issuer_keys_cannot_be_fetched() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     issuer.set_down(true);
@@ -127,7 +127,7 @@ fn without_the_keys_of_the_issuer_no_token_counts() {
 }
 
 #[test]
-fn scopes_come_from_the_mapping_alone() {
+fn scopes_come_only_from_the_configured_mapping() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let status = |path: &str, changes: &Value| get(&server, path, &issuer.token(claims(changes))).status;
@@ -149,7 +149,7 @@ fn equal_subjects_of_two_tenants_see_nothing_of_each_other() {
     assert_eq!(made.status, 200, "{}", made.text);
     let path = format!("/v1/responses/{}", made.json()["id"].as_str().unwrap());
     assert_eq!((get(&server, &path, &acme).status, get(&server, &path, &other).status), (200, 404));
-    // A later token of the same subject still sees it.
+    // A later token of the same subject can still read it.
     assert_eq!(get(&server, &path, &issuer.token(claims(&json!({"jti": "2"})))).status, 200);
-    refused(&server, &token("local"), "no token can have");
+    refused(&server, &token("local"), "which no token may use");
 }

@@ -1,5 +1,5 @@
-//! An MCP server over HTTP that counts its calls and can hold them back. It lives in the process of the test, so that its
-//! count survives the servers under test.
+//! An MCP server over HTTP that counts its calls and can delay them. It runs in the test process, so that its count
+//! survives restarts of the server under test.
 
 use std::sync::{Arc, Mutex};
 
@@ -47,7 +47,7 @@ impl ToolServer {
         Self { url, shared, _executor: executor }
     }
 
-    /// The configuration of a server that has this one as `docs`.
+    /// Returns the configuration of a haft server that has this MCP server as `docs`.
     pub(crate) fn config(&self) -> Value {
         json!({"models": {"default": "openai/m"}, "mcpServers": {"docs": {"url": self.url}}})
     }
@@ -56,17 +56,17 @@ impl ToolServer {
         &self.url
     }
 
-    /// The method and the headers of all requests so far.
+    /// Returns the method and the headers of all requests so far.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.shared.heads.lock().unwrap().clone()
     }
 
-    /// The number of connections so far, as clients of MCP count them.
+    /// Returns the number of MCP sessions that clients have opened so far.
     pub(crate) fn connections(&self) -> usize {
         self.heads().iter().filter(|head| head.starts_with("initialize\n")).count()
     }
 
-    /// The arguments of all calls so far.
+    /// Returns the arguments of all calls so far.
     pub(crate) fn calls(&self) -> Vec<Value> {
         self.shared.calls.lock().unwrap().clone()
     }

@@ -30,7 +30,7 @@ fn unsigned(header: &Value, claims: &Value) -> String {
 }
 
 #[test]
-fn tokens_of_another_implementation_verify_in_every_algorithm() {
+fn tokens_of_another_implementation_are_valid_for_every_algorithm() {
     let (keys, tokens) = vectors();
     for algorithm in TokenAlgorithm::ALL {
         let token = tokens[algorithm.name()].as_str().unwrap();
@@ -57,19 +57,19 @@ fn tokens_without_a_signature_or_with_the_public_key_as_a_secret_are_refused() {
         refused(&format!("{signed}."), "must be signed with one of");
         refused(&format!("{signed}.AAAA"), "must be signed with one of");
     }
-    // A known attack uses the public key, in its published form, as the secret of an HMAC.
+    // In a known attack, the published public key is used as the secret of an HMAC.
     let key = vectors["jwks"]["keys"][0].to_string();
     let signed = unsigned(&json!({"alg": "HS256", "kid": "rsa"}), &json!({"iss": "https://a.example"}));
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), signed.as_bytes());
     refused(&format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(tag)), "must be signed with one of");
-    // The signature of one algorithm is not valid for another algorithm of the same key.
+    // A signature of one algorithm must not be valid for another algorithm of the same key.
     let signature = tokens["RS256"].as_str().unwrap().rsplit_once('.').unwrap().1;
     let other = tokens["PS256"].as_str().unwrap().rsplit_once('.').unwrap().0;
     refused(&format!("{other}.{signature}"), "signature");
 }
 
 #[test]
-fn short_keys_and_keys_of_another_kind_or_id_verify_nothing() {
+fn short_keys_and_keys_of_another_kind_or_id_are_not_used() {
     let (keys, tokens) = vectors();
     refused(tokens["small"].as_str().unwrap(), "signature");
     let header = |kid: &str| unsigned(&json!({"alg": "ES256", "kid": kid}), &json!({}));
