@@ -1,4 +1,4 @@
-//! The cost of the event log to a run, with and without readers.
+//! The CPU time that the event log costs a run, with and without readers.
 //!
 //! `cargo bench -p haft-runtime --bench events` prints the CPU time per event in the thread of the run: without a
 //! reader, with one reader, with 1,000 readers, and with a store. The readers and the store use a separate thread, as
@@ -61,7 +61,7 @@ fn round(dir: &std::path::Path, readers: usize, stored: bool) -> Duration {
     let asked = Event::Run { place, event: Arc::new(RunEvent::Asked) };
     let began = thread_cpu();
     for number in 0..EVENTS {
-        // Every fourth event gets a number at once; the deltas in between are joined.
+        // Every fourth event gets its number at once; the deltas in between are joined into one event.
         log.emit(if number % 4 == 0 { asked.clone() } else { delta.clone() });
     }
     let took = thread_cpu().saturating_sub(began);

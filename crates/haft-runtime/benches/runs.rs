@@ -1,7 +1,7 @@
-//! The memory of many runs at once in one runtime.
+//! The memory that many concurrent runs in one runtime take.
 //!
-//! `cargo bench -p haft-runtime --bench runs` starts runs that all wait for their model, and prints the resident memory of the
-//! process with 100 and with 1,000 of them. The agent has the built-in tools; sessions and events are stored.
+//! `cargo bench -p haft-runtime --bench runs` starts runs that all wait for their model, and prints the resident memory
+//! of the process with 100 and with 1,000 of them. The agent has the built-in tools; sessions and events are stored.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -23,7 +23,7 @@ use haft_runtime::{RunHandle, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
 
 const AGENT: &str = "---\nmodels: silent/m\ntools: [read, bash, edit, write]\n---\nYou work.\n";
 
-/// A model that never answers, and counts the requests.
+/// A model that never replies, and counts its requests.
 #[derive(Default)]
 struct SilentModel {
     requests: AtomicUsize,

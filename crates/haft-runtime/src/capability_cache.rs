@@ -10,7 +10,8 @@ use haft_fs::private_file;
 use haft_sandbox::Home;
 use serde::{Deserialize, Serialize};
 
-/// The lifetime of an entry. A model may gain native tool calling, so it is tried natively again after this time.
+/// The lifetime of an entry. After this time the model is tried with native tool calling again, because it may support
+/// it now.
 const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
 
 /// The maximum number of models in the cache; the oldest entries are removed first.
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capability_cache_expires_and_ignores_damaged_file() {
+    fn cached_capabilities_expire_and_a_damaged_cache_file_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let (ollama, other) =

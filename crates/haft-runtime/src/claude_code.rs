@@ -1,4 +1,4 @@
-//! Runs the `claude` command in the sandbox, for the provider that uses it.
+//! Runs the `claude` command in the sandbox, for the provider `claude-code`.
 
 mod permissions;
 mod run_directory;
@@ -42,7 +42,7 @@ const PASSED: [&str; 11] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// The time that the command gives to a call of haft.
+/// The time limit that the command gets for a call to haft's tools.
 const MCP_TOOL_TIMEOUT_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
 
 /// The maximum number of bytes of standard error that are kept for an error message.
@@ -79,7 +79,7 @@ pub(crate) fn provider(
 /// Returns true if the command exists on this machine, without starting it.
 pub(crate) fn is_installed(program: &str) -> bool {
     let search = std::env::var_os("PATH").unwrap_or_default();
-    // A program with a slash in its name is a path, so `PATH` does not apply.
+    // A program name with a slash is a path, so `PATH` is not searched.
     let directories =
         if program.contains('/') { vec![PathBuf::new()] } else { std::env::split_paths(&search).collect() };
     directories.iter().any(|directory| directory.join(program).is_file())
@@ -90,7 +90,7 @@ fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
     let workspace = match &config.sandbox.workspace {
         Some(workspace) => workspace.clone(),
         None => std::env::current_dir()
-            .map_err(|error| format!("the current directory cannot be read: {error}"))?,
+            .map_err(|error| format!("haft cannot determine the current directory: {error}"))?,
     };
     let user_home = user_home();
     let sandbox = &config.sandbox;
@@ -110,7 +110,8 @@ fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
 /// The user's own configuration directory stays read-only: hooks and instructions that the command wrote there would
 /// take effect, unconfined, the next time the user starts the command.
 fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory), String> {
-    let unusable = |error: io::Error| format!("its directory in haft's cache cannot be used: {error}");
+    let unusable =
+        |error: io::Error| format!("haft cannot use the directory of the command in its cache: {error}");
     let claim = DirectoryClaim::new(policy.home()).map_err(unusable)?;
     let mut policy =
         policy.network(ResourceAccess::Allow).cache(&claim.name).map_err(|error| error.to_string())?;
@@ -119,7 +120,7 @@ fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory)
     policy = PASSED.iter().fold(policy, |policy, name| policy.environment(*name));
     policy =
         policy.variable("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").variable("DISABLE_AUTOUPDATER", "1");
-    // haft limits its calls itself, and an approval may take long.
+    // Give the command a long limit: haft limits the calls itself, and an approval may take long.
     policy = policy.variable("MCP_TOOL_TIMEOUT", MCP_TOOL_TIMEOUT_MILLISECONDS.to_string());
     let named = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from);
     let users = named.or_else(|| user_home().map(|home| home.join(".claude"))).filter(|users| users.is_dir());
@@ -162,8 +163,9 @@ struct ClaudeCodeProcess {
     stdout: Option<pipe::Receiver>,
     stderr_tail: Arc<Mutex<Vec<u8>>>,
     tasks: Vec<JoinHandle<()>>,
-    /// The lines for standard input; `None` once it is closed. A task writes them, because a command that waits for haft to
-    /// read its output reads no input. Their number is bounded: each answers a line of the command.
+    /// The lines for standard input; `None` after it is closed. A separate task writes them, because a command that
+    /// waits until haft reads its output does not read its input. Their number is bounded, because each line answers a
+    /// line of the command.
     input: Option<UnboundedSender<Vec<u8>>>,
 }
 
@@ -239,10 +241,11 @@ fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
 }
 
 /// The installation hint in errors about a missing command.
-pub(crate) const HOW_TO_INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or set `command` of the provider to its path";
+pub(crate) const HOW_TO_INSTALL: &str =
+    "install it with `npm install -g @anthropic-ai/claude-code`, or set the provider's `command` to its path";
 
-/// Writes the lines until there are no more. A command that stops reading its input reports the reason in its output, so
-/// a write error is ignored.
+/// Writes the lines until the channel is closed. A command that stops reading its input reports the reason in its
+/// output, so a write error is ignored.
 async fn write_lines(mut stdin: pipe::Sender, mut lines: UnboundedReceiver<Vec<u8>>) {
     while let Some(line) = lines.recv().await {
         if stdin.write_all(&line).await.is_err() {

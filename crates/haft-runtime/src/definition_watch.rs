@@ -22,7 +22,8 @@ const NAMES_MAX: usize = 5;
 pub struct DefinitionWatch {
     lock: Option<Arc<ToolLock>>,
     pins: ToolPins,
-    /// Servers that a caller named. Two callers may give the same name to different servers, so a change means nothing.
+    /// Servers that a caller named. They are not compared, because two callers may give the same name to different
+    /// servers.
     ignored: Vec<String>,
 }
 
@@ -54,7 +55,7 @@ impl DefinitionWatch {
         }
     }
 
-    /// Returns only the warnings about changed definitions. A quarantine was already reported at the beginning.
+    /// Returns only the warnings about changed definitions. Quarantined tools were already reported at the start.
     pub fn late_warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
         match &self.lock {
             Some(_) => Vec::new(),

@@ -58,7 +58,7 @@ struct EventLogShared {
     state: Mutex<EventLogState>,
     /// Wakes the pump. The pump is the only waiter, so the cost of an append does not depend on the number of readers.
     changed: Arc<Notify>,
-    /// Ends the interval between two writes early, because a reader has come or the log must be complete now.
+    /// Ends the interval between two writes early, because a reader has connected or the log must be complete now.
     hurried: Arc<Notify>,
     /// The number of the next event, as published to readers.
     next: watch::Sender<u64>,
@@ -197,7 +197,7 @@ impl EventLog {
         let target = self.shared.state().next;
         let mut next = self.shared.next.subscribe();
         self.shared.hurried.notify_one();
-        // The channel closes only together with the log.
+        // Ignore the error: the channel closes only together with the log.
         let _ = next.wait_for(|position| *position >= target).await;
     }
 
@@ -361,7 +361,7 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
         changed.notified().await;
         let Some(may_wait) = log.upgrade().map(|shared| shared.may_wait()) else { return };
         if may_wait {
-            // A reader may come, or the log may be closed, at any time during the interval.
+            // A reader may connect, or the log may be closed, at any time during the interval.
             let _ = timeout(STORE_INTERVAL, hurried.notified()).await;
         }
         loop {
@@ -426,7 +426,7 @@ pub struct RunEvents {
 
 /// Events that a slow reader has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("events {first} to {last} are missing: they were not stored")]
+#[error("events {first} to {last} are missing, because the reader was too slow and they were not stored")]
 pub struct EventGap {
     /// The number of the first missed event.
     pub first: u64,
@@ -434,7 +434,7 @@ pub struct EventGap {
     pub last: u64,
 }
 
-/// The place from which the next event comes.
+/// The source of the next event.
 enum NextEvent {
     Event(Arc<EventEnvelope>),
     InStore { before: u64 },

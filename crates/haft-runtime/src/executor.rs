@@ -29,7 +29,7 @@ pub use haft_tools::files::MAX_READ_OUTPUT;
 /// A tool definition that the wire format of any model provider can express.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolDef {
-    /// The name to call the tool by. For the tools of an MCP server it begins with the server name.
+    /// The name by which the tool is called. For tools of an MCP server, it begins with the server name.
     pub name: String,
     /// The description for the model.
     pub description: String,
@@ -184,8 +184,9 @@ fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<Sandbo
     if !is_grantable(&data_dir, &home, user_home.as_deref()) {
         return Ok(policy);
     }
-    protect_names(&data_dir)
-        .map_err(|error| format!("`{}` cannot be protected: {error}", data_dir.display()))?;
+    protect_names(&data_dir).map_err(|error| {
+        format!("haft cannot protect its files in `{}` from tools: {error}", data_dir.display())
+    })?;
     grant(policy, &data_dir).map_err(|error| error.to_string())
 }
 

@@ -22,7 +22,7 @@ pub struct ConfiguredGovernor {
     pub config: Arc<ResolvedConfig>,
     /// The timeout that overrides the configured timeout of every tool.
     pub timeout: Option<Duration>,
-    /// The time for which answers of agents are cached, by the names of the agents as tools.
+    /// The time for which an agent's answers are cached, by the tool name of the agent.
     pub answers_kept: HashMap<ToolName, Duration>,
     /// The tools that an interface offers.
     pub exposure: EffectExposure,
@@ -43,7 +43,7 @@ impl EffectExposure {
         match (self, trusted_effects) {
             (Self::All, _) | (Self::ReadOnly, Effects::ReadOnly) => None,
             (Self::ReadOnly, Effects::Idempotent | Effects::Mutating | Effects::Unknown) => {
-                Some("only tools that are known to be read-only are offered")
+                Some("this interface offers only tools that are known to be read-only")
             }
         }
     }
@@ -181,7 +181,7 @@ fn ttl(cache: CacheTtl) -> Option<Duration> {
     }
 }
 
-/// Sets the timeout of the tool itself. A tool without one is limited by `toolTimeout` and by its server.
+/// Applies the tool's own timeout. A tool without one is limited by `toolTimeout` and by the timeout of its server.
 fn with_own_timeout(mut undecided: GovernedTool, tool: &CatalogEntry) -> GovernedTool {
     undecided.policy.timeout = tool.definition().facts.timeout.unwrap_or(Duration::MAX);
     undecided

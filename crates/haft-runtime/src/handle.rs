@@ -22,7 +22,7 @@ use crate::event_log::{EventLog, EventSeq, RunEvents};
 use crate::pending::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
 use crate::runs::{ActiveRun, ClientFunctions};
 
-/// A handle of a run. Clones are handles of the same run.
+/// A handle to a run. Clones are handles to the same run.
 #[derive(Clone)]
 pub struct RunHandle {
     shared: Arc<RunShared>,
@@ -46,9 +46,10 @@ pub enum ParkReason {
     Approval(Vec<PendingApproval>),
     /// Elicitation requests of MCP servers. Answer with [`RunHandle::answer`].
     Elicitation(Vec<PendingElicitation>),
-    /// Calls of the caller's functions. Run these and [`submit`](RunHandle::submit) their outputs.
+    /// Calls to the caller's functions. Run the functions and [`submit`](RunHandle::submit) their outputs.
     ClientOutputs(Vec<ToolCall>),
-    /// Names of secrets that the run was started with. Secrets are never stored, so resume the run with them.
+    /// Names of secrets that the run was started with and now lacks. Secrets are never stored, so resume the run with
+    /// them.
     Credentials(Vec<String>),
 }
 
@@ -66,8 +67,8 @@ pub struct RunOutcome {
 /// The reason why submitted outputs are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The run waits for no outputs.
-    #[error("the run waits for no function outputs")]
+    /// The run does not wait for outputs.
+    #[error("the run does not wait for function outputs")]
     NotWaiting,
     /// The run does not wait for this call.
     #[error("the run does not wait for the call `{call}`")]
@@ -75,7 +76,7 @@ pub enum SubmitError {
         /// The id that the model gave the call.
         call: String,
     },
-    /// The outputs contain the same call twice.
+    /// The outputs contain two outputs of the same call.
     #[error("the call `{call}` has two outputs")]
     Twice {
         /// The id that the model gave the call.
@@ -101,18 +102,19 @@ pub(crate) struct RunShared {
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
     stop: watch::Sender<StopRequest>,
     closed: watch::Sender<bool>,
-    /// The names of secrets that a resumed run lacks. The run is not driven until they are given.
+    /// The names of secrets that a resumed run lacks. The run is not driven until it gets them.
     lacks: Vec<String>,
     warnings: Arc<Mutex<Vec<String>>>,
     /// The tools of the MCP servers that the caller named.
     listings: Vec<ServerListing>,
-    /// A weak reference, because the meter keeps the journal open: a handle must not keep a finished session locked.
+    /// A weak reference, because the meter keeps the journal open, and a handle must not keep a finished session
+    /// locked.
     meter: Weak<Meter>,
     /// The messages of the agent that ended the run.
     conversation: OnceLock<Conversation>,
 }
 
-/// The result of driving: an outcome, a defect, or a run that can be resumed.
+/// The result of driving a run: an outcome, an internal error, or a run that can be resumed.
 #[derive(Debug)]
 pub(crate) enum RunEnd {
     Outcome(Box<RunOutcome>),
@@ -120,7 +122,7 @@ pub(crate) enum RunEnd {
     Suspended,
 }
 
-/// The request of the caller to stop a run, ordered by strength.
+/// The caller's request to stop a run, ordered by strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StopRequest {
     None,
@@ -170,16 +172,15 @@ impl RunHandle {
         &self.shared.listings
     }
 
-    /// Returns problems that do not prevent the run from working, such as a tool that an agent names and that does not
-    /// exist.
+    /// Returns problems that do not stop the run, such as a tool in an agent file that does not exist.
     pub fn warnings(&self) -> Vec<String> {
         self.shared.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Decides whether a call that waits for approval is made.
     ///
-    /// The journal stores the decision before the call is made. If the process ends before that, the run asks again. A
-    /// remembered decision is in the grant store before the call is made.
+    /// The journal stores the decision before the call is made. If the process ends before that, the run asks again. If
+    /// the decision is to be remembered, it is in the grant store before the call is made.
     pub fn decide(&self, approval: ApprovalId, decision: ApprovalDecision) -> Result<(), DecideError> {
         self.shared.desk.decide(approval, decision)
     }
@@ -250,7 +251,7 @@ impl RunHandle {
         match self.stopped().await? {
             RunState::Finished(outcome) => Ok(*outcome),
             RunState::Suspended => Err(RunDefect("the run is suspended".into())),
-            RunState::Parked(_) => Err(RunDefect("the run was dropped".into())),
+            RunState::Parked(_) => Err(RunDefect("the runtime stopped driving the run".into())),
         }
     }
 
@@ -261,19 +262,19 @@ impl RunHandle {
             return Err(RunDefect(format!("the run cannot continue without these secrets: {names}")));
         }
         let mut outcome = self.shared.outcome.subscribe();
-        // The sender lives as long as this handle.
+        // Waiting cannot fail, because the sender lives as long as this handle.
         let end = outcome.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-        end.map_or_else(|| Err(RunDefect("the run was dropped".into())), |end| state_of(&end))
+        end.map_or_else(|| Err(RunDefect("the runtime stopped driving the run".into())), |end| state_of(&end))
     }
 
     /// Waits until the run and all processes that it started, such as MCP servers, have ended.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
-        // The sender lives as long as this handle.
+        // Ignore the error: the sender lives as long as this handle.
         let _ = closed.wait_for(|closed| *closed).await;
     }
 
-    /// Returns true once the outcome is known. The MCP servers of the run may still be shutting down.
+    /// Returns true if the outcome is known. The MCP servers of the run may still be shutting down.
     pub fn is_finished(&self) -> bool {
         self.shared.outcome.borrow().is_some()
     }
@@ -416,7 +417,7 @@ impl RunShared {
     }
 }
 
-/// Calls that the caller runs, and the channel for their outputs.
+/// Calls that the caller runs, and the sender for their outputs.
 type PendingCalls = (Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>);
 
 /// Passes calls to the caller and waits for their outputs.
@@ -454,7 +455,7 @@ impl ClientCallSlot {
             return Ok(());
         }
         if let Some((_, waiting)) = pending.take() {
-            // A cancelled run no longer waits.
+            // Ignore the error: a cancelled run does not wait for outputs any more.
             let _ = waiting.send(outputs);
         }
         Ok(())

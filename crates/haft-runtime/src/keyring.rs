@@ -12,7 +12,7 @@ use secret_service::{Collection, EncryptionType, Error, SecretService};
 /// The timeout of one operation, including its connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The application attribute of our secrets.
+/// The value of the attribute `application` of our secrets.
 const APPLICATION: &str = "haft";
 
 /// The Secret Service on the session bus, if there is one.
@@ -57,10 +57,10 @@ async fn with_keyring_timeout<T>(work: impl Future<Output = Result<T, Error>>) -
     }
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Error::Locked)) => Err("it is locked".into()),
-        Ok(Err(Error::NoResult)) => Err("it has no default collection".into()),
+        Ok(Err(Error::Locked)) => Err("the keyring is locked".into()),
+        Ok(Err(Error::NoResult)) => Err("the keyring has no default collection".into()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("it did not answer within {} ms", PATIENCE.as_millis())),
+        Err(_) => Err(format!("the keyring did not answer within {} ms", PATIENCE.as_millis())),
     }
 }
 

@@ -34,7 +34,8 @@ use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
 /// The timeout of a probe that checks whether a model server answers.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The largest file of CA certificates, in bytes. The bundle of a whole machine is about a quarter of it.
+/// The maximum size of a file with CA certificates, in bytes. The certificate bundle of a whole machine has about a
+/// quarter of it.
 const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Builds the default provider, and returns it with the names of its fast and its complex model. A request may name any
@@ -74,8 +75,8 @@ pub struct ModelProviders {
 }
 
 impl ModelProviders {
-    /// Creates the providers of another configuration or run. They share only the connections of the pool: API keys and
-    /// addresses belong to each run.
+    /// Creates the providers of another configuration or run. They share only the connections of the pool, because API
+    /// keys and addresses belong to each run.
     pub fn sharing(clients: ClientPool) -> Self {
         Self { built: Mutex::default(), clients }
     }
@@ -101,7 +102,7 @@ impl ModelProviders {
     }
 
     /// Returns the shared provider with this name. A provider that runs a command is created anew each time: it has no
-    /// connections to share, and its sessions belong to one user of it.
+    /// connections to share, and only one caller may use its sessions.
     fn of(
         &self,
         policy: Option<&SandboxPolicy>,
@@ -302,7 +303,7 @@ pub(crate) fn tool_grammar(config: &ResolvedConfig, name: &str) -> SchemaDialect
 /// haft hides tools beyond this number anyway.
 const OPENAI_TOOLS_MAX: usize = 128;
 
-/// Returns the maximum number of tools that the servers of a format accept in one request.
+/// Returns the maximum number of tools that servers with this wire format accept in one request.
 pub(crate) fn tools_max(format: ModelApiFormat) -> Option<usize> {
     match format {
         ModelApiFormat::OpenaiChat | ModelApiFormat::OpenaiResponses => Some(OPENAI_TOOLS_MAX),
@@ -310,11 +311,12 @@ pub(crate) fn tools_max(format: ModelApiFormat) -> Option<usize> {
     }
 }
 
-/// The largest requests that Anthropic and Gemini accept, in bytes.
+/// The maximum sizes of requests to Anthropic and Gemini, in bytes.
 const ANTHROPIC_REQUEST_BYTES_MAX: u64 = 32 << 20;
 const GEMINI_REQUEST_BYTES_MAX: u64 = 20 << 20;
 
-/// Returns the largest request that the servers of a format accept, in bytes; `None` if they document no limit.
+/// Returns the maximum request size that servers with this wire format accept, in bytes; `None` if no limit is
+/// documented.
 pub(crate) fn request_bytes_max(format: ModelApiFormat) -> Option<u64> {
     match format {
         ModelApiFormat::Anthropic => Some(ANTHROPIC_REQUEST_BYTES_MAX),
@@ -326,11 +328,11 @@ pub(crate) fn request_bytes_max(format: ModelApiFormat) -> Option<u64> {
 /// The maximum number of tools that Anthropic searches or loads by name.
 const LOADABLE_TOOLS_MAX: usize = 10_000;
 
-/// Tools that the model loads by name may take this fraction of the request size: one half. Every request to Anthropic
-/// contains all of them, and the conversation needs the rest.
+/// The divisor of the request size for tools that the model loads by name: they may take one half. Every request to
+/// Anthropic contains all of them, and the conversation needs the rest.
 const LOADABLE_SHARE: u64 = 2;
 
-/// Returns whether a request has space for these hidden tools, so that the model can load them by name.
+/// Returns true if these hidden tools fit into a request, so that the model can load them by name.
 pub(crate) fn carries_hidden(format: ModelApiFormat, tools: &[ModelTool]) -> bool {
     let bytes: u64 = tools.iter().map(definition_bytes).sum();
     tools.len() <= LOADABLE_TOOLS_MAX
@@ -488,7 +490,7 @@ fn wishes(
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
     /// Neither the caller, the agent nor the configuration names a model.
-    #[error("no model is named; set `models.default` in the configuration")]
+    #[error("no model is configured; set `models.default` in the configuration")]
     NoModel,
     /// The model name is invalid.
     #[error("{0}")]
@@ -571,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn default_model_is_used_for_unset_fast_and_complex() {
+    fn default_model_is_used_if_fast_or_complex_is_not_set() {
         let one = config(r#"{"models": {"default": "ollama/llama3"}}"#);
         let (provider, fast, complex) = build_provider(&one, &variables).unwrap();
         assert_eq!((provider.name(), fast.as_str(), complex.as_str()), ("ollama", "llama3", "llama3"));
@@ -581,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_do_not_fit_into_a_request_are_a_problem() {
+    fn tools_that_do_not_fit_into_a_request_are_reported() {
         let tools = |count: usize, bytes: usize| -> Vec<ToolDefinition> {
             let schema = serde_json::json!({ "type": "object" });
             let one = |at: usize| ToolDefinition::new(&format!("t{at}"), "x".repeat(bytes), schema.clone());
@@ -602,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_tools_are_loaded_by_name_only_if_a_request_can_carry_them() {
+    fn hidden_tools_are_loaded_by_name_only_if_they_fit_into_a_request() {
         let tools = |count: usize, bytes: usize| -> Vec<ModelTool> {
             let schema = Arc::new(serde_json::json!({ "type": "object" }));
             let one = |at: usize| ModelTool {

@@ -1,8 +1,8 @@
 //! The requests of one run that wait for an answer from outside: approvals, elicitations, and functions that the caller
 //! runs.
 //!
-//! `PendingDecisions` answers `Later` to the engine, so a waiting call holds no slot and has no deadline; the run parks
-//! until the decision arrives.
+//! `PendingDecisions` tells the engine that the decision comes later, so a waiting call holds no queue slot and has no
+//! deadline; the run parks until the decision arrives.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -31,12 +31,12 @@ pub enum ApprovalDecision {
     AllowPrefix,
     /// Allows every call that [`PendingApproval::rules`] ask about from now on, in this workspace.
     AllowRule,
-    /// Denies the call; the model gets an error that says so.
+    /// Denies the call. The model gets an error that says that the call was denied.
     Deny,
 }
 
 impl ApprovalDecision {
-    /// Returns the answer for the engine, which asks again when it makes the call.
+    /// Returns the answer for the engine, which asks for it again when it makes the call.
     fn answer(self) -> ApprovalAnswer {
         match self {
             Self::Allow => ApprovalAnswer::AllowOnce,
@@ -68,7 +68,7 @@ pub struct PendingApproval {
     /// The command prefix that may be allowed, such as `git status`; `None` if there is none, and for a call that was
     /// already waiting when an earlier process ended.
     pub prefix: Option<Vec<String>>,
-    /// The rules that may be allowed; empty if allowing them would not be enough to approve the call.
+    /// The rules that may be allowed; empty if this would not be enough to allow the call.
     pub rules: Vec<String>,
     /// The rule that requires approval, as text; empty for a call that was already waiting when an earlier process
     /// ended.
@@ -101,7 +101,7 @@ pub struct PendingElicitation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecideError {
     /// No request with this id is pending.
-    #[error("no approval with the id {id} is pending")]
+    #[error("no approval with the id {id} is waiting for a decision")]
     NotPending {
         /// The id that the caller gave.
         id: String,
@@ -113,7 +113,7 @@ pub enum DecideError {
         id: String,
     },
     /// The call has no prefix or no rule that could be allowed. The call still waits.
-    #[error("the approval {id} does not offer this decision")]
+    #[error("the approval {id} does not offer this decision; allow or deny the call once")]
     NotOffered {
         /// The id that the caller gave.
         id: String,
@@ -124,7 +124,7 @@ pub enum DecideError {
 pub(crate) struct PendingDecisions {
     log: EventLog,
     state: Mutex<PendingDecisionsState>,
-    /// Is incremented whenever the pending requests change.
+    /// A counter that is incremented whenever the pending requests change.
     changed: watch::Sender<u64>,
 }
 
@@ -176,7 +176,7 @@ impl PendingDecisions {
             });
         };
         state.decided.insert(id);
-        // A run that was cancelled in the meantime no longer waits, so a send error is ignored.
+        // Ignore a send error: a run that was cancelled in the meantime does not wait any more.
         let _ = waiting.send(decision);
         drop(state);
         self.changed.send_modify(|count| *count += 1);

@@ -14,8 +14,8 @@ use haft_models::providers::ProviderRow;
 use crate::models::{ModelsError, kind};
 use crate::runs::model_names;
 
-/// Returns an error for the first model without a price that a budget in US dollars should limit. The setting of the
-/// first agent applies to all: if it allows such models, every agent below it may use them.
+/// Returns an error for the first model that has no price but is limited by a budget in US dollars. The root agent's
+/// setting applies to all agents: if it allows models without a price, every agent below it may use them.
 pub fn check_prices(graph: &AgentGraph, config: &ResolvedConfig) -> Result<(), ModelsError> {
     if graph.first().agent.unpriced_models == UnpricedModels::Allow {
         return Ok(());

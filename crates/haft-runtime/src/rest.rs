@@ -77,7 +77,7 @@ impl LoadedRestTools {
                 for tool in tools {
                     let name = &tool.definition.name;
                     if self.tools.iter().any(|other| other.definition.name == *name) {
-                        let message = format!("another tool is named `{name}`");
+                        let message = format!("another tool already has the name `{name}`");
                         self.problems.push(RestConfigProblem { key: key.to_owned(), message });
                     } else {
                         self.tools.push(tool);
@@ -125,7 +125,8 @@ pub async fn import(
             OpenApiSource::File(path) => read_file(&path).await?,
             OpenApiSource::Url(url) => {
                 let private = spec.allow_private.then_some(PrivateAddressRule::Allowed);
-                // The headers hold credentials of the service. The host of a description may be another one.
+                // The headers contain credentials for the API. The OpenAPI document may be on another host, which must
+                // not get them.
                 let is_service = base_url
                     .as_ref()
                     .is_none_or(|base| AllowedHosts::named(base).with_hosts(&spec.hosts).has_origin(&url));
@@ -151,7 +152,7 @@ pub async fn import(
     openapi::import(&documents, settings).map_err(|error| error.to_string())
 }
 
-/// Reads a document on a blocking thread: parsing a large one takes long, and must not block other tasks.
+/// Reads an OpenAPI document on a blocking thread, because parsing a large one would block other tasks.
 async fn read_file(path: &Path) -> Result<openapi::Documents, String> {
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || OpenApiSource::read_file(&path)).await;

@@ -56,7 +56,7 @@ use shared_agents::AgentLease;
 /// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The most bytes of large tool outputs that a run without files keeps in memory.
+/// The maximum number of bytes of large tool outputs that a run without files keeps in memory.
 const MEMORY_OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// The number of newest events that are searched for the output of interrupted calls when a run resumes.
@@ -107,7 +107,7 @@ impl Runtime {
         &self.shared.home
     }
 
-    /// Returns the configuration of runs that start now; a reload replaces it.
+    /// Returns the configuration for runs that start now. A reload replaces it.
     pub fn config(&self) -> Arc<ResolvedConfig> {
         Arc::clone(&self.generation().config)
     }
@@ -412,7 +412,7 @@ impl Runtime {
                 let last = store.last(&key).await.unwrap_or(0);
                 match left {
                     LeftSessions::Ignored => EventLog::stored(key, Arc::clone(store), last + 1),
-                    // The previous writer may still run until the journal is claimed.
+                    // Another process may still write until this process has claimed the journal.
                     LeftSessions::Continued(_) => EventLog::unclaimed(key, Arc::clone(store), last + 1),
                 }
             }

@@ -1,5 +1,5 @@
-//! Samples a configured model for MCP servers that are allowed to request it. The cost is added to the call that the
-//! server works on.
+//! Answers sampling requests of MCP servers with a configured model, if the operator allows it. The cost is added to
+//! the call that the server works on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct ModelSampler {
     policy: SandboxPolicy,
     variables: Variables,
     providers: ModelProviders,
-    /// The model for servers without a configured one.
+    /// The model for servers without a configured model.
     usual: Option<ModelName>,
 }
 
@@ -75,8 +75,9 @@ impl ModelSampler {
     fn model(&self, wanted: &SamplingRequest) -> Result<ModelName, String> {
         let named = wanted.model.as_deref().map(ModelName::parse).transpose()?;
         let hint = "set `sampling.model` or `models.default`";
-        let model =
-            named.or_else(|| self.usual.clone()).ok_or_else(|| format!("no model is configured; {hint}"))?;
+        let model = named
+            .or_else(|| self.usual.clone())
+            .ok_or_else(|| format!("no model is configured for sampling; {hint}"))?;
         // A provider with its own tools could act on a server's prompt, so sampling must not use it.
         if models::has_tools_of_its_own(&self.config, &model.provider) {
             return Err(format!(
@@ -130,7 +131,7 @@ fn within_budget(
     let Some(scope) = &caller.scope else { return Ok((request, None)) };
     let left = scope.meter.left(scope.elapsed(Instant::now()));
     if let Some(part) = left.used_up() {
-        return Err(format!("the budget of the run is used up ({})", part.name()));
+        return Err(format!("the run has used all of its budget ({})", part.name()));
     }
     let tokens_left = left.tokens.map_or(u32::MAX, |tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
     let output = wanted.output_tokens_max.min(tokens_left);
@@ -202,6 +203,6 @@ mod tests {
         assert_eq!(within(None), Ok((Some(100), None)));
         assert_eq!(within(Some(1000)), Ok((Some(100), Some(900))));
         assert_eq!(within(Some(30)), Ok((Some(30), Some(0))));
-        assert_eq!(within(Some(0)), Err("the budget of the run is used up (tokens)".into()));
+        assert_eq!(within(Some(0)), Err("the run has used all of its budget (tokens)".into()));
     }
 }

@@ -58,11 +58,11 @@ pub struct RunSpec {
     pub functions: Vec<FunctionTool>,
     /// Calls that the caller wants to approve, in addition to the calls that the operator's rules ask about.
     pub approvals: Vec<CallerApproval>,
-    /// The method of choosing the model.
+    /// The way in which the model is chosen.
     pub model_choice: ModelChoice,
     /// The owner of the run. Only the owner finds, lists and resumes it.
     pub principal: Principal,
-    /// Starting a run twice with the same key returns the first run.
+    /// The idempotency key. Starting a second run with the same key returns the first run.
     pub idempotency_key: Option<String>,
     /// The names of the [`RunSecrets`] that the run was started with. A run that is resumed without one of them parks.
     pub secrets: BTreeSet<String>,
@@ -165,7 +165,7 @@ pub struct SkillSource {
     pub text: String,
 }
 
-/// The method of choosing the model of a run.
+/// The way in which the model of a run is chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ModelChoice {
     /// Uses the caller's model, or the agent's, or the configured default, in this order.
@@ -193,7 +193,7 @@ impl RunSecrets {
         self
     }
 
-    /// Adds an MCP server, whose tools the run then has under this label.
+    /// Adds an MCP server. The run gets its tools, with this label as the namespace.
     #[must_use]
     pub fn with_server(self, label: &str, server: &RequestedServer) -> Self {
         // A map of strings is always valid JSON.
@@ -217,25 +217,26 @@ impl RunSecrets {
     }
 }
 
-/// An MCP server that the caller names, with all that a connection needs. It is a secret of the run, because headers and
-/// addresses hold credentials: it is never stored.
+/// An MCP server that the caller names, with all data for a connection. It is a secret of the run, which is never
+/// stored, because URL and headers may contain credentials.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedServer {
-    /// The address, with http or https.
+    /// The URL, with http or https.
     pub url: String,
     /// The headers of every request, by name.
     pub headers: BTreeMap<String, String>,
 }
 
-/// The beginning of the name of a secret that is an MCP server.
+/// The prefix of the names of secrets that are MCP servers.
 const SERVER_SECRET: &str = "MCP server ";
 
 impl RequestedServer {
-    /// Reads the server of a label from the secrets of a run.
+    /// Reads the server with a label from the secrets of a run.
     pub(crate) fn of_variable(label: &str, variables: VariableSource<'_>) -> Result<Self, String> {
-        let secret = variables(&format!("{SERVER_SECRET}{label}")).ok_or("its address is missing")?;
-        // The error of the parser could show a part of the text.
-        serde_json::from_str(&secret).map_err(|_| "its address cannot be read".to_owned())
+        let secret =
+            variables(&format!("{SERVER_SECRET}{label}")).ok_or("its URL and headers are missing")?;
+        // Do not include the parser error, because it could show a part of the secret.
+        serde_json::from_str(&secret).map_err(|_| "its URL and headers cannot be read".to_owned())
     }
 }
 
@@ -346,8 +347,8 @@ impl WorkspaceSpec {
         Ok(policy.git(self.git).limits(self.limits.clone()))
     }
 
-    /// Builds the sandbox policy of a principal. It hides the workspaces and the temporary files of other principals,
-    /// except from the local user, who can see them anyway.
+    /// Builds the sandbox policy of a principal. It hides the workspaces and temporary files of other principals. For
+    /// the local user it does not, because this user can read them anyway.
     pub fn policy_of(&self, principal: &Principal, home: &Home) -> Result<SandboxPolicy, PolicyError> {
         let policy = self.policy(home)?;
         if principal.is_subject_of(&Principal::local()) {

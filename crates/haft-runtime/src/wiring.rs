@@ -88,7 +88,7 @@ fn catalog_config(config: &ResolvedConfig) -> CatalogConfig {
 }
 
 /// Returns the longest configured startup timeout. The first start of a server may download its package, so a warm-up
-/// must wait at least for the server's `startup_timeout`.
+/// must wait at least as long as the `startup_timeout` of each server.
 fn warmup_timeout(config: &ResolvedConfig) -> Duration {
     let servers = config.mcp_servers.values().filter(|server| server.enabled);
     servers.map(|server| server.startup_timeout).fold(config.catalog.warmup_timeout, Duration::max)

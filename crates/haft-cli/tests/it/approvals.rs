@@ -134,7 +134,7 @@ fn approvals_are_listed_explained_and_revoked() {
 }
 
 #[test]
-fn old_format_rules_are_dropped_with_one_warning() {
+fn rules_in_the_old_format_are_dropped_with_one_warning() {
     let tree = tree();
     tree.file("home/data/approvals.json", r#"{"exact": [], "rules": ["ask bash: git *"]}"#);
     let ran = tree.haft(&["call", "bash", &bash("git push --force")]).output().expect_code(4);
@@ -161,7 +161,7 @@ fn old_format_exact_approval_still_applies() {
 }
 
 #[test]
-fn unwritable_grant_store_warns_and_call_still_runs() {
+fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
     let tree = tree();
     tree.file("home/data/grants", "in the way");
     let shown = at_a_terminal(&tree, &[], "git --version", "e");

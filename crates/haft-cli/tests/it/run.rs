@@ -403,7 +403,8 @@ fn unknown_tool_names_in_tool_lists_are_warned_about() {
     let warnings: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("there is no tool")).collect();
     assert_eq!(warnings.len(), 2, "{}", ran.stderr);
     assert!(
-        warnings[0].contains("`raed`, which `a` names") && warnings[1].contains("`bsh`, which `b` names")
+        warnings[0].contains("`raed`, which agent `a` lists")
+            && warnings[1].contains("`bsh`, which agent `b` lists")
     );
 }
 

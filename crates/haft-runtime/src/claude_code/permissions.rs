@@ -1,4 +1,5 @@
-//! The permissions for the command's own tools, as calls that pass the rules and approvals of a run.
+//! Permissions for the command's own tools: each permission request is a tool call, which passes the rules and
+//! approvals of a run.
 
 use std::sync::Arc;
 
@@ -17,15 +18,15 @@ use serde_json::json;
 
 use crate::models::kind;
 
-/// One tool for each of the command's own tools. A call that gets through the stages is the permission; the command then
-/// uses its tool itself, in its sandbox.
+/// Provides one tool for each of the command's own tools. If haft allows the call of such a tool, the command has the
+/// permission; it then runs its own tool itself, in its sandbox.
 pub(crate) struct CommandPermissions {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
 }
 
 impl CommandPermissions {
-    /// Returns the permissions that these models can ask for; `None` if there are none.
+    /// Returns the tools for the permissions that these models can request; `None` if there are none.
     pub(crate) fn of(config: &ResolvedConfig, models: &[ModelName]) -> Option<Self> {
         let commands = models.iter().filter(|model| kind(config, &model.provider) == claude_code::NAME);
         let own: Vec<String> = commands
@@ -36,7 +37,8 @@ impl CommandPermissions {
         (!tools.is_empty()).then(|| Self { namespace: Namespace::sanitize(PERMISSIONS), tools })
     }
 
-    /// Returns the group of these tools. An agent that selects other tools has them too: `allowedTools` has named them.
+    /// Returns the group of these tools. Every agent has this group, even if it selects other tools, because
+    /// `allowedTools` already restricts it.
     pub(crate) fn group() -> Option<GroupName> {
         GroupName::new(PERMISSIONS).ok()
     }
@@ -57,7 +59,8 @@ fn definition(name: &str) -> Option<ToolDefinition> {
 }
 
 impl ToolProvider for CommandPermissions {
-    /// The command is an agent. Names of built-in tools have no namespace, and `Bash` would be one with `bash`.
+    /// Returns the kind of an agent, so that the tool names have a namespace. Names of built-in tools have none, and
+    /// `Bash` would conflict with `bash`.
     fn kind(&self) -> ProviderKind {
         ProviderKind::Agent
     }
@@ -70,7 +73,7 @@ impl ToolProvider for CommandPermissions {
         Arc::clone(&self.tools)
     }
 
-    /// The command asks by itself; a model that called these tools would gain nothing.
+    /// Hides these tools from models: only the command itself requests permissions.
     fn is_shown(&self, _: &RunContext) -> bool {
         false
     }
@@ -81,6 +84,6 @@ impl ToolProvider for CommandPermissions {
         _: &'a ValidArguments,
         _: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        Box::pin(async move { Ok(ToolOutput::text(format!("`{tool}` may be used"))) })
+        Box::pin(async move { Ok(ToolOutput::text(format!("the command may use `{tool}`"))) })
     }
 }

@@ -10,7 +10,7 @@ use haft_sandbox::Home;
 /// The file with the user's login. The command updates it in place.
 pub(super) const LOGIN: &str = ".credentials.json";
 
-/// The files of the user's configuration that the command reads. The command can change none of them except the login.
+/// The files of the user's configuration that the command reads. The command can change only the login file.
 const LINKED: [&str; 10] = [
     LOGIN,
     "CLAUDE.md",
@@ -24,15 +24,15 @@ const LINKED: [&str; 10] = [
     "skills",
 ];
 
-/// The prefix of these directory names. MCP servers have cache directories beside them, whose names never begin with a
-/// dot.
+/// The prefix of these directory names. Cache directories of MCP servers are in the same place, but their names never
+/// begin with a dot.
 const PREFIX: &str = ".claude-code-";
 
 /// An open directory in haft's cache. Dropping it removes the directory.
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     path: PathBuf,
-    /// A lock that ends with our process. Other processes detect by it whether the directory is in use.
+    /// A lock that is released when our process ends. It shows other processes whether the directory is in use.
     _lock: File,
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_dead_processes_are_removed_and_no_others() {
+    fn only_directories_of_dead_processes_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
         let made = |name: &str| {

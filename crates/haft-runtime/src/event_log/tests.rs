@@ -128,7 +128,7 @@ async fn pending_delta_is_emitted_after_the_interval() {
     delta(&log, "a");
     delta(&log, "b");
     assert_eq!(events.next().await.unwrap().unwrap().seq, 1);
-    // Time is paused: the runtime advances it when every task waits.
+    // Time is paused; the runtime advances it whenever every task waits.
     let second = events.next().await.unwrap().unwrap();
     assert_eq!(second.event.kind, LogEvent::TextDelta { text: "b".into() });
 }
@@ -228,7 +228,7 @@ async fn sequence_numbers_continue_after_resume() {
     assert_eq!(numbers(second.events(EventSeq::START)).await, [1, 2, 3]);
 }
 
-/// If this process ends, its successor gives the numbers of unstored events to other events.
+/// If this process ends, the next process gives the numbers of unstored events to other events.
 #[tokio::test]
 async fn readers_see_no_event_before_it_is_stored() {
     let log = EventLog::stored(key(), Arc::new(EventsInTest::default()), 1);
@@ -265,7 +265,7 @@ async fn new_claim_continues_the_numbers_and_ends_readers_of_the_fenced_log() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Readers that start anywhere and pause anywhere see every event once and in order.
+    /// Readers that start at any event and pause at any time see every event once and in order.
     #[test]
     fn readers_see_every_event_once(
         steps in prop::collection::vec((0_usize..5, 0_u64..40), 1..60),

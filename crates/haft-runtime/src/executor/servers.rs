@@ -133,7 +133,7 @@ async fn connect(
     if let Some((_, reason)) = made.unusable.pop() {
         return Err(reason);
     }
-    let provider = made.providers.pop().ok_or("it is not enabled")?;
+    let provider = made.providers.pop().ok_or("the server is not enabled")?;
     match provider.server().start().await {
         Ok(()) => Ok((provider, settings)),
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Call events in a recording: the form of the event log, with further details that only a replay needs.
+//! Call events in a recording: the form of the event log, with additional details for a replay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct CallEventLine {
     replay: ReplayDetails,
 }
 
-/// The details that only a replay needs: times in microseconds, the share of work that is done, and output separate
+/// The details that only a replay needs: times in microseconds, the completed share of the work, and output separate
 /// from messages.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct ReplayDetails {
@@ -39,7 +39,7 @@ struct ReplayDetails {
 enum RecordedProgress {
     Output,
     Message,
-    /// The share of the work that is done, from 0 to 1.
+    /// The completed share of the work, from 0 to 1.
     Part(f64),
 }
 
@@ -169,7 +169,7 @@ impl RecordedProgress {
     }
 }
 
-/// Returns the recorded form of progress as a share of work, which the event log does not have.
+/// Returns the recorded form of progress that is a share of the work, which the event log does not have.
 fn part(event: &Event) -> Option<(RunPosition, LogEvent)> {
     let Event::ToolProgress { operation, progress: CallProgress::Part { message, .. } } = event else {
         return None;

@@ -27,7 +27,7 @@ pub(super) const TYPE_SESSION: &str = "session";
 pub(super) const TYPE_INPUT: &str = "told";
 /// The type of the line with the texts of agents and skills that the spec of the root run refers to.
 pub(super) const TYPE_SOURCES: &str = "sources";
-/// The type of the line with the tools that the model sees from the next step on.
+/// The type of the line with the tools that the model sees starting with the next step.
 pub(super) const TYPE_TOOLS: &str = "tools";
 /// The type of a call event, in the order in which watchers saw it.
 pub(super) const TYPE_EVENT: &str = "event";

@@ -91,8 +91,8 @@ impl OrderWriter {
 /// Forwards events in the order of a recording, independent of the order in which they arrive.
 pub(super) struct RecordedOrderSink {
     left: Mutex<RemainingOrder>,
-    /// True if the recording has an end line. Events after the recorded order are then dropped: the recorded run was
-    /// aborted before watchers saw them.
+    /// True if the recording has an end line. Events that come after the recorded ones are then dropped: the recorded
+    /// run was aborted before watchers saw them.
     is_whole: bool,
     next: Arc<dyn EventSink>,
 }
@@ -124,7 +124,7 @@ impl RecordedOrderSink {
         self.left().seen
     }
 
-    /// Ends the input: forwards the events that still waited for an earlier event that never arrived.
+    /// Ends the input. Forwards the events that still wait, because the event before them never arrived.
     pub(super) fn end(&self) {
         let mut left = self.left();
         while let Some((lane, _)) = left.order.pop_front() {
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Returns an event that its session and turn distinguish from others.
+    /// Returns an event that can be identified by its session and turn.
     fn event(session: u128, turn: u32) -> Event {
         let place = RunPosition { turn, ..RunPosition::first(SessionId(session)) };
         Event::Run { place, event: Arc::new(RunEvent::Asked) }

@@ -39,8 +39,8 @@ use super::line::{RecordedCallId, RecordedStart, RunStartLine};
 use super::order::RecordedOrderSink;
 use super::remaining::{RecordedCall, RemainingRecording};
 
-/// The timeout of replayed runs. A replay never waits for the outside world, so only an inconsistent recording reaches
-/// it.
+/// The timeout of replayed runs. A replay never waits for the outside world, so only a replay of an inconsistent
+/// recording takes so long.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The minimum number of polls without a new event after which a run or call is considered idle. Only work that the
@@ -165,7 +165,8 @@ impl RunPlayer {
         let above = ParentCall { works_for: None, parent: None, origin: None, account: own };
         let over = self.play_handoff_chain(above).await?;
         conductor.end();
-        let ReplayedEnd { finish, turns } = over.ok_or_else(|| unreadable(&"it contains no run"))?;
+        let ReplayedEnd { finish, turns } =
+            over.ok_or_else(|| unreadable(&"the recording contains no run"))?;
         let session = session_id(&left.first().session)?;
         let (bill, took, stopped_by) = (account.bill(), left.took(), left.stopped_by());
         Ok(ReplayOutcome { session, finish, turns, bill, took, stopped_by, difference: left.difference() })
@@ -272,8 +273,8 @@ impl RunPlayer {
         }
     }
 
-    /// Returns the next recorded input from outside. If the recording has none: a run that was aborted while it waited
-    /// never gets one, and any other run gets `missing`.
+    /// Returns the next recorded input from outside. If the recording has none, a run that was aborted while it waited
+    /// waits forever, and any other run gets `missing`.
     async fn outside_input(&self, session: &str, missing: RunInput) -> RunInput {
         match (self.0.left.outside_input(session), self.0.left.aborted(session)) {
             (Some(input), _) => input,
@@ -347,8 +348,8 @@ impl RunPlayer {
         result.unwrap_or_else(|problem| self.differs(call, &problem))
     }
 
-    /// Handles a reply that the recorded run did not wait for: it ends with the recorded reply timeout, or never
-    /// arrives if the run itself was aborted.
+    /// Handles a reply for which the recorded run did not wait: the reply fails with the recorded reply timeout, or
+    /// never arrives if the run itself was aborted.
     async fn waited_for(
         &self,
         session: SessionId,
@@ -410,7 +411,9 @@ impl RunObserver for RunPlayer {
     fn archived(&self, place: RunPosition) -> Option<ArchiveOutcome> {
         let recorded = self.0.left.archived(place);
         Some(recorded.unwrap_or_else(|| {
-            ArchiveOutcome::Failed(self.0.left.differs("the recording stores no old messages at this point"))
+            ArchiveOutcome::Failed(
+                self.0.left.differs("the recorded run did not archive old messages at this point"),
+            )
         }))
     }
 

@@ -155,7 +155,7 @@ impl RunObserver for RunRecorder {
         live
     }
 
-    /// Records nothing: the journal has the readings of each step.
+    /// Records nothing, because the journal contains the readings of each step.
     fn readings(&self, _: RunPosition, live: DriverReadings) -> DriverReadings {
         live
     }

@@ -150,8 +150,7 @@ impl RemainingRecording {
         Ok(made)
     }
 
-    /// Returns the reply timeout of a model whose reply was not awaited to its end; `None` if the run itself was
-    /// aborted.
+    /// Returns the reply timeout of a model for whose reply the run did not wait; `None` if the run itself was aborted.
     pub(super) fn reply_timeout(&self, session: SessionId) -> Option<Duration> {
         let session = session.to_string();
         let run = self.runs.values().flatten().find(|run| run.session == session)?;
@@ -189,7 +188,7 @@ struct RecordedInputs {
     aborts: HashMap<String, AbortReason>,
 }
 
-/// Reads the inputs of all runs. A line with tools precedes the first step that shows them.
+/// Reads the inputs of all runs. A line with tools comes before the first step in which the model sees these tools.
 fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
     let mut offered: HashMap<String, ToolListChange> = HashMap::new();
     let mut inputs = RecordedInputs::default();

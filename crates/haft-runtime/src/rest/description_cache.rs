@@ -96,7 +96,7 @@ fn is_young(path: &std::path::Path) -> bool {
     changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age < AGE_MAX))
 }
 
-/// Stores a document in the cache. Ignores errors: the next process then fetches the document again.
+/// Stores a document in the cache. Ignores errors, because the next process can fetch the document again.
 fn keep(path: &std::path::Path, bytes: &[u8]) {
     let _ = private_file::create_parent_dir(path).and_then(|()| private_file::replace(path, bytes));
 }

@@ -56,7 +56,7 @@ pub struct RunRequest {
     pub priority: Priority,
     /// Selects whether the run's calls wait for slots of queues.
     pub concurrency: Concurrency,
-    /// Events from before the run started (the choice of its model). The journal stores them first.
+    /// Events from before the start of the run, when its model was chosen. The journal stores them first.
     pub before: Vec<Event>,
     /// The tools that the model may or must call. If a call is required, it is required only until the model has made
     /// one.
@@ -202,19 +202,19 @@ pub trait ClientFunctions: Send + Sync {
     fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>>;
 }
 
-/// A caller that runs no functions. The model gets an error for every call of one.
+/// A caller that runs no functions. The model gets an error for every call of a function.
 #[derive(Debug, Clone, Copy)]
 pub struct NoFunctions;
 
 impl ClientFunctions for NoFunctions {
     fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>> {
-        let denied = |call: &ToolCall| ToolReply::error(call, "the caller does not run client functions");
+        let denied = |call: &ToolCall| ToolReply::error(call, "the caller of the run does not run functions");
         let replies = calls.iter().map(denied).collect();
         Box::pin(async move { replies })
     }
 }
 
-/// Marks the run as parked. Dropping it ends the parked time, including when the run is cancelled.
+/// Marks the run as parked until it is dropped, including when the run is cancelled.
 struct ParkedSpan(Arc<ParkClock>);
 
 impl ParkedSpan {
@@ -350,8 +350,8 @@ impl ActiveRun {
         }
     }
 
-    /// Drives the run to its end. The run's approver decides about postponed calls; `client` runs the caller's
-    /// functions.
+    /// Drives the run to its end. The run's approver decides about calls that wait for approval; `client` runs the
+    /// caller's functions.
     pub async fn drive_to_end(&mut self, client: &dyn ClientFunctions) -> Result<RunFinish, RunError> {
         loop {
             match self.drive().await? {
@@ -372,7 +372,7 @@ impl ActiveRun {
         }
     }
 
-    /// Requests the decisions about all calls at the same time, and returns each one as it arrives.
+    /// Requests the decisions about all calls at the same time, and returns each decision when it arrives.
     fn verdicts(
         &self,
         calls: Vec<ToolCall>,
@@ -420,7 +420,7 @@ impl ActiveRun {
         worker.driver(&task.scope, options).abort(run, why).await
     }
 
-    /// Gives the run an input from outside and records it in the journal.
+    /// Passes an input from outside to the run and records it in the journal.
     pub fn apply_input(&mut self, input: RunInput) -> Result<(), RunError> {
         let Self { worker, task, run, options, .. } = self;
         worker.driver(&task.scope, options).apply_input(run, input)

@@ -42,7 +42,7 @@ impl AgentTools {
     ) -> Result<ToolOutput, ToolError> {
         let worker = self.workers.iter().find(|worker| worker.agent().tool_name == *tool);
         let (Some(worker), Some(scope)) = (worker, &cx.scope) else {
-            let message = format!("agent `{tool}` can only be called by a run");
+            let message = format!("agent `{tool}` can be called only from a run");
             return Err(ToolError::new(ToolErrorKind::Unavailable, message));
         };
         let request = request(&worker.agent().input, arguments.value());

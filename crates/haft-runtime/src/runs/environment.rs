@@ -140,8 +140,8 @@ impl RunEnvironment {
     }
 
     /// Finds the session for a run. The session id of a sub-agent is derived from the session above it, so a resumed
-    /// run finds an unfinished session again. If a session with that id has a different request or agent, the run gets
-    /// a random id.
+    /// run finds the unfinished sessions of its sub-agents again. If a session with that id has a different request or
+    /// agent, the run gets a random id.
     pub(super) async fn session_for(&self, task: &mut RunRequest, agent: &AgentDefinition) -> RunSession {
         let Some(SessionKeeping { journals, left_sessions }) = self.kept.get() else {
             return RunSession::New;
@@ -180,7 +180,7 @@ impl RunEnvironment {
     /// uses the models of that first agent.
     pub fn prepare(self: &Arc<Self>, graph: &AgentGraph) -> Result<Arc<PreparedAgent>, ModelsError> {
         let names = prepared_agent::model_names(&graph.first().agent, self.config())?;
-        // A model provider of the embedding program may report its cost, so only configured models are checked.
+        // Check only configured models, because a model provider of the embedding program may report its cost itself.
         if self.models.get().is_none() {
             crate::pricing::check_prices(graph, self.config())?;
         }

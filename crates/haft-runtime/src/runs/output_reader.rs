@@ -1,4 +1,4 @@
-//! Reads stored outputs with a model: piece by piece, or with a small agent that searches one output.
+//! Reads stored outputs with a model: in pieces, or with a small agent that searches one output.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use haft_config::agents::{AgentDefinition, AgentReadContext};
 #[cfg(not(feature = "tiktoken"))]
 use haft_core::tokens::LengthEstimator as Vocabulary;
 
-/// The maximum number of pieces of one output that are read. More would cost more than the answer is worth.
+/// The maximum number of pieces of one output that are read, which limits the cost of an answer.
 const PIECES_MAX: usize = 32;
 
 /// The smallest piece that is worth a request, in bytes.
@@ -118,8 +118,8 @@ impl ModelReader {
         Ok(PreparedAgent::with_tools(&self.environment, agent, &self.reading, orchestrator))
     }
 
-    /// Asks the agent one question. The run bypasses the queues: the call that waits for it may hold a slot, and a
-    /// nested call that waited for the same queue could deadlock.
+    /// Asks the agent one question. The agent's run bypasses the queues. The calling tool may hold a slot, so a nested
+    /// call that waited for a slot of the same queue could deadlock.
     async fn ask(
         &self,
         worker: &Arc<PreparedAgent>,
@@ -128,7 +128,7 @@ impl ModelReader {
         cx: &CallContext,
     ) -> Result<String, String> {
         let scope = cx.scope.as_ref().ok_or("the call does not belong to a run")?;
-        let store = Arc::clone(cx.run.outputs.as_ref().ok_or("outputs are not stored")?);
+        let store = Arc::clone(cx.run.outputs.as_ref().ok_or("this run does not store outputs")?);
         let outputs: Arc<dyn OutputStore> = Arc::new(SingleOutputStore { store, handle: handle.clone() });
         let context = Arc::new(RunContext { outputs: Some(outputs), ..RunContext::clone(&cx.run) });
         let task = RunRequest::below(worker, request, cx, scope).nth(number);
@@ -137,7 +137,7 @@ impl ModelReader {
         match run.drive().await.map_err(|error| error.to_string())? {
             DriveOutcome::Done(finish) => answer_text(&finish),
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
-                Err("the agent that reads the output waits for an approval, which cannot be given to it"
+                Err("the agent that reads the output needs an approval, but no one can approve its calls"
                     .into())
             }
         }
@@ -173,7 +173,7 @@ impl OutputReader for ModelReader {
     }
 }
 
-/// Returns the number of bytes that correspond to this many tokens, by the densest of three samples of the text.
+/// Returns the number of bytes for this many tokens, based on the densest of three samples of the text.
 fn bytes_of(tokens: usize, text: &str, counter: &dyn TokenCounter) -> usize {
     let last = text.len().saturating_sub(SAMPLE_BYTES);
     let measured = [0, last / 2, last].into_iter().map(|at| {
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunk_of_dense_text_fits_the_context_window() {
+    fn piece_of_dense_text_fits_into_the_context_window() {
         let prose = "The quick brown fox jumps over the lazy dog. ".repeat(4_000);
         assert_eq!(bytes_of(1_000, &prose, &Vocabulary), 1_000 * BYTES_PER_TOKEN_MAX);
         let numbers: Vec<String> =

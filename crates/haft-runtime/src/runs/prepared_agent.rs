@@ -285,7 +285,7 @@ impl PreparedAgent {
                 (!is_there).then(|| format!("there is no tool `{}`", printable(&name)))
             }
             ToolChoice::Required if shown.is_empty() => {
-                Some("a call is required, but there is no tool".into())
+                Some("`toolChoice` requires a call, but the agent has no tools".into())
             }
             ToolChoice::Required | ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { .. } => None,
         }
@@ -355,7 +355,7 @@ impl PreparedAgent {
     fn missing_tools(&self) -> Vec<String> {
         let agent = printable(&self.agent.name);
         let warning =
-            |name: &String| format!("there is no tool `{}`, which `{agent}` names", printable(name));
+            |name: &String| format!("there is no tool `{}`, which agent `{agent}` lists", printable(name));
         self.unresolved_names().iter().map(warning).collect()
     }
 

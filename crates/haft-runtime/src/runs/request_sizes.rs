@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_eight_thousand_tokens_leaves_most_of_it_to_the_conversation() {
+    fn most_of_a_window_of_eight_thousand_tokens_is_left_for_the_conversation() {
         let sizes = request_sizes(&asking("contextWindow: 8192"), None, "my-own");
         assert!(!sizes.context.is_full(5600) && sizes.context.is_full(5700), "{sizes:?}");
         assert_eq!(request_sizes(&asking(""), None, "llama3:8b").context.window_tokens, 8192);

@@ -35,7 +35,7 @@ pub enum ResumeError {
         /// The name of the finish reason, such as `max_turns`.
         reason: String,
     },
-    /// A run cannot be restored from the stored state.
+    /// The run cannot be restored from its stored state.
     #[error("{0}")]
     Run(RunError),
 }
@@ -51,7 +51,7 @@ impl From<RunError> for ResumeError {
 pub struct ResumedSession {
     /// The session as its journal describes it.
     pub past: SessionHistory,
-    /// The journal, opened for further lines. Only one process can have it open.
+    /// The journal, opened for appending. Only one process can have it open.
     pub journal: SessionJournal,
     /// A further request. If `None`, the run continues with its unfinished request.
     pub more: Option<String>,
@@ -170,7 +170,7 @@ impl ActiveRun {
         }
     }
 
-    /// Reports a call with an unknown outcome as failed, with its output so far, so that the model decides how to
+    /// Reports a call with an unknown outcome as failed, with its output so far, so that the model can decide how to
     /// continue.
     fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
         const TOLD: &str = "Error: haft stopped during this call. It is not known whether the call took effect: check before you \
@@ -227,8 +227,8 @@ fn scope(
     Arc::new(RunScope::new(meter, vec![agent.name.clone()], began, until))
 }
 
-/// Returns the time that a resumed run may still take. A run that has used all its time gets the full time again:
-/// otherwise it could not be resumed, and the user who resumes it wants it to continue.
+/// Returns the time that a resumed run may still take. A run that has used all its time gets the full time again.
+/// Otherwise it would end at once, although the user wants it to continue.
 fn time_left(limit: Duration, worked: Duration) -> Duration {
     limit.checked_sub(worked).filter(|left| !left.is_zero()).unwrap_or(limit)
 }

@@ -59,7 +59,7 @@ pub struct Stores {
     old_files: OldFiles,
 }
 
-/// Selects whether files of earlier processes in haft's home directory are handled.
+/// Selects whether old files in haft's home directory are swept and imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OldFiles {
     /// Old files are swept, and `grants` imports the approvals of an earlier version.
@@ -204,7 +204,7 @@ impl Stores {
         }
     }
 
-    /// Returns the journal store. A store in files gets the limits of this configuration.
+    /// Returns the journal store. A file store uses the limits of this configuration.
     pub(super) fn journals(&self, config: &ResolvedConfig) -> Arc<dyn JournalStore> {
         match &self.journals {
             Some(journals) => Arc::clone(journals),
@@ -212,8 +212,8 @@ impl Stores {
         }
     }
 
-    /// Removes files that are older than the sessions they belong to, and expired cached outputs. A runtime with other
-    /// stores does this too, because an earlier process may have left files.
+    /// Removes files that are older than the sessions they belong to, and expired cached outputs. Runtimes with other
+    /// stores do this too, because earlier processes may have left files.
     pub(super) fn sweep(&self, config: &ResolvedConfig) {
         match self.old_files {
             OldFiles::SweptAndImported | OldFiles::Swept => {}
@@ -303,9 +303,9 @@ pub struct RunHooks {
     pub models: Option<Arc<dyn ModelProvider>>,
     /// The id of the run, if the caller chose one.
     pub session: Option<SessionId>,
-    /// False for a run that leaves no session behind.
+    /// False for a run that stores no session.
     pub keeps_session: bool,
-    /// The place of tool outputs that are too large for the conversation, or cached.
+    /// Selects where the run stores tool outputs that are large or cached.
     pub output_storage: OutputStorage,
     /// Selects whether a resumed run may be taken over from a process that still holds it.
     pub takeover: Takeover,
@@ -313,17 +313,17 @@ pub struct RunHooks {
     pub finished: FinishedRun,
 }
 
-/// The place of the tool outputs of a run.
+/// Selects where a run stores its tool outputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OutputStorage {
     /// The stores of the runtime.
     #[default]
     Stores,
-    /// Memory only, for a run that must leave nothing on the disk. Large outputs end with the run.
+    /// Memory only, for a run that must leave no files on the disk. Large outputs are dropped when the run ends.
     Memory,
 }
 
-/// The behaviour for a run that has ended and is resumed without a further request.
+/// Selects what happens when a run that has ended is resumed without a further request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FinishedRun {
     /// Resuming returns an error, because there is nothing to do.
@@ -379,7 +379,7 @@ pub struct RuntimeBuilder {
     idle_for: Duration,
 }
 
-/// The error of a runtime without a home directory.
+/// The error if a runtime has no home directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("haft's home directory is not known; set HAFT_HOME or HOME, or pass a home to the builder")]
 pub struct NoHome;
@@ -442,14 +442,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sends every message to and from MCP servers to this sink.
+    /// Sends a copy of every message to and from MCP servers to this sink.
     #[must_use]
     pub fn trace_mcp(mut self, trace: Arc<dyn TraceSink>) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// Sends the span of each call to MCP servers as trace context.
+    /// Sends trace context to MCP servers, with the span of each call as the parent.
     #[must_use]
     pub fn trace_parents(mut self, parents: Option<Arc<dyn TraceParents>>) -> Self {
         self.parents = parents;

@@ -1,5 +1,4 @@
-//! The reasons why a run does not start or continue. They contain no hints for the command line: each user interface
-//! adds its own.
+//! The reasons why a run does not start or continue. They contain no hints, because each user interface adds its own.
 
 use haft_config::ConfigErrors;
 use haft_config::agents::graph::AgentGraphError;
@@ -51,7 +50,7 @@ pub enum StartError {
     #[error("the run cannot be stored: {}", reason(.0))]
     Store(StoreError),
     /// The idempotency key belongs to a run that has ended, or that another process drives.
-    #[error("the idempotency key belongs to run {run}")]
+    #[error("the idempotency key belongs to run {run}, which has ended or is driven by another process")]
     AlreadyStarted {
         /// The run that the key belongs to.
         run: SessionId,
@@ -61,12 +60,12 @@ pub enum StartError {
     Run(RunError),
 }
 
-/// Returns the cause alone, because the text of a store error speaks of stored tool outputs.
+/// Returns only the cause, because the full text of a store error mentions stored tool outputs.
 pub(super) fn reason(error: &StoreError) -> &str {
     match error {
         StoreError::NotFound => "it is not in the store",
         StoreError::Unavailable { reason } => reason,
-        StoreError::Fenced => "another process took the run over",
+        StoreError::Fenced => "another process has taken over the run",
     }
 }
 
@@ -88,7 +87,7 @@ pub enum ResumeFailure {
     /// The stored spec or its blob cannot be read.
     #[error("{0}")]
     Spec(SpecError),
-    /// The run cannot be prepared again, for example because its model is gone.
+    /// The run cannot be prepared again, for example because its model is not configured any more.
     #[error("{0}")]
     Start(StartError),
     /// The run cannot continue from its stored state.

@@ -99,8 +99,8 @@ impl ConfigGeneration {
         (next, warnings)
     }
 
-    /// Returns the generation with the variables of one run, which include its secrets. Returns `None` if the program
-    /// gave no template of its configuration.
+    /// Returns the generation with the variables of one run, which include its secrets. Returns `None` if the
+    /// configuration has no template.
     pub(super) async fn for_run(
         &self,
         home: &Home,

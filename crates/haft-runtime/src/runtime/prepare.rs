@@ -113,7 +113,7 @@ impl Runtime {
         Ok(PreparedRun { agent, context, shared, routing })
     }
 
-    /// Returns the agent of an equal run, or prepares one. There is no await in between, so that runs that start
+    /// Returns the agent of an equal run, or prepares a new one. The function does not await, so that runs that start
     /// together share the agent.
     fn find_agent(
         &self,
@@ -245,8 +245,9 @@ impl Runtime {
     }
 }
 
-/// Decides whether other runs may use the agent of this run. Returns false for a run with secrets, a recording or other
-/// models, which would affect the other runs, and for a resumed run, which continues the sessions of its sub-agents.
+/// Decides whether other runs may use the agent of this run. Returns false for a run with secrets, a recording or its
+/// own models, because they would affect the other runs, and for a resumed run, because it continues the sessions of
+/// its sub-agents.
 fn is_shared(spec: &RunSpec, hooks: &RunHooks, left: LeftSessions, generation: &ConfigGeneration) -> bool {
     left == LeftSessions::Ignored
         && requested_labels(&spec.secrets).count() == spec.secrets.len()
@@ -302,7 +303,7 @@ fn requested(label: &str, servers: &McpServers) -> RequestedProvider {
     let provider = match (refused, found) {
         (None, Some(provider)) => Ok(Arc::clone(provider)),
         (Some((_, reason)), _) => Err(reason.clone()),
-        (None, None) => Err("it cannot be used under this label".to_owned()),
+        (None, None) => Err("no server with this label can be used".to_owned()),
     };
     RequestedProvider { label: label.to_owned(), provider }
 }

@@ -1,4 +1,4 @@
-//! Agents that equal runs share, because preparing one reads files, compiles schemas and may start servers.
+//! Agents that equal runs share, because preparing an agent reads files, compiles schemas and may start servers.
 //!
 //! Runs share an agent only if all its inputs are equal: texts, workspace, principal and the generation of the
 //! configuration. Approvals, outputs, events and budgets belong to the context of each run.
@@ -63,7 +63,7 @@ impl AgentKey {
         }
     }
 
-    /// Returns true if the key matches, without building a key, because most runs of a server find their agent.
+    /// Returns true if the key matches. Does not build a key, because most runs of a server find an existing agent.
     fn is_of(&self, spec: &RunSpec, circumstances: RunCircumstances) -> bool {
         self.circumstances == circumstances
             && self.principal == spec.principal
@@ -106,7 +106,7 @@ impl RequestedProvider {
             let status = provider.server().status();
             match status.state {
                 "ready" | "degraded" => Ok(provider.tools()),
-                state => Err(status.reason.unwrap_or_else(|| format!("the server is {state}"))),
+                state => Err(status.reason.unwrap_or_else(|| format!("the state of the server is {state}"))),
             }
         });
         ServerListing { label: self.label.clone(), tools }
@@ -116,9 +116,9 @@ impl RequestedProvider {
 /// The agents of one generation of the configuration.
 #[derive(Debug)]
 pub(super) struct SharedAgents {
-    /// The time that an agent without a run keeps its servers and workers.
+    /// The time for which an agent without runs keeps its servers and workers.
     idle_for: Duration,
-    /// True once no further run starts with these agents.
+    /// True after these agents accept no further runs.
     is_closed: AtomicBool,
     entries: Mutex<Vec<SharedEntry>>,
 }
@@ -128,12 +128,12 @@ struct SharedEntry {
     runnable: Arc<RunnableAgent>,
     prepared: Instant,
     runs: usize,
-    /// The end of the last run.
+    /// The time at which the last run ended.
     idle_since: Instant,
-    /// True while a task waits for the idle time. There is one task for each agent, not for each run: a server ends
-    /// thousands of runs in that time.
+    /// True while a task waits for the idle time. There is one task for each agent, not for each run, because thousands
+    /// of runs may end within the idle time.
     is_timed: bool,
-    /// True once a newer agent has replaced this one; the last run then shuts it down.
+    /// True after a newer agent has replaced this one; the last run then shuts it down.
     retired: bool,
 }
 
@@ -157,7 +157,8 @@ enum LeftAgent {
 enum IdleAgent {
     /// Another task has shut down the agent.
     Gone,
-    /// A run uses the agent, or has used it in this time. The idle time can end after this duration at the earliest.
+    /// A run uses the agent, or has used it during the idle time. The idle time can end after this duration at the
+    /// earliest.
     UsedSince(Duration),
     Over(Arc<RunnableAgent>),
 }
@@ -183,7 +184,8 @@ impl SharedAgents {
             !entry.retired
                 && entry.key.is_of(spec, circumstances)
                 && entry.prepared.elapsed() < AGENT_AGE_MAX
-                // A run waits `mcp.readyWait` for a server that is still starting; a shared agent would not wait again.
+                // Do not share an agent with a server that is still starting: a new run would wait up to
+                // `mcp.readyWait` for it, but a shared agent would not wait again.
                 && !entry.runnable.servers.iter().any(|server| server.is_late())
         })?;
         entry.runs += 1;
@@ -289,7 +291,7 @@ fn shut_down_later(agent: Arc<RunnableAgent>) {
 /// The use of an agent by one run. Dropping it releases the agent.
 pub(super) struct AgentLease {
     runnable: Arc<RunnableAgent>,
-    /// `None` for an agent of this run alone, and once the run has left.
+    /// `None` for an agent that only this run uses, and after the run has released the agent.
     of: Option<Arc<SharedAgents>>,
 }
 

@@ -1,4 +1,4 @@
-//! A provider that several runs use: no run may shut it down.
+//! A provider that several runs use, so no single run may shut it down.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use haft_core::run::context::RunContext;
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 
-/// Passes every request to the provider, except `shutdown`: each run shuts down the catalog that it used, while other
-/// runs continue.
+/// Passes every request to the provider, except `shutdown`. Each run shuts down the catalog that it used, but other
+/// runs still use the provider.
 pub(super) struct SharedProvider(pub(super) Arc<dyn ToolProvider>);
 
 impl ToolProvider for SharedProvider {

@@ -246,7 +246,7 @@ impl StoredSpec {
     /// Converts a spec to its stored form and the blob that it refers to.
     pub fn of(spec: &RunSpec) -> (Self, Vec<u8>) {
         let blob = StoredBlob::of(spec);
-        // Cannot fail: the blob has only strings and maps of strings.
+        // Serialization cannot fail, because the blob has only strings and maps of strings.
         let bytes = serde_json::to_vec(&blob).unwrap_or_default();
         let stored = Self {
             version: SPEC_VERSION,
@@ -279,7 +279,7 @@ impl StoredSpec {
         Digest::from_hex(&self.sources).ok_or_else(problem)
     }
 
-    /// Reads a spec. Checks the version first, because a field may have another meaning in another version.
+    /// Reads a spec. Checks the version first, because a field may have a different meaning in another version.
     pub fn read(value: &Value) -> Result<Self, SpecError> {
         let version = value["version"].as_u64().and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
         if version != SPEC_VERSION {

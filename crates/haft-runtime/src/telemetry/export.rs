@@ -31,8 +31,7 @@ pub(super) fn exporter(
     settings: &ExporterSettings,
     trouble: &ExportFailure,
 ) -> Result<FailureTrackingExporter, String> {
-    // The embedding program may have installed a crypto provider already. Then this call fails, and that provider
-    // stays.
+    // Ignore the error: the embedding program may already have installed a crypto provider, which stays in use.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
@@ -145,11 +144,11 @@ fn takes_no_metrics(error: &OTelSdkError) -> bool {
 /// Describes a failure without the exporter's own text, which may repeat the endpoint and an API key in it.
 fn reason(error: &OTelSdkError) -> String {
     match error {
-        OTelSdkError::Timeout(_) => "it did not answer in time".into(),
+        OTelSdkError::Timeout(_) => "the collector did not answer in time".into(),
         OTelSdkError::AlreadyShutdown => "the exporter had already shut down".into(),
         OTelSdkError::InternalFailure(text) => match status(text) {
-            Some(status) => format!("it answered with status {status}"),
-            None => "it cannot be reached".into(),
+            Some(status) => format!("the collector answered with status {status}"),
+            None => "the collector cannot be reached".into(),
         },
     }
 }

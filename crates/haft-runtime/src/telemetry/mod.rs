@@ -114,17 +114,18 @@ impl RunningMetrics {
     fn shut_down(self) -> mpsc::Receiver<OTelSdkResult> {
         let (tell, ended) = mpsc::channel();
         std::thread::spawn(move || {
-            // After the timeout, the receiver is gone and the result is not needed.
+            // Ignore the error: after the timeout, the receiver is gone and the result is not needed.
             let _ = tell.send(self.provider.shutdown());
         });
         ended
     }
 }
 
-/// Returns the reason why an export failed. The SDK reports success for some failures, so the record of the exporter
-/// takes precedence.
+/// Returns the reason why an export failed. The SDK reports success for some failures, so the failure that the exporter
+/// recorded takes precedence.
 fn undelivered(failure: &ExportFailure, is_sent: bool) -> Option<String> {
-    let late = || (!is_sent).then(|| format!("no answer within {} s", FLUSH_MAX.as_secs()));
+    let late =
+        || (!is_sent).then(|| format!("the collector did not answer within {} s", FLUSH_MAX.as_secs()));
     failure.first().or_else(late)
 }
 

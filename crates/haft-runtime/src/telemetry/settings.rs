@@ -86,13 +86,14 @@ impl ExporterSettings {
     }
 }
 
-/// Returns whether spans may contain message content; `None` if the environment does not say, so that the configuration
-/// decides.
+/// Returns whether spans may contain message content; `None` if the environment does not set this, so that the
+/// configuration decides.
 pub fn captures_content() -> Option<bool> {
     content(std::env::var("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT").ok().as_deref())
 }
 
-/// Accepts only explicit values: older instrumentations use `true`, newer ones the destination of the content.
+/// Returns true only for explicit values: older instrumentations use `true`, newer ones name the destination of the
+/// content.
 fn content(written: Option<&str>) -> Option<bool> {
     let written = written.map(|text| text.trim().to_ascii_lowercase()).filter(|text| !text.is_empty())?;
     Some(matches!(written.as_str(), "true" | "1" | "span_only" | "span_and_event"))

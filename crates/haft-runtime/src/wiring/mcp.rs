@@ -57,7 +57,7 @@ pub struct McpClientSettings {
     pub parents: Option<Arc<dyn TraceParents>>,
     /// The servers that other runs of this process already use.
     pub shared: Arc<SharedServers>,
-    /// The wait for servers whose tools are not known yet.
+    /// Selects how long to wait for servers whose tools are not known yet.
     pub patience: ServerPatience,
 }
 

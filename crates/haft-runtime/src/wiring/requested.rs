@@ -1,7 +1,7 @@
-//! Builds the providers of MCP servers that the caller of a run names by their addresses.
+//! Builds the providers of MCP servers that the caller of a run names by URL.
 //!
-//! The caller is not the operator, so such a server gets nothing that a configured one has: no OAuth, no cached tool list on
-//! the disk, no sampling, no roots. A guard checks each address that a connection is opened to.
+//! The caller is not the operator, so such a server has no OAuth, no cached tool list on the disk, no sampling and no
+//! roots. A guard checks each address to which a connection is opened.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use url::Url;
 use super::mcp::{McpClientSettings, McpServers};
 use crate::spec::{RequestedServer, requested_labels};
 
-/// The longest time from the connection to the list of tools.
+/// The maximum time from the start of the connection to the tool list.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest wait for a reply or for progress.
+/// The maximum wait for a reply or for progress.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Builds the servers whose secrets a run has. Their names are the labels that the caller gave them.
+/// Builds the servers that are among the secrets of a run. Their names are the labels that the caller gave them.
 pub fn requested_servers(
     secrets: &BTreeSet<String>,
     variables: VariableSource<'_>,
@@ -61,20 +61,22 @@ pub fn requested_servers(
     made
 }
 
-/// Checks the address of a server that a caller names, as far as that is possible without a lookup of its name.
+/// Checks the URL of a server that a caller names, as far as this is possible without a DNS lookup.
 pub fn check_requested_url(text: &str, rule: RequestedServers) -> Result<(), String> {
     guarded(text, rule).map(|_| ())
 }
 
 fn guarded(text: &str, rule: RequestedServers) -> Result<(Url, AllowedHosts), String> {
-    let url = Url::parse(text).map_err(|error| format!("it is not a valid URL: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("the URL is not valid: {error}"))?;
     let guard = AllowedHosts::described(&url);
     let guard = match rule {
-        RequestedServers::Off => return Err("this server connects to configured MCP servers only".into()),
+        RequestedServers::Off => {
+            return Err("the operator allows only configured MCP servers (`serve.serverUrls`)".into());
+        }
         RequestedServers::Public => guard,
         RequestedServers::Any => guard.with_private(PrivateAddressRule::Allowed),
     };
-    // The setting of the guard that the message names belongs to REST tools.
+    // Replace the message of the guard, because it names a setting of REST tools.
     guard.check_url(&url).map_err(|reason| match reason {
         haft_tools::rest::RequestBlockReason::PrivateAddress { host, address } => {
             format!("{host} is at {address}, which is not a public address")
@@ -90,7 +92,7 @@ fn server_config(
     config: &ResolvedConfig,
 ) -> Result<ServerConfig, String> {
     if config.mcp_servers.keys().any(|name| Namespace::sanitize(name) == Namespace::sanitize(label)) {
-        return Err(format!("the configuration has a server `{label}`; use another label"));
+        return Err(format!("the configuration already has an MCP server `{label}`; use another label"));
     }
     let (url, guard) = guarded(&server.url, config.serve.server_urls)?;
     let secret = |text: &String| SecretString::from(text.clone());

@@ -93,7 +93,7 @@ async fn workspace_missing_or_containing_home_is_rejected() {
     }
 }
 
-/// The journal directory becomes read-only in the middle of a run. Calls that change data are then not made.
+/// Makes the journal directory read-only in the middle of a run. After that, calls that change data are not made.
 #[tokio::test]
 async fn failing_journal_ends_the_run_before_the_next_call() {
     let config = json!({"sessions": {"maxBytes": 6000}});
@@ -150,7 +150,8 @@ async fn journal_removed_during_a_run_ends_the_run_before_the_next_call() {
     assert_eq!(fixture.calls.count(), 0);
 }
 
-/// The holder of a parked run hangs, another process takes over the run, and then the holder continues with a decision.
+/// The process with a parked run hangs, another process takes over the run, and then the first process continues with a
+/// decision.
 #[tokio::test]
 async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
@@ -179,7 +180,7 @@ async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call()
 }
 
 #[tokio::test]
-async fn run_that_cannot_be_stored_warns_and_still_works() {
+async fn run_that_cannot_be_stored_reports_a_warning_and_still_works() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     std::fs::create_dir_all(fixture.home().data()).unwrap();
     // A file in place of the directory acts like a read-only directory: not even root can create a file in it.
@@ -192,7 +193,7 @@ async fn run_that_cannot_be_stored_warns_and_still_works() {
 }
 
 #[tokio::test]
-async fn outputs_that_cannot_be_stored_are_cut_and_the_run_continues() {
+async fn outputs_that_cannot_be_stored_are_truncated_and_the_run_continues() {
     let fixture =
         RuntimeFixture::new([note("one"), ScriptStep::call("long", json!({})), ScriptStep::text("done")]);
     let mut config = asking();

@@ -115,7 +115,7 @@ impl RuntimeFixture {
         fixture
     }
 
-    /// Creates a fixture whose model server takes these steps in order, whichever run sends the request.
+    /// Creates a fixture whose model server takes these steps in order, no matter which run sends the request.
     pub(crate) fn in_order(steps: impl IntoIterator<Item = ScriptStep>) -> Self {
         Self::scripted(Script::of(steps).in_order(StepOrder::Strict))
     }
@@ -245,7 +245,7 @@ pub(crate) fn kinds(events: &[Arc<EventEnvelope>]) -> Vec<String> {
     events.iter().filter(|event| !is_delta(event)).map(kind).collect()
 }
 
-/// Returns a tokio runtime that stands for a process: dropping it ends all its tasks.
+/// Returns a tokio runtime that simulates a process: dropping it ends all its tasks.
 pub(crate) fn process() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }

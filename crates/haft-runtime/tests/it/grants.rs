@@ -159,7 +159,7 @@ async fn unoffered_decision_is_an_error_and_the_call_still_waits() {
 }
 
 #[tokio::test]
-async fn unwritable_grant_store_warns_and_call_still_runs() {
+async fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
     let fixture = notes(1);
     std::fs::write(fixture.home().data().join("grants"), "in the way").unwrap();
     let runtime = fixture.runtime(&asking()).await;
@@ -188,7 +188,7 @@ async fn memory_grant_store_writes_no_files() {
 }
 
 #[tokio::test]
-async fn old_format_rules_are_dropped_with_one_warning() {
+async fn rules_in_the_old_format_are_dropped_with_one_warning() {
     let fixture = notes(1);
     let old = json!({"exact": [], "rules": ["ask note"]});
     std::fs::write(fixture.home().data().join("approvals.json"), old.to_string()).unwrap();

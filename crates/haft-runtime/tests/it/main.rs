@@ -17,7 +17,7 @@ mod grants;
 // Equal runs that share a prepared agent and its servers.
 mod shared_agents;
 
-// Two principals in one runtime see no data of each other.
+// Two principals in one runtime cannot see each other's data.
 mod principals;
 
 // Specs, journals and stores that are damaged, missing or of another version.

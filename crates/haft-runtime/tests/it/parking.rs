@@ -39,7 +39,7 @@ fn told(step: ScriptStep, text: &str) -> ScriptStep {
 }
 
 #[tokio::test]
-async fn call_waits_for_approval_and_runs_once() {
+async fn approved_call_runs_once() {
     let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -128,7 +128,7 @@ fn pending_approval_survives_restart_and_call_runs_once() {
 }
 
 #[tokio::test]
-async fn suspended_run_leaves_its_journal_free_and_asks_again_under_the_same_id() {
+async fn suspended_run_releases_its_journal_and_asks_again_with_the_same_approval_id() {
     let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -220,7 +220,7 @@ async fn waiting_for_a_sub_agent_approval_does_not_use_the_time_limit_of_the_par
     let [waiting] = pending(&run).await.try_into().unwrap();
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_hours(5)).await;
-    // Every timer that should not have been stopped during the wait fires now.
+    // Every timer fires now that was wrongly not stopped during the wait.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -393,7 +393,7 @@ async fn header_server() -> String {
 }
 
 #[tokio::test]
-async fn secrets_of_a_run_replace_variables_of_the_configuration_for_that_run_alone() {
+async fn secrets_of_a_run_replace_configuration_variables_only_for_this_run() {
     let look = || ScriptStep::call("rest__whoami", json!({}));
     let steps = [
         look(),

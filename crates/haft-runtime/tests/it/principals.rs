@@ -1,4 +1,4 @@
-//! Tests that two principals in one runtime see no data of each other.
+//! Tests that two principals in one runtime cannot see each other's data.
 
 use haft_core::event_log::LogEvent;
 use haft_core::principal::Principal;
@@ -23,7 +23,7 @@ fn told(step: ScriptStep, text: &str) -> ScriptStep {
 }
 
 #[tokio::test]
-async fn calls_carry_the_principal_of_their_run() {
+async fn calls_have_the_principal_of_their_run() {
     let fixture =
         RuntimeFixture::in_order([note("a"), ScriptStep::text("done"), note("b"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
@@ -118,7 +118,7 @@ async fn principal_cannot_read_the_workspace_of_another() {
 }
 
 #[tokio::test]
-async fn principals_share_no_file_in_tmp_and_see_no_home() {
+async fn principals_have_separate_tmp_directories_and_see_no_home() {
     let home = haft_sandbox::user_home().unwrap();
     let name = format!("haft-tmp-{}", std::process::id());
     let look = format!(
@@ -152,7 +152,7 @@ async fn principals_share_no_file_in_tmp_and_see_no_home() {
 }
 
 #[tokio::test]
-async fn mcp_server_is_shared_by_runs_of_one_principal_only() {
+async fn mcp_server_is_shared_only_by_runs_of_the_same_principal() {
     let steps = || [ScriptStep::call("process__name", json!({})), note("waits")];
     let fixture = RuntimeFixture::in_order([steps(), steps(), steps()].concat());
     let script = fixture.directory.path().join("server.py");
@@ -183,10 +183,10 @@ async fn mcp_server_is_shared_by_runs_of_one_principal_only() {
     runtime.shut_down().await;
 }
 
-/// A server works for other principals too, so they could read through it every part of the operator's home that it
+/// An MCP server also works for other principals. Through it, they could read every part of the operator's home that it
 /// sees.
 #[tokio::test]
-async fn mcp_server_does_not_see_a_covered_home() {
+async fn mcp_server_cannot_read_a_hidden_home_directory() {
     let home = haft_sandbox::user_home().unwrap();
     let file = tempfile::Builder::new().prefix(".haft-test-").tempfile_in(home).unwrap();
     let look = format!("import os; me = 'sees ' + str(os.path.exists({:?}))", file.path().to_str().unwrap());
@@ -255,7 +255,7 @@ async fn stored_output_and_run_are_hidden_from_other_principals() {
 }
 
 #[tokio::test]
-async fn runs_are_accounted_for_under_their_own_tenant() {
+async fn usage_records_of_a_run_belong_to_its_tenant() {
     for stores in [Stores::at, Stores::in_memory] {
         let fixture = RuntimeFixture::in_order([
             note("a"),

@@ -26,7 +26,7 @@ const CHANGES_MAX: usize = 6;
 /// The maximum length of an input, in bytes.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Texts that parsers treat in a special way.
+/// Texts that parsers handle specially.
 const TOKENS: [&str; 24] = [
     "\"",
     "'",

@@ -24,7 +24,7 @@ async fn process_names(idle_for: Duration, between: Duration, secrets: [RunSecre
     let fixture = RuntimeFixture::in_order([steps(), steps()].concat());
     let server = json!({"command": "python3", "args": ["-c", PROCESS_SERVER]});
     let config = json!({"mcpServers": {"process": server}});
-    // Without the template of its files, all runs have the same configuration.
+    // Without its template, the configuration is the same for all runs.
     let config = fixture.load(&config).resolved;
     let runtime = fixture.builder_over(config).keep_idle_agents(idle_for).build().await.unwrap();
     let [first, second] = secrets;
@@ -46,7 +46,7 @@ async fn next_run_reuses_the_mcp_server_of_an_idle_agent() {
 }
 
 #[tokio::test]
-async fn server_ends_with_its_run_unless_idle_agents_are_kept() {
+async fn mcp_server_ends_with_its_run_unless_idle_agents_are_kept() {
     let (first, second) = process_names(Duration::ZERO, Duration::ZERO, no_secrets()).await;
     assert_ne!(first, second);
 }
@@ -60,14 +60,14 @@ async fn server_of_an_idle_agent_ends_after_the_idle_time() {
 
 /// The server may have received the secret of the first run, so another run must not use it.
 #[tokio::test]
-async fn run_with_a_secret_shares_its_server_with_no_other() {
+async fn run_with_a_secret_does_not_share_its_server() {
     let secrets = [RunSecrets::none().with("TOKEN", "s3cret"), RunSecrets::none()];
     let (first, second) = process_names(Duration::from_mins(1), Duration::ZERO, secrets).await;
     assert_ne!(first, second);
 }
 
 #[tokio::test]
-async fn runs_of_different_agents_share_nothing() {
+async fn runs_of_different_agents_share_no_server() {
     let expecting = |system: &str| {
         ScriptStep::text("done").expecting(RequestExpectation {
             system: Some(system.to_owned()),
@@ -86,7 +86,7 @@ async fn runs_of_different_agents_share_nothing() {
 
 /// One task for each ended run would take memory during the idle time.
 #[tokio::test]
-async fn ended_runs_of_a_kept_agent_leave_no_task_each() {
+async fn ended_runs_of_a_kept_agent_leave_no_tasks_behind() {
     let fixture = RuntimeFixture::in_order(std::iter::repeat_n(ScriptStep::text("done"), 12));
     let runtime = fixture.builder(&json!({})).keep_idle_agents(Duration::from_mins(1)).build().await.unwrap();
     let mut tasks = Vec::new();
