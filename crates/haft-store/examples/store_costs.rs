@@ -1,4 +1,5 @@
-//! Prints the costs of the store for different amounts of data: `cargo run --release --example store_costs`.
+//! Prints how much time and memory the stores need for different amounts of data: `cargo run --release --example
+//! store_costs`.
 //!
 //! The example generates all data below a temporary directory, about 1 GB. Each start is measured in a separate
 //! process, because the store sweeps once per process.
@@ -34,7 +35,7 @@ type MeasureResult<T> = Result<T, Box<dyn std::error::Error>>;
 /// The number of processes per start measurement. The printed figure is their median.
 const STARTS: usize = 40;
 
-/// The time that a process that stores an output spends on other work. Its sweep may use that time.
+/// The time that the process spends on other work after it has stored an output. Its sweep may use this time.
 const WORK: Duration = Duration::from_millis(20);
 
 const LIST_LIMIT: usize = 50;
@@ -80,8 +81,8 @@ fn measure_outputs(count: usize) -> MeasureResult<StartCosts> {
     for _ in 0..count {
         store_output(&FileStore::open(directory.path(), StoreLimits::untouched())?)?;
     }
-    // The access time is the time of the last sweep. A new directory would make the store wait a minute before the
-    // first sweep.
+    // The store reads the time of the last sweep from the access time. For a new directory, the store would wait a
+    // minute before its first sweep.
     File::open(directory.path())?.set_times(FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH))?;
     measure_starts("start-with-outputs", directory.path())
 }
@@ -134,7 +135,7 @@ fn measure_stats(lines: u64) -> MeasureResult<(Duration, u64)> {
     let home = Home::at(directory.path());
     fs::create_dir_all(home.data())?;
     write_accounting(&home, lines)?;
-    // Reset the peak.
+    // Reset the peak memory of this process.
     fs::write("/proc/self/clear_refs", "5")?;
     let mut times = Vec::new();
     for _ in 0..5 {

@@ -16,13 +16,13 @@ pub struct AccessLine {
     pub at_ms: u64,
     /// The request id, as in the header `x-request-id` of the reply.
     pub request: String,
-    /// The IP address of the other end of the connection, which may be a proxy.
+    /// The IP address of the peer, which may be a proxy.
     pub address: Option<String>,
     pub method: String,
     /// The path without the query, cut after 200 characters.
     pub path: String,
     pub status: u16,
-    /// The time until the head of the reply was sent.
+    /// The time until the headers of the reply were sent.
     pub duration_ms: u64,
     /// The principal as `TENANT/SUBJECT`; `None` for a request without a valid key.
     pub principal: Option<String>,

@@ -22,10 +22,10 @@ const VERSION: u32 = 1;
 /// hash.
 const SECRET_BYTES: usize = 32;
 
-/// The prefix of every key. Scanners for leaked secrets recognise a key by it.
+/// The prefix of every key, by which scanners for leaked secrets recognise it.
 const MARK: &str = "haft_";
 
-/// The number of characters of a key that lists show.
+/// The number of characters of a key that key lists show.
 const PREFIX_CHARS: usize = MARK.len() + 8;
 
 /// The settings of a new key.
@@ -90,7 +90,7 @@ impl fmt::Debug for ApiKeySecret {
     }
 }
 
-/// All keys, as read from the file at one time.
+/// All keys that the file contained when it was read.
 #[derive(Debug, Clone, Default)]
 pub struct ApiKeys {
     keys: Vec<ApiKeyRecord>,
@@ -154,8 +154,8 @@ impl ApiKeyStore {
         Some(KeyFileVersion { inode: file.ino(), length: file.len(), changed: file.modified().ok() })
     }
 
-    /// Reads all keys. Returns an error for an unreadable file: without keys, a server must refuse requests, not allow
-    /// them.
+    /// Reads all keys. Returns an error if the file cannot be read, because a server without keys must refuse all
+    /// requests.
     pub fn load(&self) -> io::Result<ApiKeys> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_file_holds_no_secret_and_only_its_owner_reads_it() {
+    fn stored_file_contains_no_secret_and_has_private_permissions() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
         let (record, secret) = store.create(new(None), 5).unwrap();

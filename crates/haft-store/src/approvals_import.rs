@@ -1,7 +1,7 @@
 //! Imports `approvals.json`, in which earlier versions stored the approvals of the local user.
 //!
-//! That file had no workspace, and no tool for a rule, so a rule that was allowed once applied everywhere. The import
-//! keeps approvals of exact calls, whose digests include both, and drops the rules.
+//! This file contains no workspaces, and rules in it name no tool, so an allowed rule applied everywhere. The import
+//! keeps approvals of exact calls, whose digests include workspace and tool, and drops the rules.
 
 use std::io;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub fn import(home: &Home) -> Option<String> {
 }
 
 fn imported(home: &Home, path: &Path) -> io::Result<Option<String>> {
-    // Earlier versions use the same lock. If two processes import at once, only one of them warns.
+    // Earlier versions use the same lock. If two processes import at the same time, only one of them returns a warning.
     let _lock = grants::lock(&home.data().join("approvals.lock"))?;
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -51,10 +51,12 @@ fn imported(home: &Home, path: &Path) -> io::Result<Option<String>> {
     let parsed = serde_json::from_slice::<ApprovalsFile>(&bytes);
     let warning = match &parsed {
         Ok(written) => warning(written.rules.len()),
-        Err(error) => Some(format!("{} was ignored, because it cannot be read: {error}", path.display())),
+        Err(error) => {
+            Some(format!("{} was ignored, because it cannot be read as JSON: {error}", path.display()))
+        }
     };
     keep_exact(home, &parsed.unwrap_or_default()).map_err(io::Error::other)?;
-    // The grants are on disk now. If a crash happens before this line, the next import adds the same grants again.
+    // The grants are already stored. If a crash happens before the rename, the next import adds the same grants again.
     std::fs::rename(path, path.with_file_name(IMPORTED))?;
     Ok(warning)
 }
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_imports_warn_once() {
+    fn concurrent_imports_return_one_warning() {
         let (_directory, home) = place();
         std::fs::write(home.data().join("approvals.json"), r#"{"exact": [], "rules": ["ask write"]}"#)
             .unwrap();

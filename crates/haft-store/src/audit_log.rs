@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::line_file::{LineFile, LineFileLimits, LinePaths};
 
-/// The maximum length of `target` and `detail` in a line, in characters. Clients choose parts of them.
+/// The maximum length of `target` and `detail` in a line, in characters. Clients can choose parts of these texts.
 const TEXT_CHARS_MAX: usize = 200;
 
 /// The events of the log. Their names are stable.
@@ -54,7 +54,7 @@ haft_core::name_table!(AuditEvent {
     ServerStopped: "server.stopped",
 });
 
-/// One event. Every line has all fields, so that a reader needs no table of the line formats.
+/// One line of the log. Every line has all fields, so that all lines have the same format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditLine {
     /// The time, in milliseconds since 1970.
@@ -99,7 +99,7 @@ impl AuditLogFile {
         Self(Mutex::new(LineFile::new(paths, limits)))
     }
 
-    /// Appends a line, with long texts cut. Other processes append to the same file.
+    /// Appends a line, and truncates long texts. Other processes append to the same file.
     pub fn append(&self, mut line: AuditLine) -> io::Result<()> {
         line.target = line.target.map(cut);
         line.detail = line.detail.map(cut);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_have_one_form_bounded_texts_and_a_rotated_file() {
+    fn audit_lines_have_the_same_fields_and_truncated_texts_and_the_file_is_rotated() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let limits = LineFileLimits { bytes_max: 1_500, lock_wait: Duration::from_secs(1) };

@@ -43,7 +43,8 @@ impl ConversationStore {
 
     /// Creates an empty conversation.
     pub fn create(&self, owner: &Principal, id: &str, created_s: u64) -> io::Result<ConversationRecord> {
-        let path = self.path(owner, id).ok_or_else(|| io::Error::other("the id is not a conversation id"))?;
+        let path =
+            self.path(owner, id).ok_or_else(|| io::Error::other("the conversation id is not valid"))?;
         private_file::create_parent_dir(&path)?;
         let record = ConversationRecord {
             version: VERSION,
@@ -70,7 +71,8 @@ impl ConversationStore {
         Ok(is_own.then_some(record))
     }
 
-    /// Changes a conversation while no other process can change it, and returns it; `None` if there is none.
+    /// Changes a conversation while no other process can change it. Returns the changed conversation; `None` if there
+    /// is none with this id.
     pub fn change(
         &self,
         owner: &Principal,
@@ -105,8 +107,8 @@ impl ConversationStore {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// Returns the path of a conversation; `None` for an id that does not have the form of our ids. The id comes from a
-    /// client, and `../` in it could lead out of the directory.
+    /// Returns the path of a conversation; `None` for an invalid id. The id comes from a client, and `../` in it could
+    /// lead out of the directory.
     fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
         let rest = id.strip_prefix("conv_")?;
         let is_plain =
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_is_visible_to_its_subject_alone() {
+    fn a_conversation_is_visible_only_to_its_subject() {
         let directory = tempfile::tempdir().unwrap();
         let store = ConversationStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k");

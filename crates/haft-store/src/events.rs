@@ -2,8 +2,8 @@
 //!
 //! A process that continues a run writes a claim with its epoch into the file, and its events contain the epoch.
 //! Readers skip events whose epoch is older than the newest claim before them. A writer appends, and then checks for a
-//! newer claim; a claimant writes its claim, and then reads. So either the writer finds out that it is fenced, or the
-//! claimant continues after its events: no number is used twice, and none is left out.
+//! newer claim; a claimant writes its claim, and then reads. So either the writer finds the claim and stops, or the
+//! claimant continues the numbers after the writer's events. No number is used twice or left out.
 
 mod memory;
 mod tail;
@@ -45,11 +45,12 @@ const LOGS_MAX: usize = 4_096;
 #[derive(Debug)]
 pub struct FileEvents {
     root: PathBuf,
-    /// Positions before some of the events of each log that was read, in ascending order.
+    /// Positions before some of the events of each log that was read, in ascending order. A read starts at the nearest
+    /// one.
     index: Mutex<HashMap<RunKey, Vec<LogPosition>>>,
-    /// The end after the last append of each log that this process writes.
+    /// The end of each log that this process writes, after its last append.
     ends: Mutex<HashMap<RunKey, LogPosition>>,
-    /// The files of the logs that were written last, because a run writes its log several times in each turn.
+    /// The files of the most recently written logs, because a run writes its log several times in each turn.
     open: Mutex<VecDeque<(RunKey, Arc<File>)>>,
 }
 
@@ -115,10 +116,10 @@ impl FileEvents {
             lock(&self.ends).insert(key.clone(), LogPosition { offset: written.len(), epoch, last });
             return Ok(());
         }
-        // Another process has written to the log: either a process that this one fenced, or one that fenced this one.
+        // Another process has written to the log: a process that this one fenced, or a process that fenced this one.
         let mut end = self.find_end(key).map_err(unavailable)?;
         if end.check(epoch).is_ok() && end.last != last {
-            // Another process died while it wrote its claim, and our first event became a part of that incomplete line.
+            // Another process died while it wrote its claim, and our first event was appended to its incomplete line.
             self.write(key, &[tail::LINE_BREAK, &lines].concat()).map_err(unavailable)?;
             end = self.find_end(key).map_err(unavailable)?;
         }
@@ -182,7 +183,7 @@ impl FileEvents {
                 self.remember(key, before);
             }
             if seq >= from {
-                // Only a crash of the machine can damage a line that has its beginning and its end.
+                // Skip a line that cannot be parsed although it is complete: only a crash of the machine can damage it.
                 events.extend(serde_json::from_slice::<EventEnvelope>(lines.line()).ok());
             }
         }
@@ -254,7 +255,7 @@ impl EventStore for FileEvents {
 
 fn lock<T>(map: &Mutex<HashMap<RunKey, T>>) -> MutexGuard<'_, HashMap<RunKey, T>> {
     let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
-    // Both maps only save work or detect a rare case, so a long-lived process may clear them.
+    // Both maps can be cleared at any time: they only save work, or detect a rare case.
     if map.len() > LOGS_MAX {
         map.clear();
     }

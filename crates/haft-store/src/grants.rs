@@ -26,7 +26,7 @@ impl FileGrants {
         Self { root: home.data().join("grants") }
     }
 
-    /// Returns a path without an extension. The subject becomes one path component, like the tenant.
+    /// Returns the path without its extension. Tenant and subject are one path component each.
     fn path(&self, owner: &GrantOwner) -> PathBuf {
         self.root.join(directory_of(&owner.tenant)).join(directory_of(&owner.subject))
     }
@@ -35,8 +35,8 @@ impl FileGrants {
         read(&self.path(owner).with_extension("json"), owner)
     }
 
-    /// Changes the grants of an owner while no other process can change them. Returns an error for an unreadable file,
-    /// because replacing it would drop grants that the user may still want to see.
+    /// Changes the grants of an owner while no other process can change them. Returns an error if the file cannot be
+    /// read, because replacing it would drop grants that the user may still need.
     pub(crate) fn change<T>(
         &self,
         owner: &GrantOwner,

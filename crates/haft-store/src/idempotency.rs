@@ -1,4 +1,4 @@
-//! Idempotency keys: starting a run twice with one key returns the first run.
+//! Idempotency keys: starting a second run with the same key returns the first run.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -38,7 +38,7 @@ impl FileIdempotencyKeys {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         file.write_all(run.to_string().as_bytes())?;
-        // A hard link fails if the name exists, and the file is complete when its name appears.
+        // A hard link fails if the name already exists, and its file is complete from the start.
         let linked = std::fs::hard_link(&temporary, &path);
         std::fs::remove_file(&temporary)?;
         match linked {
@@ -52,7 +52,7 @@ impl FileIdempotencyKeys {
         }
     }
 
-    /// Removes keys that are older than the sessions that are kept.
+    /// Removes keys that are older than the retention time of sessions.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
         let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
         sweep::remove_unchanged(of_tenants, keep, now);
@@ -82,7 +82,7 @@ impl IdempotencyStore for FileIdempotencyKeys {
     }
 }
 
-/// Keys in memory. Clones share them. They end with the process.
+/// Keys in memory. Clones share them. They are lost when the process ends.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryIdempotencyKeys(Arc<Mutex<HashMap<OwnedKey, SessionId>>>);
 

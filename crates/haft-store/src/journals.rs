@@ -1,7 +1,7 @@
 //! Journal stores. A journal belongs to one run, and only one holder at a time may append to it.
 //!
-//! [`SessionStore`](crate::sessions::SessionStore) keeps journals in files, [`MemoryJournals`] in memory. Both pass the same
-//! tests, so a further store (for example a database for a fleet of servers) is a third implementation.
+//! [`SessionStore`](crate::sessions::SessionStore) keeps journals in files, [`MemoryJournals`] in memory. Both pass the
+//! same tests. A further store, for example a database for many servers, would implement the same traits.
 
 mod memory;
 #[cfg(test)]
@@ -72,10 +72,10 @@ pub trait JournalClaim: fmt::Debug + Send + Sync {
 /// Selects whether a claim may replace the claim of a holder that still exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Takeover {
-    /// Claiming a journal that has a holder fails: it is busy.
+    /// Claiming a journal that has a holder fails with "busy".
     #[default]
     Never,
-    /// The holder is fenced. This is for a process that hangs, or that was stopped and may continue later.
+    /// The holder is fenced. Use this for a process that hangs, or that was stopped and may continue later.
     Allowed,
 }
 
@@ -95,7 +95,7 @@ pub struct ClaimedJournal {
 pub enum HolderBefore {
     /// The holder had ended.
     Gone,
-    /// The holder may still run and write events, until it tries to append to the journal.
+    /// The holder may still run and write events. It finds out that it is fenced when it next appends to the journal.
     Fenced,
 }
 

@@ -1,4 +1,4 @@
-//! Lock files that are removed together with their holder.
+//! Lock files, which are removed when their holder releases them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -55,7 +55,7 @@ impl LockFile {
 impl Drop for LockFile {
     fn drop(&mut self) {
         if self.is_in_place() {
-            // Ignore a failure: the file is unlocked, and its next holder removes it.
+            // Ignore a failure: the file is unlocked, and the next holder removes it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_never_hold_the_lock_together() {
+    fn two_threads_never_hold_the_lock_at_the_same_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.lock");
         let inside = std::sync::atomic::AtomicU32::new(0);

@@ -9,7 +9,7 @@ const SLOT_BITS: u32 = 7;
 pub(crate) fn slot_of(number: u64) -> u32 {
     let bits = u64::BITS - number.leading_zeros();
     let shift = bits.saturating_sub(SLOT_BITS + 1);
-    // This is at most 2^8 - 1 after the shift, so the sum is below 2^13.
+    // After the shift, the number is at most 2^8 - 1, so the sum is below 2^13.
     let leading = u32::try_from(number >> shift).unwrap_or(u32::MAX);
     (shift << SLOT_BITS) + leading
 }

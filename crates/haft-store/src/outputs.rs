@@ -92,8 +92,8 @@ const DIRECTORY_TRIES: usize = 5;
 /// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A process that has stored one eighth of the total limit does not wait for the interval; otherwise a fast tool could
-/// fill the disk.
+/// A process that has stored one eighth of the total limit sweeps without waiting for the interval, because a fast tool
+/// could otherwise fill the disk.
 const UNSWEPT_PARTS: u64 = 8;
 
 impl FileStore {
@@ -157,8 +157,8 @@ impl FileStore {
         Ok(())
     }
 
-    /// Starts a sweep in a separate thread if one is due. The thread ends with the process at the latest; the next
-    /// process continues the sweep.
+    /// Starts a sweep in a separate thread if one is due. If the process ends first, the next process continues the
+    /// sweep.
     fn sweep_when_due(&self) -> Option<JoinHandle<()>> {
         let urgency = self.due()?;
         let sweeper = Sweeper::new(&self.root, self.limits.clone());
@@ -178,7 +178,7 @@ impl FileStore {
         crate::sweep::is_due(&self.root, SWEEP_INTERVAL).then_some(Urgency::Routine)
     }
 
-    /// Creates a file that does not exist yet, in the directory of the session.
+    /// Creates a new file in the directory of the session.
     fn create(&self, name: &str) -> io::Result<(File, PathBuf)> {
         let directory = self.session.directory();
         let part = directory.join(format!("{name}{PART_SUFFIX}"));
@@ -188,7 +188,8 @@ impl FileStore {
             let opened =
                 made.and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part));
             match opened {
-                // If the directory is removed at the same time, `create` reports that it exists and is not a directory.
+                // If the directory is removed at the same time, creating it may fail with an error that says that it
+                // exists or is not a directory.
                 Err(error) if is_gone(&error) && tries.next().is_some() => {}
                 opened => return opened.map(|file| (file, part)),
             }
@@ -196,7 +197,7 @@ impl FileStore {
     }
 }
 
-/// `O_NOFOLLOW`: the store creates no links.
+/// `O_NOFOLLOW`, because the store itself never creates links.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 impl OutputStore for FileStore {

@@ -32,9 +32,10 @@ pub struct ResponseRecord {
     pub response: Value,
     /// The input items of the request, in the form of the API.
     pub input: Vec<Value>,
-    /// The whole conversation after the response. It does not depend on earlier responses, so these can be deleted.
+    /// The whole conversation after the response. It includes the messages of earlier responses, so these can be
+    /// deleted.
     pub messages: Vec<StoredMessage>,
-    /// The ids of the calls that the client answers. The conversation contains a placeholder for each.
+    /// The ids of the calls that the client runs. The conversation contains a placeholder for each output.
     pub open_calls: Vec<String>,
     /// The stream events of a background response, whose readers may connect later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -122,7 +123,7 @@ impl ResponseStore {
     /// Stores or replaces a response. After a power failure, the newest responses may be missing.
     pub fn put(&self, owner: &Principal, new: NewResponse) -> io::Result<()> {
         let path =
-            self.path(owner, &new.id).ok_or_else(|| io::Error::other("the id is not a response id"))?;
+            self.path(owner, &new.id).ok_or_else(|| io::Error::other("the response id is not valid"))?;
         private_file::create_parent_dir(&path)?;
         let NewResponse { id, run, created_ms, response, input, messages, open_calls, events, .. } = new;
         let subject = owner.subject().to_owned();
@@ -207,8 +208,8 @@ impl ResponseStore {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// Returns the path of a response; `None` for an id that does not have the form of our ids. The id comes from a
-    /// client, and `../` in it could lead out of the directory.
+    /// Returns the path of a response; `None` for an invalid id. The id comes from a client, and `../` in it could lead
+    /// out of the directory.
     fn path(&self, owner: &Principal, id: &str) -> Option<PathBuf> {
         let rest = id.strip_prefix("resp_")?;
         let is_plain =
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_response_is_listed_until_its_end() {
+    fn an_unfinished_response_is_listed_until_it_ends() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         assert_eq!(store.unfinished(), []);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_visible_to_its_subject_alone() {
+    fn a_response_is_visible_only_to_its_subject() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k1");
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_never_leaves_the_directory_of_its_tenant() {
+    fn no_id_leads_out_of_the_directory_of_its_tenant() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k");

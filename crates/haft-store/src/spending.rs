@@ -1,4 +1,4 @@
-//! The spending of keys that have a limit: one small file per key, with the sum of the current month.
+//! The cost of keys that have a cost limit: one small file for each key, with the sum of the current month.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use haft_core::home::Home;
 use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 
-/// The files below `data/spending`. A file exists once its key has a limit, so that other keys cost nothing.
+/// The files in `data/spending`. Only keys with a limit have a file, so that other keys cause no disk access.
 #[derive(Debug)]
 pub struct SpendingStore {
     root: PathBuf,
-    /// Held while a sum changes. One server at a time uses a home.
+    /// Locked while a sum changes. Only one server at a time uses a home directory.
     changing: Mutex<()>,
 }
 
-/// The sum of one month. A file of another month counts as 0.
+/// The sum of one month. In any other month, the sum is 0.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct MonthSum {
-    /// Such as `2026-11`.
+    /// The month in UTC, such as `2026-11`.
     month: String,
     nano_usd: u64,
 }
@@ -29,8 +29,9 @@ impl SpendingStore {
         Self { root: home.data().join("spending"), changing: Mutex::default() }
     }
 
-    /// Returns the spending of a key in this month, and counts it from now on. A file that cannot be read or created is
-    /// an error: a limit that cannot be checked must refuse.
+    /// Returns the cost of a key in this month. Creates the file if it is missing, so that costs are counted from now
+    /// on. Returns an error if the file cannot be read or created, because a limit that cannot be checked must not
+    /// allow requests.
     pub fn spent(&self, key: &str, month: &str) -> io::Result<u64> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         match self.load(key)? {
@@ -42,7 +43,7 @@ impl SpendingStore {
         }
     }
 
-    /// Adds the cost of a model, if the key has a limit.
+    /// Adds the cost of a model request, if the key has a limit.
     pub fn add(&self, key: &str, month: &str, nano_usd: u64) -> io::Result<()> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sum) = self.load(key)? else { return Ok(()) };
@@ -61,14 +62,16 @@ impl SpendingStore {
     fn save(&self, key: &str, sum: &MonthSum) -> io::Result<()> {
         let path = self.path(key)?;
         private_file::create_parent_dir(&path)?;
-        // A power cut may lose the last seconds of spending, and saves a wait for the disk in every turn.
+        // Do not sync: a power failure may lose the last seconds of spending, but a sync would delay every turn.
         private_file::replace_unsynced(&path, &serde_json::to_vec(sum)?)
     }
 
     fn path(&self, key: &str) -> io::Result<PathBuf> {
         let is_plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if key.is_empty() || !is_plain {
-            return Err(io::Error::other("the id of the key is not the name of a file"));
+            return Err(io::Error::other(
+                "the key id contains characters that are not allowed in a file name",
+            ));
         }
         Ok(self.root.join(format!("{key}.json")))
     }
@@ -79,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spending_survives_a_restart_and_begins_again_each_month() {
+    fn spending_survives_a_restart_and_starts_at_zero_each_month() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let store = SpendingStore::of(&home);
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_and_names_outside_of_the_directory_are_errors() {
+    fn damaged_files_and_key_ids_that_leave_the_directory_are_errors() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let store = SpendingStore::of(&home);

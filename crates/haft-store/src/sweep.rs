@@ -1,4 +1,4 @@
-//! Sweeps: decides when a process sweeps, and removes files that have not changed for some time.
+//! Decides when a process sweeps, and removes files that have not changed for some time.
 
 use std::collections::HashMap;
 use std::fs::{self, DirEntry};
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn each_directory_is_due_once_per_interval() {
+    fn sweep_of_each_directory_is_due_once_per_interval() {
         let hour = Duration::from_hours(1);
         let (one, other) = (Path::new("/sweep-interval/one"), Path::new("/sweep-interval/other"));
         assert!(is_due(one, hour));

@@ -2,8 +2,8 @@
 
 use haft_core::digest::Digest;
 
-/// Returns a name that is a single path component. The name of a tenant with other characters is a digest, so that no
-/// tenant can name the directory of another.
+/// Returns a name that is a single path component. If the tenant name has other characters, returns a digest of it, so
+/// that no tenant can choose the directory of another.
 pub fn directory_of(tenant: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if !tenant.is_empty() && tenant.len() <= 64 && tenant.bytes().all(is_plain) {

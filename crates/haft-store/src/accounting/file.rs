@@ -25,7 +25,7 @@ const OPEN_MAX: usize = 16;
 pub struct FileAccounting {
     data: PathBuf,
     limits: LineFileLimits,
-    /// The open files of the tenants that wrote last.
+    /// The files of the tenants that wrote most recently.
     open: Mutex<HashMap<String, LineFile>>,
 }
 
@@ -50,8 +50,8 @@ impl FileAccounting {
         for entry in sweep::entries(&self.data.join("accounting")) {
             let name = entry.file_name();
             let tenant = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
-            // A tenant's directory name has no dot. This check keeps the old file (`.1.jsonl`) from being read as
-            // another tenant.
+            // A tenant's file name without its extension has no dot. This check keeps the rotated file (`.1.jsonl`)
+            // from being read as another tenant.
             if let Some(tenant) = tenant.filter(|tenant| !tenant.contains('.')) {
                 sums.merge(sum_files(&self.paths_in_directory(tenant), filter)?);
             }

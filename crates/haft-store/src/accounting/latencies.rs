@@ -44,8 +44,8 @@ impl Latencies {
         }
     }
 
-    /// Returns the smallest latency that is not exceeded by at least `percent` of all latencies; zero if there are
-    /// none.
+    /// Returns the smallest latency that at least `percent` of all latencies do not exceed; zero if there are no
+    /// latencies.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let rank = self.count.saturating_mul(percent).div_ceil(100).max(1);
         if self.slots.is_empty() {

@@ -54,7 +54,8 @@ pub(crate) struct LinePaths {
 }
 
 impl LineFile {
-    /// Creates the value without opening the file: a directory that cannot be written now may become writable.
+    /// Creates the value without opening the file, because a directory that cannot be written now may become writable
+    /// later.
     pub(crate) fn new(paths: LinePaths, limits: LineFileLimits) -> Self {
         Self { paths, limits, open: None }
     }
@@ -81,7 +82,7 @@ impl LineFile {
             self.open = Some(open);
             return Ok(());
         }
-        Err(io::Error::other("other processes kept rotating the file of usage records"))
+        Err(io::Error::other("the line could not be written, because other processes kept rotating the file"))
     }
 
     /// Returns false if another process has rotated or removed the file.

@@ -1,4 +1,4 @@
-//! Usage records in memory, for programs that store nothing on disk. They end with the process.
+//! Usage records in memory, for programs that store nothing on disk. They are lost when the process ends.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,7 @@ impl MemoryAccounting {
         let filter = LineFilter { since_ms, owner: LineOwner::Anyone };
         let mut sums = LineSums::default();
         for line in kept.iter().filter(|line| line.tenant == tenant) {
-            // The parser of old lines overwrites a byte, so it gets a copy.
+            // Pass a copy, because the parser of old lines overwrites a byte.
             sums.add(&mut line.bytes.trim_ascii_end().to_vec(), filter);
         }
         sums.into_summary()

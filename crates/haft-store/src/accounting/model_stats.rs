@@ -10,8 +10,8 @@ use super::partial::PartialModelLine;
 #[derive(Debug, Default)]
 pub(super) struct ModelSums {
     by_model: HashMap<String, ModelStats>,
-    /// The model name of the current line. The buffer is reused, because allocating a string per line would cost more
-    /// than the sum.
+    /// The model name of the current line. The buffer is reused, because allocating a string for each line would take
+    /// longer than adding the numbers.
     name: String,
 }
 

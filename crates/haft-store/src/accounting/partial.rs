@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_record_is_parsed_up_to_its_audit_fields() {
+    fn tool_record_is_parsed_without_its_audit_fields() {
         let line = |tool: &str, rest: &str| {
             format!(
                 r#"{{"type":"tool","timestampMs":1,"status":"ok","tool":"{tool}","latencyMs":2,"bytesOut":3,"executed":true,

@@ -8,7 +8,7 @@ use super::partial::{PartialContent, PartialModelLine, PartialToolLine, SummedLi
 
 /// Reads a line in its usual form. Ignores the fields after the last one that the sums need.
 pub(super) fn read(line: &[u8]) -> Option<SummedLine<'_>> {
-    // A line that was cut off by a crash lacks this end.
+    // A line that a crash truncated does not have this end.
     let mut cursor = LineCursor { rest: line.strip_suffix(b"}}")? };
     cursor.number_after(br#"{"seq":"#)?;
     let at_ms = cursor.number_after(br#","at":"#)?;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_reader_declines_unusual_lines() {
+    fn quick_reader_leaves_unusual_lines_to_the_parser() {
         let check = |line: &str| assert_eq!(read_quickly(line), None, "{line}");
         check("");
         check("}}");
@@ -171,9 +171,9 @@ mod tests {
         check(r#"{"type":"lost","timestampMs":5,"lostLines":3}"#);
     }
 
-    /// A crash may cut off a line at any byte.
+    /// A crash may truncate a line at any byte.
     #[test]
-    fn quick_reader_declines_truncated_lines() {
+    fn quick_reader_leaves_truncated_lines_to_the_parser() {
         for line in [TOOL, MODEL] {
             for end in 0..line.len() {
                 assert_eq!(read_quickly(&line[..end]), None, "{}", &line[..end]);

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::record::now_ms;
 
-/// The pause after a failed write. With a full disk, not every call should try to write.
+/// The pause after a failed write, so that calls do not all try to write to a full disk.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The maximum number of lines that wait for a failing or slow store. Further lines are lost and counted.
@@ -98,10 +98,10 @@ impl EventSink for AccountingSink {
 }
 
 impl Drop for AccountingSink {
-    /// Tries to write a last time, because the process may end now.
+    /// Tries to write one last time, because the process may end now.
     fn drop(&mut self) {
         if self.shared.state().begin(Attempt::Now, self.shared.retry_pause) {
-            // With a store that does not answer at once, the caller must use `flush`.
+            // If the store does not answer at once, this writes nothing, and the caller must use `flush`.
             let _ = Arc::clone(&self.shared).write_waiting().now_or_never();
         }
     }
@@ -167,7 +167,7 @@ impl SinkState {
         while let Some((_, line)) = self.waiting.pop_front_if(|(of, _)| *of == tenant) {
             lines.push(line);
         }
-        // Lines are lost when no more can wait, so the record of the loss comes after the waiting lines.
+        // Lines are lost only while too many wait, so the record of the loss comes after the waiting lines.
         let lost = self.lost.remove(&tenant);
         lines.extend(lost.map(|lines| AccountingLine::Lost { at_ms: now_ms(), lines }));
         Some(LineBatch { tenant, lines })

@@ -52,7 +52,7 @@ impl ToolSum {
         self.errors += u64::from(line.is_error);
         self.cache_hits += u64::from(line.cached);
         self.bytes_out = self.bytes_out.saturating_add(line.bytes_out);
-        // A call that never reached its tool says nothing about the latency of the tool.
+        // A call that never reached its tool has no tool latency.
         if line.executed {
             self.latencies.add(line.latency_ms);
         }

@@ -243,7 +243,7 @@ pub(super) mod tests {
 
     pub(in super::super) const ALL: LineFilter<'_> = LineFilter { since_ms: 0, owner: LineOwner::Anyone };
 
-    /// Sums up lines in the form of older versions. The same calls as events must give the same sums.
+    /// Sums up lines in the form of older versions. The same calls in the form of events must give the same sums.
     pub(in super::super) fn summary_of_lines(lines: &[OldLine]) -> AccountingSummary {
         let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
         let new = sum_of(lines.iter().map(|line| serde_json::to_vec(&line.event()).unwrap()));

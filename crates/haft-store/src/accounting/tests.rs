@@ -115,7 +115,8 @@ impl AccountingFixture {
     }
 }
 
-/// Runs a test on every store. The function creates another writer of the same lines, such as another process.
+/// Runs a test on every store. `test` gets a function that creates another writer of the same lines, which simulates
+/// another process.
 async fn on_all(test: impl AsyncFn(&dyn Fn() -> Box<dyn AccountingStore>)) {
     let fixture = AccountingFixture::new();
     test(&|| Box::new(FileAccounting::of(&fixture.home))).await;
@@ -199,7 +200,7 @@ async fn lines_of_an_older_haft_belong_to_their_principal() {
 }
 
 #[test]
-fn accounting_lines_have_audit_fields_and_no_content() {
+fn usage_records_have_audit_fields_and_no_content() {
     let fixture = AccountingFixture::new();
     let sink = fixture.sink(Duration::ZERO);
     for event in events() {
@@ -226,10 +227,10 @@ fn accounting_lines_have_audit_fields_and_no_content() {
     assert_eq!(summary.unreadable_lines, 0);
 }
 
-/// Makes the file of usage records unwritable, then writable again: a full disk, an obstacle at the path, a removed
-/// directory.
+/// Makes the file of usage records unwritable in three ways, each time followed by a repair: a full disk, a file in
+/// place of the directory, and a removed directory.
 #[test]
-fn accounting_goes_on_when_its_directory_becomes_writable_again() {
+fn usage_records_are_written_again_when_their_directory_becomes_writable() {
     let check = |break_it: fn(&AccountingFixture), repair: fn(&AccountingFixture)| {
         let fixture = AccountingFixture::new();
         let sink = fixture.sink(Duration::ZERO);
@@ -245,7 +246,7 @@ fn accounting_goes_on_when_its_directory_becomes_writable_again() {
     };
     check(
         |fixture| {
-            // `/dev/full` fails each write, as a full disk does.
+            // `/dev/full` fails every write, like a full disk.
             fs::rename(fixture.path(), fixture.path().with_extension("saved")).unwrap();
             symlink("/dev/full", fixture.path()).unwrap();
         },
@@ -265,7 +266,7 @@ fn accounting_goes_on_when_its_directory_becomes_writable_again() {
 }
 
 #[test]
-fn accounting_that_cannot_be_written_at_first_is_written_later() {
+fn usage_records_that_cannot_be_written_at_first_are_written_later() {
     let fixture = AccountingFixture::new();
     fs::create_dir(fixture.path()).unwrap();
     fixture.store().check_writable().unwrap_err();
@@ -304,7 +305,7 @@ fn lines_over_the_pending_limit_are_dropped_and_counted() {
     assert_eq!((calls(&summary), summary.lost_lines, summary.unreadable_lines), (1_000, 3, 0));
 }
 
-/// A store that answers after the task has yielded, as a store behind a network does.
+/// A store that answers after the task has yielded, like a store behind a network.
 #[derive(Default)]
 struct SlowAccounting {
     inner: MemoryAccounting,

@@ -1,8 +1,8 @@
 //! Cached outputs in files: `cache/TENANT/DIGEST.json`, one per entry.
 //!
 //! The modification time of a file is the expiry time of its entry, so a sweep reads no file content. `put` enforces
-//! the limits, and sweeps if no process has swept recently: processes like `haft call` end too soon for sweeps of their
-//! own.
+//! the limits, and sweeps if no process has swept recently: processes like `haft call` end too soon to sweep in the
+//! background.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -42,7 +42,7 @@ const FREED_PARTS: u64 = 8;
 const LEASE_PAUSE_MIN: Duration = Duration::from_millis(2);
 const LEASE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// The age at which a lease file was left by a killed process: no call takes that long.
+/// The age above which a lease file must come from a killed process, because no call takes that long.
 const LEASE_KEEP: Duration = Duration::from_hours(60 * 24);
 
 /// The content of a cache file.
@@ -53,7 +53,7 @@ struct EntryFile {
     output: StoredToolOutput,
 }
 
-/// A cache file, as a directory listing shows it.
+/// A cache file in a directory listing.
 struct ListedEntry {
     path: PathBuf,
     bytes: u64,
@@ -103,7 +103,8 @@ impl FileCache {
         }
         private_file::create_parent_dir(&path)?;
         let Some(mut lock) = UsageFile::lock(&self.root)? else { return Ok(()) };
-        // Count the entry before it is written, so that a crash leaves a sum that is too high and not too low.
+        // Add the entry to the sums before it is written, so that after a crash the sums are too high rather than too
+        // low.
         let usage = self.with_room(lock.read(), &path, bytes);
         lock.write(usage.with(bytes))?;
         private_file::replace_unsynced_with_time(&path, &text, expiry(expires_ms))
@@ -160,8 +161,8 @@ impl FileCache {
         })
     }
 
-    /// Returns the directory of lock files. It is outside of the cache, because a sweep would remove lock files as
-    /// expired entries.
+    /// Returns the directory of lock files. It is outside of the cache, because a sweep would treat lock files as
+    /// expired entries and remove them.
     fn leases_root(&self) -> PathBuf {
         self.root.with_file_name("cache-leases")
     }
@@ -182,7 +183,7 @@ impl ListedEntry {
     }
 }
 
-/// `O_NOFOLLOW`: the cache creates no links.
+/// `O_NOFOLLOW`, because the cache itself never creates links.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 fn expiry(expires_ms: u64) -> SystemTime {

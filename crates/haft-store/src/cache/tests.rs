@@ -16,7 +16,7 @@ const ROOMY: CacheLimits = CacheLimits { entries_max: 100, bytes_max: 1 << 20 };
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A store in files and a store in memory, which must behave alike, and the directory of the files.
+/// A file store and a memory store, which must behave alike, and the directory of the files.
 struct BothStores {
     stores: [(&'static str, Arc<dyn CacheStore>); 2],
     directory: tempfile::TempDir,
@@ -47,7 +47,7 @@ fn text(text: &str, hours: u64) -> CacheEntry {
     entry(&ToolOutput::text(text), clock_ms() + HOUR_MS * (hours + 1))
 }
 
-/// Returns the calls of `calls` that the store still has. Each call is one letter.
+/// Returns the letters of `calls` whose entries the store still has. Each letter is one call.
 async fn left(store: &dyn CacheStore, calls: &str) -> String {
     let mut left = String::new();
     for call in calls.chars() {
@@ -69,7 +69,7 @@ fn sweep_entries(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn one_caller_at_a_time_has_the_lease_of_a_call() {
+async fn only_one_caller_at_a_time_has_the_lease_of_a_call() {
     for (name, store) in BothStores::with(ROOMY).stores {
         let first = store.lease(key("t", "a")).await.unwrap();
         store.lease(key("t", "b")).await.unwrap();
@@ -233,7 +233,7 @@ async fn put_uses_stored_totals_instead_of_listing() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("x", 0)).await.unwrap();
-    // Counting the files would give 2.
+    // Counting the files instead would give 2.
     fs::write(both.root().join("t/foreign.json"), "x").unwrap();
     store.put(key("t", "b"), text("x", 0)).await.unwrap();
     let usage = fs::read_to_string(both.root().join("usage.json")).unwrap();
@@ -241,7 +241,7 @@ async fn put_uses_stored_totals_instead_of_listing() {
 }
 
 #[tokio::test]
-async fn unwritable_cache_is_an_error_and_locked_cache_skips_put() {
+async fn put_fails_in_an_unwritable_cache_and_is_skipped_in_a_locked_cache() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     fs::create_dir_all(both.root().parent().unwrap()).unwrap();
@@ -260,7 +260,7 @@ async fn unwritable_cache_is_an_error_and_locked_cache_skips_put() {
 }
 
 #[tokio::test]
-async fn cache_follows_no_symlinks() {
+async fn cache_does_not_follow_symlinks() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("x", 0)).await.unwrap();

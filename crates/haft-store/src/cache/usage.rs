@@ -1,4 +1,4 @@
-//! The number and total size of all entries, in a file that is also the lock of the cache.
+//! The number and total size of all entries, in a file whose lock is also the lock of the cache.
 //!
 //! Without this file, each `put` would have to examine every file to enforce the limits.
 

@@ -1,4 +1,4 @@
-//! Event logs in memory, for programs that store nothing on disk. They end with the process.
+//! Event logs in memory, for programs that store nothing on disk. They are lost when the process ends.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +27,7 @@ struct LogTable {
 #[derive(Default)]
 struct MemoryLog {
     events: Vec<Arc<EventEnvelope>>,
-    /// The claim of the writer; 0 before the first one.
+    /// The epoch of the writer's claim; 0 before the first claim.
     epoch: u64,
     last_append: u64,
 }

@@ -45,8 +45,9 @@ impl LogPosition {
         }
     }
 
-    /// Returns true if an event with this number may come next. Numbers are consecutive. Older versions had no claims;
-    /// when they took over a run, they skipped a million numbers, so that the numbers of the fenced process were lower.
+    /// Returns true if an event with this number may come next. Numbers are consecutive. Older versions wrote no
+    /// claims. When such a version took over a run, it skipped a million numbers, so that events of the fenced process
+    /// had lower numbers.
     fn may_follow(self, seq: u64, epoch: Epoch) -> bool {
         // A log that another process has removed may begin with any number.
         if epoch == Epoch::FIRST || self.last == 0 { seq > self.last } else { seq == self.last + 1 }
@@ -97,8 +98,8 @@ pub(super) fn event_lines(epoch: Epoch, events: &[Arc<EventEnvelope>]) -> io::Re
     Ok(lines)
 }
 
-/// Ends an incomplete line of another writer. No event ends with its first character, so the line becomes invalid even
-/// if only its line end was missing: its writer never got the confirmation that it is stored.
+/// Ends an incomplete line of another writer. No event ends with `#`, so the line becomes invalid even if only its line
+/// end was missing. This is correct, because its writer was never told that the line is stored.
 pub(super) const LINE_BREAK: &[u8] = b"#\n";
 
 /// Returns the line of a claim.

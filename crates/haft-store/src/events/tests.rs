@@ -13,7 +13,8 @@ fn key() -> RunKey {
     RunKey { tenant: "local".into(), run: SessionId(1) }
 }
 
-/// Runs a test on every store. The function creates another writer of the same logs, such as another process.
+/// Runs a test on every store. `test` gets a function that creates another writer of the same logs, which simulates
+/// another process.
 async fn on_all(test: impl AsyncFn(&dyn Fn() -> Box<dyn EventStore>)) {
     let directory = tempfile::tempdir().unwrap();
     test(&|| Box::new(FileEvents::of(&Home::at(directory.path())))).await;
@@ -67,7 +68,7 @@ async fn writer_is_fenced_after_another_claim() {
     .await;
 }
 
-/// An action of a writer. Process 1 has claim 1; then a process takes over with claim 2, and another one with claim 3.
+/// An action of a writer. Process 1 has claim 1. A second process takes over with claim 2, and a third with claim 3.
 #[derive(Debug, Clone)]
 enum WriterAction {
     /// A writer, which may be fenced or stalled, appends this many events.
@@ -106,7 +107,7 @@ struct TestWriter {
     is_alive: bool,
 }
 
-/// The writers of one log, and the events that an append has confirmed, which readers may have seen.
+/// The writers of one log, and the events whose append has succeeded, which readers may have seen.
 struct WriterModel {
     writers: Vec<TestWriter>,
     confirmed: Vec<EventEnvelope>,
@@ -160,7 +161,7 @@ impl WriterModel {
     }
 }
 
-/// Performs the actions. `file` is the log of a store in files; a process that dies leaves its bytes in it.
+/// Performs the actions. `file` is the log file of a file store; a process that dies leaves its bytes in it.
 async fn act(actions: Vec<WriterAction>, writer: &dyn Fn() -> Box<dyn EventStore>, file: Option<PathBuf>) {
     let mut model = WriterModel::new(writer());
     let leave = |bytes: &[u8], count: usize| {
@@ -186,7 +187,7 @@ async fn act(actions: Vec<WriterAction>, writer: &dyn Fn() -> Box<dyn EventStore
                 let epoch = model.newest().next();
                 let lines = tail::claim_lines(epoch);
                 leave(&lines, bytes);
-                // A journal gives each epoch to one claimant, so the next one has a higher epoch.
+                // A journal gives each epoch to only one claimant, so the next claimant has a higher epoch.
                 let dead = TestWriter { store: writer(), epoch, next: 1, is_alive: false };
                 model.writers.push(dead);
                 model.claim(writer()).await;
@@ -196,7 +197,7 @@ async fn act(actions: Vec<WriterAction>, writer: &dyn Fn() -> Box<dyn EventStore
     }
 }
 
-/// Checks that the log has every confirmed event under its number, and that no number is missing or used twice.
+/// Checks that the log has every confirmed event with its number, and that no number is missing or used twice.
 async fn check_log(model: &WriterModel, reader: &dyn EventStore) {
     let log = reader.read(&key(), 1, usize::MAX).await.unwrap();
     let expected: Vec<u64> = (1..=log.len() as u64).collect();
@@ -254,7 +255,7 @@ async fn events_are_visible_only_to_their_tenant() {
 }
 
 #[tokio::test]
-async fn log_that_another_process_removed_begins_again() {
+async fn log_that_another_process_removed_is_created_again() {
     let directory = tempfile::tempdir().unwrap();
     let events = FileEvents::of(&Home::at(directory.path()));
     let runs: Vec<RunKey> =

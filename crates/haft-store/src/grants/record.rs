@@ -12,8 +12,8 @@ use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{ResourceAccess, SandboxBinding};
 use serde::{Deserialize, Serialize};
 
-/// The version of the format. A file of a later version is not read, because a field that this version does not support
-/// could narrow a grant.
+/// The version of the format. A file of a later version is not read, because a field that this version does not know
+/// could restrict a grant.
 const VERSION: u32 = 1;
 
 /// The content of a grants file.
@@ -89,7 +89,9 @@ impl GrantsFile {
         }
         let grants: Option<Vec<Grant>> =
             self.grants.into_iter().map(|record| record.into_grant(owner)).collect();
-        grants.map(OwnedGrants::new).ok_or_else(|| "a grant has a field with a wrong value".into())
+        grants
+            .map(OwnedGrants::new)
+            .ok_or_else(|| "a grant in the file has an invalid value (id, tool or digest)".into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Journals in memory, for programs that store nothing on disk. They end with the process.
+//! Journals in memory, for programs that store nothing on disk. They are lost when the process ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct MemoryJournals(Arc<Mutex<JournalTable>>);
 #[derive(Default)]
 struct JournalTable {
     journals: BTreeMap<RunKey, MemoryJournal>,
-    /// The number of journals created so far. It orders lists.
+    /// The number of journals created so far, by which lists are ordered.
     created: u64,
 }
 

@@ -104,7 +104,7 @@ async fn holder_is_fenced_after_a_takeover() {
 }
 
 #[tokio::test]
-async fn new_holder_keeps_the_journal_when_the_fenced_holder_ends() {
+async fn new_holder_keeps_its_claim_when_the_fenced_holder_ends() {
     on_all(async |store| {
         let key = key("local", 1);
         let local = Principal::local();
@@ -174,7 +174,7 @@ async fn runs_are_visible_only_to_their_tenant_and_subject() {
 /// One step of several processes that share a journal.
 #[derive(Debug, Clone, Copy)]
 enum HolderAction {
-    /// Holder `n` appends. A stalled holder continues with this.
+    /// Holder `n` appends. It may be a holder that hung and now continues.
     Append(usize),
     /// A new process claims the journal: from any holder, or only from a holder that has ended.
     Claim(Takeover),
@@ -223,7 +223,7 @@ async fn play(store: &dyn JournalStore, acts: &[HolderAction]) {
                         let past: Vec<u64> =
                             claimed.past.requests.iter().map(|text| text.parse().unwrap()).collect();
                         assert_eq!(past, expected, "the claimant sees every line that counts");
-                        // A holder that took over gets the file lock only with its first append after the other holder
+                        // A holder that took over gets the file lock only with its first append after the fenced holder
                         // has ended.
                         assert!(!is_held || takeover == Takeover::Allowed || took_over);
                         took_over = claimed.before == HolderBefore::Fenced;
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn concurrent_claims_have_one_winner() {
+fn only_one_of_several_concurrent_claims_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     let sessions = files(&directory);
     let (id, tries) = (SessionId(1), 8);

@@ -1,4 +1,4 @@
-//! Outputs in memory, for programs that store nothing on disk. They end with the process.
+//! Outputs in memory, for programs that store nothing on disk. They are lost when the process ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct MemoryOutputs(Arc<Mutex<OutputTable>>);
 struct OutputTable {
     outputs: BTreeMap<OutputKey, MemoryOutput>,
     bytes: u64,
-    /// The number of outputs stored so far. It orders them by age.
+    /// The number of outputs stored so far, by which they are ordered by age.
     stored: u64,
 }
 
@@ -46,8 +46,8 @@ impl OutputTable {
         true
     }
 
-    /// Removes outputs that are too old, then the oldest ones until the rest is within the limits. Always keeps the
-    /// newest output, because the model is about to read it.
+    /// Removes outputs that are too old, then the oldest outputs until the others are within the limits. Always keeps
+    /// the newest output, because the model is about to read it.
     fn keep_within(&mut self, limits: &StoreLimits) {
         let expired = |output: &MemoryOutput| output.at.elapsed() > limits.keep;
         self.remove_where(expired);

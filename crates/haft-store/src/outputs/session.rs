@@ -1,4 +1,4 @@
-//! The outputs of one session that this process has seen.
+//! The outputs of one session that this process knows about.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::PART_SUFFIX;
 
-/// The sessions that stores of this process have open, by directory. A sweep runs for one store but removes outputs of
-/// all sessions, so it must update them.
+/// The sessions that stores of this process have open, by directory. A sweep of one store removes outputs of all
+/// sessions, so it must update all these values.
 static OPEN_SESSIONS: Mutex<Option<HashMap<PathBuf, Weak<SessionOutputs>>>> = Mutex::new(None);
 
 /// The outputs of one session. All stores of a process that have the session open share this value.
@@ -20,7 +20,7 @@ pub(super) struct SessionOutputs {
 
 #[derive(Debug, Default)]
 struct KnownOutputs {
-    /// True while there may be an output that an earlier process stored.
+    /// True while outputs of an earlier process may exist.
     earlier: bool,
     /// The names of the outputs that this process stored.
     stored: HashSet<String>,
@@ -28,7 +28,8 @@ struct KnownOutputs {
 }
 
 impl SessionOutputs {
-    /// Opens a session. Looks for outputs of earlier processes only until one is found: a session may have thousands.
+    /// Opens a session. Stops looking for outputs of earlier processes when it has found one, because a session may
+    /// have thousands.
     pub(super) fn open(directory: PathBuf) -> Arc<Self> {
         let mut sessions = OPEN_SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         let sessions = sessions.get_or_insert_default();

@@ -44,7 +44,7 @@ async fn output_is_readable_only_by_its_run_and_tenant() {
 }
 
 #[tokio::test]
-async fn run_that_continues_reads_its_earlier_outputs() {
+async fn resumed_run_reads_its_earlier_outputs() {
     on_all(async |stores| {
         for run in [key("local", 1), key("acme", 1)] {
             let stored = put(&*open(stores, &run), "earlier");
@@ -57,7 +57,7 @@ async fn run_that_continues_reads_its_earlier_outputs() {
 }
 
 #[tokio::test]
-async fn ranges_end_where_the_output_ends_and_deleted_output_is_gone() {
+async fn ranges_end_at_the_end_of_the_output_and_a_deleted_output_is_not_found() {
     on_all(async |stores| {
         let store = open(stores, &key("acme", 1));
         let handle = put(&*store, "0123456789").handle;
@@ -87,7 +87,7 @@ async fn unfinished_output_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn output_beyond_its_limit_is_cut_and_marked_incomplete() {
+async fn output_beyond_its_limit_is_truncated_and_marked_incomplete() {
     on_all(async |stores| {
         let limits = StoreLimits { output_bytes_max: 5, ..StoreLimits::default() };
         let store = stores.open(&key("local", 1), &limits).unwrap();

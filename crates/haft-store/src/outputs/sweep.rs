@@ -1,9 +1,9 @@
 //! Removes outputs that are too old, or that exceed the total size, a few files at a time, in the background.
 //!
 //! A pass visits all outputs in the order of their names. It removes outputs that are too old, and sums up the sizes of
-//! the others by age. From the sums, the next pass knows which outputs to remove to stay below the total limit. A pass
-//! continues where another process stopped: `haft call` runs for a few milliseconds, and such a process alone would
-//! never finish a pass over a large store.
+//! the others by age. The next pass uses the sums to remove the oldest outputs, until the rest is below the total
+//! limit. A pass continues where another process stopped: `haft call` runs for a few milliseconds, and such a process
+//! alone would never finish a pass over a large store.
 
 mod state;
 mod walk;
@@ -27,7 +27,8 @@ const STEP_ENTRIES: usize = 256;
 /// The pause between two steps of one process. It limits a sweep to a few percent of one core.
 const STEP_PAUSE: Duration = Duration::from_millis(20);
 
-/// The time for which an empty directory is kept: the process that created it is about to create a file in it.
+/// The time for which an empty directory is kept, because the process that created it may be about to create a file in
+/// it.
 const DIRECTORY_KEPT: Duration = Duration::from_mins(1);
 
 /// Removes old and excess outputs of one store.
@@ -42,7 +43,7 @@ pub(super) struct Sweeper {
 pub(super) enum Urgency {
     /// The sweep does nothing if any process has swept recently.
     Routine,
-    /// The sweep runs at once: this process has stored so many bytes that the store may be too large by now.
+    /// The sweep runs at once, because this process has stored so many bytes that the store may exceed its limit.
     Pressing,
 }
 
@@ -91,8 +92,8 @@ impl Sweeper {
                 between_steps()?;
             }
             state.end_pass(self.limits.total_bytes_max, now());
-            // A pass that removed an excess is the last one. Otherwise files that cannot be removed would keep this
-            // loop running.
+            // Stop after a pass that removed an excess. Otherwise files that cannot be removed would keep this loop
+            // running.
             if removes_excess || !state.removes_excess() {
                 SweepState::remove(&self.root, now());
                 return ControlFlow::Continue(());
@@ -121,7 +122,7 @@ impl Sweeper {
         let Some(file) = OutputFile::at(&path) else { return };
         let session = SessionOutputs::find_open(&directory);
         let is_too_old = now.duration_since(file.changed).is_ok_and(|age| age > self.limits.keep);
-        // Keep files that a run is still writing, and the newest output, about which a model asks next.
+        // Keep files that a run is still writing, and the newest output, because the model is about to read it.
         let may_make_room =
             !name.ends_with(PART_SUFFIX) && session.as_ref().is_none_or(|session| !session.is_newest(name));
         if is_too_old || may_make_room && state.claims(&file) {
@@ -156,8 +157,8 @@ impl OutputFile {
     }
 }
 
-/// Locks the store against other sweeps. On a file system without locks, sweeps may run at the same time: they may
-/// remove more than necessary, but do no other harm.
+/// Locks the store against other sweeps. On a file system without locks, several sweeps may run at the same time; they
+/// may remove more than necessary, but do no other harm.
 fn try_lock(root: &Path) -> Option<File> {
     let directory = File::open(root).ok()?;
     file_lock::try_lock(&directory).unwrap_or(true).then_some(directory)
@@ -176,8 +177,7 @@ mod testing {
             Ok(())
         }
 
-        /// Does the work of a process that is killed after its first step. Returns false if there was nothing left to
-        /// do.
+        /// Does the work of a process that is killed after its first step. Returns false if no work was left.
         pub(in super::super) fn run_one_step(&self, now: SystemTime) -> std::io::Result<bool> {
             let lock = File::open(&self.root)?;
             lock.lock()?;

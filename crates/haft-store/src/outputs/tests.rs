@@ -153,7 +153,7 @@ fn sweep_removes_oldest_outputs_and_expired_ones() {
 }
 
 #[test]
-fn store_is_empty_until_an_output_is_finished() {
+fn store_reports_empty_until_an_output_is_finished() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
     assert!(store.is_empty());
@@ -166,7 +166,8 @@ fn store_is_empty_until_an_output_is_finished() {
     assert!(store.is_empty());
 }
 
-/// Runs ten writers at once on a store that is always too large and always has an empty directory to remove.
+/// Runs ten writers at the same time on a store that always exceeds its limit and always has an empty directory to
+/// remove.
 #[test]
 fn sweep_keeps_outputs_that_are_being_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,7 +219,7 @@ fn open_fails_if_the_root_cannot_be_created() {
 }
 
 #[test]
-fn store_follows_no_symlinks() {
+fn store_does_not_follow_symlinks() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
     let stored = put(&store, "x");
@@ -253,7 +254,7 @@ fn killed_sweep_is_continued_by_the_next_process() {
         assert!(processes < 100, "each process gets further");
         let state = dir.path().join(".sweep");
         let whole = fs::read(&state).unwrap();
-        // A crash of the machine may leave any part of the state file; the sweep then starts from the beginning.
+        // A crash of the machine may leave any part of the state file. The sweep then starts from the beginning.
         if processes == 2 {
             for cut in (0..whole.len()).step_by(97).chain([whole.len() - 1]) {
                 fs::write(&state, &whole[..cut]).unwrap();
@@ -351,7 +352,7 @@ fn large_output_makes_the_next_sweep_urgent() {
 }
 
 #[test]
-fn reopened_output_continues_after_its_recorded_bytes_and_keeps_its_handle() {
+fn reopened_output_is_truncated_to_its_recorded_bytes_and_keeps_its_handle() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(20, 1 << 20)).unwrap();
     let append = |entry: &StoreEntry, text: &str| {

@@ -1,9 +1,9 @@
 //! Claims journals in files.
 //!
-//! A holder keeps a lock on the file: other processes then see a busy session, and the lock of a killed process is
-//! released. The lock alone cannot stop a holder that hangs and continues later. So every claim writes a line with a
-//! higher epoch, and every append then checks the length of the file: if it differs from what this holder wrote, and a
-//! newer claim is the reason, the holder is fenced.
+//! A holder keeps a lock on the file, so that other processes see a busy session. The kernel releases the lock if the
+//! holder is killed. The lock alone cannot stop a holder that hangs and continues later. So every claim writes a line
+//! with a higher epoch, and every append then checks the length of the file: if another process has written to the
+//! file, and one of its lines is a newer claim, the holder is fenced.
 //!
 //! An append needs no lock. The holder writes, and then checks; a claimant writes its claim, and then reads. So either
 //! the holder sees the claim, or the claimant sees the line.
@@ -49,14 +49,15 @@ impl FileClaim {
         Self::new(file, Epoch::FIRST, 0, HolderBefore::Gone, bytes_max)
     }
 
-    /// Claims an existing file. `before` tells whether the caller holds the lock.
+    /// Claims an existing file. `before` is `Gone` if the caller holds the lock.
     pub(super) fn of(
         id: SessionId,
         mut file: File,
         before: HolderBefore,
         bytes_max: u64,
     ) -> Result<(SessionHistory, Self), SessionError> {
-        // Remove an incomplete last line only if there is no other holder, which could be writing that line.
+        // Remove an incomplete last line only if there is no other holder, because another holder may be writing this
+        // line.
         if before == HolderBefore::Gone {
             truncate_partial_line(&mut file)?;
         }
@@ -68,7 +69,7 @@ impl FileClaim {
             claim.set_bytes(bytes + written);
             return Ok((past, claim));
         }
-        // Another process has written since. Its lines before this claim are part of the history.
+        // Another process has written to the file since. Its lines before this claim are part of the history.
         let (past, newest, bytes) = read(id, &claim.file, Some(nonce))?;
         if newest != epoch {
             return Err(SessionError::Busy { id });
@@ -116,15 +117,15 @@ impl FileClaim {
         if state.bytes.saturating_add(bytes.len() as u64) > self.bytes_max {
             let max = self.bytes_max;
             let problem =
-                format!("the session would exceed the limit of {max} bytes; see `sessions.maxBytes`");
+                format!("the session would exceed the limit of {max} bytes; raise `sessions.maxBytes`");
             return Err(JournalError::unavailable(problem));
         }
         if !state.is_locked {
             state.is_locked = self.file.try_lock().is_ok();
         }
         (&*self.file).write_all(&bytes).map_err(|error| {
-            // The file may end with an incomplete line now. The next claim removes it, which needs the lock. This
-            // holder must not remove it: a newer holder may have written after it.
+            // The file may end with an incomplete line now. This holder must not remove it, because a newer holder may
+            // have written after it. Release the lock, so that the next claim can remove the line.
             let _ = self.file.unlock();
             JournalError::unavailable(error)
         })?;
@@ -141,7 +142,7 @@ impl FileClaim {
         Ok(())
     }
 
-    /// Looks for a newer claim in the lines from this offset on. Lines of an older holder do no harm, because readers
+    /// Looks for a newer claim in the lines after this offset. Lines of an older holder are harmless, because readers
     /// skip them.
     fn check_fence(&self, begin: u64) -> Result<(), JournalError> {
         let mut tail = Vec::new();
@@ -151,7 +152,7 @@ impl FileClaim {
         let claims = tail.split(|byte| *byte == b'\n').map(epoch_of).filter(|(_, is_claim)| *is_claim);
         match claims.map(|(epoch, _)| epoch).max() {
             Some(by) if by > self.epoch => {
-                // The newer holder gets the lock with its next append.
+                // Release the lock, so that the newer holder gets it with its next append.
                 let _ = self.file.unlock();
                 Err(JournalError::Fenced { epoch: self.epoch, by })
             }
@@ -176,8 +177,8 @@ impl FileClaim {
 }
 
 /// Reads a session, and returns the newest epoch and the size of the lines that were read. With a nonce, reads up to
-/// the claim with that nonce, which is not part of the history. If that claim is not among the valid lines, returns a
-/// newer epoch.
+/// the claim with this nonce, which is not part of the history. If another claim is valid instead, returns its newer
+/// epoch.
 fn read(
     id: SessionId,
     mut file: &File,

@@ -1,4 +1,4 @@
-//! The first line of a session, without the state of the run that it contains.
+//! The first line of a session, without the run state in it.
 
 use std::io::Read;
 
@@ -34,7 +34,7 @@ struct HeaderFields {
 }
 
 impl SessionHeader {
-    /// Reads the first line. Parses an unusual line completely, so that the error is the usual one.
+    /// Reads the first line. Parses the whole line if it is unusual, so that errors are the same as for a full read.
     pub(super) fn of<R: Read>(lines: &mut JournalLines<R>) -> Result<Self, ReadError> {
         let first = lines.next_bytes()?.ok_or(ReadError::Empty)?;
         if let Some(header) = Self::quick(first) {

@@ -68,8 +68,8 @@ pub struct SessionHistory {
 pub enum SessionStatus {
     /// No end is recorded: the run is active, or its process was killed.
     Open,
-    /// The run was interrupted: by the user, by its time limit, or because no model was available. It can be resumed at
-    /// that point.
+    /// The run was interrupted by the user, by its time limit, or because no model was available. It can be resumed
+    /// from this point.
     Cut {
         reason: String,
     },
@@ -78,7 +78,7 @@ pub enum SessionStatus {
     },
 }
 
-/// A restored run, and its calls with an unknown outcome.
+/// A restored run, with the calls whose outcome is unknown.
 #[derive(Debug)]
 pub struct RestoredRun {
     pub run: AgentRun,
@@ -247,7 +247,8 @@ impl SessionHistory {
     }
 
     /// Applies an input. An abort or a model failure only marks the session as interrupted, so that a resumed run
-    /// continues before it. Inputs after it belong to the shutdown of the run and are ignored.
+    /// continues as if the interruption had not happened. Later inputs belong to the shutdown of the run and are
+    /// ignored.
     fn take_input(&mut self, input: RunInput) {
         match (&self.standing, &input) {
             (_, RunInput::Requested(text)) => {
@@ -281,7 +282,7 @@ impl SessionHistory {
                 self.allowed.retain(|(_, call)| ends.iter().all(|end: &CallEnd| end.call() != call));
             }
             (_, RunInput::Stepped(readings)) => self.context_tokens = readings.context_tokens,
-            // The size of the smaller conversation is not recorded yet, so the next process measures it.
+            // The size of the compacted conversation is not recorded, so the next process measures it.
             (_, RunInput::Archived(_) | RunInput::Summarized(_)) => self.context_tokens = None,
             (
                 _,
@@ -325,8 +326,8 @@ fn numbered(process: u64, operation: u64) -> OperationId {
     OperationId((process << 48) | operation)
 }
 
-/// Builds the tree. A line is written at the end of a call, and the calls of a sub-agent end before the call that
-/// started it. So all calls are added first, in the order of their start.
+/// Builds the tree. Adds all calls first, in the order of their start, because the journal has them in the order of
+/// their end: the calls of a sub-agent end before the call that started it.
 fn tree_of(events: &[Event]) -> OpTree {
     let started = |event: &Event| match event {
         Event::ToolStarted { operation, tool, .. } | Event::ToolFinished { operation, tool, .. } => {

@@ -39,7 +39,7 @@ pub enum SessionJournalLine {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<u64>,
     },
-    /// An input of the run. The names on disk are older than the name of the type.
+    /// An input of the run. The names in the file are older than the type name.
     #[serde(rename = "told")]
     Input {
         at_ms: u64,
@@ -152,7 +152,7 @@ pub struct SessionStart {
     /// The session that received the original request; `None` if it is this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// The spec of the run, which the code that resumes it needs; null for sub-agents.
+    /// The spec of the run, from which the run is resumed; null for sub-agents.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub spec: Value,
     /// The tenant and subject of the run; version 1 had only the local user.

@@ -72,11 +72,11 @@ pub enum SessionError {
     #[error("another process uses the session {id}; wait for that process, or end it")]
     Busy { id: SessionId },
     /// A new session has the id of a stored session.
-    #[error("the session {id} exists already")]
+    #[error("a session with the id {id} already exists")]
     Exists { id: SessionId },
     #[error("the session {id} cannot be read: {problem}")]
     Unreadable { id: SessionId, problem: ReadError },
-    #[error("`data/sessions` in haft's home cannot be used: {problem}")]
+    #[error("haft cannot use `data/sessions` in its home directory: {problem}")]
     Io { problem: io::Error },
 }
 
@@ -100,8 +100,8 @@ impl SessionStore {
         Self { root: self.tenants_root().join(directory_of(tenant)), limits: self.limits }
     }
 
-    /// Returns the directory of tenants other than the local user. It is outside of the local directory, so that a
-    /// listing of the latter need not skip it.
+    /// Returns the directory of tenants other than the local user. It is outside of the local user's directory, so that
+    /// listing that directory need not skip it.
     fn tenants_root(&self) -> PathBuf {
         self.root.with_file_name("tenant-sessions")
     }
@@ -119,7 +119,7 @@ impl SessionStore {
         let claim = FileClaim::first(file, self.limits.bytes_max);
         let first = claim.append(&SessionJournalLine::Session(Box::new(opened)));
         first.map_err(|error| SessionError::Io { problem: io::Error::other(error) })?;
-        // After a crash, the file is found only if its directory has been synced too.
+        // Sync the directory too: otherwise the file may be missing after a crash.
         File::open(&self.root)?.sync_all()?;
         // Sweep last: listing the directory would delay the creation of the file.
         self.sweep_when_due();
@@ -215,8 +215,8 @@ impl SessionStore {
         Ok(fs::remove_file(path)?)
     }
 
-    /// Returns the newest root session. It may be unreadable: a caller that asks for the newest session must not get
-    /// another one. Skips a session whose process was killed before it wrote the first line.
+    /// Returns the newest root session. Returns it even if it cannot be read, because a caller that asks for the newest
+    /// session must not get another one. Skips a session whose process was killed before it wrote the first line.
     pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
         let is_first = |id: &SessionId| match self.header(*id) {
             Ok(header) => header.origin.is_none(),
@@ -247,7 +247,7 @@ impl SessionStore {
     fn lock(&self, file: &File, id: SessionId) -> Result<(), SessionError> {
         lock(file, id)?;
         if LockFile::is_held(&self.takeover_path(id)) {
-            // Release the lock, so that the next claim finds it free.
+            // Release the lock, which was taken only for this check, so that the next claim can get it.
             let _ = file.unlock();
             return Err(SessionError::Busy { id });
         }
@@ -277,8 +277,9 @@ impl SessionStore {
         self.root.join(format!("{id}.{SUFFIX}"))
     }
 
-    /// Returns the path of the takeover lock. A fenced holder keeps the lock on the journal until it detects the fence.
-    /// Its successor locks this file, so that other processes see a busy session even if the fenced holder ends first.
+    /// Returns the path of the takeover lock. A fenced holder keeps the lock on the journal until it finds out that it
+    /// is fenced. The new holder locks this file, so that other processes see a busy session even if the fenced holder
+    /// ends first.
     fn takeover_path(&self, id: SessionId) -> PathBuf {
         self.root.join(format!("{id}.takeover"))
     }
@@ -364,8 +365,8 @@ fn lock(file: &File, id: SessionId) -> Result<(), SessionError> {
     if is_locked { Ok(()) } else { Err(SessionError::Busy { id }) }
 }
 
-/// Cuts off a last line that a crash left incomplete, and returns the size of the complete lines. No action was taken
-/// for the incomplete line.
+/// Removes a last line that a crash left incomplete, and returns the size of the complete lines. haft took no action
+/// for an incomplete line, so it can be removed.
 fn truncate_partial_line(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 64 << 10;
     let bytes = file.seek(SeekFrom::End(0))?;

@@ -115,7 +115,7 @@ impl SessionOverview {
             | RunInput::Summarized(_)
             | RunInput::SummaryFailed(_) => return,
         };
-        // Keep the first reason, which interrupted the run.
+        // Keep the first reason, because it is the one that interrupted the run.
         if !matches!(self.standing, SessionStatus::Cut { .. }) {
             self.standing = SessionStatus::Cut { reason: reason.into() };
         }

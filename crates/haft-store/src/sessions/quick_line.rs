@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quick_line_declines_unusual_lines() {
+    fn quick_line_leaves_unusual_lines_to_the_parser() {
         let check = |line: &str, expected: Option<QuickLine>| {
             assert_eq!(QuickLine::parse(line.as_bytes()), expected, "{line}");
         };

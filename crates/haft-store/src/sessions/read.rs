@@ -15,10 +15,10 @@ pub enum ReadError {
     #[error("{0}")]
     Io(io::Error),
     /// The first line is missing.
-    #[error("it is empty")]
+    #[error("the file is empty")]
     Empty,
     /// The first line has no version.
-    #[error("its first line is not a session header")]
+    #[error("the first line of the file is not a session header")]
     NoHeader,
     /// Another version of this program wrote the session.
     #[error(

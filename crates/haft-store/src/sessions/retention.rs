@@ -42,7 +42,7 @@ impl SessionStore {
                 tenant.sweep(&ids, now, STEP_PAUSE);
             }
         };
-        // If no thread can be started, there is no further step now; a later session tries again.
+        // If no thread can be started, no further step runs now; a later session starts one.
         let _ = thread::Builder::new().name("session-sweep".into()).spawn(sweep);
     }
 
@@ -66,8 +66,8 @@ impl SessionStore {
         }
     }
 
-    /// Returns the ids, starting at a random session: otherwise processes that end early would all visit the same
-    /// sessions and never the rest.
+    /// Returns the ids, starting at a random session. Otherwise processes that end early would always visit the same
+    /// sessions.
     pub(super) fn ids_in_random_order(&self) -> Result<Vec<SessionId>, SessionError> {
         let mut ids = self.unsorted_ids()?;
         let random = uuid::Uuid::new_v4().as_u128() % (ids.len().max(1) as u128);

@@ -142,7 +142,7 @@ fn unreadable_session_error_has_line_and_file_is_unchanged() {
     check(format!("{whole}\0\0garbage\n{{}}\n"), "line 3");
     check(whole.replacen("\"version\":2", "\"version\":9", 1), "version 9");
     check("{}\n".into(), "not a session header");
-    check(String::new(), "it is empty");
+    check(String::new(), "the file is empty");
     let first = whole.lines().next().unwrap();
     check(format!("{first}\n{first}\n"), "second header line");
 }

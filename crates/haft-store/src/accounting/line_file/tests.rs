@@ -51,8 +51,8 @@ fn calls(summary: &AccountingSummary) -> u64 {
 /// The environment variable with the directory in which the child process of the test below writes.
 const LIMITED_DIRECTORY: &str = "HAFT_TEST_LIMITED_DIRECTORY";
 
-/// A file size limit cuts off the fifth line, as a full disk does. The limit applies to the whole process, so the test
-/// starts itself again.
+/// A file size limit truncates the fifth line, like a full disk. The limit applies to the whole process, so the test
+/// starts itself again as a child process.
 #[test]
 fn failed_partial_write_leaves_no_incomplete_line() {
     if let Some(directory) = std::env::var_os(LIMITED_DIRECTORY) {
@@ -85,7 +85,7 @@ fn incomplete_line_does_not_corrupt_the_next_one() {
 }
 
 #[test]
-fn full_journal_is_rotated_during_the_process() {
+fn full_file_is_rotated_during_the_process() {
     let fixture = LineFileFixture::new();
     let one = line("one").len() as u64;
     let mut file = fixture.file(3 * one);
@@ -125,7 +125,7 @@ fn concurrent_writers_neither_lose_nor_interleave_lines() {
 }
 
 #[test]
-fn append_fails_while_the_lock_stays_held() {
+fn append_fails_while_another_process_holds_the_lock() {
     let fixture = LineFileFixture::new();
     let limits = LineFileLimits { lock_wait: Duration::from_millis(5), ..LineFileLimits::default() };
     let mut file = LineFile::new(fixture.paths(), limits);
@@ -140,7 +140,7 @@ fn append_fails_while_the_lock_stays_held() {
 }
 
 #[test]
-fn removed_file_is_created_again() {
+fn file_removed_by_another_process_is_created_again() {
     let fixture = LineFileFixture::new();
     let mut file = fixture.file(u64::MAX);
     file.append(&line("one")).unwrap();
@@ -150,10 +150,10 @@ fn removed_file_is_created_again() {
 }
 
 #[test]
-fn rotation_during_summary_counts_no_line_twice() {
+fn no_line_is_counted_twice_if_the_file_rotates_during_a_summary() {
     let fixture = LineFileFixture::new();
     fixture.file(u64::MAX).append(&line("one")).unwrap();
-    // The reader has opened the current file when the rotation makes it the old one.
+    // The reader has already opened the current file when the rotation renames it.
     fs::hard_link(fixture.paths().current, fixture.paths().old).unwrap();
     assert_eq!(calls(&fixture.summary()), 1);
 }

@@ -1,4 +1,4 @@
-//! The progress of a sweep, in a small file that any process may lose or remove.
+//! The progress of a sweep, in a small file. Losing the file is harmless.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
@@ -36,8 +36,8 @@ pub(super) struct SweepState {
     excess: Option<OutputExcess>,
 }
 
-/// The oldest outputs, up to the size that exceeds the total limit. Slots are narrow, so the order within a slot does
-/// not matter: its outputs differ in age by less than one percent.
+/// The oldest outputs, up to the size that exceeds the total limit. The order within a slot does not matter, because
+/// the ages of its outputs differ by less than one percent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OutputExcess {
     reference_ms: u64,
@@ -54,9 +54,9 @@ impl SweepState {
         stored.unwrap_or_else(|| Self { reference_ms: millis(now), ..Self::default() })
     }
 
-    /// Returns true shortly after another step or sweep. The time of the last one is stored as the access time of the
-    /// store directory: this needs no file, and a listing by another program only delays the next sweep. A time in the
-    /// future comes from a clock that was set back.
+    /// Returns true if a step or sweep has run recently. The time of the last one is stored as the access time of the
+    /// store directory. This needs no file, and if another program lists the directory, the next sweep is only delayed.
+    /// A time in the future is ignored, because it comes from a clock that was set back.
     pub(super) fn is_recent(&self, root: &Path, now: SystemTime) -> bool {
         let interval = if self.is_under_way() { STEP_INTERVAL } else { SWEEP_INTERVAL };
         let last = fs::metadata(root).and_then(|meta| meta.accessed());
@@ -89,7 +89,7 @@ impl SweepState {
         *self.left.entry(age_slot(file, self.reference_ms)).or_default() += file.bytes;
     }
 
-    /// Computes the work of the next pass from the sums of this pass.
+    /// Computes which outputs the next pass removes, from the sums of this pass.
     pub(super) fn end_pass(&mut self, total_bytes_max: u64, now: SystemTime) {
         *self = Self {
             reference_ms: millis(now),
@@ -105,8 +105,8 @@ impl SweepState {
         set_last_sweep(root, now);
     }
 
-    /// Removes the state of a finished sweep. The next sweep computes the sums again, because they will have changed by
-    /// then.
+    /// Removes the state of a finished sweep. The next sweep computes the sums again, because outputs will have changed
+    /// by then.
     pub(super) fn remove(root: &Path, now: SystemTime) {
         let _ = fs::remove_file(root.join(STATE_FILE));
         set_last_sweep(root, now);
@@ -147,7 +147,7 @@ impl OutputExcess {
 }
 
 fn set_last_sweep(root: &Path, now: SystemTime) {
-    // Ignore a failure: each process then sweeps, which only costs time.
+    // Ignore a failure: without the time, each process sweeps, which is only slower.
     let _ = File::open(root).and_then(|root| root.set_times(FileTimes::new().set_accessed(now)));
 }
 
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn excess_is_taken_from_the_oldest_slots() {
+    fn oldest_slots_are_removed_first_to_stay_below_the_limit() {
         let left = BTreeMap::from([(1, 10), (5, 10), (9, 10)]);
         let check = |total: u64, expected: Option<(u32, u64)>| {
             let excess = OutputExcess::of(&left, 7, total);

@@ -24,8 +24,8 @@ pub(super) struct StoreWalk {
 }
 
 impl StoreWalk {
-    /// Starts after a position, or at the beginning. The walk is ordered by name, because names do not change: the
-    /// order of a directory listing changes when files are added and removed.
+    /// Starts after a position, or at the beginning. The walk is ordered by name, because the order of a directory
+    /// listing changes when files are added or removed.
     pub(super) fn after(root: &Path, position: Option<&WalkPosition>) -> Self {
         let prefix = Handle::directory("");
         let mut directories = names(root);

@@ -9,7 +9,7 @@ use super::super::line::SessionStart;
 use super::*;
 use crate::accounting::{ModelRecord, ToolRecord};
 
-/// Writes a session without the sync of `open`, which would take seconds for hundreds of sessions.
+/// Writes a session without syncing it as `open` does, which would take seconds for hundreds of sessions.
 fn write(fixture: &SessionsFixture, id: u128, change: impl FnOnce(&mut SessionStart)) {
     let (id, mut opened) = opened(id);
     change(&mut opened);
@@ -139,7 +139,7 @@ fn overview_ignores_an_incomplete_last_line() {
 fn newest_roots_skip_sub_agent_sessions() {
     let fixture = SessionsFixture::new();
     for id in 1..=40_u128 {
-        // Every fourth session is a root; the first is the oldest.
+        // Every fourth session is a root session; the first one is the oldest.
         let root = SessionId(id.next_multiple_of(4)).to_string();
         write(&fixture, id, |opened| opened.origin = Some(root).filter(|_| id % 4 != 0));
         age(&fixture, id, Duration::from_secs(100 - u64::try_from(id).unwrap()));
