@@ -40,7 +40,7 @@ fn main() {
             std::hint::black_box(index.search(QUERIES[at % QUERIES.len()], 20));
             began.elapsed()
         }));
-        // Measure an index in which only the first tool has changed.
+        // Measure the rebuild of an index after only the first tool has changed.
         let other = self::definitions(1);
         let (_, renewed) = cpu_of(|| index.renewed(other.iter().chain(&definitions[1..])));
         let (first, build) = (builds[0], median(builds.into_iter()));

@@ -108,7 +108,7 @@ impl Cache {
         Self { store: Some(store), ..self }
     }
 
-    /// Returns the same memory without the store behind it.
+    /// Returns a cache with the same memory and without the store.
     #[must_use]
     pub fn without_store(&self) -> Self {
         Self { store: None, ..self.clone() }
@@ -122,7 +122,7 @@ impl Cache {
 
     /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
     pub(crate) async fn look_up(&self, key: Digest) -> CacheLookup {
-        // The lock is released before the output is copied.
+        // Release the lock before the output is copied.
         let cached = self.memory.lock().lru.get(&key, Instant::now());
         if let Some(cached) = cached {
             return CacheLookup::Hit(cached.to_output());
@@ -200,8 +200,8 @@ pub(crate) enum CacheLookup {
     Lead(FlightLeader),
 }
 
-/// The right to make a call on behalf of all equal waiting calls. If it is dropped without an output, the next waiting
-/// call gets it.
+/// The right to make a call for all equal waiting calls. If it is dropped without an output, the next waiting call gets
+/// this right.
 #[derive(Debug)]
 pub(crate) struct FlightLeader {
     // Fields drop in this order: the next waiting call must get the lock before the drop of `seat` can remove the
@@ -214,7 +214,7 @@ impl FlightLeader {
     /// Caches the output. Waiting calls get it even if it is too large for the cache.
     pub(crate) fn keep(mut self, output: &ToolOutput, ttl: Duration) {
         let bytes = output_bytes(output);
-        // Skip the copy of an output that is too large for the cache if no call waits for it.
+        // Do not copy an output that is too large for the cache and for which no call waits.
         if !self.seat.memory.is_wanted(&self.seat.key, bytes) {
             return;
         }

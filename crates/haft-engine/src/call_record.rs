@@ -85,7 +85,7 @@ impl CallRecord {
         &self.end.operation
     }
 
-    /// Uses the resolved tool instead of the name that the model wrote in all further events.
+    /// Uses the resolved tool in all further events, instead of the name that the model wrote.
     pub(crate) fn set_resolved_tool(&mut self, tool: Arc<KnownTool>) {
         self.end.tool = ToolReference::Known(tool);
     }

@@ -66,7 +66,7 @@ pub async fn compact(
     let conversation = &*like.conversation;
     let before_tokens = conversation_tokens(conversation);
     let room = ConversationRoom {
-        // The caller wants a smaller conversation now, however large the context window is.
+        // The caller wants a smaller conversation now, even if the context window has space.
         room_tokens: usable_tokens.min(before_tokens),
         saving_tokens_min: 1,
         keep_turns: rules.keep_turns,

@@ -138,7 +138,7 @@ impl RunDriver<'_> {
 
     /// Records and applies an input from outside the driver, such as a user's decision.
     pub fn apply_input(&self, run: &mut AgentRun, input: RunInput) -> Result<(), RunError> {
-        // A journal that fails now fails again at the next step, which ends the run.
+        // Ignore the error: a journal that fails now also fails at the next step, which ends the run.
         let _ = self.append(&input);
         run.apply(input)
     }
@@ -161,7 +161,7 @@ impl RunDriver<'_> {
             let place = self.place(run.counts().turns);
             self.emit(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
-        // The error can be ignored: no later action depends on this sync.
+        // Ignore the error: no later action depends on this sync.
         let _ = self.sync(Durability::Synced).await;
         Ok(driven)
     }
@@ -286,8 +286,8 @@ impl RunDriver<'_> {
     }
 
     /// Waits while the reservations of other agents exhaust the budget. A reservation is a worst case, far above the
-    /// usual cost, so it is no reason to end this run. The wait ends, because the holder of a token reservation waits
-    /// only for its model.
+    /// usual cost, so it alone must not end this run. The wait always ends, because a run with a token reservation
+    /// waits only for its model.
     async fn wait_for_reservations(&self, run: &AgentRun) {
         let counted = self.context_tokens().filter(|_| run.counts().has_asked());
         let request_tokens = counted.unwrap_or_default();
@@ -380,7 +380,7 @@ impl RunDriver<'_> {
 
     /// Returns the maximum cost of a request, so that concurrent agents cannot spend the same budget twice.
     fn worst_case(&self, run: &AgentRun, request: &ModelRequest) -> SpendAmount {
-        // If the request has no limit, the space for the reply in the context window is the best estimate.
+        // If the request has no output limit, use the space for the reply in the context window as an estimate.
         let room = run.plan().limits.context.map(|context| context.output_tokens);
         let output = request.output_tokens_max.map(u64::from).or(room).unwrap_or_default();
         let tokens = self.context_tokens().unwrap_or_default().saturating_add(output);

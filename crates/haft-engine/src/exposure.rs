@@ -15,11 +15,11 @@ use crate::orchestrator::{OfferedTool, Orchestrator};
 use crate::selection::ToolFilter;
 use crate::size::json_bytes;
 
-/// The number of tools above which `auto` hides tools. With more than about 30 tools, models also choose worse.
+/// The number of tools above which `auto` hides tools. With more than about 30 tools, models also make worse choices.
 pub const SHOWN_TOOLS_MAX: usize = 30;
 
-/// The size of all definitions above which `auto` hides tools, in tokens. The limit is absolute: a share of a context
-/// window with a million tokens would be far too much.
+/// The size of all definitions above which `auto` hides tools, in tokens. The limit does not depend on the context
+/// window, because a fixed share of a million tokens would be far too much.
 pub const SHOWN_TOKENS_MAX: u64 = 4_000;
 
 /// In a small context window, definitions may take at most the window size divided by this number before `auto` hides
@@ -171,7 +171,8 @@ fn is_shown(tool: &OfferedTool, request: &ExposureRequest<'_>) -> bool {
     is_essential(tool, request) || is_pinned()
 }
 
-/// Returns true if the provider would refuse a request with all tools, and some of them can be hidden, also pinned ones.
+/// Returns true if the provider would refuse a request with all tools, and some of them can be hidden, even if they are
+/// pinned.
 fn exceeds_limit(tools: &[OfferedTool], request: &ExposureRequest<'_>) -> bool {
     let can_hide = || tools.iter().any(|tool| !is_essential(tool, request));
     request.limits.tools_max.is_some_and(|most| tools.len() + request.own_tools > most) && can_hide()

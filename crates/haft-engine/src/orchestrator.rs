@@ -128,7 +128,7 @@ impl Orchestrator {
         }
         let this = Self::new(catalog, config);
         if this.config.policies.governor.is_some() {
-            // `tools` is not used, because no caller has seen a name yet, so names need not be kept.
+            // Do not call `tools` here: it would fix the names, although no caller has seen them yet.
             for tool in this.catalog.snapshot().tools() {
                 let queue = tool.governed(&this.config.policies).policy.queue.as_ref();
                 this.config.queues.of(queue)?;
@@ -297,7 +297,8 @@ impl Orchestrator {
                     Some(_) | None => self.run_stages(&mut record, &options).await,
                 };
                 let outcome = stage::settle(&mut record, outcome, reserved, self.means(&options));
-                // Only a model needs delimiters. A program that makes a single call gets the output unchanged.
+                // Only a model needs delimiters. A program that makes a single call outside a run gets the output
+                // unchanged.
                 stage::delimit(outcome, record.source.as_deref().filter(|_| options.scope.is_some()))
             }
             Err(error) => Err(error),

@@ -22,9 +22,9 @@ impl EffectOrder {
         let ticket = lock(&self.line).join(EffectAccess::of(effects), admit);
         let turn = EffectPermit { line: Arc::clone(&self.line), ticket };
         async move {
-            // The sender lives as long as the position in the queue, and the position as long as `turn`, so `admitted`
-            // cannot fail. `unconstrained` disables tokio's cooperative budget: after 128 polls it would let the rest
-            // of a long turn start in any order.
+            // `admitted` cannot fail, because the sender lives as long as the position in the queue, and the position
+            // lives as long as `turn`. `unconstrained` disables tokio's cooperative budget: after 128 polls it would
+            // let the rest of a long turn start in any order.
             let _ = unconstrained(admitted).await;
             turn
         }

@@ -1,7 +1,7 @@
 //! Queues limit the number of calls that run at once, and define the order of the waiting calls.
 //!
 //! A queue is a concrete type, not a trait. A distributed version would replace [`Queue::acquire`]: a slot is already a
-//! lease that its holder releases by dropping it, and no holder outlives its call's deadline.
+//! lease, which its holder releases by dropping it, and which ends with the call's deadline at the latest.
 
 mod waiting_list;
 
@@ -149,9 +149,9 @@ impl Queue {
             return Ok(slot);
         };
         let (began, QueueSnapshot { in_use, waiting, .. }) = (Instant::now(), self.snapshot());
-        // The sender lives as long as the place in the queue, and the place lives as long as the slot, so `admitted`
-        // cannot fail. `unconstrained` disables tokio's cooperative budget, so that calls admitted together start in
-        // queue order.
+        // `admitted` cannot fail, because the sender lives as long as the place in the queue, and the place lives as
+        // long as the slot. `unconstrained` disables tokio's cooperative budget, so that calls admitted together start
+        // in queue order.
         let _ = unconstrained(admitted).await;
         let time = began.elapsed();
         slot.wait = Some(SlotWait { time, in_use, waiting });

@@ -41,7 +41,7 @@ impl IndexedSnapshot {
         // The old snapshot lives until the new index is built, so no new definition can have the address of an old one.
         let (kept, index) = match before.map(Arc::try_unwrap) {
             Some(Ok(before)) => (Some(before.snapshot), before.index),
-            // A search of another run still uses the old index.
+            // Another run is still searching with the old index, so build a new one.
             Some(Err(_)) | None => (None, ToolSearchIndex::default()),
         };
         let index = index.renewed(tools.iter().map(|tool| searched(tool)));

@@ -1,6 +1,6 @@
 //! The store behind the cache. It outlives the process, and other processes share it.
 //!
-//! A store never makes a call fail: an error, a timeout and an unreadable entry all count as a miss. If several
+//! A store never makes a call fail: an error, a timeout and an unreadable entry are all treated as a miss. If several
 //! processes make equal calls at once, only one reaches the provider, as long as the store works.
 
 use std::fmt;
@@ -67,7 +67,7 @@ impl StoreSlot {
         match self.read(time_left).await {
             Ok(Some(hit)) => return StoreLookup::Hit(hit),
             Ok(None) => {}
-            // A store that does not work must not use up more of the call's time.
+            // A store that fails must not use more of the call's time.
             Err(StoreDown) => return StoreLookup::Lead(CacheLease::shared()),
         }
         let wait = time_left.saturating_sub(began.elapsed()) / LEASE_PARTS;
@@ -91,7 +91,7 @@ impl StoreSlot {
     fn fresh(&self, entry: CacheEntry) -> Option<StoreHit> {
         let CacheEntry { output, expires_ms } = entry;
         let left = Duration::from_millis(expires_ms.checked_sub(clock_ms())?);
-        // If more time than the TTL is left, the clock has been set back since the entry was stored.
+        // If the remaining time is longer than the TTL, the clock has been set back since the entry was stored.
         let is_fresh = !left.is_zero() && left <= self.ttl;
         is_fresh.then(|| output.into_output().ok()).flatten().map(|output| (output, left))
     }
@@ -100,7 +100,7 @@ impl StoreSlot {
     pub(crate) async fn write(self, output: &ToolOutput, time_left: Duration) {
         let Some(output) = StoredToolOutput::of(output) else { return };
         let entry = CacheEntry { output, expires_ms: clock_ms().saturating_add(millis(self.ttl)) };
-        // A failed write only causes a later miss.
+        // Ignore a failed write: it only causes a later miss.
         let _ = timeout(STORE_WAIT_MAX.min(time_left), self.store.put(self.key, entry)).await;
     }
 }

@@ -44,8 +44,7 @@ pub(super) struct ProviderListing {
 
 impl ProviderListing {
     pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize, shared: &SharedDefinitions) -> Self {
-        // A panic cannot leave the catalog's state inconsistent: after it, the code uses only the fact that it
-        // happened.
+        // After a panic, the code below uses only the fact that it happened, so no inconsistent state can be seen.
         let listed = catch_unwind(AssertUnwindSafe(|| {
             (provider.kind(), provider.namespace().clone(), provider.tools())
         }));

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_waiter_frees_no_slot() {
+    fn cancelled_waiting_call_does_not_free_a_slot() {
         check("nnn1", &[0]);
         check("nnn1.", &[0, 2]);
         check("nnn12.", &[0]);

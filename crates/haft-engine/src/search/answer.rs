@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_defines_five_tools_and_names_the_rest_within_its_size() {
+    fn search_answer_defines_five_tools_and_lists_other_names_within_its_size_limit() {
         let all: Vec<FoundTool> = (0..20).map(|n| found(&format!("server__tool_number_{n}"), 1.0)).collect();
         let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new(), &LengthEstimator);
         assert_eq!(defined.len(), 5);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_keeps_its_tokens_however_dense_its_text_is() {
+    fn search_answer_stays_within_its_token_limit_for_dense_text() {
         let mut all: Vec<FoundTool> = (0..20).map(|n| found(&format!("server__tool_{n}"), 1.0)).collect();
         let check = |all: &[FoundTool], bytes_per_token: u64, least: usize| {
             let counter = DenseCounter(bytes_per_token);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn definition_without_room_leaves_its_name() {
+    fn definition_that_does_not_fit_is_replaced_by_its_name() {
         let mut all: Vec<FoundTool> = (0..5).map(|n| found(&format!("a__{n}"), 1.0)).collect();
         let properties: serde_json::Map<_, _> =
             (0..80).map(|n| (format!("a_rather_long_parameter_{n}"), json!({"type": "string"}))).collect();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn weak_matches_give_no_definition_but_the_nearest_sources() {
+    fn weak_matches_are_answered_with_the_nearest_sources() {
         let sources: BTreeMap<String, usize> =
             [("files".to_owned(), 3), ("github".to_owned(), 40), ("mail".to_owned(), 7)].into();
         let check = |all: &[FoundTool], expected: &str| {

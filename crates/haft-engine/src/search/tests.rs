@@ -38,7 +38,7 @@ fn best_match_comes_first() {
 }
 
 #[test]
-fn tool_named_in_the_query_goes_first() {
+fn tool_whose_name_is_in_the_query_comes_first() {
     let mut tools = catalog();
     tools.push(tool("notes__get", "Nothing in common"));
     tools.push(tool("notes__get_issue_issue_issue", "issue issue issue list of issues"));
@@ -56,7 +56,7 @@ fn query_without_a_known_word_finds_nothing() {
 }
 
 #[test]
-fn long_query_is_cut_at_its_limit() {
+fn long_query_is_truncated() {
     let query = format!("{} create issue", "xyz ".repeat(QUERY_BYTES_MAX));
     assert_eq!(found(&catalog(), &query, 5), Vec::<String>::new());
     let query = format!("create issue {}", "ä".repeat(100_000));
@@ -64,7 +64,7 @@ fn long_query_is_cut_at_its_limit() {
 }
 
 #[test]
-fn limit_and_order_are_kept() {
+fn search_returns_at_most_limit_tools_in_a_stable_order() {
     let same: Vec<ToolDefinition> = (0..9).map(|n| tool(&format!("a__same_{n}"), "same")).collect();
     let hits = ToolSearchIndex::new(&same).search("same", 4);
     assert_eq!(hits.iter().map(|hit| hit.tool).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -84,7 +84,7 @@ fn parameters_are_searched_with_little_weight() {
 }
 
 #[test]
-fn description_of_any_size_is_indexed_in_part() {
+fn only_the_beginning_of_a_long_description_is_indexed() {
     let tools = [tool("a__big", &format!("first {} last", "filler ".repeat(50_000)))];
     assert_eq!(found(&tools, "first", 1), ["a__big"]);
     assert_eq!(found(&tools, "last", 1), Vec::<String>::new());

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn ascii_and_unicode_texts_split_alike() {
+    fn ascii_splitter_returns_the_same_words_as_the_unicode_splitter() {
         let check = |text: &str| {
             let (mut fast, mut general) = (Vec::new(), Vec::new());
             split_ascii(text, |word| fast.push(word.to_owned()));
@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn verb_and_particle_are_also_one_word() {
+    fn verb_and_particle_are_also_searched_as_one_word() {
         let found = query_terms("pay out the bank");
         assert_eq!(found[0], QueryTerm { term: "pay".into(), phrase: Some("payout".into()) });
         assert_eq!(found[1], QueryTerm { term: "bank".into(), phrase: None });
     }
 
     #[test]
-    fn query_terms_are_the_words_that_name_an_action_or_a_thing() {
+    fn query_terms_are_words_that_name_an_action_or_an_object() {
         let check = |query: &str, expected: &[&str]| {
             let terms: Vec<String> = query_terms(query).into_iter().map(|found| found.term).collect();
             assert_eq!(terms, expected, "{query}");

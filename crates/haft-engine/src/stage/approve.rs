@@ -77,7 +77,7 @@ pub(crate) async fn approve(
 /// Returns the stored grants that together cover a call. The list is empty if the user must be asked.
 pub(crate) async fn covering_grants(call: &AskedCall<'_>, run: &RunContext) -> Vec<Grant> {
     let GrantBinding { owner, target, .. } = call.binding;
-    // If the store cannot be read, there are no grants: the user is asked again, and the store reports its problem.
+    // If the store cannot be read, use no grants: the user is asked again, and the store reports the problem.
     let stored = run.grants.load(owner, &target.workspace).await.unwrap_or_default();
     covering(&stored, call, now_ms()).unwrap_or_default().into_iter().cloned().collect()
 }

@@ -19,7 +19,7 @@ pub(crate) async fn call(
     let entry = tool.entry();
     // The `async` block also catches a panic while the provider creates its future.
     let work = async { entry.provider().call(&entry.identity().tool, arguments, context).await };
-    // A panic may leave the provider's own state inconsistent. Of the shared state, only the notes are read after it.
+    // A panic may leave the provider's own state inconsistent. After it, only the notes of the shared state are read.
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(panic) => Err(panicked(tool, panic.as_ref())),

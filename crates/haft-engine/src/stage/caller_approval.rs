@@ -49,7 +49,7 @@ pub(crate) fn caller_approval(
     let decision = PermissionDecision::Ask;
     record.note("ruling", json!({ "decision": decision.name(), "rule": null, "why": CALLER_REQUIRES }));
     record.judge(PolicyDecision { decision, rule: None, consent: None });
-    // The list of asking rules is empty, so that approving a rule does not cover the call.
+    // Leave the list of asking rules empty, so that allowing a rule does not cover the call.
     let ruling = Ruling { decision, rule: None, why: CALLER_REQUIRES.into(), asking: Vec::new() };
     AskedRuling { ruling, asked_by: AskedBy::Caller }
 }

@@ -61,7 +61,7 @@ fn map_output_or_error(
         Ok(output) => Ok(fit(output)),
         Err(mut error) => {
             let fitted = fit(ToolOutput::text(error.message.clone())).as_text();
-            // The server's own text must be dropped, because it still contains the part that was cut.
+            // Drop the server's own text, because it still contains the part that was cut off.
             let is_whole =
                 |raw: &RawResult| fitted == error.message && raw.0.get().len() <= RAW_ERROR_BYTES_MAX;
             error.raw = error.raw.filter(is_whole);

@@ -39,7 +39,7 @@ pub(crate) fn after_untrusted(
             let message = format!("this call of `{}` is denied: {why}", tool.entry().exposed());
             Err(ToolError::new(ToolErrorKind::Denied, message))
         }
-        // The list of asking rules is empty, so that approving a rule does not cover the call.
+        // Leave the list of asking rules empty, so that allowing a rule does not cover the call.
         PermissionDecision::Allow | PermissionDecision::Ask => {
             Ok(Ruling { decision, rule: None, why: why.into(), asking: Vec::new() })
         }
@@ -52,7 +52,7 @@ fn changes_or_sends(tool: &ResolvedTool<'_>, trusted_effects: Effects) -> bool {
     match tool.entry().identity().kind {
         ProviderKind::Mcp | ProviderKind::Rest => true,
         ProviderKind::Builtin | ProviderKind::Client => trusted_effects != Effects::ReadOnly,
-        // The calls inside the sub-agent are decided one by one.
+        // The calls inside the sub-agent are decided separately.
         ProviderKind::Agent => false,
     }
 }

@@ -182,7 +182,7 @@ async fn a_grant_does_not_cover_a_call_in_another_workspace() {
 }
 
 #[tokio::test]
-async fn a_grant_does_not_cover_a_wider_sandbox() {
+async fn a_grant_does_not_cover_a_less_strict_sandbox() {
     let narrow = SandboxBinding { mode: SandboxMode::Network, network: ResourceAccess::Deny };
     let wider = [
         SandboxBinding { network: ResourceAccess::Allow, ..narrow },

@@ -182,13 +182,13 @@ fn tools_per_provider_limit_is_configurable() {
     assert_eq!(catalog.resolve("bad__t6").unwrap().identity().tool.as_str(), "t6");
 }
 
-/// Runs in its own process, so that the memory of other tests is not measured.
+/// This test runs in its own process, so that it does not measure the memory of other tests.
 #[test]
-fn a_gigantic_output_is_cut_without_being_copied() {
+fn a_huge_output_is_truncated_without_being_copied() {
     const BYTES: usize = 256 * 1024 * 1024;
     const ALONE: &str = "HAFT_TEST_MEMORY_ALONE";
     if std::env::var_os(ALONE).is_none() {
-        let name = "bad_providers::a_gigantic_output_is_cut_without_being_copied";
+        let name = "bad_providers::a_huge_output_is_truncated_without_being_copied";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let output = command.args([name, "--exact"]).env(ALONE, "1").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

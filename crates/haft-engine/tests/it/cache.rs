@@ -96,7 +96,7 @@ async fn cached_output_is_not_shared_across_principals_or_workspaces() {
         let principal = Principal::new(tenant, subject, credential);
         orchestrator.with(RunContext { principal, workspace: workspace.into(), ..RunContext::default() })
     });
-    // All runs call one provider, so an answer from another run would have that run's number.
+    // All runs call the same provider, so a cached answer of another run would have the number of that run.
     for hit in [false, true] {
         for (number, run) in runs.iter().enumerate() {
             check(run, "count", "{}", &number.to_string(), hit).await;

@@ -174,7 +174,7 @@ async fn model_reply_timeout_ends_the_run_as_model_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn budget_held_by_other_runs_forces_the_last_turn() {
+async fn budget_reserved_by_other_runs_forces_the_last_turn() {
     let calls = || vec![call("1", "echo", r#"{"text":"a"}"#), call("2", "echo", r#"{"text":"b"}"#)];
     for (held, expected) in [(0, "completed"), (2, "budget")] {
         let mut world = DriveFixture::new();
@@ -250,7 +250,7 @@ async fn concurrent_runs_wait_for_reserved_budget_before_their_last_turn() {
         assert_eq!(whole, completed, "{runs} runs, {budget} tokens: {spent} spent");
         assert!(spent <= tokens_max, "{runs} runs, {budget} tokens: {spent} spent");
     };
-    // The budget covers the real cost of all runs, but not their worst case.
+    // The budget covers the real cost of all runs, but not their worst-case cost.
     check(1, 1_000, 1, 220).await;
     check(4, 1_000, 4, 880).await;
     check(4, 50_000, 4, 880).await;

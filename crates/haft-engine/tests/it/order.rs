@@ -47,7 +47,7 @@ async fn alternating_reads_and_writes_of_a_long_turn_run_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sub_agent_calls_run_outside_the_effect_order() {
+async fn calls_of_sub_agents_do_not_wait_for_other_calls() {
     let log = SharedLog::default();
     let agents = [("slow_write", Effects::Unknown, schema(&["text"]))];
     let catalog = Catalog::new(

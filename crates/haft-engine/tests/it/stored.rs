@@ -128,7 +128,7 @@ async fn large_images_and_binary_output_are_stored_and_described() {
 }
 
 #[tokio::test]
-async fn text_beside_images_is_stored_and_images_keep_their_handles() {
+async fn text_next_to_images_is_stored_and_images_keep_their_handles() {
     let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 5);
     let result = orchestrator.execute(call("picture", "{}")).await;

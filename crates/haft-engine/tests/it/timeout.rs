@@ -115,7 +115,7 @@ async fn provider_can_return_partial_output_at_the_deadline() {
     assert_eq!(log.lines(), ["c1 partial started", "c1 progress half", "c1 partial finished ok"]);
 }
 
-/// Uses a real clock, because there timers of the same instant fire in no fixed order.
+/// Uses a real clock, because timers of the same instant then fire in no fixed order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partial_output_is_always_returned_on_a_real_clock() {
     let mut policies = ToolPolicies::default();

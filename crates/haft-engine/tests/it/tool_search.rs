@@ -39,7 +39,7 @@ fn options(scope: SearchScope) -> CallOptions {
 }
 
 #[tokio::test]
-async fn catalog_that_changes_during_a_search_is_searched_as_it_was() {
+async fn search_uses_the_tool_list_from_its_start_if_the_list_changes() {
     let server = ChangingProvider::new("s", &["shy", "water_lawn", "water_plants"]);
     let orchestrator = orchestrator(&[Arc::clone(&server)]);
     let found = search(&orchestrator, "water", options(SearchScope::default())).await;
@@ -54,11 +54,11 @@ async fn catalog_that_changes_during_a_search_is_searched_as_it_was() {
 /// The number of searches that must find each list.
 const ROUNDS: usize = 100;
 
-/// The longest time for all searches.
+/// The maximum time for all searches.
 const SEARCHES_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Two lists in which a position means another tool, so that the index of one list with the tools of the other gives other
-/// names. Both have one tool of the same name.
+/// Two lists with different tools at each position, so that mixing the index of one list with the tools of the other
+/// gives wrong names. Both lists have one tool with the same name.
 const LISTS: [&[&str]; 2] = [
     &["a_blue", "a_green", "a_red", "fence", "gate", "shed"],
     &["arbour", "b_blue", "b_green", "b_red", "bench", "gate"],
@@ -119,7 +119,7 @@ async fn instructions_of_a_source_come_with_its_first_tool() {
     check("water", &withheld, false).await;
 }
 
-/// Returns the tools that a run shows by `auto`, for a model without limits of its own.
+/// Returns the tools that a run shows with `auto`, for a model without its own limits.
 fn exposed(orchestrator: &Orchestrator) -> ToolExposure {
     let request = ExposureRequest {
         settings: &ToolSearchSettings::default(),
@@ -149,15 +149,15 @@ fn auto_hides_tools_above_either_limit() {
     };
     check(SHOWN_TOOLS_MAX, 10, false);
     check(SHOWN_TOOLS_MAX + 1, 10, true);
-    // Four bytes are one token. A definition has about 40 bytes besides its title.
+    // Four bytes are one token. A definition has about 40 bytes in addition to its title.
     let most = usize::try_from(SHOWN_TOKENS_MAX).unwrap() * 4;
     check(5, most / 5 - 100, false);
     check(5, most / 5, true);
 }
 
 #[test]
-fn roster_names_24_sources_in_order_and_counts_the_others() {
-    // Two digits each, so that the order of the names is that of the numbers.
+fn roster_lists_24_sources_in_order_and_counts_the_others() {
+    // Use two digits each, so that the names have the same order as the numbers.
     let mut sources: Vec<_> =
         (10..40).map(|number| ChangingProvider::new(&format!("s{number}"), &["one", "two"])).collect();
     sources.reverse();

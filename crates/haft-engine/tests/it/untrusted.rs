@@ -43,7 +43,7 @@ fn rig(after_untrusted: PermissionDecision, approver: Option<Arc<dyn Approver>>)
 }
 
 #[tokio::test]
-async fn calls_that_change_or_send_ask_after_untrusted_text() {
+async fn calls_that_change_or_send_data_need_approval_after_untrusted_text() {
     let rig = rig(PermissionDecision::Ask, None);
     assert_eq!(said(&rig.execute(call("store", STORE)).await), "store: x");
     let fetched = rig.execute(call("web__fetch", FETCH)).await;
@@ -74,7 +74,7 @@ async fn ask_after_untrusted_text_asks_a_person_and_deny_does_not() {
 }
 
 #[tokio::test]
-async fn untrusted_text_restricts_the_run_and_its_sub_agents_only() {
+async fn untrusted_text_restricts_only_the_run_and_its_sub_agents() {
     let rig = rig(PermissionDecision::Ask, None);
     let other = rig.with(RunContext { untrusted: Arc::default(), ..rig.context().clone() });
     let below = rig.with(rig.context().clone());
@@ -98,7 +98,7 @@ async fn command_output_is_untrusted_only_if_the_command_has_network() {
 }
 
 #[tokio::test]
-async fn without_the_setting_calls_are_not_asked_about_but_the_receipt_names_the_source() {
+async fn without_the_setting_calls_need_no_approval_but_the_receipt_names_the_source() {
     let rig = rig(PermissionDecision::Allow, None);
     let fetched = rig.execute(call("web__fetch", FETCH)).await;
     assert_eq!(fetched.receipt.notes["untrusted"], json!("web__fetch"));

@@ -184,7 +184,7 @@ impl CallObservation {
     fn may_pass(&self, waited: &CallObservation) -> bool {
         let (Some(mine), Some(theirs)) = (self.arrived, waited.arrived) else { return true };
         let (Some(my_start), Some(their_start)) = (self.started_at, waited.started_at) else { return true };
-        // Calls that are admitted at the same instant are polled in any order.
+        // Calls that are admitted at the same instant may be polled in any order.
         if mine.place <= theirs.place || my_start >= their_start {
             return true;
         }
