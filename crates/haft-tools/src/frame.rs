@@ -100,7 +100,7 @@ fn encode_error(error: serde_json::Error) -> FrameError {
     if error.is_io() { FrameError::TooLong } else { FrameError::Malformed(error) }
 }
 
-/// A frame that refuses to grow beyond the limit: JSON escapes can make a body six times as long as its text.
+/// A frame that refuses to grow beyond the limit, because JSON escapes can make a body six times as long as its text.
 struct BoundedFrame {
     bytes: Vec<u8>,
 }

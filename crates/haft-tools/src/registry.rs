@@ -14,8 +14,8 @@ use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 use tokio::sync::OnceCell;
 
-/// A tool of the program that embeds haft. Its calls pass the same stages as all other calls: arguments are validated
-/// against its schema, the call has a time limit, and a panic fails only the call.
+/// A tool of the program that embeds haft. Its calls pass the same stages as all other calls: the arguments are
+/// validated against its schema, each call has a time limit, and a panic fails only that call.
 pub trait Tool: Send + Sync + 'static {
     /// Returns the definition for models. haft calls this method once, at registration.
     fn definition(&self) -> ToolDefinition;
@@ -52,8 +52,8 @@ struct ToolTable {
     tools: BTreeMap<u64, Arc<RegisteredTool>>,
     numbers: HashMap<ToolName, u64>,
     next: u64,
-    /// The list, built on the first request after a change: a list for each of 2,000 new tools would copy two million
-    /// definitions.
+    /// The list, built on the first request after a change. Building it for each of 2,000 new tools would copy two
+    /// million definitions.
     listed: OnceLock<Arc<[ToolDefinition]>>,
 }
 

@@ -110,7 +110,7 @@ async fn follow(
     cx: &CallContext,
 ) -> Result<CommandExit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
-    // Both branches share one wait: the exit status is reported once, and a dropped wait may have consumed it.
+    // Both branches use the same wait: the exit status is reported only once, and a dropped wait may have consumed it.
     let mut ended = pin!(child.wait());
     tokio::select! {
         () = drain(&mut pipe, output, cx) => ended.await,

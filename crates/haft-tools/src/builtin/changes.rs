@@ -8,7 +8,8 @@ use serde_json::json;
 const NOTED_PATHS_MAX: usize = 50;
 
 /// Records the files that the command left behind and that other programs may execute: new repositories, whose git
-/// hooks and configuration are protected only from the next call on, and files that editors and build tools obey.
+/// hooks and configuration are protected only from the next call on, and files that editors and build tools execute or
+/// read as settings.
 pub(super) fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &WorkspaceScan) {
     let topics = [
         ("new_repositories", after.new_repositories(before)),
@@ -18,8 +19,8 @@ pub(super) fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &Wor
         paths.truncate(NOTED_PATHS_MAX);
         cx.note(topic, json!(paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>()));
     }
-    // Say if the scan before the call was incomplete too: then the workspace is too large, and the command is not the
-    // cause.
+    // If the scan before the call was also incomplete, say so: the workspace is then too large, and the command is not
+    // the cause.
     if after.is_incomplete() {
         let since = if before.is_incomplete() { "before the call" } else { "since the call" };
         cx.note("scan_incomplete", json!(since));

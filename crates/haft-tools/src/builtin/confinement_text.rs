@@ -9,7 +9,7 @@ use haft_sandbox::{ResourceAccess, SandboxMode, SandboxPolicy};
 use super::{Builtin, DEFINITIONS};
 
 /// The lists of definitions in use, by the text about their sandbox. Runs with equal sandboxes share one list, because
-/// 1,000 runs at once would otherwise hold 1,000 copies and compile their schemas 1,000 times.
+/// 1,000 concurrent runs would otherwise hold 1,000 copies and compile each schema 1,000 times.
 static IN_USE: Mutex<Vec<(String, Weak<[ToolDefinition]>)>> = Mutex::new(Vec::new());
 
 /// Returns the definitions of the built-in tools under a policy.

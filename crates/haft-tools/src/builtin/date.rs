@@ -100,7 +100,7 @@ fn name_similarity(requested: &str, name: &str) -> f64 {
 mod tests {
     use super::*;
 
-    // 2024-02-29T23:30:00Z, a Thursday: further east it is already another day and month.
+    // 2024-02-29T23:30:00Z, a Thursday. Further east, the day and the month are already different.
     const LEAP_EVENING: i64 = 1_709_249_400;
 
     fn at(timezone: Option<&str>, system: TimeZone) -> Result<String, String> {

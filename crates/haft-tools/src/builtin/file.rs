@@ -15,7 +15,7 @@ use super::changes::note_changes;
 use crate::files::{FileErrorKind, FileReply, FileRequest, FileText};
 use crate::worker_request::exchange;
 
-/// The access that a tool needs.
+/// The access to a file that a tool needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileToolAccess {
     Read,
@@ -84,8 +84,8 @@ pub(super) async fn ask(
     };
     let mut worker = files.take().await.map_err(|error| unavailable(&error))?;
     note_confinement(cx, worker.confinement());
-    // On an error or a cancellation the worker is dropped and killed, because the rest of its reply could be mistaken
-    // for the next one.
+    // On an error or a cancellation, drop the worker, which kills it. Otherwise the rest of its reply could be mistaken
+    // for the next reply.
     let reply: FileReply =
         exchange(&mut worker.channel, request).await.map_err(|error| unavailable(&error))?;
     files.give_back(worker);

@@ -34,7 +34,7 @@ pub const FILE_WORKER: &str = "files";
 
 /// Runs the file worker. The launcher calls this function in the worker process.
 pub fn serve_files(channel: UnixStream) {
-    // A broken channel means that the parent has closed it, so this process just ends.
+    // Ignore the error: a broken channel means that the parent has closed it, and this process ends.
     let _ = crate::files::serve(channel);
 }
 

@@ -23,7 +23,7 @@ pub(super) struct LimitedOutput<'a> {
 enum OutputDestination<'a> {
     /// The output is dropped, because there is no store.
     No,
-    /// The store, and the bytes so far. Nothing is stored as long as all bytes may still be shown.
+    /// The store, and the bytes so far. Nothing is stored while all bytes can still be shown.
     Head(&'a dyn OutputStore, Vec<u8>),
     Spool(Box<dyn Spool>),
     /// The store failed. The part of the output that is not shown is lost, but the call succeeds.
@@ -42,7 +42,7 @@ impl<'a> LimitedOutput<'a> {
         self.shown.push(bytes)
     }
 
-    /// Counts the characters at the end of the output that the caller did not pass to `push`.
+    /// Counts characters at the end of the output that were not passed to `push`.
     pub(super) fn push_unseen(&mut self, chars: usize) {
         self.shown.push_unseen(chars);
     }
@@ -54,8 +54,8 @@ impl<'a> LimitedOutput<'a> {
     /// Returns the shown text, with the handle of the stored output if text was cut. The receipt records the handle
     /// too.
     pub(super) fn finish(self, cx: &CallContext) -> ToolOutput {
-        // Storing starts at a number of bytes. With multi-byte characters, the stored output may turn out to be shown
-        // in full.
+        // Storing starts at a number of bytes, but the limit is a number of characters. So an output with multi-byte
+        // characters may be stored and still be shown in full.
         let stored = if self.shown.is_cut() { self.keeping.finish() } else { Ok(None) };
         let unseen = self.shown.unseen_chars();
         let mut output = ToolOutput::text(self.shown.finish());
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn store_failure_truncates_the_output_and_is_noted() {
+    fn store_failure_truncates_the_output_and_is_recorded_in_the_receipt() {
         let cx = context();
         assert_eq!(transcript(Some(&FullStore), &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
         assert_eq!(cx.take_notes()["store"], "the output store failed: no space left");
     }
 
     #[test]
-    fn stored_output_is_marked_complete_only_if_nothing_is_missing() {
+    fn stored_output_is_marked_complete_only_if_it_has_all_characters() {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
         let check = |pieces: &[&str], unseen: usize, bytes: u64, complete: bool| {

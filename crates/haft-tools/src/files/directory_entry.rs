@@ -53,7 +53,7 @@ impl OpenDirectoryEntry {
 
     /// Replaces or creates the file atomically.
     ///
-    /// The new file keeps the permissions of the old one, but not its set-user-ID bits, as with any write, nor its
+    /// The new file keeps the permissions of the old one, but not its set-user-ID bits (as with any write) or its
     /// extended attributes. Another hard link to the old file keeps the old content.
     pub(super) fn replace(&self, content: &[u8]) -> Result<(), WriteError> {
         if content.len() as u64 > WRITE_FILE_BYTES_MAX {
@@ -97,7 +97,7 @@ fn beside(path: &Path, link: OsString) -> PathBuf {
 }
 
 /// Returns the metadata of the existing file, if we may write to it. The check opens the file, because a rename needs
-/// write permission for the directory only and would replace a read-only file.
+/// write permission only for the directory, so it would also replace a read-only file.
 fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteError> {
     let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -114,7 +114,7 @@ fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteErro
 }
 
 /// Gives the new file the owner and permissions of the old one. Only root may change the owner. For other users the new
-/// file belongs to the current user, as with any editor that replaces files.
+/// file belongs to the current user, as after a save in any editor that replaces files.
 fn copy_owner_and_mode(file: &File, existing: &Stat) -> Result<(), WriteError> {
     let ours = fstat(file)?;
     if (ours.st_uid, ours.st_gid) != (existing.st_uid, existing.st_gid) {
@@ -160,7 +160,7 @@ impl Drop for TempFile<'_> {
     }
 }
 
-/// The age at which a temporary file cannot belong to a running write any more.
+/// The age above which a temporary file cannot belong to a write in progress.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 /// The maximum number of directory entries to examine. In a larger directory, a forgotten file may stay.

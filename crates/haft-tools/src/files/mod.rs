@@ -1,8 +1,8 @@
 //! The file tools, as they run inside the sandboxed worker process.
 //!
-//! Start reading at [`perform`]. The kernel confines this process before this code runs, and alone decides whether a
-//! path may be accessed. This code must handle every kind of file in bounded time and memory, and report a refusal of
-//! the kernel in words.
+//! Start reading at [`perform`]. The kernel confines this process before this code runs, and only the kernel decides
+//! whether a path may be accessed. This code must handle every kind of file in bounded time and memory, and describe
+//! each refusal of the kernel.
 
 use std::os::unix::net::UnixStream;
 

@@ -51,13 +51,14 @@ fn refusal_reason(errno: Errno) -> Option<&'static str> {
         Errno::PERM => Some("this operation is not permitted on this path"),
         Errno::ROFS => Some("the path is read-only"),
         Errno::XDEV => Some("writing across mount points is not permitted"),
-        // A bind mount on the file itself is the way to protect a single file in a writable directory.
+        // A single file in a writable directory is protected by a bind mount on the file.
         Errno::BUSY => Some("it is a mount point and cannot be replaced"),
         _ => None,
     }
 }
 
-/// Describes an error about the parent. "File exists" would be misleading: a file exists where a directory is needed.
+/// Describes an error about the parent directory. "File exists" would mislead, because the problem is that a file
+/// exists where a directory is needed.
 fn parent_fault(errno: Errno) -> String {
     match errno {
         Errno::EXIST | Errno::NOTDIR => "a part of the path exists and is not a directory".to_owned(),

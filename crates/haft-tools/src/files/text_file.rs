@@ -66,7 +66,8 @@ pub(super) fn open(path: &Path, links: SymlinkHandling) -> Result<File, LoadErro
     Ok(File::from(file))
 }
 
-/// Counts the bytes as it reads instead of relying on the size: files below `/proc` report 0, and a file can grow.
+/// Counts the bytes while it reads and does not rely on the file size: files in `/proc` report the size 0, and a file
+/// can grow.
 fn read_bounded(file: &File, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     let size = file.metadata()?.len();
     if size > bytes_max {

@@ -8,7 +8,7 @@ use super::server::SupervisedServer;
 use super::supervisor::LifecycleEvent;
 
 /// A guard that is held while a call waits. Dropping it after the call's deadline triggers a health probe. A call that
-/// was cancelled earlier says nothing about the health of the server.
+/// was cancelled before its deadline does not, because this says nothing about the health of the server.
 pub(super) struct OverdueGuard<'a> {
     server: &'a SupervisedServer,
     generation: u64,

@@ -13,7 +13,7 @@ use super::bounded::{BoundedList, BoundedObject};
 /// The maximum number of content items that are read from one result; a note replaces the rest.
 const PIECES_MAX: usize = 10_000;
 
-/// The largest structured content that is parsed, in bytes: parsed values take many times that memory.
+/// The maximum size of structured content that is parsed, in bytes. The parsed value takes many times this memory.
 const STRUCTURED_BYTES_MAX: usize = 8 << 20;
 
 /// The maximum number of inputs that a server may request at once.

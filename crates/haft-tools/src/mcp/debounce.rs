@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The first delay: a server that changes its tools one by one gets one listing request for all changes.
+/// The first delay. A server that changes its tools one by one gets one listing request for all changes within this
+/// time.
 const FIRST: Duration = Duration::from_millis(50);
 
 /// The maximum delay, for a server that never stops changing its tools.

@@ -98,7 +98,7 @@ impl LifecycleDriver {
                 },
             }
         }
-        // No caller is left to wait for an orderly shutdown. Dropping the connection kills the process.
+        // No caller is left that could wait for an orderly shutdown. Dropping the connection kills the process.
         drop(self.shared.withdraw_connection());
     }
 
@@ -190,8 +190,8 @@ impl LifecycleDriver {
     /// Withdraws the connection and aborts all tasks that were started for it.
     fn drop_connection(&mut self) {
         if let Some(connection) = self.shared.withdraw_connection() {
-            // Calls that still hold the connection get a `Closed` failure. Closing takes a bounded time, so it needs no
-            // owner.
+            // Calls that still hold the connection get a `Closed` failure. Nothing waits for this task, because closing
+            // takes a bounded time.
             tokio::spawn(async move { connection.session.peer.close().await });
         }
         self.tasks.abort_all();
@@ -207,7 +207,7 @@ impl LifecycleDriver {
         self.generation += 1;
         let shared = Arc::clone(&self.shared);
         self.begin(async move {
-            // The semaphore is never closed; if it were, the start would go ahead without a permit.
+            // Ignore the error: the semaphore is never closed. If it were, the start would continue without a permit.
             let _start = shared.starts.acquire().await;
             DriverTaskResult::Opened(
                 open::open(&shared.config, &shared.host, &shared.log, shared.era()).await,
@@ -249,7 +249,7 @@ impl LifecycleDriver {
     /// ready.
     fn announce_lists(&self, connection: &McpConnection) {
         let news = &self.shared.host.news;
-        // Without a gateway there is no receiver.
+        // Ignore send errors: without a gateway there is no receiver.
         if connection.session.greeting.offers.prompts {
             let _ = news.send(ServerNews::PromptsChanged);
         }

@@ -62,7 +62,7 @@ pub(super) enum HandshakeStep {
     SpeakModern,
     /// Send the old handshake on this connection.
     Greet,
-    /// Send the old handshake too, and use the reply that comes first.
+    /// Also send the old handshake, and use the reply that comes first.
     GreetBeside,
     /// Start the server again, and begin with the old handshake.
     Respawn,

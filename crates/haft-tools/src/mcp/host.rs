@@ -21,7 +21,7 @@ use super::trace::{ServerTrace, TraceLineKind};
 use super::trace_parent::{self, TraceParents};
 use haft_core::redact::SecretRedactor;
 
-/// The maximum length of an excerpt in the log, in characters. Excerpts are of notifications and of stray output.
+/// The maximum length of an excerpt of a notification or of stray output in the log, in characters.
 const EXCERPT_CHARS_MAX: usize = 500;
 
 /// The largest elicitation request that a user sees, in bytes.
@@ -176,7 +176,7 @@ impl Host {
             "notifications/message" => {
                 let text = params.map_or("", RawValue::get);
                 self.log.note(&excerpt(text));
-                // Without a gateway there is no receiver.
+                // Ignore the send error: without a gateway there is no receiver.
                 let record = LogRecord::read(&self.withheld.redact(text.to_owned()));
                 record.map(|record| self.news.send(ServerNews::Log(record)));
             }
@@ -258,7 +258,7 @@ fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {
 fn readable(params: &RawValue) -> Result<Value, ServerRequestRefusal> {
     let bytes = params.get().len();
     if bytes > QUESTION_BYTES_MAX {
-        let reason = format!("the question has {bytes} bytes; at most {QUESTION_BYTES_MAX} are allowed");
+        let reason = format!("the question has {bytes} bytes; the limit is {QUESTION_BYTES_MAX}");
         return Err(ServerRequestRefusal::Wrong(reason));
     }
     serde_json::from_str(params.get()).map_err(|error| ServerRequestRefusal::Wrong(error.to_string()))

@@ -31,7 +31,7 @@ impl InFlight {
     /// Waits until the call has ended or was dropped.
     pub(super) async fn over(&self) {
         let mut alive = self.alive.clone();
-        // Nothing is ever sent; the channel closes with the call.
+        // No value is ever sent; the channel closes when the call ends.
         while alive.changed().await.is_ok() {}
     }
 }

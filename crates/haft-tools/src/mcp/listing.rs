@@ -26,8 +26,8 @@ const TOOL_BYTES_MAX: usize = 1 << 20;
 /// The largest total size of a server's tool definitions, in bytes.
 const LIST_BYTES_MAX: usize = 32 << 20;
 
-/// The maximum number of pages that are fetched, in case a server returns new cursors for ever. If every page has at
-/// least one tool, the limit on tools is reached first, and that is reported.
+/// The maximum number of pages that are fetched, because a server could return new cursors forever. If every page has
+/// at least one tool, the limit on tools is reached first and reported.
 const PAGES_MAX: usize = TOOLS_MAX + 1;
 
 /// The operator's selection of the tools of a server, and changes to their definitions.

@@ -26,7 +26,7 @@ use haft_core::settings::mcp::RemoteTransport;
 /// The timeout for listing prompts. The tools of the server are not available before.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The wait for a reply to the `server/discover` probe, whose method the server may not support. An old local process
+/// The wait for a reply to the `server/discover` probe. The server may not support this method. An old local process
 /// may never reply. A remote server replies to unknown methods, but may have to wake up first.
 const SILENCE_NEAR: Duration = Duration::from_secs(3);
 const SILENCE_FAR: Duration = Duration::from_secs(10);
@@ -70,8 +70,8 @@ async fn open_and_list(
             attempt(config, host, stderr, Some(&old), protocol_of(config)).await?
         }
         Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(RemoteTransport::Http) => {
-            // The server may predate streamable HTTP and support only SSE. If SSE fails too, return the first error,
-            // which explains more.
+            // The server may support only SSE, which is older than streamable HTTP. If SSE fails too, return the first
+            // error, which explains more.
             protocol = Some(RemoteTransport::Sse);
             let older = attempt(config, host, stderr, None, protocol).await;
             older.map_err(|_| OpenError::Failed(reason))?
@@ -157,7 +157,9 @@ async fn transport(
             Ok(Arc::new(SseTransport::open(address, auth.clone(), inbox).await.map_err(not_reached)?))
         }
         (ConnectTarget::Remote { guard: Some(_), .. }, Some(RemoteTransport::WebSocket)) => {
-            Err(OpenError::Failed("the address of a WebSocket cannot be checked; use http or https".into()))
+            Err(OpenError::Failed(
+                "haft cannot check the address of a WebSocket server; use http or https".into(),
+            ))
         }
         (ConnectTarget::Remote { url, headers, .. }, Some(RemoteTransport::WebSocket)) => {
             Ok(Arc::new(WebSocketTransport::open(url, headers, inbox).await.map_err(not_reached)?))

@@ -21,8 +21,8 @@ use super::trace::TraceLineKind;
 use super::trace_parent;
 use super::transport::{ForgetOutcome, Inbox, Transport, TransportFailure};
 
-/// The maximum number of queued progress messages of one call. Further ones are dropped: a later message makes them
-/// obsolete.
+/// The maximum number of queued progress messages of one call. Further messages are dropped, because a later message
+/// replaces them anyway.
 const PROGRESS_WAITING_MAX: usize = 16;
 
 /// The maximum number of characters that are kept of a progress message.
@@ -101,7 +101,7 @@ impl fmt::Display for PeerError {
 impl Peer {
     pub(super) fn new(table: Arc<PendingRequests>, transport: Arc<dyn Transport>) -> Self {
         let weak = Arc::downgrade(&transport);
-        // A table belongs to one transport: setting a second one has no effect.
+        // Ignore the error: each table has only one transport, which is set only here.
         let _ = table.transport.set(weak);
         let trace = uuid::Uuid::new_v4().as_u128();
         Self { table, transport, next_id: AtomicU64::new(1), trace, manner: OnceLock::new() }
@@ -332,8 +332,9 @@ impl PendingRequests {
         }
     }
 
-    /// Converts an error of the server. Its message may reach a client of the gateway, who must not see our secrets or the
-    /// address of the server. Its data may hold a URL for the user to open, so that only our secrets are masked there.
+    /// Converts an error of the server. Its message may reach a client of the gateway, who must not see our secrets or
+    /// the address of the server. Its data may contain a URL that the user must open, so only our secrets are masked in
+    /// the data.
     fn peer_error(&self, error: RpcError) -> PeerError {
         let Host { withheld, address, .. } = &*self.host;
         let message = cut(&address.redact(withheld.redact(error.message)), ERROR_CHARS_MAX);
@@ -426,7 +427,7 @@ impl Inbox for PendingRequests {
         self.lock().keys().copied().collect()
     }
 
-    /// Counts every stray line, but logs fewer of them as their number grows, so that a server that prints a lot does
+    /// Counts every stray line. Logs fewer of them as their number grows, so that a server with much stray output does
     /// not fill the log.
     fn noise(&self, text: &str) {
         if self.noise.fetch_add(1, Ordering::Relaxed).is_power_of_two() {

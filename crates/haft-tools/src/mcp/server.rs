@@ -259,7 +259,8 @@ impl SupervisedServer {
                 }
                 Err(CallError::Tool(error)) => {
                     let message = self.shared.host.withheld.redact(error.message.clone());
-                    // The raw error of the server would reveal the secret that was masked in the message.
+                    // Drop the raw error if a secret was masked in the message, because the raw error still contains
+                    // the secret.
                     let raw = error.raw.filter(|_| message == error.message);
                     return Err(ToolError::new(error.kind, message).with_raw(raw));
                 }
@@ -348,7 +349,7 @@ impl SupervisedServer {
         }
     }
 
-    /// Sends an event about one connection to the driver. After an expiry, no further call gets this connection.
+    /// Sends the driver an event about one connection. If the session has expired, no later call gets this connection.
     pub(super) fn note(&self, generation: u64, event: LifecycleEvent) {
         if event == LifecycleEvent::Expired {
             self.shared.withdraw_generation(generation);
@@ -484,7 +485,7 @@ impl McpServerState {
     /// relies on the announcement.
     pub(super) fn replace_tool_list(&self, listing: McpToolList) {
         for skipped in &listing.skipped {
-            self.log.note(&format!("tool `{}` is left out: {}", skipped.name, skipped.reason));
+            self.log.note(&format!("tool `{}` is skipped: {}", skipped.name, skipped.reason));
         }
         self.current().listing = Arc::new(listing);
         self.changes.announce();

@@ -83,7 +83,7 @@ impl ServerOffers {
 /// The reason why a connection could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OpenError {
-    /// The connection ended after the probe. Without the probe, the old handshake may work.
+    /// The connection ended after the probe. The old handshake may work without the probe.
     DiedOnProbe(String),
     /// The server at this address does not support this transport.
     WrongTransport(String),
@@ -163,7 +163,7 @@ async fn probe(
         found = &mut discovery => after(found, || greeted).await,
         opened = &mut greeted => match opened {
             Ok(opened) => Ok(opened),
-            // The reply to the probe may still come. If it does, it decides.
+            // The reply to the probe may still come. If it comes, it decides.
             Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
         },
     }

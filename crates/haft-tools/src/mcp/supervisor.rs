@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The wait before each further start, in seconds; the last one repeats for ever.
+/// The waits before each further start, in seconds. After the last one is reached, it is used for all further starts.
 const BACKOFF_SECONDS: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 
 /// The uptime after which earlier failures are ignored.
@@ -129,7 +129,7 @@ pub(super) fn step(
         (S::Ready { failures, .. } | S::Degraded { failures, .. }, E::Expired) => {
             (S::Starting { failures }, A::Reopen)
         }
-        // Late events are about an earlier state and change nothing.
+        // Ignore late events, which are about an earlier state.
         (
             state,
             E::Wanted

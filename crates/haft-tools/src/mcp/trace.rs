@@ -1,4 +1,4 @@
-//! Shows the messages between client and server if the operator enabled it: without secrets, and up to a size limit.
+//! Shows the messages between client and server, if the operator enables it: without secrets, and up to a size limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

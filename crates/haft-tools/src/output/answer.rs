@@ -1,4 +1,4 @@
-//! Answers questions in free words without a model, if none is available.
+//! Answers questions in free text without a model, if no model is available.
 
 use haft_core::chunk::ChunkSettings;
 use haft_core::settings::outputs::OutputReadSettings;
@@ -14,7 +14,7 @@ fn chunking(reading: &OutputReadSettings) -> ChunkSettings {
     ChunkSettings { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
 }
 
-/// How a question in free words is answered.
+/// Selects how a question in free text is answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OutputReadMode {

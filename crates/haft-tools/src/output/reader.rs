@@ -8,7 +8,7 @@ use haft_core::provider::CallContext;
 use super::answer::OutputReadMode;
 use haft_core::settings::outputs::OutputReadSettings;
 
-/// A reader that answers questions in free words. Dropping the future of a read must stop all its work.
+/// A reader that answers questions in free text. Dropping the future of a read must stop all its work.
 pub trait OutputReader: Send + Sync {
     /// Returns the number of bytes of this output that the reader's model can read at once.
     fn piece_bytes(&self, text: &str) -> usize;

@@ -83,7 +83,7 @@ impl OutputTools {
         }
     }
 
-    /// Sets the reader that answers questions in free words.
+    /// Sets the reader that answers questions in free text.
     #[must_use]
     pub fn with_reader(mut self, reader: Option<Arc<dyn OutputReader>>) -> Self {
         self.reader = reader;
@@ -172,8 +172,8 @@ impl ToolProvider for OutputTools {
     }
 
     fn is_shown(&self, run: &RunContext) -> bool {
-        // Offer the tool from the beginning, and not only after an output was stored: adding a tool in the middle of a
-        // run invalidates the whole prompt cache.
+        // Offer the tool from the start of a run, even if no output is stored yet, because adding a tool in the middle
+        // of a run invalidates the whole prompt cache.
         run.outputs.is_some()
     }
 

@@ -141,7 +141,7 @@ fn ten_times_as_many_tools_take_about_ten_times_as_long_to_register() {
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let names: Vec<&'static str> =
         (0..TOOLS).map(|number| &*Box::leak(format!("tool_{number}").into_boxed_str())).collect();
-    // Registers all tools, this many in each registry.
+    // Registers all tools, with this many in each registry.
     let nanos = |in_each: usize| {
         let before = cpu_nanos();
         for names in names.chunks(in_each) {

@@ -98,8 +98,8 @@ impl RestClient {
     }
 }
 
-/// Builds a client whose redirects and DNS lookups the guard checks. It uses no proxy: a proxy would resolve names and
-/// connect for us, without the checks of the guard.
+/// Builds a client whose redirects and DNS lookups the guard checks. It uses no proxy, because a proxy would resolve
+/// names and open connections itself, without the checks of the guard.
 fn make(reach: &Arc<AllowedHosts>) -> Result<reqwest::Client, String> {
     let of_redirects = Arc::clone(reach);
     http_client::builder()

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_stay_with_their_origin() {
+    fn credentials_are_not_sent_to_another_origin() {
         let check = |named: &str, hosts: &[&str], to: &str, expected: Result<(), &str>| {
             let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
             let reach = AllowedHosts::named(&url(named)).with_hosts(&hosts);

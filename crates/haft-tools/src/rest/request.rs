@@ -99,7 +99,7 @@ impl OperationPlan {
     }
 
     fn segment(&self, index: usize, arguments: &ArgumentMap) -> Result<String, ToolError> {
-        // Cannot fail: the importer creates the indices together with the list.
+        // This cannot fail, because the importer creates the indices together with the list.
         let parameter = self
             .parameters
             .get(index)

@@ -174,7 +174,7 @@ fn render_json(template: &Value, arguments: &ArgumentMap) -> Result<Option<Value
 }
 
 fn render_string(text: &str, arguments: &ArgumentMap) -> Result<Option<Value>, MissingArgument> {
-    // Cannot fail: `parse` checked every string.
+    // This cannot fail, because `parse` checked every string.
     let Ok(template) = TextTemplate::parse(text) else { return Ok(Some(Value::from(text))) };
     match template.whole() {
         Some(name) => Ok(arguments.get(name).cloned()),

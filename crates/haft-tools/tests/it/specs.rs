@@ -101,7 +101,8 @@ fn every_box_operation_is_imported_or_skipped_with_a_reason() {
     check_whole("box.com.json", 260, 247);
 }
 
-/// The minimum that must have been validated besides the requests, and the maximum that may be skipped.
+/// The minimum numbers of parts that must be validated in addition to the requests, and the maximum number of
+/// operations that may be skipped.
 struct Bounds {
     /// The maximum number of operations skipped because no arguments could be generated for them, or because their
     /// request equals the request of another operation.

@@ -234,7 +234,7 @@ fn oauth_metadata_url_without_tls_is_rejected() {
             http::response("401 Unauthorized", &challenge, b"")
         });
         let ran = call_far(&tree(), &address, "").expect_code(5);
-        assert!(ran.stderr.contains("a URL without TLS, which is refused"), "{place_named}: {ran:?}");
+        assert!(ran.stderr.contains("does not use https, so haft refuses it"), "{place_named}: {ran:?}");
     }
 }
 

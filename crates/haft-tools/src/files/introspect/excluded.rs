@@ -80,7 +80,7 @@ const SECRET_FILES: &[&str] = &[
 /// Directories are excluded by exact names only: `credentials/` is more often code than a secret.
 const DIRECTORIES: &[&str] = &[".aws", ".git", ".gnupg", ".kube", ".ssh"];
 
-/// Files that a pattern above matches but that are meant to be shared.
+/// Files that match a pattern above, but that are meant to be shared.
 const SHOWN_ALL_THE_SAME: &[&str] = &[".env.example"];
 
 /// Returns whether an entry of this name is excluded, ignoring case.

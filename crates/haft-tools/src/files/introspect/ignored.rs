@@ -2,7 +2,7 @@
 //! nearest first.
 //!
 //! The `ignore` crate interprets the rules. Its walker is not used, because it opens every `.gitignore` it finds, and
-//! blocks forever on one that is a FIFO or a link to `/dev/zero`.
+//! would block forever on a FIFO or on a link to `/dev/zero`.
 
 use std::io;
 use std::path::Path;

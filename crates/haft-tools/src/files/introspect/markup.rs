@@ -13,8 +13,8 @@ pub(super) fn shown_path(path: &Path) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Returns content that ends with a line break. Escapes only the closing tags of the wrapper itself, by writing their
-/// `<` as `&lt;`: code full of entities would mislead the model.
+/// Returns content that ends with a line break. Escapes only the closing tags of the wrappers, by writing their `<` as
+/// `&lt;`, because code with many entities would mislead the model.
 pub(super) fn content(text: &str, wrappers: &[&str]) -> String {
     let mut shown = text.to_owned();
     for tag in wrappers {

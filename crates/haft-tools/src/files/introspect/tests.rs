@@ -141,7 +141,7 @@ fn root_that_is_not_a_directory_is_an_error() {
 }
 
 #[test]
-fn unreadable_directory_is_omitted_and_as_root_denied() {
+fn unreadable_directory_is_omitted_and_an_unreadable_root_is_denied() {
     let fixture = fixture(&[("closed/f", "x"), ("open", "x")]);
     fixture.set_mode("closed", 0o000);
     let (all, root) = without_capabilities(|| {

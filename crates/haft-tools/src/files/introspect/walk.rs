@@ -9,8 +9,8 @@ use super::excluded::is_excluded;
 use super::ignored::{IgnoreRules, is_ignored, rules_above, rules_inside};
 use super::omitted::{OmissionReason, OmittedEntry};
 
-/// The maximum number of directory entries that are kept. A directory that would exceed it is left out as a whole: the
-/// kernel lists entries in no fixed order, so a part of the list would be random.
+/// The maximum number of directory entries that are kept. A directory that would exceed it is left out completely,
+/// because the kernel lists entries in no fixed order, so a part of the list would be random.
 const ENTRIES_MAX: usize = 20_000;
 /// The maximum number of directory entries that are read, including the entries of directories that were too large to
 /// keep.

@@ -11,8 +11,8 @@ use super::discovery::AuthorizationServer;
 use super::endpoint_requests::known_code;
 use super::error::AuthError;
 
-/// One authorization request. The PKCE verifier leaves this process only in the final token request; the URL contains
-/// its hash.
+/// One authorization request. This process sends the PKCE verifier only in the final token request; the URL contains a
+/// hash of it.
 pub(super) struct AuthorizationRequest {
     pub(super) url: Url,
     pub(super) redirect: String,
@@ -75,7 +75,7 @@ impl AuthorizationRequest {
         match field("iss") {
             Some(iss) if iss != issuer.issuer => {
                 return Err(AuthError::refused(
-                    "the response comes from another authorization server, and is refused",
+                    "the response comes from another authorization server, so haft refuses it",
                 ));
             }
             None if issuer.authorization_response_iss_parameter_supported => {

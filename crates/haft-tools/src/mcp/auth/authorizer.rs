@@ -1,5 +1,5 @@
-//! Supplies the access token for requests to one server, and renews a token that the server rejects: one renewal serves
-//! all concurrent requests.
+//! Supplies the access token for requests to one server, and renews a token that the server rejects. All concurrent
+//! requests share one renewal.
 
 use haft_core::settings::mcp::OAuthGrant;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ pub struct Authorizer {
     consent: Option<Arc<dyn OauthConsent>>,
     http: Http,
     network: ServerNetwork,
-    /// The cached token. The lock is held during a renewal, so that concurrent callers wait for it and share its
-    /// result.
+    /// The cached token. The lock is held during a renewal, so that concurrent callers wait for the new token and use
+    /// it.
     cached_token: Mutex<Option<OauthToken>>,
 }
 
@@ -95,7 +95,7 @@ impl Authorizer {
         if ends_soon(&token, now()) && token.refresh.is_some() {
             return match self.renew(Some(&token.access), &Challenge::default()).await {
                 Ok(()) => Ok(self.cached_token.lock().await.as_ref().map(|token| token.access.clone())),
-                // The token is renewed early, so it may still be valid while its issuer cannot be reached.
+                // The token is renewed before it expires, so it may still be valid while its issuer cannot be reached.
                 Err(AuthError::Unreachable(_)) if !has_ended(&token, now()) => Ok(Some(token.access)),
                 Err(error) => Err(error),
             };
@@ -134,7 +134,7 @@ impl Authorizer {
             }
             (found, _) => found?,
         };
-        // A login replaces the stored token, so an unreadable one is no reason to fail.
+        // Ignore an unreadable stored token, because the login replaces it.
         let before = self.file.load().await.unwrap_or_default();
         *cached_token = Some(match self.oauth.grant {
             OAuthGrant::ClientCredentials => {
@@ -158,7 +158,7 @@ impl Authorizer {
         let required = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
         if required.is_some_and(|required| required != found.issuer.issuer.trim_end_matches('/')) {
             return Err(AuthError::refused(
-                "the server names an authorization server other than `oauth.issuer`, which haft refuses",
+                "the server names an authorization server other than `oauth.issuer`, so haft refuses it",
             ));
         }
         Ok(found)
@@ -361,7 +361,7 @@ impl Authorizer {
         let Some(before) = before.filter(|_| challenge.needs_more_scopes()) else { return Ok(()) };
         let locked = self.file.lock().await?;
         match locked.load().await? {
-            // Another process may have logged in in the meantime; keep its newer token.
+            // Another process may have logged in meanwhile; keep its newer token.
             Some(stored) if !differs_from_rejected(Some(&stored), Some(&before.access)) => {
                 let updated = OauthToken { scopes: self.scopes(found, Some(before), challenge), ..stored };
                 locked.save(&updated).await

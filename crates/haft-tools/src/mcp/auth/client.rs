@@ -52,7 +52,7 @@ impl ClientAuthMethod {
         [Self::Basic, Self::Post, Self::None].into_iter().find(|proof| proof.word() == word)
     }
 
-    /// Returns the first preferred method that the server supports, else `Basic`, which RFC 8414 makes the default.
+    /// Returns the first preferred method that the server supports; otherwise `Basic`, the default of RFC 8414.
     fn among(preferred: &[Self], taken: &[String]) -> Self {
         let taken = |proof: &&Self| taken.iter().any(|word| word == proof.word());
         preferred.iter().find(taken).copied().unwrap_or(Self::Basic)

@@ -10,9 +10,9 @@ use super::endpoint_requests;
 use super::error::AuthError;
 use super::private_target::leads_inside;
 
-/// The authorization server of an MCP server, and the resource and scopes that tokens are requested for.
+/// The authorization server of an MCP server, and the resource and scopes for which tokens are requested.
 pub(super) struct OauthDiscovery {
-    /// The resource that tokens are requested for, as the server states it.
+    /// The resource for which tokens are requested, as the server states it.
     pub(super) resource: String,
     pub(super) scopes: Vec<String>,
     pub(super) issuer: AuthorizationServer,
@@ -62,7 +62,7 @@ pub(super) async fn discover(
             let resource = about.resource.unwrap_or_else(|| server.to_string());
             if !covers(&resource, server) {
                 return Err(AuthError::refused(
-                    "the server's metadata names another URL as the resource of its tokens, which is refused",
+                    "the server's OAuth metadata is for another URL than the server's, so haft refuses it",
                 ));
             }
             (resource, about.scopes_supported, about.authorization_servers.into_iter().next())
@@ -94,12 +94,14 @@ async fn authorization_server(
         ));
     }
     if found.endpoints().any(|endpoint| leads_inside(endpoint, server)) {
-        return Err(AuthError::refused("its authorization server has a private address, which is refused"));
+        return Err(AuthError::refused("its authorization server has a private address, so haft refuses it"));
     }
     if found.endpoints().all(|endpoint| is_safe(endpoint, server)) {
         Ok(found)
     } else {
-        Err(AuthError::refused("its authorization server has a URL without TLS, which is refused"))
+        Err(AuthError::refused(
+            "an endpoint of its authorization server does not use https, so haft refuses it",
+        ))
     }
 }
 
@@ -124,11 +126,13 @@ async fn first<T: DeserializeOwned>(
     for place in places {
         if !is_safe(&place, server) {
             return Err(AuthError::refused(
-                "the server's OAuth metadata is at a URL without TLS, which is refused",
+                "the URL of the server's OAuth metadata does not use https, so haft refuses it",
             ));
         }
         if leads_inside(&place, server) {
-            return Err(AuthError::refused("the server points to a private address, which is refused"));
+            return Err(AuthError::refused(
+                "the URL of the server's OAuth metadata has a private address, so haft refuses it",
+            ));
         }
         if let Some(text) = endpoint_requests::get(http, place).await? {
             return serde_json::from_str(&text)

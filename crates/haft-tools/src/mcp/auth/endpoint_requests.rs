@@ -1,5 +1,5 @@
-//! Requests to an authorization server, with limits for time and size, and without redirects. Errors repeat nothing
-//! from its responses except the error code.
+//! Requests to an authorization server, with limits for time and size, and without redirects. Errors contain no text of
+//! its responses except the error code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const ANSWER_WAIT: Duration = Duration::from_secs(20);
 /// The maximum size of a response body that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// Builds an HTTP client that follows no redirects: a redirect would send secrets to another address. The client
-/// reaches a private network only for a server that is in one.
+/// Builds an HTTP client that follows no redirects, because a redirect would send secrets to another address. The
+/// client connects to a private network only if the server itself is in one.
 pub(super) fn http(server: &Url, network: &ServerNetwork) -> Result<Http, AuthError> {
     crate::http_client::builder()
         .redirect(Policy::none())
@@ -131,7 +131,7 @@ fn not_given(text: &str) -> TokenRequestError {
 /// Returns the text if it has the form of an error code. Other text could contain secrets, so it is not repeated.
 pub(super) fn known_code(code: &str) -> &str {
     let is_word = code.len() <= 40 && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    if is_word { code } else { "an unknown reason" }
+    if is_word { code } else { "for an unknown reason" }
 }
 
 async fn send(request: RequestBuilder) -> Result<Response, AuthError> {

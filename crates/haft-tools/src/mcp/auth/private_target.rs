@@ -1,5 +1,5 @@
-//! Keeps discovery out of private networks: a server names the addresses of its authorization server, and the addresses
-//! that a public server names must not be in the operator's own network.
+//! Keeps discovery out of private networks. A server names the addresses of its authorization server; a public server
+//! must not name addresses in the operator's own network.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,8 @@ enum NetworkKind {
 }
 
 impl ServerNetwork {
-    /// Derives the network from the URL, where the URL shows it: a name other than `localhost` does not.
+    /// Derives the network from the URL, if possible: an IP address and `localhost` show the network, other names do
+    /// not.
     pub(super) fn of(server: &Url) -> Self {
         let is_local = matches!(server.host(), Some(Host::Domain("localhost")));
         let named = if is_local { Some(NetworkKind::Private) } else { literal(server).map(NetworkKind::of) };
@@ -48,7 +49,7 @@ impl ServerNetwork {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Records the address of a connection to the server, unless the network is known already.
+    /// Records the address of a connection to the server, unless the network is already known.
     pub(super) fn learn(&self, address: IpAddr) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(NetworkKind::of(address));
     }
@@ -85,7 +86,7 @@ impl Resolve for DiscoveryResolver {
             let is_other = server.host_str() != Some(name.as_str());
             let has_private = found.iter().any(|address| !is_public(address.ip()));
             if is_other && has_private && !network.is_private() {
-                let message = "the server names a host in a private network, which is refused";
+                let message = "the server names a host in a private network, so haft refuses it";
                 return Err(message.into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)

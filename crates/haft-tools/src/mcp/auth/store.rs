@@ -17,7 +17,7 @@ use super::client::{ClientAuthMethod, OauthClient};
 use super::error::AuthError;
 use super::keyring::Keyring;
 
-/// The longest wait for a lock that another process holds while it renews the token.
+/// The maximum wait for a lock that another process holds while it renews the token.
 const LOCK_WAIT: Duration = Duration::from_mins(1);
 
 /// The interval between attempts to take the lock.
@@ -165,7 +165,7 @@ impl TokenFile {
     /// Takes the lock, and waits while another process holds it.
     pub(super) async fn lock(&self) -> Result<TokenFileLock<'_>, AuthError> {
         let lock = self.open_lock().map_err(|error| self.unusable(&error))?;
-        // A blocking wait would block a thread of the async runtime.
+        // Poll instead of waiting in the kernel, which would block a thread of the async runtime.
         let poll = async {
             while !file_lock::try_lock(&lock)? {
                 tokio::time::sleep(LOCK_POLL).await;
@@ -222,7 +222,7 @@ impl TokenFileLock<'_> {
         let replaced = bytes.and_then(|bytes| private_file::replace(&self.file.path, &bytes));
         replaced.map_err(|error| self.file.unusable(&error))?;
         if let (Some(TokenFileContent::Elsewhere(_)), Some(keyring)) = (before, keyring) {
-            // The stale entry in the keyring is never read again, so a failure to remove it is harmless.
+            // Ignore a failure: the stale entry in the keyring is never read again.
             let _ = keyring.remove(&self.file.account()).await;
         }
         Ok(())

@@ -52,7 +52,8 @@ pub(super) fn client(address: RemoteAddress<'_>) -> Result<Client, TransportFail
     if let Some(guard) = address.guard {
         let refused = |reason: RequestBlockReason| TransportFailure::Unreached(reason.to_string());
         guard.check_url(address.url).map_err(refused)?;
-        // A proxy would resolve names and connect for us, without the checks of the guard.
+        // Use no proxy, because a proxy would resolve names and open connections itself, without the checks of the
+        // guard.
         builder = builder.no_proxy().dns_resolver(Arc::new(GuardedResolver::new(guard)));
     }
     builder.build().map_err(|error| {

@@ -33,15 +33,15 @@ const RESUME_WAIT: Duration = Duration::from_secs(1);
 /// The maximum wait before a stream is resumed that a server may set.
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The minimum wait, even if the server asks for less: a server that ends every stream at once must not cause a busy
-/// loop.
+/// The minimum wait, even if the server asks for less, because a server that ends every stream at once must not cause a
+/// busy loop.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
 /// The maximum length of a session id, in bytes. Every request repeats the id.
 const SESSION_BYTES_MAX: usize = 1024;
 
-/// The maximum number of replies and notifications in flight. A server that keeps sending requests but accepts no
-/// replies gets no more.
+/// The maximum number of replies and notifications in flight. haft sends no more to a server that keeps sending
+/// requests but accepts no replies.
 const PENDING_POSTS_MAX: u32 = 64;
 
 /// The time in which the server must accept one reply or notification.
@@ -121,7 +121,7 @@ impl StreamableHttpTransport {
             line.version.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&message.headers);
         }
         self.begin(async move {
-            // No caller waits for the outcome.
+            // Ignore the outcome, because no caller waits for it.
             let _ = timeout(TAKE_WAIT, line.exchange(&message)).await;
             drop(permit);
             if initialized {
@@ -140,7 +140,7 @@ impl Transport for StreamableHttpTransport {
             return self.post_and_forget(message);
         }
         // Hold the lock until the exchange is registered. Otherwise the exchange could end first, and its entry would
-        // stay for ever.
+        // never be removed.
         let mut running = self.line.running.lock().unwrap_or_else(PoisonError::into_inner);
         let task = self.begin(async move {
             let outcome = line.exchange(&message).await;
@@ -305,7 +305,7 @@ impl HttpSessionState {
         if !self.inbox.waiting().contains(&id) {
             return Ok(());
         }
-        // The server accepted the request, so it may have performed it, whichever error followed.
+        // The server accepted the request, so it may have performed it, no matter which error followed.
         Err(match ended {
             Ok(()) => TransportFailure::Closed("the server ended the stream before its reply".into()),
             Err(failure @ TransportFailure::TooLarge { .. }) => failure,

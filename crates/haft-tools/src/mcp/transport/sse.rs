@@ -174,7 +174,7 @@ async fn follow(
         .await;
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
-            // A server that is unavailable for the moment may become available again; one that refuses will not.
+            // Try again if the server is temporarily unavailable, but not if it refuses.
             Err(
                 TransportFailure::Broken(_) | TransportFailure::Closed(_) | TransportFailure::Unreached(_),
             ) => {}
@@ -220,7 +220,7 @@ impl SseConnection {
             let endpoint = url.join(found[at].data.trim()).ok();
             return endpoint.filter(|endpoint| endpoint.origin() == url.origin()).ok_or_else(|| {
                 TransportFailure::Broken(
-                    "the server's message endpoint is on another host, which is refused".into(),
+                    "the server's message endpoint is on another host, so haft refuses it".into(),
                 )
             });
         }

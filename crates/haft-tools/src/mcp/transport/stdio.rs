@@ -54,7 +54,7 @@ impl StdioTransport {
     /// `log`.
     pub(crate) fn over(mut child: SandboxedChild, inbox: Arc<dyn Inbox>, log: Arc<LogRing>) -> Self {
         let pipe = child.stdin.take().map(Arc::new);
-        // Keep the standard error of this process separately, to report the reason for its exit: `log` may also contain
+        // Keep the standard error of this process separately, to report why it exited, because `log` may also contain
         // output of earlier processes.
         let stderr = Arc::new(log.sibling());
         let input = Arc::new(StdinQueue {
@@ -156,7 +156,7 @@ async fn attend(
         asked = close_asked => {
             input.close();
             inbox.closed(TransportFailure::Closed("the server was stopped".into()));
-            // A dropped sender means that the connection was dropped. In this case kill the process without an orderly
+            // A dropped sender means that the connection was dropped. Then kill the process without an orderly
             // shutdown.
             if let Ok(done) = asked {
                 end(child).await;

@@ -18,7 +18,7 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
     let loader = Loader::new(jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()));
     let code = if filter.is_empty() { "." } else { unquoted(filter) };
     let modules = loader.load(&arena, File { code, path: () }).map_err(|_| not_a_filter(filter))?;
-    // A filter that imports data would panic when it reads the variable, because no data is loaded.
+    // Refuse imports, because a filter that imports data would panic: no data is loaded.
     let imports = |_: jaq_core::load::Import<'_, _, _>| Err("not supported".to_owned());
     import(&modules, imports).map_err(|_| ExtractError("a jq filter cannot import files".into()))?;
     let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());

@@ -1,11 +1,11 @@
-//! An OpenAPI description in one or several documents, and the references between them.
+//! An OpenAPI document, which may consist of several files, and the references between them.
 
 use std::fmt;
 
 use serde_json::Value;
 use url::Url;
 
-/// An OpenAPI description. The first document is the one that the operator named.
+/// An OpenAPI document, which may consist of several files. The first is the one that the operator named.
 #[derive(Debug)]
 pub struct Documents {
     documents: Vec<Document>,
@@ -128,7 +128,7 @@ impl<'a> Node<'a> {
 /// Returns the other documents that this document refers to, without duplicates.
 pub(super) fn referenced_documents(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
-    // Do not use recursion: a deeply nested document could overflow the stack.
+    // Use no recursion, because a deeply nested document could overflow the stack.
     let mut left = vec![value];
     while let Some(value) = left.pop() {
         match value {

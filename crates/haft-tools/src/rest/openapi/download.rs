@@ -46,7 +46,7 @@ impl OpenApiDownload {
         self.waiting.pop()
     }
 
-    /// Adds a document; on an error, the state is unchanged.
+    /// Adds a document. On an error, the state does not change.
     pub fn take(&mut self, at: &Url, bytes: &[u8]) -> Result<(), SourceError> {
         let bad = |reason: String| SourceError(format!("`{}`: {reason}", shown(at)));
         let bytes_left = self.bytes_left.checked_sub(bytes.len());

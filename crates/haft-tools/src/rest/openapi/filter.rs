@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn filtered_operation_names_the_setting_that_excluded_it() {
+    fn reason_for_skipping_an_operation_names_the_setting() {
         let looked = |deprecated: bool| OperationProperties {
             method: Method::Get,
             path: "/pets/{id}",

@@ -133,8 +133,8 @@ fn swagger_2_references_are_not_copied() {
 }
 
 #[test]
-fn cut_schema_still_accepts_valid_arguments() {
-    // Once cut to an outline with their type only, both alternatives are equal, and `oneOf` would match neither.
+fn shortened_schema_still_accepts_valid_arguments() {
+    // When cut to outlines with only their type, both alternatives are equal, and `oneOf` would accept no value.
     let node = |kind: &str| {
         json!({ "type": "object", "required": [kind], "properties": {
         kind: { "type": "string" }, "next": { "oneOf": [{ "$ref": "#/components/schemas/A" }, { "$ref": "#/components/schemas/B" }] },

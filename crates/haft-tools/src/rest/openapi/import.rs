@@ -127,7 +127,8 @@ fn base(
     match described {
         Some(Ok(url)) => Ok(url.clone()),
         Some(Err(reason)) => Err(ImportError(reason.clone())),
-        // Without `servers`, the operations are on the host of the document (OpenAPI: the default server is `/`).
+        // Without `servers`, the operations are on the host of the document, because the default server of OpenAPI is
+        // `/`.
         None => at
             .filter(|at| matches!(at.scheme(), "http" | "https"))
             .and_then(|at| at.join("/").ok())
@@ -135,8 +136,8 @@ fn base(
     }
 }
 
-/// Checks that a description on the web does not choose the recipient of credentials: it may change with every download. A
-/// file is the operator's own.
+/// Checks that a downloaded OpenAPI document does not choose the recipient of credentials, because it may change with
+/// every download. A file on disk belongs to the operator.
 fn check_recipient(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<(), ImportError> {
     let has_credentials = !settings.headers.is_empty() || !settings.logins.is_empty();
     let downloaded = at.filter(|at| matches!(at.scheme(), "http" | "https"));
@@ -148,7 +149,7 @@ fn check_recipient(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) 
     }
     let server = base.origin().ascii_serialization();
     Err(ImportError(format!(
-        "its server {server} is not the origin of the description, so it gets no credentials; \
+        "its server {server} is not the origin of the OpenAPI document, so it gets no credentials; \
          set `baseUrl` to send them there"
     )))
 }
@@ -269,7 +270,7 @@ impl<'a> Importer<'a> {
             Ok(()) => Ok(own),
             Err(_) if self.is_replaced(&own) => Ok(self.base.clone()),
             Err(refusal) => Err(format!(
-                "the operation has its own server: {refusal}; to allow it, add its host to `allowHosts`"
+                "haft may not call the server that this operation names: {refusal}; to allow another host, add it to `allowHosts`"
             )),
         }
     }

@@ -69,7 +69,7 @@ fn fitted(name: &str, chars_max: usize) -> String {
         let _ = write!(hash, "{byte:02x}");
         hash
     });
-    // Only ASCII is left, so a byte is a character.
+    // The name is ASCII now, so a byte is a character.
     let kept: String = name.chars().take(chars_max - hash.len() - 1).collect();
     format!("{kept}_{hash}")
 }

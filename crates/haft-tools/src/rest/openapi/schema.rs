@@ -176,7 +176,7 @@ impl SchemaWriter<'_> {
     }
 
     fn target(&mut self, node: &Node<'_>, reference: &str, depth: u8) -> Value {
-        // A reference without a target says nothing about the value.
+        // A reference without a target says nothing about the value, so any value is accepted.
         let Ok(target) = node.follow(reference) else {
             self.cuts += 1;
             return json!({});
@@ -211,9 +211,9 @@ impl SchemaWriter<'_> {
 
     /// Converts a keyword to JSON Schema 2020-12; returns `None` if it has no equivalent.
     ///
-    /// A schema with a part cut off accepts more values than the original. Two rules keep the result from rejecting
-    /// valid values. `oneOf` becomes `anyOf`, because several alternatives may now match. `not`, `if`, `then` and
-    /// `else` are dropped, because there a more permissive schema would reject more.
+    /// A shortened schema accepts more values than the original, and must never reject a valid value. So `oneOf`
+    /// becomes `anyOf`, because several alternatives may now match. `not`, `if`, `then` and `else` are dropped, because
+    /// inside of them a schema that accepts more would reject more values.
     fn keyword<'k>(&mut self, key: &'k str, member: &Node<'_>, depth: u8) -> Option<(&'k str, Value)> {
         let before = self.cuts;
         let (key, written) = self.keyword_as_written(key, member, depth)?;

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_configured_alternative_is_used() {
+    fn first_alternative_with_configured_credentials_is_used() {
         let known = BTreeMap::from([
             ("a".to_owned(), Credential::Bearer("x".into())),
             ("b".to_owned(), Credential::Bearer("x".into())),

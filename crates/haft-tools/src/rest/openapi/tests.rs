@@ -101,7 +101,7 @@ fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
 /// If an OpenAPI document could choose the port, its author would get the credentials of the API, in plain text with
 /// `http`.
 #[test]
-fn an_operation_cannot_move_to_another_port_or_scheme() {
+fn an_operation_cannot_choose_another_port_or_scheme() {
     for server in ["http://api.example.com:8080", "http://api.example.com", "https://api.example.com:444"] {
         let all = imported(&described(&json!({
             "/moved": {"get": {"servers": [{"url": server}]}},

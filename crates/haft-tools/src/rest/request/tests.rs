@@ -84,7 +84,7 @@ fn path_traversal_and_header_injection_are_rejected() {
     check(json!({"id": 1, "X-Trace": "a\nb"}), "one line");
 }
 
-/// The URL standard reads more than `..` between slashes as the directory above.
+/// The URL standard treats more spellings than `..` between slashes as the parent directory.
 #[test]
 fn no_spelling_of_dots_leaves_the_path_of_the_server() {
     let base = Url::parse("https://api.example.com/v2/").unwrap();

@@ -36,7 +36,7 @@ fn references_are_inlined_at_any_depth() {
 }
 
 #[test]
-fn recursive_references_are_cut() {
+fn recursive_references_are_replaced_by_outlines() {
     let others = json!({"T": {"type": "object", "properties": {"child": to("T"), "n": {"type": "integer"}}}});
     let expected =
         json!({"type": "object", "properties": {"child": {"type": "object"}, "n": {"type": "integer"}}});

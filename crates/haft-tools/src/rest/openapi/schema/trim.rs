@@ -19,7 +19,7 @@ pub(super) fn trimmed(schema: Value, nodes_max: usize) -> Value {
     }
     let mut cut = TRIED.iter().map(|levels| self::cut(&schema, *levels));
     let fits = cut.find(|cut| count(cut) <= nodes_max);
-    // Exceed the limit by up to this factor: the model needs the field names.
+    // The limit may be exceeded by this factor, because the model needs the field names.
     fits.or_else(|| Some(self::cut(&schema, 1)).filter(|cut| count(cut) <= FIELDS_FACTOR * nodes_max))
         .unwrap_or_else(|| self::cut(&schema, 0))
 }
@@ -76,8 +76,8 @@ impl Nesting {
 }
 
 /// Drops schemas below the given level. Each dropped keyword could only have rejected values, so the shortened schema
-/// accepts every value that the original accepts. For `not`, `if`, `then` and `else` this is reversed, so they are
-/// dropped entirely.
+/// accepts every value that the original accepts. `not`, `if`, `then` and `else` are dropped completely, because inside
+/// of them a schema that accepts more would reject more values.
 fn cut(schema: &Value, levels: usize) -> Value {
     let Some(members) = schema.as_object() else { return schema.clone() };
     let mut kept = Map::new();
