@@ -74,7 +74,7 @@ fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest)
     (ModelRequest { conversation: before, ..after.clone() }, after)
 }
 
-/// The minimum of many measurements, because other load on the machine can only add time.
+/// The minimum of many measurements, because other load on the machine can only increase the time.
 #[derive(Clone, Copy)]
 struct MinimumTimes {
     turn: Duration,

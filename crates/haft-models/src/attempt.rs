@@ -22,8 +22,8 @@ pub(crate) struct RunningAttempt {
     began: Instant,
     first_event: Option<Duration>,
     usage: Option<TokenUsage>,
-    /// The size of the prompt in bytes. With the size of the reply it gives an estimate if the provider reports no
-    /// usage.
+    /// The size of the prompt in bytes. Together with the size of the reply, it is used to estimate the usage if the
+    /// provider reports none.
     prompt_bytes: u64,
     reply_bytes: u64,
     /// The cost that the provider itself reported. It has priority over the cost computed from the price.

@@ -1,8 +1,8 @@
 //! Recordings of model requests and replies, and a provider that replays one.
 //!
 //! A recording is a JSON Lines file. Its first line states the format version. Every other line has a `type`, and
-//! readers skip unknown types, so that a run can write other lines into the same file, for example its journal. A line
-//! of type `exchange` is one request to a model, in a provider-neutral form, with the reply as it arrived. [`Recorder`]
+//! readers skip unknown types, because a run writes other lines into the same file, for example its journal. A line of
+//! type `exchange` is one request to a model, in a provider-neutral form, with the reply as it arrived. [`Recorder`]
 //! writes such lines around any provider; [`Replayer`] answers from them. Start reading at [`Tape`], then [`Recorder`];
 //! `normalize.rs` decides when two requests are treated as equal.
 

@@ -1,10 +1,10 @@
 //! Claude Code as a model: runs the `claude` command in print mode and resumes its session for each turn.
 //!
-//! The command is an agent itself. When a request offers tools, the command reaches them as an MCP server inside its
-//! standard streams: a call ends the reply, and the next request brings the result to the same process. A permission
+//! The command is an agent itself. When a request offers tools, haft acts as an MCP server for the command, over its
+//! standard streams. A call ends the reply, and the next request passes the result to the same process. A permission
 //! prompt of the command becomes such a call too. This module does not start processes: the embedding program
-//! implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`, `control.rs`, `prompt.rs`, `reader.rs` and
-//! `resume.rs` are pure.
+//! implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`, `control.rs`, `prompt.rs`, `reader.rs`
+//! and `resume.rs` are pure.
 
 mod command;
 mod control;
@@ -37,11 +37,12 @@ pub const TIMEOUT: Duration = Duration::from_hours(1);
 /// The delay before the first resume. Each further delay is twice as long.
 pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 
-/// The longest time that the command waits for the results of its calls. After it the command ends, and the results go to
-/// its resumed session.
+/// The maximum time that the command waits for the results of its calls. After this time the command is ended, and its
+/// resumed session gets the results.
 pub const CALL_WAIT_MAX: Duration = Duration::from_mins(10);
 
-/// The namespace of the calls that ask for permission: `claude_code__Bash` asks for the command's own tool `Bash`.
+/// The namespace of calls that request permissions: `claude_code__Bash` requests permission for the command's own tool
+/// `Bash`.
 pub const PERMISSIONS: &str = "claude_code";
 
 /// The settings of the `claude` command.
@@ -49,8 +50,8 @@ pub const PERMISSIONS: &str = "claude_code";
 pub struct ClaudeCodeSettings {
     pub name: Arc<str>,
     pub turns_max: u32,
-    /// The command's own tools. A name alone, such as `Read`, needs no permission; with a pattern, such as
-    /// `Bash(git *)`, only the calls that match.
+    /// The command's own tools. A tool that is listed by its name, such as `Read`, needs no permission. With a pattern,
+    /// such as `Bash(git *)`, only matching calls need none.
     pub own_tools: Vec<String>,
     pub timeout: Duration,
     pub resumes_max: u32,
@@ -64,7 +65,7 @@ impl ClaudeCodeSettings {
     }
 }
 
-/// Returns the names of tools, without their patterns and each once.
+/// Returns the names of tools, without patterns and without duplicates.
 pub fn own_tool_names(own_tools: &[String]) -> Vec<&str> {
     let mut names: Vec<&str> =
         own_tools.iter().map(|tool| tool.split_once('(').map_or(tool.as_str(), |(name, _)| name)).collect();

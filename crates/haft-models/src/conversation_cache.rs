@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use haft_core::conversation::Conversation;
 
-/// The maximum number of conversations in the cache; the least recently used one is evicted first. All runs that use a
-/// provider share the cache, and with more runs than entries every turn would start from the beginning.
+/// The maximum number of conversations in the cache; the least recently used one is evicted first. All runs of a
+/// provider share the cache. With more runs than entries, every turn would have to be encoded from the beginning.
 const CONVERSATIONS_MAX: usize = 256;
 
 /// The maximum size of all entries together, in bytes.

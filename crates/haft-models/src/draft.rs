@@ -13,7 +13,7 @@ use crate::bounded_json::FrameText;
 use crate::call_id;
 use crate::wire::DecodeContext;
 
-/// The index of a call that is left out; see [`ReplyDraft::has_room_for_calls`]. Content for this index is dropped.
+/// The index of a call that is skipped; see [`ReplyDraft::has_room_for_calls`]. Content for this index is dropped.
 pub(crate) const LEFT_OUT: usize = usize::MAX;
 
 /// The maximum number of notes about one reply. In a broken stream, every event could add a note.

@@ -41,7 +41,7 @@ const WORDS: &[(&str, ModelErrorKind)] = &[
     ("tool calling is not supported", ModelErrorKind::ToolsUnsupported),
     ("'tools' is not supported", ModelErrorKind::ToolsUnsupported),
     ("function calling is not enabled", ModelErrorKind::ToolsUnsupported),
-    // These servers are vLLM and llama.cpp, started without a tool-call parser.
+    // vLLM and llama.cpp report these if they were started without a tool-call parser.
     ("--enable-auto-tool-choice", ModelErrorKind::ToolsUnsupported),
     ("tools param requires --jinja", ModelErrorKind::ToolsUnsupported),
     ("unsupported param: tools", ModelErrorKind::ToolsUnsupported),

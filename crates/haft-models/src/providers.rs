@@ -245,7 +245,7 @@ impl ProviderRow {
                 name.eq_ignore_ascii_case("authorization")
             }
         };
-        // Without a key, credentials in the configured headers are enough.
+        // A configured header with credentials is enough, so that no key is needed.
         let shown = headers.iter().any(|(name, _)| is_key(name));
         let auth = match (key, self.key) {
             (Some(key), KeyHeader::Bearer | KeyHeader::BearerIfAny) => EndpointAuth::Bearer(key),

@@ -1,6 +1,7 @@
 //! Translates tool schemas into the more limited schema languages of providers, and reports what is lost.
 //!
-//! Arguments are still validated against the original schema. A loss only means that the model sees less of it.
+//! Arguments are still validated against the original schema. A loss only means that the model sees less of the
+//! original schema.
 
 mod keywords;
 mod reference;

@@ -94,7 +94,7 @@ impl AnthropicStreamReader {
             "message_delta" => self.message_delta(&event),
             "message_stop" => self.end(),
             "error" => return Err(failure::inside(&event.error.unwrap_or_default())),
-            // This is a ping, or an event type that was added after this code was written.
+            // Ignore a ping, and event types that were added after this code was written.
             _ => {}
         }
         Ok(())

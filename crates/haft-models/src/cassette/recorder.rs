@@ -123,8 +123,8 @@ impl<P: ModelProvider> ExchangeInProgress<'_, P> {
         }
     }
 
-    /// Returns the moments to write. A secret that is split over several deltas would escape redaction, so a reply that
-    /// contains a secret is written with its text in one piece.
+    /// Returns the moments to write. A secret that is split over several deltas would not be redacted, so the text of a
+    /// reply with a secret is written in one piece.
     fn reply(&mut self) -> Vec<StoredMoment> {
         let moments = self.notes.take();
         let whole = std::mem::take(&mut self.fold).finish().into_events();

@@ -75,7 +75,7 @@ impl Recording {
             return Err(wrong(RecordingProblem::TooLarge { bytes_max: RECORDING_BYTES_MAX }));
         }
         let file = File::open(path).map_err(|error| wrong(RecordingProblem::Io(error)))?;
-        // The size is limited again, because the file may grow after the size check.
+        // Limit the size again, because the file may grow after the size check.
         Self::read_from(path, BufReader::new(file.take(RECORDING_BYTES_MAX)))
     }
 
@@ -128,7 +128,7 @@ impl Recording {
 /// Reads the version from the first line.
 fn version(path: &Path, from: &mut impl BufRead) -> Result<u32, RecordingError> {
     let not_one = || RecordingError::new(path, RecordingProblem::NotARecording);
-    // A file that is not a recording may be one endless line, so only its first 1024 bytes are read.
+    // Read only the first 1024 bytes, because a file that is not a recording may be one endless line.
     let bytes = next_line(path, 1, &mut from.take(1 << 10))?.ok_or_else(not_one)?;
     let RecordingHead { kind, version } = serde_json::from_slice(&bytes).map_err(|_| not_one())?;
     if kind != TYPE_HEAD {

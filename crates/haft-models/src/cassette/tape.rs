@@ -109,7 +109,7 @@ impl TapeFile {
                 "the recording is full; the limit is {LINE_BYTES_MAX} bytes per line and {RECORDING_BYTES_MAX} bytes per file"
             )));
         }
-        // Each line is one write call, so that a line is cut off only if the disk is full or the machine stops.
+        // Each line is one write call, so a line is incomplete only if the disk is full or the machine stops.
         self.file.write_all(format!("{line}\n").as_bytes())?;
         self.bytes = bytes;
         Ok(())
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_recording_reports_a_problem_and_writes_nothing_more() {
+    fn full_recording_reports_a_problem_and_accepts_no_more_lines() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r.jsonl");
         let tape = Tape::create(&path, []).unwrap();

@@ -51,7 +51,8 @@ fn tool_words(settings: &ClaudeCodeSettings) -> Vec<String> {
     [
         ["--input-format", "stream-json"],
         ["--permission-prompt-tool", "stdio"],
-        // A mode of the user's own settings, such as `bypassPermissions`, would leave haft out.
+        // Override the mode in the user's settings, because a mode such as `bypassPermissions` would not ask haft for
+        // permissions.
         ["--permission-mode", "default"],
         ["--tools", &settings.own_tool_names().join(",")],
         ["--allowedTools", &allowed.collect::<Vec<_>>().join(",")],
@@ -68,8 +69,8 @@ pub(super) fn is_without_tools(request: &ModelRequest) -> bool {
     request.tools.is_empty()
 }
 
-/// Returns how to interpret the command's text messages. Without tools there is a single message, which is the answer.
-/// With an output schema, the command returns the answer in a separate field instead.
+/// Selects how the command's text messages are interpreted. Without tools there is a single message, which is the
+/// answer. With an output schema, the command returns the answer in a separate field instead.
 pub(super) fn texts(request: &ModelRequest) -> TextMeaning {
     match request.output {
         OutputShape::Text | OutputShape::Json if is_without_tools(request) => TextMeaning::Answer,

@@ -1,7 +1,7 @@
-//! The command's control protocol: JSON lines that offer haft's tools to the command, and carry its questions.
+//! The command's control protocol: JSON lines that offer haft's tools to the command, and that transmit its requests.
 //!
-//! The command reaches haft's tools as an MCP server inside its own standard streams, so no port and no token exist
-//! that another process could use.
+//! haft is an MCP server for the command inside the command's standard streams, so there is no port and no token that
+//! another process could use.
 
 use haft_core::conversation::ToolReply;
 use haft_core::model_request::ModelTool;
@@ -18,7 +18,7 @@ pub(super) const SERVER: &str = "haft";
 const PROTOCOL_VERSION: &str = "2025-11-25";
 const METHOD_NOT_FOUND: i32 = -32601;
 
-/// The content of `--mcp-config`: the only server of the command is the process that started it.
+/// Returns the content of `--mcp-config`: the only MCP server of the command is haft itself.
 pub(super) fn server_config() -> String {
     json!({"mcpServers": {SERVER: {"type": "sdk", "name": SERVER}}}).to_string()
 }
@@ -39,12 +39,12 @@ pub(super) fn opening(prompt: &str) -> Vec<u8> {
     format!("{initialize}\n{user}\n").into_bytes()
 }
 
-/// A line of the command that asks for something.
+/// A line of the command that requests an action of haft.
 #[derive(Debug, PartialEq)]
 pub(super) enum ControlRequest {
-    /// A question that needs no call: the line is its answer.
+    /// A request that haft answers itself, with this line.
     Answered(Vec<u8>),
-    /// A call of a tool, or a permission, that the run decides about.
+    /// A tool call or a permission request, which the run handles.
     Call(CommandCall),
     /// The command does not wait for this call any more.
     Cancelled { request: String },
@@ -63,13 +63,13 @@ pub(super) struct CommandCall {
 /// The form of reply that the command expects.
 #[derive(Debug, PartialEq)]
 enum AwaitedReply {
-    /// The result of a tool of haft, for this id of the MCP request.
+    /// The result of a haft tool, for the MCP request with this id.
     ToolResult { id: Value },
-    /// The permission to use one of the command's own tools; a permission repeats the input.
+    /// The permission to use one of the command's own tools. The reply repeats the input.
     Permission,
 }
 
-/// Reads a line; `None` if it asks for nothing.
+/// Reads a line; `None` if it is not a request to haft.
 pub(super) fn request(line: &Value, tools: &[ModelTool]) -> Option<ControlRequest> {
     let id = line["request_id"].as_str()?.to_owned();
     match line["type"].as_str()? {
@@ -91,7 +91,7 @@ pub(super) fn request(line: &Value, tools: &[ModelTool]) -> Option<ControlReques
     })
 }
 
-/// Returns the arguments; a call without any has an empty object.
+/// Returns the arguments; an empty object for a call without arguments.
 fn object(arguments: &Value) -> Value {
     if arguments.is_null() { json!({}) } else { arguments.clone() }
 }
@@ -116,7 +116,7 @@ fn mcp_request(request: String, message: &Value, tools: &[ModelTool]) -> Control
         }),
         "tools/list" => json!({"tools": tools.iter().map(definition).collect::<Vec<_>>()}),
         "ping" => json!({}),
-        // The command waits for an answer to notifications too.
+        // The command waits for a reply to notifications too.
         _ if id.is_null() => return ControlRequest::Answered(mcp_response(&request, &json!({"result": {}}))),
         other => {
             let error = json!({"code": METHOD_NOT_FOUND, "message": format!("unknown method `{other}`")});
@@ -131,15 +131,16 @@ fn definition(tool: &ModelTool) -> Value {
         "name": tool.name,
         "description": tool.description,
         "inputSchema": *tool.input_schema,
-        // The command makes several calls at once only if they read. haft itself decides which calls run together.
+        // Mark all tools as read-only, because the command makes several calls at the same time only if they read. haft
+        // itself decides which calls may run together.
         "annotations": {"readOnlyHint": true},
-        // haft has decided which tools the model sees; a second search in the command would hide them again.
+        // Turn off the tool search of the command, because haft has already decided which tools the model sees.
         "_meta": {"anthropic/alwaysLoad": true},
     })
 }
 
 impl CommandCall {
-    /// Returns the line with the result. `note` is text that the model must see besides it.
+    /// Returns the line with the result. `note` is additional text that the model must see.
     pub(super) fn result(&self, reply: &ToolReply, note: &str) -> Vec<u8> {
         let mut content: Vec<Value> = reply.content.iter().map(mcp_content).collect();
         if !note.is_empty() {
@@ -191,7 +192,7 @@ fn success(request: &str, response: &Value) -> Vec<u8> {
 /// Returns the answer to a request that haft cannot fulfil.
 pub(super) fn refusal(request: &str) -> Vec<u8> {
     control_response(
-        &json!({"subtype": "error", "request_id": request, "error": "haft does not support this"}),
+        &json!({"subtype": "error", "request_id": request, "error": "haft does not support this request"}),
     )
 }
 
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_messages_without_a_call_are_answered_at_once() {
+    fn mcp_messages_other_than_calls_are_answered_at_once() {
         let initialize =
             answer(&json!({"method": "initialize", "id": 0, "params": {"protocolVersion": "x"}}));
         assert_eq!((&initialize["id"], &initialize["result"]["protocolVersion"]), (&json!(0), &json!("x")));
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_ask_for_nothing_are_left_to_the_reader() {
+    fn lines_that_are_not_requests_are_left_to_the_reader() {
         for line in [json!({"type": "assistant", "request_id": "r"}), json!({"type": "result"}), json!(7)] {
             assert_eq!(request(&line, &[]), None, "{line}");
         }
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn call_gets_its_result_under_the_ids_of_the_command() {
+    fn call_gets_its_result_with_the_ids_of_the_command() {
         let meta = json!({"claudecode/toolUseId": "toolu_1"});
         let params = json!({"name": "shell", "arguments": {"command": "ls"}, "_meta": meta});
         let call = call(&mcp(&json!({"method": "tools/call", "id": 7, "params": params})));

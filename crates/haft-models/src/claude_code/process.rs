@@ -23,7 +23,7 @@ pub struct ClaudeCommand {
 pub enum CommandInput {
     /// The whole input.
     Prompt(Vec<u8>),
-    /// The first lines of a dialogue; `write` sends more.
+    /// The first lines of a dialogue; `write` sends further lines.
     Lines(Vec<u8>),
 }
 
@@ -32,8 +32,8 @@ pub trait RunningCommand: Send {
     /// Reads more bytes from standard output. Returns no bytes at the end.
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>>;
 
-    /// Sends more input without waiting for the command to read it. A command that reads no more reports the reason in its
-    /// output.
+    /// Sends more input without waiting until the command reads it. A command that has stopped reading reports the
+    /// reason in its output.
     fn write(&mut self, line: Vec<u8>);
 
     /// Closes standard input; the command then ends.
@@ -43,7 +43,7 @@ pub trait RunningCommand: Send {
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<ClaudeExit, String>>;
 }
 
-/// The exit status of a command, and its last error output.
+/// The exit status of a command, and the end of its error output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaudeExit {
     /// The exit code or signal, in words.

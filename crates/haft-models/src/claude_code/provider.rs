@@ -74,9 +74,10 @@ struct ClaudeRequest<'a> {
     /// Notes to emit right after the `Started` event.
     notes: Vec<ModelEvent>,
     ready: VecDeque<ModelEvent>,
-    /// The calls that the reply ends with.
+    /// The calls at the end of the reply.
     calls: Vec<CommandCall>,
-    /// True if the process had waited for results. If it dies, its resumed session may not know them.
+    /// True if the process continued after it was sent results. If it dies, its resumed session may not have these
+    /// results.
     continued: bool,
     /// The number of times that the session was resumed.
     resumed: u32,
@@ -97,7 +98,7 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 struct ClaudeRun {
     command: Box<dyn RunningCommand>,
     lines: LineSplitter,
-    /// Whole lines that wait to be handled.
+    /// Complete lines that have not been handled yet.
     unread: VecDeque<String>,
     /// True after the end of the output.
     is_over: bool,
@@ -175,7 +176,8 @@ impl ClaudeRequest<'_> {
         }
         let bytes = reading.command.read().await;
         let lines = match bytes.as_deref() {
-            // A read error also ends the output. The result line and the exit status determine success.
+            // A read error also ends the output. The result line and the exit status decide whether the command
+            // succeeded.
             Ok([]) | Err(_) => {
                 reading.is_over = true;
                 reading.lines.finish().map_err(too_long)?.into_iter().collect()
@@ -186,7 +188,7 @@ impl ClaudeRequest<'_> {
         Ok(())
     }
 
-    /// Handles a line of the command. Lines that are not JSON are skipped: hooks of the user may print them.
+    /// Handles a line of the command. Skips lines that are not JSON, which hooks of the user may print.
     fn take_line(&mut self, line: &str) {
         let ClaudePhase::Reading(reading) = &mut self.phase else { return };
         let Ok(line) = serde_json::from_str::<Value>(line) else { return };
@@ -203,7 +205,8 @@ impl ClaudeRequest<'_> {
             reading.command.close_input();
         }
         self.pass_events_on();
-        // A message that is still being written may contain further calls, and the run can make them together.
+        // Wait for the end of a message that is still being written: it may contain further calls, which the run can
+        // make together.
         if !self.calls.is_empty() && !self.reader.is_in_message() {
             self.hand_over_calls();
         }
@@ -221,14 +224,14 @@ impl ClaudeRequest<'_> {
         }
     }
 
-    /// Ends the reply with the calls. The command waits for their results, which the next request brings.
+    /// Ends the reply with the calls. The command waits for their results, which come with the next request.
     fn hand_over_calls(&mut self) {
         let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
             return;
         };
         let ClaudeRun { command, lines, unread, mut running, .. } = *reading;
         let usage = self.reader.finish_with_calls(&self.calls);
-        // The command reports its cost at its end.
+        // Pass no cost, because the command reports its cost when it ends.
         running.spent(Some(usage), None);
         running.succeeded();
         self.ready.extend(self.reader.take_events());
@@ -280,7 +283,8 @@ impl ClaudeRequest<'_> {
                 running.failed(failed.into_error().kind, AttemptFollowUp::Retry { after });
                 sleep(after).await;
                 self.resumed += 1;
-                // Otherwise the prompt of the turn holds the results as text.
+                // If the process died after it was sent tool results, its session may not have them. Then repeat the
+                // prompt of this turn, which contains the results as text, instead of asking the session to continue.
                 if !lost_results {
                     self.turn = self.turn.clone().resuming(session);
                 }

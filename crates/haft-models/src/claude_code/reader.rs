@@ -10,7 +10,7 @@ use super::control::CommandCall;
 use crate::failure;
 use crate::wire::ErrorHead;
 
-/// The meaning of the text messages from the command.
+/// Selects how the text messages of the command are interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextMeaning {
     /// No other message can follow, so the text is the answer and is passed on as it streams.
@@ -39,15 +39,15 @@ pub(super) struct ClaudeOutputReader {
     messages: MessageUsage,
 }
 
-/// The usage of the messages of one run of the command. Its result line has the total, but a reply that ends with a call
-/// comes before that line.
+/// The usage in the messages of one run of the command. The result line has the total, but a reply that ends with calls
+/// comes before this line.
 #[derive(Debug, Default)]
 struct MessageUsage {
-    /// Of the message that is being streamed.
+    /// The usage of the message that is being streamed.
     current: TokenUsage,
-    /// Of the messages since the last reply.
+    /// The usage of the messages since the last reply.
     reply: TokenUsage,
-    /// Of the replies before.
+    /// The usage of earlier replies.
     accounted: TokenUsage,
 }
 
@@ -140,7 +140,7 @@ impl ClaudeOutputReader {
         self.outcome.is_some()
     }
 
-    /// Returns true if a part of the answer was passed on. After that, no other answer can replace it.
+    /// Returns true if a part of the answer was already passed on, so that another answer cannot replace it.
     pub(super) fn has_answered(&self) -> bool {
         self.live.answered
     }
@@ -189,8 +189,8 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Handles a whole message. Text before the final message is an intermediate step, so it becomes reasoning, not the
-    /// answer.
+    /// Handles a complete message. Text before the final message is an intermediate step, so it becomes reasoning and
+    /// not a part of the answer.
     fn read_message(&mut self, message: &Value) {
         let is_live = self.live.message.is_some() && self.live.message.as_deref() == message["id"].as_str();
         for block in message["content"].as_array().into_iter().flatten() {
@@ -275,7 +275,7 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Turns the pending text into reasoning: another message follows, so the text was not the answer.
+    /// Turns the pending text into reasoning, because another message follows, so the text was not the answer.
     fn demote_pending_text(&mut self) {
         if let Some(before) = self.pending.take() {
             self.part(PartStart::Reasoning, before);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn between_tool_steps_only_thinking_is_streamed() {
+    fn only_thinking_is_streamed_between_tool_steps() {
         let mut lines = written("m", &[("thinking", &["Let ", "me."]), ("text", &["I ", "look."])]);
         lines.extend(written("m", &[("tool_use", &[])]));
         lines.extend(written("n", &[("text", &["It is ", "3."])]));

@@ -45,13 +45,13 @@ impl ClaudeSession {
         ClaudeInput { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
     }
 
-    /// Returns the command that waits for results in the new messages, after it was sent them.
+    /// Sends the results in the new messages to the command that waits for them, and returns the command.
     pub(super) fn continued(self, request: &ModelRequest) -> Option<WaitingCommand> {
         let new = &request.conversation.messages()[self.seen.len()..];
         self.waiting?.take()?.continued(new)
     }
 
-    /// Returns the session after a reply. It has seen the whole request.
+    /// Returns the session after a reply. The session has seen the whole request.
     pub(super) fn after_reply(id: String, request: &ModelRequest) -> Self {
         Self { id: Some(id), seen: request.conversation.messages().to_vec(), waiting: None }
     }

@@ -219,7 +219,7 @@ async fn calls_of_one_message_end_the_reply_and_their_results_continue_the_comma
     bench.conversation.push(Message::user("be quick")).unwrap();
     let reply = ReplyFold::of(bench.ask().await.into_iter().map(Result::unwrap));
     assert_eq!((reply.text().as_str(), reply.id.as_deref()), ("done", Some("s")));
-    // The total of the command without the part that the first reply had.
+    // The total usage of the command, without the usage of the first reply.
     assert_eq!(reply.usage.unwrap(), TokenUsage { input: 20, output: 10, ..TokenUsage::default() });
     assert_eq!(bench.orders.lock().unwrap().len(), 1, "the same process goes on");
     let written = bench.written.lock().unwrap();
@@ -232,7 +232,7 @@ async fn calls_of_one_message_end_the_reply_and_their_results_continue_the_comma
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_reach_the_resumed_session_of_a_command_that_is_gone() {
+async fn results_are_sent_to_the_resumed_session_if_the_command_has_ended() {
     for (waited, label) in [(CALL_WAIT_MAX * 2, "too late"), (Duration::ZERO, "it died")] {
         let (mut bench, calls) = bench_after_calls(&[CALLS, ANSWER]).await;
         tokio::time::sleep(waited).await;
@@ -253,7 +253,7 @@ fn tool() -> ModelTool {
 }
 
 #[test]
-fn only_the_named_tools_of_the_command_are_on() {
+fn only_the_configured_tools_of_the_command_are_enabled() {
     let turn = super::session::ClaudeInput { session: None, system: String::new(), prompt: "p".into() };
     let plain = ModelRequest::new("sonnet", Arc::default());
     let offering = ModelRequest { tools: [tool()].into(), ..plain.clone() };

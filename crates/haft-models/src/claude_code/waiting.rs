@@ -15,7 +15,7 @@ use super::process::RunningCommand;
 use super::prompt::labelled;
 use super::reader::ClaudeOutputReader;
 
-/// The state of a command that waits. Dropping it kills the command.
+/// The state of a command that waits for results. Dropping it kills the command.
 pub(super) struct WaitingCommand {
     pub(super) command: Box<dyn RunningCommand>,
     pub(super) lines: LineSplitter,
@@ -26,7 +26,7 @@ pub(super) struct WaitingCommand {
 }
 
 impl WaitingCommand {
-    /// Sends the results that the new messages contain. Returns `None`, and ends the command, if one is missing.
+    /// Sends the results in the new messages. If a result is missing, ends the command and returns `None`.
     pub(super) fn continued(mut self, new: &[Arc<Message>]) -> Option<Self> {
         for line in result_lines(&self.calls, new)? {
             self.command.write(line);
@@ -37,8 +37,8 @@ impl WaitingCommand {
     }
 }
 
-/// Returns the line with the result of each call. Messages of the user that came meanwhile are part of the last one: a
-/// separate message would begin another turn of the command.
+/// Returns the line with the result of each call. User messages that arrived meanwhile are added to the last result,
+/// because a separate message would begin another turn of the command.
 fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u8>>> {
     let parts = new.iter().flat_map(|message| &message.parts);
     let replies: Vec<&ToolReply> = parts
@@ -57,7 +57,7 @@ fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u
     calls.iter().enumerate().map(line).collect()
 }
 
-/// Holds a waiting command for a limited time: a run that was cancelled never comes back for it.
+/// Holds a waiting command for a limited time, because a cancelled run never sends the results.
 pub(super) struct WaitingSlot {
     command: Arc<Mutex<Option<WaitingCommand>>>,
     expiry: AbortHandle,

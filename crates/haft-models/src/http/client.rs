@@ -118,8 +118,8 @@ impl ModelHttpResponse {
         Ok(body)
     }
 
-    /// Reads the body of an error response, up to the limit. Ignores a broken connection: the error is reported anyway,
-    /// with the text that arrived.
+    /// Reads the body of an error response, up to the limit. Ignores a broken connection, and returns the text that
+    /// arrived before.
     pub(crate) async fn explanation(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         while let Ok(Some(chunk)) = self.chunk().await {

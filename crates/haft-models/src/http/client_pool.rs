@@ -11,7 +11,7 @@ use super::client::CertificateAuthorities;
 use crate::tool_blocks::ToolBlocks;
 
 /// The maximum number of providers that use one client at the same time. Over HTTP/2 a client opens one connection to
-/// each server, and many servers accept 100 requests at once on a connection: a further request would wait until
+/// each server, and many servers accept 100 concurrent requests per connection, so a further request would wait until
 /// another one ends. A provider may have several requests in progress, because agents call other agents.
 const PROVIDERS_PER_CLIENT_MAX: usize = 32;
 
@@ -109,7 +109,7 @@ pub(super) struct SharedClient {
 
 impl SharedClient {
     fn new(settings: ClientSettings, authorities: &CertificateAuthorities) -> reqwest::Result<Self> {
-        // This fails if another crypto provider is already installed, which works just as well.
+        // Ignore the error: another crypto provider is already installed, which works too.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = match settings.proxies {
             ProxyChoice::OfEnvironment => reqwest::Client::builder(),

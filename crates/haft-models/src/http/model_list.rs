@@ -37,7 +37,7 @@ pub(crate) fn add_headers(format: ModelApiFormat, headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the models on a page and the path of the next page. Reads as much of a malformed row as possible.
+/// Returns the models on a page and the path of the next page. Reads as many fields of a malformed row as possible.
 pub fn read_page(
     format: ModelApiFormat,
     body: &[u8],

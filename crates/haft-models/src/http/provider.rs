@@ -193,8 +193,8 @@ impl HttpProvider {
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
-    /// Returns true if the server answers within this time. Requests the model list once, which costs nothing. A
-    /// refusal counts as an answer.
+    /// Returns true if the server answers within this time. Requests the model list once, which costs nothing. An error
+    /// response is an answer too.
     pub async fn answers(&self, within: Duration) -> bool {
         let endpoint = &self.settings.endpoint;
         let format = endpoint.wire().format();

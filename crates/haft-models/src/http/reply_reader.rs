@@ -154,8 +154,8 @@ fn decode_whole_stream(
     (ended(&events) || finish_after_disconnect(&mut *decoder, &mut events)).then_some(events)
 }
 
-/// Finishes a reply whose connection broke. Returns true if the reply was complete anyway: its stop reason had arrived,
-/// and only the final frame is missing.
+/// Finishes a reply whose connection broke. Returns true if the reply was already complete: its stop reason had
+/// arrived, and only the final frame is missing.
 fn finish_after_disconnect(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
     let mut last = Vec::new();
     let ended = decoder.finish(&mut last).is_ok();

@@ -15,7 +15,7 @@ const BYTES_PER_TOKEN_MIN: usize = 3;
 /// An upper bound of the average number of bytes per token in a whole prompt.
 const BYTES_PER_TOKEN_MAX: usize = 8;
 
-/// A number of bytes per token that prose rarely exceeds.
+/// The number of bytes per token that prose rarely exceeds.
 const BYTES_PER_TOKEN_LIKELY: usize = 5;
 
 /// The tokens reserved for the answer if the caller sets no limit.

@@ -3,7 +3,7 @@
 use crate::call_id::CallIdRule;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 
-/// The differences of one server from the common form.
+/// The ways in which one server differs from the common form.
 #[derive(Debug)]
 pub struct Dialect {
     pub name: &'static str,

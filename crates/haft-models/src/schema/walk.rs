@@ -128,7 +128,7 @@ impl<'a> SchemaWalk<'a> {
         };
         if narrows {
             self.lose("anyOf", "is not allowed together with other keywords and is omitted");
-            // It is possible that only the branches contained the type.
+            // The type may have been only in the branches.
             self.complete(&mut translated);
             return Value::Object(translated);
         }
@@ -232,7 +232,7 @@ impl<'a> SchemaWalk<'a> {
             "default" if !self.rules.keeps.contains(&"default") => {
                 describe_default(&mut translated.words, value);
             }
-            // These keywords are merged later or constrain nothing, so leaving them out loses nothing.
+            // These keywords are merged later or have no effect on validation, so they can be left out without a loss.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}

@@ -42,7 +42,7 @@ impl GridCell {
 }
 
 const NO_CHOICE: &[(ModelApiFormat, &str)] =
-    &[(ModelApiFormat::Ollama, "has no word for it; the loop insists")];
+    &[(ModelApiFormat::Ollama, "has no such field; the run asks again")];
 
 const SCENARIOS: &[Scenario] = &[
     ("text", |at| Box::pin(text(at)), &[]),
@@ -54,8 +54,8 @@ const SCENARIOS: &[Scenario] = &[
         "reasoning round trip",
         |at| Box::pin(reasoning(at)),
         &[
-            (ModelApiFormat::OpenaiChat, "its inventor takes no reasoning back"),
-            (ModelApiFormat::Ollama, "reasoning has no state there"),
+            (ModelApiFormat::OpenaiChat, "OpenAI does not accept reasoning in requests"),
+            (ModelApiFormat::Ollama, "its reasoning has no state"),
         ],
     ),
     ("forced tool", |at| Box::pin(forced_tool(at)), NO_CHOICE),
@@ -70,13 +70,13 @@ const SCENARIOS: &[Scenario] = &[
             (ModelApiFormat::Ollama, "declines in plain text"),
         ],
     ),
-    ("citation", |at| Box::pin(citation(at)), &[(ModelApiFormat::Ollama, "says where nothing comes from")]),
+    ("citation", |at| Box::pin(citation(at)), &[(ModelApiFormat::Ollama, "has no citations")]),
     (
         "kept back by the provider",
         |at| Box::pin(blocked(at)),
         &[
-            (ModelApiFormat::Anthropic, "has one word for this and for a refusal"),
-            (ModelApiFormat::Ollama, "has no filter of its own"),
+            (ModelApiFormat::Anthropic, "uses the same stop reason for this and for a refusal"),
+            (ModelApiFormat::Ollama, "has no content filter"),
         ],
     ),
     ("length stop", |at| Box::pin(length(at)), &[]),
@@ -323,7 +323,7 @@ async fn cancellation(at: GridCell) {
             };
             tokio::select! {
                 biased;
-                _ = replies.next() => panic!("it cannot be there"),
+                _ = replies.next() => panic!("the reply cannot be complete"),
                 () = arrived => {}
             }
         }

@@ -154,11 +154,11 @@ async fn dropped_http2_request_is_cancelled_and_its_connection_reused() {
     };
     tokio::select! {
         biased;
-        _ = whole(&provider, asking("hi"), &cx) => panic!("it is not answered alone"),
+        _ = whole(&provider, asking("hi"), &cx) => panic!("a single request is not answered"),
         () = arrived => {}
     }
     eventually("the server sees that it is given up", || server.abandoned() == 1);
-    // With this request and the cancelled one there are two, so the server answers.
+    // Together with the cancelled request there are now two requests, so the server answers.
     assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "safe");
     assert!(server.arrived().iter().all(|request| request.connection == 0), "{:?}", server.arrived());
 }
