@@ -3,7 +3,8 @@
 //! The ranking is lexical and was chosen by measurements with 12,000 real tools. The score is BM25 over weighted
 //! fields, multiplied by the share of the query that a tool matches, and divided by the length of its name. A query
 //! term also matches joined words (`configmap` for `config_map`), prefixes and a few synonyms, with a lower weight.
-//! Synonyms in one query, such as `get` and `list`, count as one term. A tool whose name is in the query comes first.
+//! Synonyms in one query, such as `get` and `list`, are treated as one term. A tool whose name is in the query comes
+//! first.
 
 pub(crate) mod answer;
 mod document;

@@ -17,7 +17,7 @@ const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
 /// The maximum number of models in the cache; the oldest entries are removed first.
 const MODELS_MAX: usize = 1000;
 
-/// The largest cache file that is read, in bytes.
+/// The maximum size of a cache file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The cached capabilities of one provider's models.

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 /// The size of the length field before every body.
 pub const FRAME_HEADER_BYTES: usize = 4;
 
-/// The largest body, in bytes: the largest file, and space for its path, the field names and some JSON escapes.
+/// The maximum size of a body, in bytes: the size of the largest file, and space for its path, the field names and some
+/// JSON escapes.
 pub const FRAME_BODY_BYTES_MAX: usize = 72 * 1024 * 1024;
 
 /// The reason why a frame could not be sent or received.

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 
-/// A ruling. If it requires approval, also the party that requires it.
+/// A ruling and, if it requires approval, the party that requires it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedRuling {
     pub(crate) ruling: Ruling,

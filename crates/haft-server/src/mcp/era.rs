@@ -78,7 +78,7 @@ pub(super) struct CommonParams {
     pub(super) meta: RequestMeta,
 }
 
-/// The protocol era of one request.
+/// The kind of protocol revision of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestEra {
     Handshake,
@@ -86,8 +86,8 @@ pub(super) enum RequestEra {
     Stateless(ClientAbilities),
 }
 
-/// The protocol era of a connection. A client chooses it with its first request other than a probe, and cannot change
-/// it.
+/// The kind of protocol revision of a connection. A client chooses it with its first request other than a probe, and
+/// cannot change it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ConnectionEra {
     #[default]

@@ -23,7 +23,7 @@ use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// A compacted conversation, also in encrypted form.
+/// A compacted conversation, both decrypted and encrypted.
 pub(super) struct SealedConversation {
     pub(super) messages: Vec<Message>,
     pub(super) encrypted: String,

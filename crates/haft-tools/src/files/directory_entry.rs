@@ -20,8 +20,8 @@ use super::path::PathFault;
 use super::refusal::WriteError;
 use super::text_file::READ_FILE_BYTES_MAX;
 
-/// The largest file that `write` and `edit` create, in bytes. It equals the read limit, so that a written file can be
-/// read again.
+/// The maximum size of a file that `write` and `edit` create, in bytes. It equals the read limit, so that a written
+/// file can be read again.
 pub const WRITE_FILE_BYTES_MAX: u64 = READ_FILE_BYTES_MAX;
 
 /// The maximum number of links to follow in one path, as in Linux.

@@ -11,7 +11,7 @@ use super::path::shown;
 use super::protocol::{FileError, FileImage};
 use super::text_file::{LoadError, SymlinkHandling, open};
 
-/// The largest image that `read` returns, in bytes. Common model providers reject more.
+/// The maximum size of an image that `read` returns, in bytes. Common model providers reject larger images.
 pub const IMAGE_BYTES_MAX: u64 = 5 << 20;
 
 /// The number of bytes that are enough to recognise the image format.

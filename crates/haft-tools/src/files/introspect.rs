@@ -18,7 +18,7 @@ mod omitted;
 mod page;
 mod walk;
 
-/// The largest file whose content is shown, in bytes. The path of a larger one is listed at the end.
+/// The maximum size of a file whose content is shown, in bytes. Larger files are only listed at the end.
 const FILE_BYTES_MAX: u64 = 128 * 1024;
 
 const NOTE: &str = "Not listed: files that git ignores, .git, lock files, symbolic links, and files that may hold secrets. \

@@ -12,7 +12,7 @@ use super::kind::{NotRegular, require_regular};
 use super::path::{self, PathFault};
 use super::protocol::FileError;
 
-/// The largest file that `read` and `edit` accept, in bytes.
+/// The maximum size of a file that `read` and `edit` accept, in bytes.
 pub const READ_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The number of bytes that are searched for a NUL byte first. Nearly every binary file has a NUL byte in this part,

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::listing::{self, ToolSelection};
 use super::session::ServerOffers;
 
-/// The largest cache file that is read, in bytes.
+/// The maximum size of a cache file that is read, in bytes.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 /// A summary of a server's cache file.

@@ -32,7 +32,7 @@ impl ProtocolEra {
         }
     }
 
-    /// Returns the era of a cached protocol version; `None` for an unknown version.
+    /// Returns the kind of a cached protocol version; `None` for an unknown version.
     pub(super) fn of_version(version: &str) -> Option<Self> {
         if version == MODERN {
             return Some(ProtocolEra::Modern);

@@ -24,10 +24,11 @@ use haft_core::redact::SecretRedactor;
 /// The maximum length of an excerpt of a notification or of stray output in the log, in characters.
 const EXCERPT_CHARS_MAX: usize = 500;
 
-/// The largest elicitation request that a user sees, in bytes.
+/// The maximum size of an elicitation request that is shown to a user, in bytes.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
 
-/// The largest request that is passed to the client of a gateway, in bytes. A prompt for a model may hold images.
+/// The maximum size of a request that is passed to the client of a gateway, in bytes. A prompt for a model may contain
+/// images.
 const RELAYED_BYTES_MAX: usize = 4 << 20;
 
 /// The maximum number of elicitation requests during one call.

@@ -20,10 +20,10 @@ use super::transport::TransportFailure;
 /// The maximum number of tools that are accepted from one server.
 pub const TOOLS_MAX: usize = 10_000;
 
-/// The largest tool definition that is parsed, in bytes.
+/// The maximum size of a tool definition, in bytes.
 const TOOL_BYTES_MAX: usize = 1 << 20;
 
-/// The largest total size of a server's tool definitions, in bytes.
+/// The maximum total size of a server's tool definitions, in bytes.
 const LIST_BYTES_MAX: usize = 32 << 20;
 
 /// The maximum number of pages that are fetched, because a server could return new cursors forever. If every page has

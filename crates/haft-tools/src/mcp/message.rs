@@ -21,7 +21,7 @@ pub(super) const ERROR_CHARS_MAX: usize = 4_000;
 /// a secret that this cut splits is not in the shown text.
 const UNREAD_CHARS_MAX: usize = 2 * ERROR_CHARS_MAX;
 
-/// The largest error object that is parsed, in bytes.
+/// The maximum size of an error object that is parsed, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The id of one of our requests.

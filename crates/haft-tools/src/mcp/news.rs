@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 /// The maximum number of notifications that are queued for a slow receiver. Beyond it, the receiver misses the oldest.
 pub(super) const NEWS_WAITING_MAX: usize = 256;
 
-/// The largest log record that is passed on, in bytes.
+/// The maximum size of a log record that is passed on, in bytes.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 
 /// The maximum length of a resource URI that is passed on, in bytes.

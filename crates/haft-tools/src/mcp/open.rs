@@ -39,8 +39,8 @@ pub(super) struct ConnectedServer {
     pub(super) transport: &'static str,
 }
 
-/// Opens a connection and lists the tools within the start-up timeout. `known` is the protocol era of an earlier
-/// connection.
+/// Opens a connection and lists the tools within the start-up timeout. `known` is the kind of protocol revision (its
+/// era) of an earlier connection.
 pub(super) async fn open(
     config: &ServerConfig,
     host: &Arc<Host>,

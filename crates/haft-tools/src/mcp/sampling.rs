@@ -16,7 +16,7 @@ use super::bounded::cut;
 use super::in_flight::InFlight;
 use super::refusal::ServerRequestRefusal;
 
-/// The largest sampling request, in bytes.
+/// The maximum size of a sampling request, in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// The maximum number of messages in a request.

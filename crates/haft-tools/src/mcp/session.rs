@@ -27,7 +27,7 @@ pub(super) struct OpenTimeouts {
     pub(super) silence: Duration,
 }
 
-/// The largest handshake response that is parsed, in bytes.
+/// The maximum size of a handshake response, in bytes.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
 /// The maximum number of characters that are kept of a server's name, and of its version.
@@ -105,7 +105,8 @@ impl OpenError {
     }
 }
 
-/// Opens the connection within the time limits. `known` is the protocol era of an earlier connection.
+/// Opens the connection within the time limits. `known` is the kind of protocol revision (its era) of an earlier
+/// connection.
 pub(super) async fn open(
     peer: Peer,
     host: &Host,

@@ -10,7 +10,7 @@ use haft_core::redact::SecretRedactor;
 /// The maximum number of characters that are shown of one message.
 const LINE_CHARS_MAX: usize = 2_000;
 
-/// The largest message that is parsed, in bytes; of a larger one only the size is shown.
+/// The maximum size of a message that is parsed, in bytes. For a larger message, only the size is shown.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 /// The maximum number of bytes that are shown per server.

@@ -36,7 +36,7 @@ pub struct RestTools {
 /// The namespace of these tools in exposed names.
 const NAMESPACE: &str = "rest";
 
-/// The largest response body that is read, in bytes after decompression.
+/// The maximum size of a response body after decompression, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl RestTools {

@@ -76,7 +76,8 @@ fn is_page(media_type: Option<&str>) -> bool {
     matches!(media_type, Some("text/html" | "application/xhtml+xml"))
 }
 
-/// The largest JSON response that is also parsed, in bytes: a value takes many times the memory of its text.
+/// The maximum size of a JSON response that is also parsed, in bytes, because a parsed value takes many times the
+/// memory of its text.
 const STRUCTURED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Returns the server's own text, together with the parsed value for callers that need structured content.

@@ -17,7 +17,8 @@ use crate::mcp::listing::{ListPage, ListedItem, ListedItems};
 use crate::mcp::message::{self, ClientRequest, GatewayError, INTERNAL_ERROR};
 use crate::mcp::upstream::UpstreamList;
 
-/// The largest stored output that is read as a resource, in bytes. `tool_output` reads parts of larger ones.
+/// The maximum size of a stored output that is read as a resource, in bytes. `tool_output` reads parts of a larger
+/// output.
 const STORED_READ_BYTES_MAX: u64 = 8 << 20;
 
 impl ClientConnection {

@@ -14,7 +14,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::walk::EntryKind;
 use crate::files::text_file::{LoadError, SymlinkHandling, load_bytes};
 
-/// The largest `.gitignore` file that is read, in bytes. Real ones are smaller, and every rule needs a matcher.
+/// The maximum size of a `.gitignore` file, in bytes. Real files are smaller, and every rule needs a matcher.
 const RULES_BYTES_MAX: u64 = 128 * 1024;
 
 /// The rules that apply in a directory; `None` if there are none so far.

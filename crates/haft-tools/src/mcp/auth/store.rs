@@ -23,7 +23,7 @@ const LOCK_WAIT: Duration = Duration::from_mins(1);
 /// The interval between attempts to take the lock.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// The largest token file that is read, in bytes.
+/// The maximum size of a token file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A token and everything needed to renew it.

@@ -24,7 +24,7 @@ const AUTHORIZATIONS_MAX: usize = 2;
 /// The maximum number of characters that an error shows of the path of a redirect target.
 const PATH_CHARS_MAX: usize = 100;
 
-/// The largest body of an error response that is read, in bytes.
+/// The maximum size of the body of an error response, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The address of a server, the headers of every request to it, and the guard of the address.

@@ -41,10 +41,10 @@ pub(super) enum Extract {
     Stats,
 }
 
-/// The largest page of an answer, in bytes. The reader can request the next page.
+/// The maximum size of one page of an answer, in bytes. The reader can request the next page.
 pub const PAGE_BYTES_MAX: usize = 30_000;
 
-/// The largest answer over all its pages, in bytes.
+/// The maximum size of an answer over all its pages, in bytes.
 pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 impl Extract {

@@ -7,7 +7,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The largest document that is read, in bytes.
+/// The maximum size of a document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The maximum number of values in all documents of one API. Dropped values are not counted, and a YAML alias is

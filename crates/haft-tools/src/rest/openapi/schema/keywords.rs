@@ -44,7 +44,7 @@ pub(super) fn effort(key: &str, value: &Value) -> usize {
 /// schema accept more.
 const NAMES_MAX: usize = 1_000;
 
-/// The largest total text of `enum`, `const` or `default`, in bytes.
+/// The maximum total length of the texts in `enum`, `const` or `default`, in bytes.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
 /// Returns whether a value has little text. The recursion is safe: the parser has already rejected deeply nested
