@@ -123,6 +123,7 @@ pub(super) fn start(error: &StartError) -> Option<String> {
         StartError::Config(_)
         | StartError::Store(_)
         | StartError::AlreadyStarted { .. }
+        | StartError::QueueFull(_)
         | StartError::Run(_) => None,
     }
 }

@@ -8,6 +8,10 @@ pub(super) const TOOL_RESPONSE_BYTES_MAX: u64 = 12_288;
 /// The maximum number of concurrent calls of a queue. A queue exists to limit calls, so its default is one.
 pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
+/// The maximum number of runs of a server at the same time. Most of the time a run waits for a model, so this is far above
+/// the number of processors.
+pub(crate) const SERVE_RUNS_MAX: u64 = 256;
+pub(crate) const SERVE_WAITING_RUNS_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
 /// The maximum number of servers that start at the same time. Starting a server loads the machine; too many at once are
 /// slower than a few.

@@ -26,7 +26,9 @@ use haft_core::glob::ToolGlob;
 use haft_core::settings::sessions::SessionLimits;
 
 pub use super::rest::{OpenapiSettings, RestCredentials, RestSettings, RestToolSettings, Secret};
-pub use super::serve::{ServeSettings, TlsFiles, TokenIssuerSettings, TokenTenant, is_loopback};
+pub use super::serve::{
+    ServeRunLimits, ServeSettings, TlsFiles, TokenIssuerSettings, TokenTenant, is_loopback,
+};
 
 /// The effective configuration. Only [`load`](super::load) builds one, so code that uses it need not check it again.
 #[derive(Debug, Clone, PartialEq)]

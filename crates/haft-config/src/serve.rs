@@ -8,6 +8,7 @@ use haft_core::settings::mcp::RequestedServers;
 use haft_core::settings::server::{KeyLimits, KeyScope};
 use url::{Host, Url};
 
+use super::default;
 use super::position::{child, item};
 use super::resolve::ConfigResolver;
 use super::written;
@@ -25,6 +26,29 @@ pub struct ServeSettings {
     pub tls: Option<TlsFiles>,
     /// The MCP servers that a request may name by their addresses.
     pub server_urls: RequestedServers,
+    pub run_limits: ServeRunLimits,
+}
+
+/// The limits of the queue of all runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServeRunLimits {
+    /// The maximum number of runs that work at the same time.
+    pub concurrent_runs_max: usize,
+    /// The maximum number of runs that wait.
+    pub waiting_runs_max: usize,
+}
+
+impl Default for ServeRunLimits {
+    fn default() -> Self {
+        Self {
+            concurrent_runs_max: count(default::SERVE_RUNS_MAX),
+            waiting_runs_max: count(default::SERVE_WAITING_RUNS_MAX),
+        }
+    }
+}
+
+fn count(written: u64) -> usize {
+    usize::try_from(written).unwrap_or(usize::MAX)
 }
 
 /// The files of a certificate, in the form PEM.
@@ -84,7 +108,11 @@ impl ConfigResolver<'_> {
         }
         let tls =
             written.tls.map(|tls| TlsFiles { certificate: tls.certificate.0.into(), key: tls.key.0.into() });
-        ServeSettings { public_url, issuers, tls, server_urls }
+        let run_limits = ServeRunLimits {
+            concurrent_runs_max: count(written.max_runs.unwrap_or(default::SERVE_RUNS_MAX)),
+            waiting_runs_max: count(written.max_waiting_runs.unwrap_or(default::SERVE_WAITING_RUNS_MAX)),
+        };
+        ServeSettings { public_url, issuers, tls, server_urls, run_limits }
     }
 
     fn issuer(

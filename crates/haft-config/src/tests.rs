@@ -120,7 +120,7 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
-    "serve": {"serverUrls": "off", "publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+    "serve": {"serverUrls": "off", "maxRuns": 3, "maxWaitingRuns": 4, "publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
         "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
         "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -387,6 +387,14 @@ fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
         return;
     }
     assert!(found == expected, "{name} is not what the keys say; run the tests with UPDATE_DOCS=1");
+}
+
+#[test]
+fn limits_of_the_run_queue_are_read() {
+    let limits = |text: &str| resolve_text(text).unwrap().serve.run_limits;
+    let written = limits(r#"{"serve": {"maxRuns": 3, "maxWaitingRuns": 4}}"#);
+    assert_eq!((written.concurrent_runs_max, written.waiting_runs_max), (3, 4));
+    assert_eq!(limits("{}"), super::resolved::ServeRunLimits::default());
 }
 
 #[test]

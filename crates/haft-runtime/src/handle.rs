@@ -10,16 +10,17 @@ use haft_core::conversation::{Conversation, ToolReply};
 use haft_core::elicitation::ElicitationAnswer;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
-use haft_core::run::AbortReason;
 use haft_core::run::event::RunBill;
 use haft_core::run::finish::RunFinish;
 use haft_core::run::meter::Meter;
+use haft_core::run::{AbortReason, RunError};
 use haft_core::tool::{CallId, ToolCall, ToolDefinition};
 use haft_engine::DriveOutcome;
 use tokio::sync::{oneshot, watch};
 
 use crate::event_log::{EventLog, EventSeq, RunEvents};
 use crate::pending::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
+use crate::run_queue::QueuePlace;
 use crate::runs::{ActiveRun, ClientFunctions};
 
 /// A handle to a run. Clones are handles to the same run.
@@ -102,6 +103,8 @@ pub(crate) struct RunShared {
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
     stop: watch::Sender<StopRequest>,
     closed: watch::Sender<bool>,
+    /// True once the run has left the queue of runs to work.
+    admitted: watch::Sender<bool>,
     /// The names of secrets that a resumed run lacks. The run is not driven until it gets them.
     lacks: Vec<String>,
     warnings: Arc<Mutex<Vec<String>>>,
@@ -267,6 +270,20 @@ impl RunHandle {
         end.map_or_else(|| Err(RunDefect("the runtime stopped driving the run".into())), |end| state_of(&end))
     }
 
+    /// Tests if the run works, or has worked, and does not wait in the queue of runs.
+    pub fn is_admitted(&self) -> bool {
+        *self.shared.admitted.borrow()
+    }
+
+    /// Waits until the run leaves the queue of runs: it works, or has stopped before that.
+    pub async fn admitted(&self) {
+        let (mut admitted, mut outcome) = (self.shared.admitted.subscribe(), self.shared.outcome.subscribe());
+        tokio::select! {
+            _ = admitted.wait_for(|admitted| *admitted) => {}
+            _ = outcome.wait_for(Option::is_some) => {}
+        }
+    }
+
     /// Waits until the run and all processes that it started, such as MCP servers, have ended.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
@@ -330,6 +347,7 @@ impl RunShared {
             outcome: watch::Sender::new(None),
             stop: watch::Sender::new(StopRequest::None),
             closed: watch::Sender::new(false),
+            admitted: watch::Sender::new(false),
             lacks: Vec::new(),
             warnings: Arc::default(),
             listings: Vec::new(),
@@ -365,22 +383,45 @@ impl RunShared {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
     }
 
+    /// Announces that the run works, and no longer waits in the queue.
+    pub(crate) fn admit(&self) {
+        self.admitted.send_replace(true);
+    }
+
     /// Announces that the run and all processes that it started have ended.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
 
     /// Drives a run to its end and publishes the result.
-    pub(crate) async fn drive(&self, mut run: ActiveRun, functions: CallerFunctions) {
-        let end = self.to_the_end(&mut run, functions).await;
+    pub(crate) async fn drive(&self, mut run: ActiveRun, functions: CallerFunctions, mut place: QueuePlace) {
+        let end = self.to_the_end(&mut run, functions, &mut place).await;
         // Release the journal, because a caller may resume the run at once.
         drop(run);
+        drop(place);
         self.log.close();
         self.log.flushed().await;
         self.outcome.send_replace(Some(Arc::new(end)));
     }
 
-    async fn to_the_end(&self, run: &mut ActiveRun, functions: CallerFunctions) -> RunEnd {
+    /// Waits for a slot, and drives the run to its end. The time limits of the run do not include the wait.
+    async fn drive_admitted(
+        &self,
+        run: &mut ActiveRun,
+        client: &dyn ClientFunctions,
+        place: &mut QueuePlace,
+    ) -> Result<RunFinish, RunError> {
+        run.parked_during(place.admitted()).await;
+        self.admit();
+        run.drive_to_end(client).await
+    }
+
+    async fn to_the_end(
+        &self,
+        run: &mut ActiveRun,
+        functions: CallerFunctions,
+        place: &mut QueuePlace,
+    ) -> RunEnd {
         let mut stop = self.stop.subscribe();
         let client: &dyn ClientFunctions = match functions {
             CallerFunctions::None => &crate::runs::NoFunctions,
@@ -388,7 +429,7 @@ impl RunShared {
         };
         let driven = tokio::select! {
             biased;
-            driven = run.drive_to_end(client) => Some(driven),
+            driven = self.drive_admitted(run, client, place) => Some(driven),
             _ = stop.wait_for(|stop| *stop != StopRequest::None) => None,
         };
         if driven.is_none() && *self.stop.borrow() == StopRequest::Suspend {

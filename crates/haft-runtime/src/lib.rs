@@ -23,6 +23,7 @@ pub mod pricing;
 pub mod recordings;
 mod reporting_grants;
 pub mod rest;
+mod run_queue;
 pub mod runs;
 pub mod runtime;
 pub mod sampling;
@@ -37,6 +38,7 @@ pub use event_log::{EventGap, EventSeq, RunEvents};
 pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, ServerListing, SubmitError};
 pub use pending::{ApprovalDecision, DecideError, PendingApproval, PendingElicitation};
 pub use reporting_grants::ReportingGrants;
+pub use run_queue::{QueueEntry, RunQueue, RunQueueFull, RunQueueLimits, RunQueueStats};
 pub use runtime::{
     AnswerSource, FinishedRun, OutputStorage, RunHooks, Runtime, RuntimeBuilder, RuntimeConfig, Stores,
 };

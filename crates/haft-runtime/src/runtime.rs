@@ -40,6 +40,7 @@ use crate::event_log::EventLog;
 use crate::handle::{CallerFunctions, RunHandle, RunShared};
 use crate::models::ModelsError;
 use crate::pending::PendingDecisions;
+use crate::run_queue::{QueueEntry, QueuePlace, RunQueue};
 use crate::runs::{ActiveRun, LeftSessions, PartialOutputs, ResumedSession, RunRequest, Variables};
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
 use haft_config::ResolvedConfig;
@@ -81,6 +82,7 @@ struct RuntimeShared {
     parents: Option<Arc<dyn TraceParents>>,
     /// The runs that are driven now.
     runs: Mutex<HashMap<SessionId, Arc<RunShared>>>,
+    queue: RunQueue,
 }
 
 /// A run that is prepared but not driven yet.
@@ -127,6 +129,15 @@ impl Runtime {
         self.shared.watchers.write().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }
 
+    /// Returns the queue of all root runs. Without limits, which a server sets, no run waits.
+    pub fn queue(&self) -> &RunQueue {
+        &self.shared.queue
+    }
+
+    fn enter_queue(&self, principal: &Principal, entry: QueueEntry) -> Result<QueuePlace, StartError> {
+        self.shared.queue.enter(principal.tenant(), entry).map_err(StartError::QueueFull)
+    }
+
     /// Starts a run. The caller handles its approvals, elicitation requests and functions through the [`RunHandle`].
     pub async fn start(&self, spec: RunSpec, secrets: RunSecrets) -> Result<RunHandle, StartError> {
         self.start_with(spec, secrets, RunHooks::default()).await
@@ -164,6 +175,7 @@ impl Runtime {
         secrets: &RunSecrets,
         hooks: RunHooks,
     ) -> Result<RunHandle, StartError> {
+        let place = self.enter_queue(&spec.principal, hooks.queue_entry)?;
         let (variables, (generation, unusable)) =
             (self.variables(secrets), self.generation_for(secrets).await?);
         spec.generation = generation.number;
@@ -194,7 +206,7 @@ impl Runtime {
             ..RunRequest::first(prepared, spec.request.clone(), RunPosition::first(id), context, spent)
         };
         let run = ActiveRun::begin(Arc::clone(prepared), request).await.map_err(StartError::Run)?;
-        Ok(self.launch(run, agent, shared, functions))
+        Ok(self.launch(run, agent, shared, functions, place))
     }
 
     /// Continues a stored run of the local user: with its unfinished work, or with a further request in the same
@@ -280,6 +292,7 @@ impl Runtime {
             let shared = RunShared::new(id, spec.principal, log, desk).lacking(lacks);
             return Ok(RunHandle::new(Arc::new(shared)));
         }
+        let place = self.enter_queue(&spec.principal, hooks.queue_entry).map_err(ResumeFailure::Start)?;
         let variables = self.variables(&secrets);
         let (generation, unusable) = self.generation_for(&secrets).await.map_err(ResumeFailure::Start)?;
         trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
@@ -302,7 +315,7 @@ impl Runtime {
         let functions_of_caller = spec.functions.clone();
         let resumed = ResumedSession { past, journal, more, functions: functions_of_caller, finished };
         let run = ActiveRun::resume(Arc::clone(resumable), resumed, context).map_err(ResumeFailure::Run)?;
-        Ok(self.launch(run, agent, shared, functions))
+        Ok(self.launch(run, agent, shared, functions, place))
     }
 
     /// Returns the output of interrupted calls of a run and of its sub-agents, if the event log contains it.
@@ -377,8 +390,12 @@ impl Runtime {
         agent: AgentLease,
         shared: RunShared,
         functions: CallerFunctions,
+        mut place: QueuePlace,
     ) -> RunHandle {
         let shared = shared.with_meter(&run.task().scope.meter);
+        if place.is_admitted() {
+            shared.admit();
+        }
         if let Some(error) = run.unkept() {
             shared.warn([format!("the run cannot be resumed: {error}")]);
         }
@@ -386,7 +403,7 @@ impl Runtime {
         self.runs().insert(shared.id, Arc::clone(&shared));
         let (driven, runtime) = (Arc::clone(&shared), self.clone());
         tokio::spawn(async move {
-            driven.drive(run, functions).await;
+            driven.drive(run, functions, place).await;
             runtime.runs().remove(&driven.id);
             let definitions = DefinitionWatch::new(&runtime.generation().config, &runtime.shared.home)
                 .ignoring(agent.runnable().requested_labels());

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use haft_core::event::{Event, EventSink};
 use haft_core::run::event::RunEvent;
+use haft_runtime::RunQueueStats;
 use haft_store::api_keys::KeyScope;
 use http::{HeaderMap, HeaderValue, header};
 
@@ -85,7 +86,7 @@ pub(crate) async fn show(
             return Err(ApiError::new(ApiErrorKind::Forbidden, message));
         }
     }
-    let text = state.metrics.text(state.active_responses());
+    let text = state.metrics.text(state.active_responses(), &state.runtime.queue().stats());
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
@@ -119,10 +120,11 @@ impl Metrics {
         *self.values().jwks_fetches.entry(outcome).or_default() += 1;
     }
 
-    fn text(&self, active_responses: usize) -> String {
+    fn text(&self, active_responses: usize, queue: &RunQueueStats) -> String {
         let values = self.values();
         let mut text = MetricsText::default();
         values.write_server(&mut text, active_responses);
+        write_queue(&mut text, queue);
         values.write_runs(&mut text);
         text.0
     }
@@ -248,6 +250,22 @@ impl MetricValues {
     }
 }
 
+fn write_queue(text: &mut MetricsText, queue: &RunQueueStats) {
+    text.one("haft_runs_running", "gauge", "Runs that work.", queue.running);
+    text.one("haft_run_queue_depth", "gauge", "Runs that wait in the queue.", queue.waiting);
+    let oldest = queue.oldest_wait.as_secs_f64();
+    text.one("haft_run_queue_oldest_wait_seconds", "gauge", "Age of the run that waits longest.", oldest);
+    let help = "Runs that left the queue to work, with those that did not wait.";
+    text.one("haft_run_queue_admitted_total", "counter", help, queue.admitted_total);
+    let waited = queue.waited_total.as_secs_f64();
+    text.one("haft_run_queue_wait_seconds_total", "counter", "Time that these runs waited.", waited);
+    text.head("haft_run_queue_refused_total", "counter", "Runs that a full queue refused.");
+    let refused = [("tenant", queue.refused_for_tenant_total), ("server", queue.refused_for_all_total)];
+    for (limit, count) in refused {
+        text.row("haft_run_queue_refused_total", &[("limit", limit)], count);
+    }
+}
+
 /// Builds the Prometheus text format.
 #[derive(Debug, Default)]
 struct MetricsText(String);
@@ -285,7 +303,7 @@ mod tests {
             metrics.values().tool_call(&format!("tool {number}\"\n"), "ok", Duration::from_millis(500));
             metrics.values().tool_call(&format!("made up {number}"), "unknown_tool", Duration::ZERO);
         }
-        let text = metrics.text(0);
+        let text = metrics.text(0, &RunQueueStats::default());
         let rows = text.lines().filter(|line| line.starts_with("haft_tool_calls_total{")).count();
         assert_eq!(rows, TOOLS_MAX + 2, "`other` has two outcomes");
         assert!(text.contains(r#"haft_tool_calls_total{tool="tool 0\"\n",outcome="ok"} 1"#), "{text}");
@@ -298,7 +316,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.request("/v1/responses", 200, Duration::from_millis(250));
         metrics.refused("requests");
-        let text = metrics.text(3);
+        let text = metrics.text(3, &RunQueueStats::default());
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");

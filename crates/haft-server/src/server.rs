@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_config::ResolvedConfig;
-use haft_runtime::Runtime;
+use haft_config::resolved::{ServeRunLimits, ServeSettings};
+use haft_runtime::{RunQueueLimits, Runtime};
 use haft_store::access_log::AccessLogFile;
 use haft_store::api_keys::ApiKeyStore;
 use haft_store::audit_log::AuditEvent;
@@ -137,6 +138,7 @@ impl ConfigReloads {
     /// Uses the new configuration for runs that start from now on. Returns its warnings.
     pub async fn apply(&self, config: ResolvedConfig) -> Vec<String> {
         self.0.metrics.reloaded("ok");
+        self.0.runtime.queue().set_limits(queue_limits(&config.serve));
         self.0.tokens.replace(config.serve.clone());
         let tls = self.0.tls.as_ref().zip(config.serve.tls.as_ref());
         let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
@@ -161,6 +163,11 @@ impl fmt::Debug for ConfigReloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ConfigReloads")
     }
+}
+
+fn queue_limits(serve: &ServeSettings) -> RunQueueLimits {
+    let ServeRunLimits { concurrent_runs_max, waiting_runs_max } = serve.run_limits;
+    RunQueueLimits { concurrent_runs_max, waiting_runs_max }
 }
 
 /// The time that connections have to close after their last response, and that suspended runs have to write their
@@ -211,6 +218,7 @@ impl Server {
         agents: AgentCatalog,
     ) -> Result<Self, ServeError> {
         let address = settings.address;
+        runtime.queue().set_limits(queue_limits(&settings.serve));
         if settings.auth == AuthMode::NoAuth && !address.ip().is_loopback() {
             return Err(ServeError::OpenWithoutKeys { address });
         }

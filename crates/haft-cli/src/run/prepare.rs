@@ -236,6 +236,7 @@ pub(super) fn not_started(error: &StartError) -> CliError {
         StartError::Outputs(_)
         | StartError::Store(_)
         | StartError::AlreadyStarted { .. }
+        | StartError::QueueFull(_)
         | StartError::Run(_) => (ExitReason::Internal, error),
     };
     (exit, hints::with(message, hints::start(error)))

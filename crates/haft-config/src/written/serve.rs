@@ -6,6 +6,7 @@ use haft_core::settings::server::KeyScope;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::super::default;
 use super::super::value_format::{PathText, words};
 use super::RawServerUrls;
 
@@ -25,6 +26,14 @@ pub(crate) struct RawServe {
     /// The MCP servers that a request may name by their `server_url`: none (`off`), those at `public` addresses, or `any`, also in the network of the server
     #[schemars(extend("default" = "public"))]
     pub(crate) server_urls: Option<RawServerUrls>,
+
+    /// The maximum number of runs that work at the same time; further runs wait
+    #[schemars(range(min = 1), extend("default" = default::SERVE_RUNS_MAX))]
+    pub(crate) max_runs: Option<u64>,
+
+    /// The maximum number of runs that wait; one tenant can take half of the places, and haft refuses further runs
+    #[schemars(extend("default" = default::SERVE_WAITING_RUNS_MAX))]
+    pub(crate) max_waiting_runs: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

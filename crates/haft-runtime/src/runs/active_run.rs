@@ -372,6 +372,12 @@ impl ActiveRun {
         }
     }
 
+    /// Waits while the deadline and the time budget of the run are paused.
+    pub(crate) async fn parked_during(&self, wait: impl Future<Output = ()>) {
+        let _parked = ParkedSpan::begin(&self.task.scope);
+        wait.await;
+    }
+
     /// Requests the decisions about all calls at the same time, and returns each decision when it arrives.
     fn verdicts(
         &self,

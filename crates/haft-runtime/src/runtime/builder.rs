@@ -41,6 +41,7 @@ use super::shared_agents::SharedAgents;
 use super::{Runtime, RuntimeShared};
 use crate::event_log::EventLog;
 use crate::recordings::{RecordingSink, RunRecorder};
+use crate::run_queue::{QueueEntry, RunQueue};
 use crate::runs::Variables;
 use crate::wiring::{EngineState, cache_limits};
 
@@ -311,6 +312,8 @@ pub struct RunHooks {
     pub takeover: Takeover,
     /// Selects whether a run that has ended may be resumed without a further request.
     pub finished: FinishedRun,
+    /// Selects whether the queue of runs may refuse this run.
+    pub queue_entry: QueueEntry,
 }
 
 /// Selects where a run stores its tool outputs.
@@ -348,6 +351,7 @@ impl Default for RunHooks {
             output_storage: OutputStorage::Stores,
             takeover: Takeover::Never,
             finished: FinishedRun::Refused,
+            queue_entry: QueueEntry::Limited,
         }
     }
 }
@@ -487,6 +491,7 @@ impl RuntimeBuilder {
             trace: self.trace,
             parents: self.parents,
             runs: Mutex::default(),
+            queue: RunQueue::default(),
         });
         Ok((runtime, warnings))
     }

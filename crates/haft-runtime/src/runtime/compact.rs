@@ -7,6 +7,7 @@ use haft_core::position::{RunPosition, SessionId};
 use haft_engine::compact::{CompactError, CompactedConversation};
 
 use super::{AnswerSource, RunHooks, Runtime, StartError};
+use crate::run_queue::QueueEntry;
 use crate::runs::LeftSessions;
 use crate::spec::{RunSecrets, RunSpec};
 
@@ -27,6 +28,8 @@ pub enum CompactFailure {
 impl Runtime {
     /// Replaces the old turns of a spec's opening by a summary, with the model and the rules of the spec's agent.
     pub async fn compact(&self, spec: RunSpec) -> Result<CompactedConversation, CompactFailure> {
+        let mut place = self.enter_queue(&spec.principal, QueueEntry::Limited)?;
+        place.admitted().await;
         let secrets = RunSecrets::none();
         let id = SessionId(uuid::Uuid::new_v4().as_u128());
         let (variables, (generation, _)) = (self.variables(&secrets), self.generation_for(&secrets).await?);

@@ -9,6 +9,7 @@ use haft_sandbox::PolicyError;
 use haft_store::sessions::SessionError;
 
 use crate::models::ModelsError;
+use crate::run_queue::RunQueueFull;
 use crate::runs::ResumeError;
 use crate::spec::SpecError;
 
@@ -55,6 +56,9 @@ pub enum StartError {
         /// The run that the key belongs to.
         run: SessionId,
     },
+    /// Too many runs wait for their turn.
+    #[error("{0}")]
+    QueueFull(RunQueueFull),
     /// The run failed at its first step.
     #[error("{0}")]
     Run(RunError),

@@ -24,6 +24,7 @@ use super::field::invalid;
 use super::items::InputItem;
 use super::request::CreateRequest;
 use super::requested_servers;
+use super::spec;
 use super::stored;
 use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
@@ -250,6 +251,7 @@ fn refused(error: &ResumeFailure) -> ApiError {
                 "the server no longer stores the run of these approval requests; start a new response";
             invalid("input", message).with_code("approval_request_expired")
         }
+        ResumeFailure::Start(error) => spec::not_started(error),
         error => ApiError::new(ApiErrorKind::ServerError, format!("the run cannot be continued: {error}")),
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::approvals::ApprovalAnswers;
 use super::fold::{ResponseFold, StreamEvent};
-use super::object::{ResponseEnd, usage_object};
+use super::object::{ResponseEnd, is_open, usage_object};
 use super::request::TurnSealing;
 use super::sealed_turn;
 use crate::auth::{Caller, now_ms};
@@ -90,6 +90,8 @@ pub(crate) enum ResponseStorage {
 #[derive(Debug)]
 enum ResponseProgress {
     New,
+    /// The run waits in the queue of the server.
+    Queued,
     Working,
     Ended(Box<EndedResponse>),
     /// The server is stopping, and the next process continues the response.
@@ -168,7 +170,7 @@ impl ActiveResponse {
             items.push(head.sealed_item(items.len(), None));
         }
         let usage = head.compaction_usage.map(usage_object);
-        let response = head.object("in_progress", &items, usage.as_ref(), &ResponseEnd::default());
+        let response = head.object(head.first_status(), &items, usage.as_ref(), &ResponseEnd::default());
         self.store(&response).await;
     }
 
@@ -201,9 +203,11 @@ impl ActiveResponse {
     async fn next_events(&mut self) -> Option<Vec<StreamEvent>> {
         match self.progress {
             ResponseProgress::New => {
-                self.progress = ResponseProgress::Working;
+                let is_queued = self.fold.head().is_queued;
+                self.progress = if is_queued { ResponseProgress::Queued } else { ResponseProgress::Working };
                 return Some(self.fold.start());
             }
+            ResponseProgress::Queued => return self.leave_queue().await,
             ResponseProgress::Ended(_) | ResponseProgress::Suspended => return None,
             ResponseProgress::Working => {}
         }
@@ -224,6 +228,21 @@ impl ActiveResponse {
                 ResponseStep::Ended => return self.finish().await,
             }
         }
+    }
+
+    /// Waits until the run works, or stops before that.
+    async fn leave_queue(&mut self) -> Option<Vec<StreamEvent>> {
+        let is_resumed_later = self.kept.storage == ResponseStorage::StoredForReplay;
+        tokio::select! {
+            biased;
+            () = self.handle.admitted() => {}
+            () = self.state.stopped(), if is_resumed_later => self.stop_run(),
+        }
+        if self.handle.is_admitted() {
+            self.progress = ResponseProgress::Working;
+            return Some(self.fold.begin());
+        }
+        self.finish().await
     }
 
     async fn next_step(&mut self) -> ResponseStep {
@@ -320,13 +339,14 @@ impl ActiveResponse {
         while self.next().await.is_some() {}
         match &self.progress {
             ResponseProgress::Ended(ended) => EndedResponse::clone(ended),
-            ResponseProgress::New | ResponseProgress::Working | ResponseProgress::Suspended => {
-                EndedResponse {
-                    response: Value::Null,
-                    end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
-                    tool_began: self.fold.tool_began(),
-                }
-            }
+            ResponseProgress::New
+            | ResponseProgress::Queued
+            | ResponseProgress::Working
+            | ResponseProgress::Suspended => EndedResponse {
+                response: Value::Null,
+                end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
+                tool_began: self.fold.tool_began(),
+            },
         }
     }
 
@@ -413,7 +433,7 @@ impl ActiveResponse {
         let messages = self.handle.conversation().map(|conversation| {
             conversation.messages().iter().map(|message| StoredMessage::of(message)).collect()
         });
-        let is_ended = response["status"] != "in_progress";
+        let is_ended = !is_open(response);
         let new = NewResponse {
             id: self.fold.head().id.clone(),
             run: self.handle.id().to_string(),

@@ -148,13 +148,25 @@ impl ResponseFold {
         self.tool_began
     }
 
-    /// Returns the events before the first item.
+    /// Returns the first events. A response that waits goes on with [`begin`](Self::begin).
     pub(crate) fn start(&mut self) -> Vec<StreamEvent> {
-        if !self.stream.is_silent {
-            let response = self.head.object("in_progress", &[], None, &ResponseEnd::default());
-            self.stream.push("response.created", || json!({"response": &response}));
-            self.stream.push("response.in_progress", || json!({"response": response}));
+        self.push_status("response.created", self.head.first_status());
+        if self.head.is_queued {
+            self.push_status("response.queued", "queued");
+            return self.take_events();
         }
+        self.begin()
+    }
+
+    fn push_status(&mut self, kind: &'static str, status: &'static str) {
+        let head = &self.head;
+        self.stream
+            .push(kind, || json!({"response": head.object(status, &[], None, &ResponseEnd::default())}));
+    }
+
+    /// Returns the events from the beginning of the run to the first item.
+    pub(crate) fn begin(&mut self) -> Vec<StreamEvent> {
+        self.push_status("response.in_progress", "in_progress");
         for item in self.head.first_items() {
             self.add_whole(item);
         }
@@ -581,6 +593,7 @@ mod tests {
             listed: Vec::new(),
             sealing: TurnSealing::Off,
             compaction_usage: None,
+            is_queued: false,
         })
     }
 

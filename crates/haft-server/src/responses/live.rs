@@ -108,6 +108,9 @@ impl LiveResponse {
         let state = self.state();
         let first = state.events.first().map(|event| event.data["response"].clone());
         let mut response = first.unwrap_or_default();
+        if state.events.iter().any(|event| event.kind == "response.in_progress") {
+            response["status"] = "in_progress".into();
+        }
         let done = state.events.iter().filter(|event| event.kind == "response.output_item.done");
         let mut items: Vec<&Value> = done.map(|event| &event.data).collect();
         items.sort_by_key(|data| data["output_index"].as_u64());

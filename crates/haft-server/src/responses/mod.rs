@@ -55,7 +55,7 @@ use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseR
 use fold::{ResponseFold, StreamEvent};
 use items::ConversationBuilder;
 use live::LiveResponse;
-use object::ResponseHead;
+use object::{ResponseHead, is_open};
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
 use sse::EventSource;
@@ -353,6 +353,7 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
         listed: Vec::new(),
         sealing: request.sealing,
         compaction_usage: None,
+        is_queued: !run.handle.is_admitted(),
     }
 }
 
@@ -387,7 +388,7 @@ async fn opening(
                 invalid("previous_response_id", message).with_code("previous_response_not_found")
             };
             let record = stored::find(state, caller, id).await?.ok_or_else(missing)?;
-            if record.response["status"] == "in_progress" {
+            if is_open(&record.response) {
                 let message = format!("the response `{id}` has not ended");
                 return Err(invalid("previous_response_id", message));
             }

@@ -35,6 +35,13 @@ pub(crate) struct ResponseHead {
     pub(crate) sealing: TurnSealing,
     /// The tokens that the compaction before the response used.
     pub(crate) compaction_usage: Option<LogUsage>,
+    /// True if the run had to wait in the queue of the server when the response was created.
+    pub(crate) is_queued: bool,
+}
+
+/// Tests if a response has not ended.
+pub(crate) fn is_open(response: &Value) -> bool {
+    response["status"] == "in_progress" || response["status"] == "queued"
 }
 
 /// The end of a response.
@@ -121,7 +128,13 @@ impl ResponseHead {
             listed,
             compaction_usage: stored_usage(&response["usage"]),
             sealing: if is_sealed { TurnSealing::On } else { TurnSealing::Off },
+            is_queued: response["status"] == "queued",
         }
+    }
+
+    /// Returns the status that the response begins with.
+    pub(crate) fn first_status(&self) -> &'static str {
+        if self.is_queued { "queued" } else { "in_progress" }
     }
 
     /// Returns the first items of the output: the warnings, the tool lists, and the compacted conversation.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use haft_core::position::SessionId;
 use haft_runtime::runtime::ResumeFailure;
 use haft_runtime::spec::requested_labels;
-use haft_runtime::{EventSeq, FinishedRun, RunHandle, RunHooks, RunSecrets};
+use haft_runtime::{EventSeq, FinishedRun, QueueEntry, RunHandle, RunHooks, RunSecrets};
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use haft_store::responses::{NewResponse, ResponseRecord, UnfinishedResponse};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
 use super::fold::ResponseFold;
-use super::object::{ResponseEnd, ResponseHead};
+use super::object::{ResponseEnd, ResponseHead, is_open};
 use super::{approvals, mcp_servers};
 use crate::auth::Caller;
 use crate::server::ServerState;
@@ -33,7 +33,7 @@ pub(crate) async fn continue_unfinished(state: Arc<ServerState>) {
 async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
     let owner = one.principal();
     let record = state.responses.get(&owner, &one.id).ok().flatten();
-    let Some(record) = record.filter(|record| record.response["status"] == "in_progress") else {
+    let Some(record) = record.filter(|record| is_open(&record.response)) else {
         // Ignore the entry: the response was deleted, or its end was stored just before the process ended.
         let _ = state.responses.end(&one.id);
         return;
@@ -54,7 +54,11 @@ async fn resume(state: &ServerState, caller: &Caller, session: SessionId) -> Res
         return Err(format!("the URL and headers of the MCP server `{label}` are not stored"));
     }
     // The earlier process may have ended between the end of the run and the storing of its response.
-    let hooks = RunHooks { finished: FinishedRun::EndsAgain, ..approvals::hooks(caller, true) };
+    let hooks = RunHooks {
+        finished: FinishedRun::EndsAgain,
+        queue_entry: QueueEntry::Accepted,
+        ..approvals::hooks(caller, true)
+    };
     let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
     resumed.map_err(failed)
 }

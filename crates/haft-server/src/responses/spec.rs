@@ -13,6 +13,7 @@ use haft_config::resolved::ModelName;
 use haft_core::conversation::{Message, PartBody, Role};
 use haft_core::name::Namespace;
 use haft_core::principal::Principal;
+use haft_runtime::RunQueueFull;
 use haft_runtime::models::{ModelsError, has_tools_of_its_own};
 use haft_runtime::runtime::StartError;
 use haft_runtime::spec::{AgentChanges, ModelChoice, RunSpec, WorkspaceSpec};
@@ -305,6 +306,19 @@ fn last_text(messages: &[Message]) -> String {
     texts.join("\n")
 }
 
+/// The seconds after which a client may try again when the queue is full: nothing says when a run ends.
+const QUEUE_RETRY_S: u64 = 5;
+
+/// The error of a run that the queue refuses. A tenant that takes its whole share is asked to send less; otherwise the
+/// server lacks capacity.
+fn queue_full(full: RunQueueFull) -> ApiError {
+    let kind = match full {
+        RunQueueFull::ForTenant => ApiErrorKind::TooManyRequests,
+        RunQueueFull::ForAll => ApiErrorKind::Unavailable,
+    };
+    ApiError::new(kind, format!("{full}; try again later")).with_code("queue_full").after(QUEUE_RETRY_S)
+}
+
 /// Converts the reason why a run did not start.
 pub(crate) fn not_started(error: &StartError) -> ApiError {
     let message = error.to_string();
@@ -314,6 +328,7 @@ pub(crate) fn not_started(error: &StartError) -> ApiError {
         }
         StartError::Input { .. } | StartError::Run(_) => invalid("input", message),
         StartError::ToolChoice { .. } => invalid("tool_choice", message),
+        StartError::QueueFull(full) => queue_full(*full),
         StartError::AlreadyStarted { .. } => ApiError::new(ApiErrorKind::Conflict, message),
         StartError::Agent(_)
         | StartError::Config(_)

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::field::invalid;
 use super::fold::StreamEvent;
+use super::object::is_open;
 use super::sse::{self, EventSource};
 use super::websocket;
 use crate::auth::Caller;
@@ -90,9 +91,14 @@ pub(crate) async fn list(
     if let Ok(upgrade) = upgrade {
         return Ok(websocket::accept(upgrade, state, caller));
     }
-    let store = state.responses.clone();
-    let listed = blocking(move || store.list(&caller.principal)).await?;
-    let responses = listed.into_iter().map(|record| record.response).collect();
+    let (store, owner) = (state.responses.clone(), caller.principal.clone());
+    let listed = blocking(move || store.list(&owner)).await?;
+    // The store has the status that a response began with, until the response ends.
+    let current = |record: ResponseRecord| match state.live.get(&caller.principal, &record.id) {
+        Some(live) => live.snapshot(),
+        None => record.response,
+    };
+    let responses = listed.into_iter().map(current).collect();
     page.of(responses).map(|list| Json(list).into_response())
 }
 
@@ -194,7 +200,7 @@ pub(crate) async fn find(
 async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<ResponseRecord, ApiError> {
     let mut record = find(state, caller, id).await?.ok_or_else(|| missing(id))?;
     let is_live = || state.live.get(&caller.principal, id).is_some();
-    if record.response["status"] == "in_progress" && !is_unfinished(&record) && !is_live() {
+    if is_open(&record.response) && !is_unfinished(&record) && !is_live() {
         // The process that ran the response has ended, and only background responses are continued.
         record.response["status"] = "failed".into();
         let message = "the server stopped before the response was complete";
@@ -205,7 +211,7 @@ async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<Respons
 
 /// Returns true if the response is in progress, in this process or in the next one.
 fn is_unfinished(record: &ResponseRecord) -> bool {
-    record.response["status"] == "in_progress" && record.response["background"] == true
+    is_open(&record.response) && record.response["background"] == true
 }
 
 fn missing(id: &str) -> ApiError {

@@ -10,6 +10,9 @@ mod access;
 // Key limits, failed logins, the access log and metrics.
 mod limits;
 
+// The queue of all runs.
+mod queue;
+
 // Access tokens from an issuer, in addition to API keys.
 mod tokens;
 

@@ -1,0 +1,352 @@
+//! The queue of all root runs of a process: it limits the runs that work at the same time, and is fair to tenants.
+//!
+//! Sub-agents do not enter the queue. If they did, runs that wait for their sub-agents could hold all slots for ever.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// The limits of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunQueueLimits {
+    /// The maximum number of runs that work at the same time.
+    pub concurrent_runs_max: usize,
+    /// The maximum number of runs that wait.
+    pub waiting_runs_max: usize,
+}
+
+impl RunQueueLimits {
+    /// The limits of a program that starts each run by itself.
+    pub const UNLIMITED: Self = Self { concurrent_runs_max: usize::MAX, waiting_runs_max: usize::MAX };
+}
+
+/// The reason why the queue refuses a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RunQueueFull {
+    /// The runs of the tenant take all places that one tenant may take now.
+    #[error("too many runs of this tenant wait")]
+    ForTenant,
+    /// No place is left.
+    #[error("too many runs wait")]
+    ForAll,
+}
+
+/// Selects whether the queue may refuse a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QueueEntry {
+    /// The limit of waiting runs applies.
+    #[default]
+    Limited,
+    /// An earlier process accepted the run, so it must not be refused now.
+    Accepted,
+}
+
+/// The state of a queue at one moment, and its counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RunQueueStats {
+    /// The runs that work now.
+    pub running: usize,
+    /// The runs that wait now.
+    pub waiting: usize,
+    /// The age of the run that waits longest.
+    pub oldest_wait: Duration,
+    /// The runs that were admitted, with and without waiting.
+    pub admitted_total: u64,
+    /// The sum of the times that these runs waited.
+    pub waited_total: Duration,
+    /// The runs that were refused because their tenant had too many waiting runs.
+    pub refused_for_tenant_total: u64,
+    /// The runs that were refused because no place was left.
+    pub refused_for_all_total: u64,
+}
+
+/// The runs of all tenants. Clones share them.
+#[derive(Debug, Clone)]
+pub struct RunQueue(Arc<Mutex<QueueState>>);
+
+/// The place of one run in the queue. Dropping it leaves the queue, or frees the slot of the run.
+#[derive(Debug)]
+pub(crate) struct QueuePlace {
+    queue: RunQueue,
+    tenant: String,
+    number: u64,
+    /// `None` once the run is admitted.
+    admission: Option<oneshot::Receiver<()>>,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    limits: RunQueueLimits,
+    /// The tenants that have a run in the queue.
+    tenants: BTreeMap<String, TenantRuns>,
+    next_number: u64,
+    stats: RunQueueStats,
+}
+
+#[derive(Debug, Default)]
+struct TenantRuns {
+    running: usize,
+    waiting: VecDeque<WaitingRun>,
+    /// The value of `admitted_total` when the queue last admitted a run of this tenant, or when its first run arrived.
+    last_turn: u64,
+}
+
+#[derive(Debug)]
+struct WaitingRun {
+    number: u64,
+    since: Instant,
+    admit: oneshot::Sender<()>,
+}
+
+impl Default for RunQueue {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(QueueState {
+            limits: RunQueueLimits::UNLIMITED,
+            tenants: BTreeMap::new(),
+            next_number: 0,
+            stats: RunQueueStats::default(),
+        })))
+    }
+}
+
+impl RunQueue {
+    /// Replaces the limits. Runs that work or wait stay, even if they exceed the new limits.
+    pub fn set_limits(&self, limits: RunQueueLimits) {
+        let mut state = self.state();
+        state.limits = limits;
+        state.admit_next(Instant::now());
+    }
+
+    /// Returns the current state.
+    pub fn stats(&self) -> RunQueueStats {
+        let state = self.state();
+        let heads = state.tenants.values().filter_map(|tenant| tenant.waiting.front());
+        let oldest_wait = heads.map(|run| run.since.elapsed()).max().unwrap_or_default();
+        RunQueueStats { oldest_wait, ..state.stats }
+    }
+
+    /// Returns the number of runs of a tenant that work, and of those that wait.
+    pub fn of_tenant(&self, tenant: &str) -> (usize, usize) {
+        self.state().tenants.get(tenant).map_or((0, 0), |runs| (runs.running, runs.waiting.len()))
+    }
+
+    /// Adds a run of a tenant.
+    pub(crate) fn enter(&self, tenant: &str, entry: QueueEntry) -> Result<QueuePlace, RunQueueFull> {
+        let mut state = self.state();
+        let must_wait = state.stats.waiting > 0 || state.stats.running >= state.limits.concurrent_runs_max;
+        if must_wait && entry == QueueEntry::Limited {
+            state.check_space(tenant)?;
+        }
+        let (admit, admission) = oneshot::channel();
+        let number = state.join(tenant, admit);
+        state.admit_next(Instant::now());
+        drop(state);
+        Ok(QueuePlace { queue: self.clone(), tenant: tenant.to_owned(), number, admission: Some(admission) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueuePlace {
+    /// Waits until the run may work. Cancelling this future keeps the place.
+    pub(crate) async fn admitted(&mut self) {
+        if let Some(admission) = &mut self.admission {
+            // The queue drops the sender only after it has admitted the run.
+            let _ = admission.await;
+            self.admission = None;
+        }
+    }
+
+    /// Tests if the run may work now.
+    pub(crate) fn is_admitted(&mut self) -> bool {
+        if self.admission.as_mut().is_some_and(|admission| admission.try_recv().is_ok()) {
+            self.admission = None;
+        }
+        self.admission.is_none()
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        self.queue.state().leave(&self.tenant, self.number);
+    }
+}
+
+impl QueueState {
+    /// Refuses a run if its tenant has as many waiting runs as there are free places. One tenant can therefore take half
+    /// of the places at most, and the others always find some.
+    fn check_space(&mut self, tenant: &str) -> Result<(), RunQueueFull> {
+        let free = self.limits.waiting_runs_max.saturating_sub(self.stats.waiting);
+        let waiting = self.tenants.get(tenant).map_or(0, |runs| runs.waiting.len());
+        if free == 0 {
+            self.stats.refused_for_all_total += 1;
+            Err(RunQueueFull::ForAll)
+        } else if waiting >= free {
+            self.stats.refused_for_tenant_total += 1;
+            Err(RunQueueFull::ForTenant)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn join(&mut self, tenant: &str, admit: oneshot::Sender<()>) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.stats.waiting += 1;
+        let last_turn = self.stats.admitted_total;
+        let runs = self.tenants.entry(tenant.to_owned());
+        let runs = runs.or_insert_with(|| TenantRuns { last_turn, ..TenantRuns::default() });
+        runs.waiting.push_back(WaitingRun { number, since: Instant::now(), admit });
+        number
+    }
+
+    /// Admits waiting runs while there are slots.
+    fn admit_next(&mut self, now: Instant) {
+        while self.stats.running < self.limits.concurrent_runs_max {
+            let Some(runs) = next_tenant(&mut self.tenants) else { return };
+            let Some(run) = runs.waiting.pop_front() else { return };
+            runs.running += 1;
+            self.stats.waiting -= 1;
+            self.stats.running += 1;
+            self.stats.admitted_total += 1;
+            runs.last_turn = self.stats.admitted_total;
+            self.stats.waited_total += now.saturating_duration_since(run.since);
+            // A run that gives up at this moment frees its slot when its place is dropped.
+            let _ = run.admit.send(());
+        }
+    }
+
+    fn leave(&mut self, tenant: &str, number: u64) {
+        let Some(runs) = self.tenants.get_mut(tenant) else { return };
+        if let Some(at) = runs.waiting.iter().position(|run| run.number == number) {
+            runs.waiting.remove(at);
+            self.stats.waiting -= 1;
+        } else {
+            runs.running -= 1;
+            self.stats.running -= 1;
+        }
+        if runs.running == 0 && runs.waiting.is_empty() {
+            self.tenants.remove(tenant);
+        }
+        self.admit_next(Instant::now());
+    }
+}
+
+/// Returns the tenant whose run is next: the one with the fewest working runs, then the one that waited longest for its
+/// turn, then the one with the fewest waiting runs.
+fn next_tenant(tenants: &mut BTreeMap<String, TenantRuns>) -> Option<&mut TenantRuns> {
+    let waiting = tenants.values_mut().filter(|runs| !runs.waiting.is_empty());
+    waiting.min_by_key(|runs| (runs.running, runs.last_turn, runs.waiting.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(concurrent_runs_max: usize, waiting_runs_max: usize) -> RunQueue {
+        let queue = RunQueue::default();
+        queue.set_limits(RunQueueLimits { concurrent_runs_max, waiting_runs_max });
+        queue
+    }
+
+    fn enter(queue: &RunQueue, tenant: &str) -> QueuePlace {
+        queue.enter(tenant, QueueEntry::Limited).unwrap()
+    }
+
+    fn counts(queue: &RunQueue) -> (usize, usize) {
+        (queue.stats().running, queue.stats().waiting)
+    }
+
+    /// Lets the admitted runs end one after the other, and returns the tenants in this order.
+    fn order(mut places: Vec<QueuePlace>) -> String {
+        let mut order = String::new();
+        while let Some(at) = places.iter_mut().position(QueuePlace::is_admitted) {
+            order.push_str(&places.remove(at).tenant);
+        }
+        assert!(places.is_empty(), "{places:?}");
+        order
+    }
+
+    #[test]
+    fn many_waiting_runs_of_a_tenant_do_not_delay_the_run_of_another_one() {
+        let queue = queue(1, 1_000);
+        let mut places: Vec<QueuePlace> = (0..101).map(|_| enter(&queue, "a")).collect();
+        places.push(enter(&queue, "b"));
+        let order = order(places);
+        assert_eq!(order.find('b'), Some(1), "directly after the run that works: {order}");
+    }
+
+    #[test]
+    fn tenants_take_turns_and_share_the_slots() {
+        let queue = queue(1, 100);
+        let places = "aaaabbbc".split("").filter(|name| !name.is_empty());
+        assert_eq!(order(places.map(|name| enter(&queue, name)).collect()), "acababab");
+        let queue = super::tests::queue(4, 100);
+        let mut places: Vec<QueuePlace> =
+            "aaaaaabbbb".chars().map(|name| enter(&queue, &name.to_string())).collect();
+        places.drain(..2);
+        assert_eq!(
+            (queue.of_tenant("a"), queue.of_tenant("b")),
+            ((2, 2), (2, 2)),
+            "each has half of the slots"
+        );
+    }
+
+    #[test]
+    fn new_tenants_do_not_overtake_a_waiting_one_for_ever() {
+        let queue = queue(1, 100);
+        let mut working = enter(&queue, "a");
+        let mut waiting = enter(&queue, "w");
+        let mut others = 0;
+        while !waiting.is_admitted() {
+            let mut next = enter(&queue, &format!("other {others}"));
+            drop(working);
+            others += 1;
+            assert!(others < 10, "the run starves");
+            working = if next.is_admitted() { next } else { enter(&queue, "a") };
+        }
+    }
+
+    #[test]
+    fn full_queue_refuses_and_one_tenant_takes_half_of_it() {
+        let queue = queue(1, 4);
+        let _working = enter(&queue, "a");
+        let _waiting = [enter(&queue, "a"), enter(&queue, "a")];
+        let refused = |tenant: &str| queue.enter(tenant, QueueEntry::Limited).unwrap_err();
+        assert_eq!(refused("a"), RunQueueFull::ForTenant);
+        let _others = [enter(&queue, "b"), enter(&queue, "c")];
+        assert_eq!(refused("d"), RunQueueFull::ForAll);
+        let stats = queue.stats();
+        assert_eq!((stats.refused_for_tenant_total, stats.refused_for_all_total), (1, 1));
+        let accepted = queue.enter("a", QueueEntry::Accepted).unwrap();
+        assert_eq!(counts(&queue), (1, 5));
+        drop(accepted);
+        assert_eq!(counts(&queue), (1, 4));
+    }
+
+    #[test]
+    fn run_that_gives_up_leaves_the_queue_and_frees_its_slot() {
+        let queue = queue(1, 10);
+        let (working, gone, mut next) = (enter(&queue, "a"), enter(&queue, "a"), enter(&queue, "a"));
+        drop(gone);
+        assert_eq!((counts(&queue), next.is_admitted()), ((1, 1), false));
+        drop(working);
+        assert_eq!((counts(&queue), next.is_admitted()), ((1, 0), true));
+        drop(next);
+        assert_eq!(counts(&queue), (0, 0));
+        assert!(queue.state().tenants.is_empty(), "no tenant is remembered");
+    }
+
+    #[test]
+    fn higher_limit_admits_waiting_runs_at_once() {
+        let queue = queue(1, 10);
+        let mut places = [enter(&queue, "a"), enter(&queue, "a"), enter(&queue, "a")];
+        queue.set_limits(RunQueueLimits { concurrent_runs_max: 2, waiting_runs_max: 0 });
+        let admitted: Vec<bool> = places.iter_mut().map(QueuePlace::is_admitted).collect();
+        assert_eq!(admitted, [true, true, false]);
+    }
+}
