@@ -547,7 +547,7 @@ fn answered(result: &ToolResult) -> CallAnswer {
 
 /// Returns the error that the run receives when a reply takes too long.
 pub fn reply_timeout_error(limit: Duration) -> ModelError {
-    let message = format!("no complete reply within {} ms (`llmTimeout`)", limit.as_millis());
+    let message = format!("the model sent no complete reply within {} ms (`llmTimeout`)", limit.as_millis());
     ModelError::new(ModelErrorKind::Timeout, message)
 }
 

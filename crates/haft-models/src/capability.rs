@@ -109,7 +109,10 @@ impl FittedRequest {
         self.request.reasoning = Some(nearest);
         let feature =
             if wanted == ReasoningEffort::Off { RequestFeature::EffortOff } else { RequestFeature::Effort };
-        self.note(feature, format!("sent as the nearest level of this model, {}", level_name(nearest)));
+        self.note(
+            feature,
+            format!("sent as {}, the nearest level that this model accepts", level_name(nearest)),
+        );
     }
 
     fn fit_sampling(&mut self, rule: SamplingRule) {

@@ -217,19 +217,19 @@ fn activity(
     config: &ResolvedConfig,
 ) -> ToolActivity {
     let why = if any(&config.tools_denied, name) {
-        "`toolsDenied` names it".to_owned()
+        "`toolsDenied` matches this tool".to_owned()
     } else if !any(&config.tools_allowed, name) {
-        "`toolsAllowed` does not name it".to_owned()
+        "`toolsAllowed` does not match this tool".to_owned()
     } else {
         match (enabled, &config.active_groups) {
             (Some(true), _) | (None, None) => return ToolActivity::Active,
-            (Some(false), _) => "`enabled` is false for it in `tools`".to_owned(),
+            (Some(false), _) => "`enabled` is false for this tool in `tools`".to_owned(),
             (None, Some(active)) if groups.iter().any(|group| active.contains(group)) => {
                 return ToolActivity::Active;
             }
             (None, Some(_)) => {
                 let names: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
-                format!("`activeGroups` has none of its groups ({})", names.join(", "))
+                format!("`activeGroups` has none of the tool's groups ({})", names.join(", "))
             }
         }
     };
@@ -359,18 +359,18 @@ mod tests {
             assert_eq!(told, expected, "{name} {enabled:?}");
         };
         check("git__log", None, |_| {}, "active");
-        check("git__log", Some(false), |_| {}, "`enabled` is false for it in `tools`");
+        check("git__log", Some(false), |_| {}, "`enabled` is false for this tool in `tools`");
         check(
             "git__log",
             Some(true),
             |config| config.tools_denied = globs(&["GIT__*"]),
-            "`toolsDenied` names it",
+            "`toolsDenied` matches this tool",
         );
         check(
             "git__log",
             Some(true),
             |config| config.tools_allowed = globs(&["web__*"]),
-            "`toolsAllowed` does not name it",
+            "`toolsAllowed` does not match this tool",
         );
         check("git__log", None, |config| config.tools_allowed = globs(&["Git__L?g"]), "active");
         check(
@@ -380,16 +380,16 @@ mod tests {
                 config.tools_allowed = globs(&["git__log"]);
                 config.tools_denied = globs(&["git__log"]);
             },
-            "`toolsDenied` names it",
+            "`toolsDenied` matches this tool",
         );
         let some_groups = |config: &mut ResolvedConfig| {
             config.groups.insert(group("reading"), globs(&["*__log", "read"]));
             config.active_groups = Some(vec![group("reading")]);
         };
         check("git__log", None, some_groups, "active");
-        check("git__push", None, some_groups, "`activeGroups` has none of its groups (git)");
+        check("git__push", None, some_groups, "`activeGroups` has none of the tool's groups (git)");
         check("git__push", Some(true), some_groups, "active");
-        check("git__log", Some(false), some_groups, "`enabled` is false for it in `tools`");
+        check("git__log", Some(false), some_groups, "`enabled` is false for this tool in `tools`");
         check("git__push", None, |config| config.active_groups = Some(vec![group("git")]), "active");
     }
 }

@@ -233,10 +233,11 @@ const SERVER_SECRET: &str = "MCP server ";
 impl RequestedServer {
     /// Reads the server with a label from the secrets of a run.
     pub(crate) fn of_variable(label: &str, variables: VariableSource<'_>) -> Result<Self, String> {
-        let secret =
-            variables(&format!("{SERVER_SECRET}{label}")).ok_or("its URL and headers are missing")?;
+        let secret = variables(&format!("{SERVER_SECRET}{label}"))
+            .ok_or("the URL and headers of the server are missing")?;
         // Do not include the parser error, because it could show a part of the secret.
-        serde_json::from_str(&secret).map_err(|_| "its URL and headers cannot be read".to_owned())
+        serde_json::from_str(&secret)
+            .map_err(|_| "the URL and headers of the server cannot be read".to_owned())
     }
 }
 

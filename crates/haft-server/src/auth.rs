@@ -49,7 +49,12 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let found = parts.extensions.get::<Caller>().cloned();
-        found.ok_or_else(|| ApiError::new(ApiErrorKind::ServerError, "the request has no caller"))
+        found.ok_or_else(|| {
+            ApiError::new(
+                ApiErrorKind::ServerError,
+                "the server found no caller for this request; this is a bug in haft",
+            )
+        })
     }
 }
 

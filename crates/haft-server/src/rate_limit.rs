@@ -381,8 +381,12 @@ impl RefusedBy {
 
     fn error(self) -> ApiError {
         let (message, retry_after) = match self {
-            Self::Requests { retry_after } => ("this key has used all its requests per minute", retry_after),
-            Self::Tokens { retry_after } => ("this key has used all its tokens per minute", retry_after),
+            Self::Requests { retry_after } => {
+                ("this key has reached its limit of requests per minute", retry_after)
+            }
+            Self::Tokens { retry_after } => {
+                ("this key has reached its limit of tokens per minute", retry_after)
+            }
             Self::Responses => {
                 ("this key has reached its limit of concurrent responses", RETRY_AFTER_RESPONSE)
             }

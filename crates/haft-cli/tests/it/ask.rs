@@ -365,7 +365,7 @@ fn recorded_answer_replays_without_key_or_server() {
     assert!(missed.stderr.contains(expected), "{}", missed.stderr);
     tree.file("ws/garbage", "hello");
     let refused = tree.haft(&["ask", "--replay", "garbage", "x"]).output().expect_code(42);
-    assert!(refused.stderr.contains("garbage: it is not a recording\nhint: "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("garbage: the file is not a recording\nhint: "), "{}", refused.stderr);
 }
 
 #[test]

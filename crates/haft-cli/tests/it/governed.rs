@@ -249,7 +249,11 @@ fn groups_and_tools_denied_filter_the_tool_list() {
     let ran = tree.haft(&["tools", "--group", "nothing"]).output().expect_code(42);
     assert!(ran.stderr.contains("the groups are builtin, files"), "{}", ran.stderr);
     let ran = tree.haft(&["call", "write", "{}"]).output().expect_code(4);
-    assert!(ran.stderr.contains("tool `write` is not active: `toolsDenied` names it"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("tool `write` is not active: `toolsDenied` matches this tool"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -259,7 +263,11 @@ fn inactive_tool_is_denied_with_reason() {
         r#""groups": {"files": ["read"], "all": ["@files", "current_*"]}, "activeGroups": ["files"]"#;
     config(&tree, &format!("{{{active}}}"));
     let ran = tree.haft(&["call", "current_date"]).output().expect_code(4);
-    assert!(ran.stderr.contains("`activeGroups` has none of its groups (builtin, all)"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`activeGroups` has none of the tool's groups (builtin, all)"),
+        "{}",
+        ran.stderr
+    );
     assert!(ran.stderr.contains("haft config show"), "{}", ran.stderr);
     tree.haft(&["call", "read", r#"{"file_path":"/etc/hostname"}"#]).output().expect_code(0);
     config(&tree, &format!(r#"{{{active}, "tools": {{"current_date": {{"enabled": true}}}}}}"#));
@@ -267,7 +275,7 @@ fn inactive_tool_is_denied_with_reason() {
     assert_eq!(listed(&tree, "all"), ["read", "current_date"]);
     config(&tree, r#"{"tools": {"current_date": {"enabled": false}}}"#);
     let ran = tree.haft(&["call", "current_date"]).output().expect_code(4);
-    assert!(ran.stderr.contains("`enabled` is false for it in `tools`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`enabled` is false for this tool in `tools`"), "{}", ran.stderr);
 }
 
 fn listed(tree: &TestTree, group: &str) -> Vec<String> {
@@ -294,7 +302,7 @@ fn config_limits_tools_per_provider() {
     );
     let ran = tree.haft(&["call", "bash", &bash("echo here")]).output().expect_code(0);
     assert!(
-        ran.stderr.contains("provider `builtin`: it lists 6 tools, of which haft uses the first 2"),
+        ran.stderr.contains("provider `builtin`: the provider lists 6 tools, of which haft uses the first 2"),
         "{}",
         ran.stderr
     );

@@ -181,7 +181,7 @@ async fn config_applies_to_tools_registered_later() {
     let glob = |pattern: &str| haft_core::glob::ToolGlob::new(pattern).unwrap();
     let (registry, orchestrator) = with_registry(&tree, |config| config.tools_denied = vec![glob("COUNT")]);
     registry.register(CountingTool(0.into())).unwrap();
-    let denied = "denied: tool `count` is not active: `toolsDenied` names it";
+    let denied = "denied: tool `count` is not active: `toolsDenied` matches this tool";
     assert_eq!(count(&orchestrator).await.unwrap_err(), denied);
     let (registry, orchestrator) = with_registry(&tree, |config| {
         let kept = ToolKeys {

@@ -70,13 +70,14 @@ impl ProviderListing {
         let mut messages = Vec::new();
         if tools.len() > tools_max {
             messages.push(format!(
-                "it lists {} tools, of which haft uses the first {tools_max}; raise `catalog.maxToolsPerProvider` to use more",
+                "the provider lists {} tools, of which haft uses the first {tools_max}; raise `catalog.maxToolsPerProvider` to use more",
                 tools.len()
             ));
         }
         if twice > 0 {
-            messages
-                .push(format!("{twice} of its tools have duplicate names; the first of each name is used"));
+            messages.push(format!(
+                "{twice} of the provider's tools have duplicate names; the first of each name is used"
+            ));
         }
         let warning = |message| CatalogWarning { provider: namespace.to_string(), message };
         let warnings = messages.into_iter().map(warning).collect();
@@ -85,7 +86,7 @@ impl ProviderListing {
     }
 
     fn broken(provider: String) -> Self {
-        let message = "it panicked while listing its tools; none of them can be used".into();
+        let message = "the provider panicked while listing its tools; none of them can be used".into();
         Self {
             kind: ProviderKind::Client,
             namespace: Namespace::sanitize(&provider),

@@ -77,10 +77,13 @@ async fn alone(
     task.spawn(async move { work.on(&*provider).await });
     let message = match timeout(time, task.join_next()).await {
         Ok(Some(Ok(Ok(()))) | None) => return None,
-        Ok(Some(Ok(Err(error)))) => format!("it could not {purpose}: {}", error.message),
-        Ok(Some(Err(_))) => format!("it panicked while trying to {purpose}"),
+        Ok(Some(Ok(Err(error)))) => format!("the provider could not {purpose}: {}", error.message),
+        Ok(Some(Err(_))) => format!("the provider panicked while trying to {purpose}"),
         Err(_) => {
-            format!("it took more than {} ms to {purpose}; haft no longer waits for it", time.as_millis())
+            format!(
+                "the provider took more than {} ms to {purpose}; haft no longer waits for it",
+                time.as_millis()
+            )
         }
     };
     Some(CatalogWarning { provider: name, message })

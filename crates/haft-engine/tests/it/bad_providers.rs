@@ -124,29 +124,32 @@ async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
         let expected: Vec<String> = expected.iter().map(|line| format!("provider `bad`: {line}")).collect();
         assert_eq!(provider_warnings(fault).await, expected, "{fault:?}");
     };
-    check(ProviderFault::PanicsInTools, &["it panicked while listing its tools; none of them can be used"])
-        .await;
-    check(ProviderFault::PanicsInWarmup, &["it panicked while trying to prepare its tools"]).await;
-    check(ProviderFault::PanicsInShutdown, &["it panicked while trying to shut down"]).await;
+    check(
+        ProviderFault::PanicsInTools,
+        &["the provider panicked while listing its tools; none of them can be used"],
+    )
+    .await;
+    check(ProviderFault::PanicsInWarmup, &["the provider panicked while trying to prepare its tools"]).await;
+    check(ProviderFault::PanicsInShutdown, &["the provider panicked while trying to shut down"]).await;
     check(
         ProviderFault::HangsInWarmup,
-        &["it took more than 30000 ms to prepare its tools; haft no longer waits for it"],
+        &["the provider took more than 30000 ms to prepare its tools; haft no longer waits for it"],
     )
     .await;
     check(
         ProviderFault::HangsInShutdown,
-        &["it took more than 10000 ms to shut down; haft no longer waits for it"],
+        &["the provider took more than 10000 ms to shut down; haft no longer waits for it"],
     )
     .await;
-    check(ProviderFault::FailsToWarmUp, &["it could not prepare its tools: no such server"]).await;
+    check(ProviderFault::FailsToWarmUp, &["the provider could not prepare its tools: no such server"]).await;
     check(
         ProviderFault::ListsThis(100_000),
-        &["it lists 100000 tools, of which haft uses the first 10000; raise `catalog.maxToolsPerProvider` to use more"],
+        &["the provider lists 100000 tools, of which haft uses the first 10000; raise `catalog.maxToolsPerProvider` to use more"],
     )
     .await;
     check(
         ProviderFault::ListsOneTwice,
-        &["1 of its tools have duplicate names; the first of each name is used"],
+        &["1 of the provider's tools have duplicate names; the first of each name is used"],
     )
     .await;
 }

@@ -124,7 +124,7 @@ async fn large_images_and_binary_output_are_stored_and_described() {
     let orchestrator = storing(None, 12_288);
     let text = said(&orchestrator.execute(call("picture", "{}")).await);
     assert!(text.contains("left out: images and audio may take at most 5242880 bytes in total"), "{text}");
-    assert!(text.contains("left out: it is not text, and it could not be stored"), "{text}");
+    assert!(text.contains("left out: it is not text and could not be stored"), "{text}");
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
         return Err(failure::inside(error));
     }
     let Some(content) = &message.content else {
-        return Err(bounded_json::malformed("it has no `content`"));
+        return Err(bounded_json::malformed("`content` is missing"));
     };
     let mut draft = ReplyDraft::new(ModelApiFormat::Anthropic, decode_context);
     draft.start(message.id.as_deref(), message.model.as_deref());

@@ -21,23 +21,25 @@ pub enum RecordingProblem {
     Exists,
     #[error("{0}")]
     Io(io::Error),
-    #[error("it is not a file")]
+    #[error("the path is not a file")]
     NotAFile,
-    #[error("it has more than {bytes_max} bytes")]
+    #[error("the file has more than {bytes_max} bytes")]
     TooLarge { bytes_max: u64 },
-    #[error("it is not a recording")]
+    #[error("the file is not a recording")]
     NotARecording,
-    #[error("it has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}")]
+    #[error(
+        "the recording has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}"
+    )]
     UnknownVersion { found: u32 },
     #[error("line {line} cannot be read: {problem}")]
     BadLine { line: usize, problem: String },
-    #[error("it contains no exchange with a model")]
+    #[error("the recording contains no exchange with a model")]
     NoModel,
-    #[error("it contains no run")]
+    #[error("the recording contains no run")]
     NoRun,
-    #[error("it contains no journal of this session")]
+    #[error("the recording contains no journal of this session")]
     NoJournal,
-    #[error("its journal cannot be read: {problem}")]
+    #[error("the journal in the recording cannot be read: {problem}")]
     BadJournal { problem: String },
 }
 

@@ -104,7 +104,7 @@ fn reader_skips_unknown_line_types_and_a_truncated_last_line() {
     let recording = read(&format!("{HEAD}{{\"type\":\"clock\",\"now\":1}}\n{{\"type\":\"exch")).unwrap();
     assert_eq!((recording.lines().len(), recording.cut_off()), (1, true));
     let error = Replayer::new(&recording, MatchRule::Digest).unwrap_err().to_string();
-    assert!(error.contains("r.jsonl: it contains no exchange with a model"), "{error}");
+    assert!(error.contains("r.jsonl: the recording contains no exchange with a model"), "{error}");
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains(expected) && error.contains("r.jsonl"), "{text}: {error}");
     };
-    check("", "r.jsonl: it is not a recording");
-    check("hello\n", "r.jsonl: it is not a recording");
-    check(&"x".repeat(1 << 20), "r.jsonl: it is not a recording");
-    check("{\"type\":\"exchange\"}\n", "r.jsonl: it is not a recording");
+    check("", "r.jsonl: the file is not a recording");
+    check("hello\n", "r.jsonl: the file is not a recording");
+    check(&"x".repeat(1 << 20), "r.jsonl: the file is not a recording");
+    check("{\"type\":\"exchange\"}\n", "r.jsonl: the file is not a recording");
     check(
         "{\"type\":\"recording\",\"version\":9}\n",
         "has version 9, but this version of haft reads versions 2 to 4",
@@ -155,7 +155,7 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
     check(&deep, "line 2 cannot be read");
     let bytes = [HEAD.as_bytes(), b"\xff\xfe\n"].concat();
     let error = Recording::read_from(Path::new("r.jsonl"), Cursor::new(bytes)).unwrap_err().to_string();
-    assert!(error.contains("line 2 cannot be read: it is not UTF-8 text"), "{error}");
+    assert!(error.contains("line 2 cannot be read: the line is not UTF-8 text"), "{error}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl CertificateAuthorities {
     /// Parses a bundle of PEM certificates. The error text describes the problem.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
         let all = reqwest::Certificate::from_pem_bundle(text).map_err(|error| innermost(&error))?;
-        if all.is_empty() { Err("it contains no PEM certificate".into()) } else { Ok(Self(all)) }
+        if all.is_empty() { Err("the file contains no PEM certificate".into()) } else { Ok(Self(all)) }
     }
 
     pub(super) fn certificates(&self) -> &[reqwest::Certificate] {

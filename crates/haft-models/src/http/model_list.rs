@@ -49,7 +49,7 @@ pub fn read_page(
     let rows = lists.iter().find_map(|list| list.as_array());
     // An empty list may be null, and Gemini omits it.
     if rows.is_none() && !lists[1..].iter().any(|list| list.is_null()) && page != json!({}) {
-        return Err(bounded_json::malformed("it contains no list of models"));
+        return Err(bounded_json::malformed("the list of models is missing"));
     }
     let rows = rows.into_iter().flatten().filter(|row| answers(row));
     Ok((rows.filter_map(listed).collect(), next_page(format, &page)))

@@ -47,7 +47,7 @@ impl HttpReplyReader {
         delivery: ReplyDelivery,
     ) -> Result<Self, ModelError> {
         match (answer.status(), ReplyBodyKind::of(&answer, delivery)) {
-            (200..=299, ReplyBodyKind::Page) => Err(bounded_json::malformed("it is an HTML page")),
+            (200..=299, ReplyBodyKind::Page) => Err(bounded_json::malformed("the server sent an HTML page")),
             (200..=299, ReplyBodyKind::Whole) => Self::whole(wire, answer, decode_context).await,
             (200..=299, ReplyBodyKind::Stream) => Self::streamed(wire, answer, decode_context).await,
             (300..=399, _) => Err(redirected(&answer)),

@@ -128,7 +128,7 @@ struct ChatCompletionDetails {
 pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let completion: ChatCompletion<'_> = bounded_json::read(body)?;
     if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
-        return Err(bounded_json::malformed("it has no `choices`"));
+        return Err(bounded_json::malformed("`choices` is missing"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiChat, decode_context);
     let mut calls = ChatStreamCalls::default();

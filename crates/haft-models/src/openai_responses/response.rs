@@ -89,7 +89,7 @@ struct ResponsesOutputDetails {
 pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: ResponsesObject<'_> = bounded_json::read(body)?;
     if response.output.is_none() && response.error.is_none() {
-        return Err(bounded_json::malformed("it has no `output`"));
+        return Err(bounded_json::malformed("`output` is missing"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, decode_context);
     draft.start(response.id.as_deref(), response.model.as_deref());

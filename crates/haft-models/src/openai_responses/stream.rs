@@ -85,7 +85,7 @@ impl ResponsesStreamReader {
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
         if self.open.len() > OPEN_PARTS_MAX {
             return Err(bounded_json::malformed(format!(
-                "it has more than {OPEN_PARTS_MAX} unfinished items"
+                "the reply has more than {OPEN_PARTS_MAX} unfinished items"
             )));
         }
         let event: ResponsesEvent<'_> = bounded_json::read_frame(data)?;
@@ -315,7 +315,7 @@ impl ResponsesStreamReader {
 
     fn response_end(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(response) = &event.response else {
-            return Err(bounded_json::malformed("its last event has no `response`"));
+            return Err(bounded_json::malformed("the last event has no `response`"));
         };
         self.draft.start(response.id.as_deref(), response.model.as_deref());
         self.close_all();

@@ -104,7 +104,7 @@ fn written(inside: &str) -> Result<ParsedCall, String> {
     if read.cut_off() {
         return Err("the JSON of the call is incomplete".into());
     }
-    let named = read.object().get("name").and_then(Value::as_str).ok_or("it has no `name`")?;
+    let named = read.object().get("name").and_then(Value::as_str).ok_or("`name` is missing")?;
     let arguments = ["arguments", "parameters"].iter().find_map(|key| read.object().get(*key));
     let arguments = arguments.map_or_else(|| RawArguments::from_text("{}"), RawArguments::from_value);
     Ok(ParsedCall { name: named.to_owned(), arguments, repairs: read.repairs().to_vec() })

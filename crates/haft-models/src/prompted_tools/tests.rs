@@ -57,7 +57,7 @@ fn almost_valid_tagged_call_is_repaired_and_noted() {
     let half = "<tool_call>{\"name\": \"read\", \"arguments\": {\"path\": \"/et";
     check(half, half, &[]);
     assert!(notes(half).ends_with("the JSON of the call is incomplete"), "{}", notes(half));
-    assert!(notes("<tool_call>{\"a\": 1}</tool_call>").contains("no `name`"));
+    assert!(notes("<tool_call>{\"a\": 1}</tool_call>").contains("`name` is missing"));
     assert_eq!(notes("<tool_call>{\"name\": \"now\"}</tool_call>"), "");
 }
 

@@ -112,7 +112,13 @@ impl RecordedOrderSink {
         for line in recording.of_type(TYPE_ORDER) {
             let LaneSpan { lane, of, events } = recording.parse(line)?;
             lanes.extend(of);
-            let unknown = || RecordingError::line(recording.path(), line.number, "unknown event lane");
+            let unknown = || {
+                RecordingError::line(
+                    recording.path(),
+                    line.number,
+                    "the recording refers to an event source that it does not define",
+                )
+            };
             order.push_back((lanes.get(lane).cloned().ok_or_else(unknown)?, events));
         }
         let left = Mutex::new(RemainingOrder { order, early: HashMap::new(), seen: 0 });

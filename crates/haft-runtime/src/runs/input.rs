@@ -13,7 +13,7 @@ pub(crate) fn check_input(agent: &AgentDefinition, request: &str) -> Result<(), 
     }
     let wrong = |problem: String| StartError::Input { agent: agent.name.clone(), problem };
     let value: Value =
-        serde_json::from_str(request).map_err(|error| wrong(format!("it is not JSON: {error}")))?;
+        serde_json::from_str(request).map_err(|error| wrong(format!("the request is not JSON: {error}")))?;
     let schema = agent.input.schema.as_deref().map(Schema::compile);
     schema.map_or(Ok(()), |schema| schema.check(&value, request.len())).map_err(wrong)
 }

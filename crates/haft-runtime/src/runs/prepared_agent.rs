@@ -285,7 +285,7 @@ impl PreparedAgent {
                 (!is_there).then(|| format!("there is no tool `{}`", printable(&name)))
             }
             ToolChoice::Required if shown.is_empty() => {
-                Some("`toolChoice` requires a call, but the agent has no tools".into())
+                Some("a call is required, but the agent has no tools".into())
             }
             ToolChoice::Required | ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { .. } => None,
         }

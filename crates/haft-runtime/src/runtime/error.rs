@@ -67,7 +67,7 @@ pub enum StartError {
 /// Returns only the cause, because the full text of a store error mentions stored tool outputs.
 pub(super) fn reason(error: &StoreError) -> &str {
     match error {
-        StoreError::NotFound => "it is not in the store",
+        StoreError::NotFound => "the store has no such entry",
         StoreError::Unavailable { reason } => reason,
         StoreError::Fenced => "another process has taken over the run",
     }

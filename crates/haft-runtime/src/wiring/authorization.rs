@@ -91,5 +91,5 @@ fn meant(oauth: &McpOauthSettings) -> Result<OauthConfig, String> {
 }
 
 fn address(key: &str, text: &str) -> Result<Url, String> {
-    Url::parse(text).map_err(|error| format!("its `{key}` is not a valid URL: {error}"))
+    Url::parse(text).map_err(|error| format!("`{key}` is not a valid URL: {error}"))
 }

@@ -209,14 +209,14 @@ fn connect(
             Ok(ConnectTarget::Process { program: command.clone(), args, policy: Box::new(policy) })
         }
         McpEndpoint::Remote { url, headers, protocol, .. } => {
-            let url = Url::parse(&url.0).map_err(|error| format!("its `url` is not a valid URL: {error}"))?;
+            let url = Url::parse(&url.0).map_err(|error| format!("`url` is not a valid URL: {error}"))?;
             let schemes: &[&str] = match protocol {
                 RemoteTransport::Http | RemoteTransport::Sse => &["http", "https"],
                 RemoteTransport::WebSocket => &["ws", "wss"],
             };
             if !schemes.contains(&url.scheme()) {
                 let schemes = schemes.join(":// or ");
-                return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
+                return Err(format!("`url` must begin with {schemes}://; got `{}://`", url.scheme()));
             }
             let keeping = TokenStorage { home: policy.home(), keyring, principal };
             let auth = authorization::authorizer(name, reach, keeping, None)?;

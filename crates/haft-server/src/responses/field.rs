@@ -42,7 +42,7 @@ impl RequestField {
     }
 
     pub(crate) fn count(&self, min: u32) -> Result<Option<u32>, ApiError> {
-        let expected = format!("a whole number from {min} on");
+        let expected = format!("a whole number of at least {min}");
         self.read(&expected, |value| {
             value.as_u64().and_then(|count| u32::try_from(count).ok()).filter(|count| *count >= min)
         })

@@ -239,7 +239,7 @@ fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<IncludedP
             Some(known) if INCLUDED_NEVER.contains(&known) => {
                 warnings.push(format!("`{known}` of `include` has no effect"));
             }
-            _ => return Err(invalid(param, format!("{value} is not a value of `include`"))),
+            _ => return Err(invalid(param, format!("`include` does not accept the value {value}"))),
         }
     }
     Ok(included)
@@ -446,7 +446,8 @@ pub(crate) fn check_metadata(pairs: &Map<String, Value>) -> Result<(), ApiError>
     for (key, value) in pairs {
         let fits = value.as_str().is_some_and(|value| value.chars().count() <= 512);
         if key.chars().count() > 64 || !fits {
-            let message = "keys have at most 64 characters, and values are strings of at most 512 characters";
+            let message =
+                "keys can have at most 64 characters, and values must be strings of at most 512 characters";
             return Err(invalid(format!("metadata.{key}"), message));
         }
     }

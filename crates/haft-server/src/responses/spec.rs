@@ -94,7 +94,7 @@ fn target<'a>(state: &'a ServerState, request: &CreateRequest) -> Result<ModelTa
         return Ok(ModelTarget::Route);
     }
     let unknown =
-        |_| unknown_model(format!("there is no agent `{name}`, and a model has the form PROVIDER/MODEL"));
+        |_| unknown_model(format!("there is no agent `{name}`; to use a model, write PROVIDER/MODEL"));
     ModelName::parse(name).map(|_| ModelTarget::Model(Some(name.to_owned()))).map_err(unknown)
 }
 

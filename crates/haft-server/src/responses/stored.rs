@@ -222,8 +222,12 @@ fn missing(id: &str) -> ApiError {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let failed =
-        |problem: String| ApiError::new(ApiErrorKind::ServerError, format!("the store failed: {problem}"));
+    let failed = |problem: String| {
+        ApiError::new(
+            ApiErrorKind::ServerError,
+            format!("the server cannot access its stored data: {problem}"),
+        )
+    };
     match tokio::task::spawn_blocking(work).await {
         // The full error may contain a path of the server, which the client must not see.
         Ok(done) => done.map_err(|error| failed(error.kind().to_string())),

@@ -172,7 +172,7 @@ fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
     }
     for name in ["stream", "stream_options", "background"] {
         if body.contains_key(name) {
-            return Err(invalid(name, format!("`{name}` is not used over a WebSocket; leave it out")));
+            return Err(invalid(name, format!("`{name}` is not supported over a WebSocket; leave it out")));
         }
     }
     for name in ["stream_id", "generate"] {

@@ -158,7 +158,7 @@ impl IssuerKeys {
     }
 
     async fn get(&self, url: &Url) -> Result<Response, String> {
-        let client = self.client.as_ref().ok_or("there is no HTTP client")?;
+        let client = self.client.as_ref().ok_or("the HTTP client could not be created")?;
         client.get(url.clone()).send().await.map_err(|error| error.to_string())
     }
 

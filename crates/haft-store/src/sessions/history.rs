@@ -98,8 +98,9 @@ impl SessionHistory {
             return Err(ReadError::NoHeader);
         };
         let id = uuid::Uuid::parse_str(&opened.id);
-        let session =
-            id.map_err(|error| ReadError::Broken { problem: format!("its id is invalid: {error}") })?;
+        let session = id.map_err(|error| ReadError::Broken {
+            problem: format!("the session id in the file is invalid: {error}"),
+        })?;
         let mut past = Self {
             last_ms: opened.at_ms,
             since_ms: opened.at_ms,
@@ -192,7 +193,7 @@ impl SessionHistory {
     fn take(&mut self, line: SessionJournalLine) -> Result<(), ReadError> {
         match line {
             SessionJournalLine::Session(_) => {
-                return Err(ReadError::Broken { problem: "it has a second header line".into() });
+                return Err(ReadError::Broken { problem: "the file has a second header line".into() });
             }
             SessionJournalLine::Resumed { at_ms, claim: _ } => {
                 let left = std::mem::take(&mut self.at_work).into_iter();

@@ -61,7 +61,7 @@ impl SessionOverview {
     fn take(&mut self, line: SessionJournalLine) -> Result<(), ReadError> {
         match line {
             SessionJournalLine::Session(_) => {
-                return Err(ReadError::Broken { problem: "it has a second header line".into() });
+                return Err(ReadError::Broken { problem: "the file has a second header line".into() });
             }
             SessionJournalLine::Resumed { at_ms, claim: _ } => {
                 self.last_ms = at_ms;

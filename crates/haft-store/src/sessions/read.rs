@@ -22,7 +22,7 @@ pub enum ReadError {
     NoHeader,
     /// Another version of this program wrote the session.
     #[error(
-        "it has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}; use the version that wrote it"
+        "the session has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}; use the version that wrote it"
     )]
     Version { found: u32 },
     #[error("line {number}: {problem}")]

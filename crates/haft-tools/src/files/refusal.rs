@@ -52,7 +52,7 @@ fn refusal_reason(errno: Errno) -> Option<&'static str> {
         Errno::ROFS => Some("the path is read-only"),
         Errno::XDEV => Some("writing across mount points is not permitted"),
         // A single file in a writable directory is protected by a bind mount on the file.
-        Errno::BUSY => Some("it is a mount point and cannot be replaced"),
+        Errno::BUSY => Some("the path is a mount point and cannot be replaced"),
         _ => None,
     }
 }

@@ -225,12 +225,12 @@ struct McpToolJson {
 fn sent(raw: &RawValue) -> Result<McpToolJson, SkippedTool> {
     let skipped = |name: &str, reason: String| SkippedTool { name: name.into(), reason };
     if raw.get().len() > TOOL_BYTES_MAX {
-        return Err(skipped("?", format!("its definition is larger than {TOOL_BYTES_MAX} bytes")));
+        return Err(skipped("?", format!("the definition is larger than {TOOL_BYTES_MAX} bytes")));
     }
     let mut value: Value = serde_json::from_str(raw.get())
-        .map_err(|error| skipped("?", format!("its definition cannot be read: {error}")))?;
+        .map_err(|error| skipped("?", format!("the definition cannot be read: {error}")))?;
     let Some(name) = value["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned) else {
-        return Err(skipped("?", "it has no name".into()));
+        return Err(skipped("?", "the tool has no name".into()));
     };
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     Ok(McpToolJson {
@@ -253,10 +253,10 @@ fn input_schema(sent: Option<Value>) -> Result<Value, String> {
                 schema.insert("type".into(), "object".into());
                 Ok(Value::Object(schema))
             }
-            Some(kind) => Err(format!("its inputSchema must be of type \"object\"; got {kind}")),
+            Some(kind) => Err(format!("`inputSchema` must be of type \"object\"; got {kind}")),
         },
-        Some(Value::Bool(false)) => Err("its inputSchema is `false`, which accepts no arguments".into()),
-        Some(other) => Err(format!("its inputSchema must be an object; got `{}`", excerpt(&other))),
+        Some(Value::Bool(false)) => Err("`inputSchema` is `false`, which accepts no arguments".into()),
+        Some(other) => Err(format!("`inputSchema` must be an object; got `{}`", excerpt(&other))),
     }
 }
 

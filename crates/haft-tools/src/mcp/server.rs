@@ -391,7 +391,7 @@ impl SupervisedServer {
         // Round up, so that a fraction of a second does not read as "now".
         let wait = at.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
         let next = if wait == 0 { "now".to_owned() } else { format!("in {wait} s") };
-        let message = format!("{word}:{name}: {reason}\nit restarts {next}; the tool was not called");
+        let message = format!("{word}:{name}: {reason}\nthe server restarts {next}; the tool was not called");
         ToolError::new(ToolErrorKind::Unavailable, message)
     }
 }

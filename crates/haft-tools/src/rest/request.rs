@@ -182,7 +182,7 @@ pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
 /// Returns a header value. Refuses CR and LF, with which an argument could add headers.
 pub(super) fn header_value(argument: &str, text: &str) -> Result<HeaderValue, ToolError> {
     HeaderValue::from_bytes(text.as_bytes())
-        .map_err(|_| invalid(&format!("`{argument}` goes into a header and must be one line of text")))
+        .map_err(|_| invalid(&format!("`{argument}` is sent in a header, so it must be one line of text")))
 }
 
 pub(super) fn missing(MissingArgument(name): &MissingArgument, wanted_by: &str) -> ToolError {

@@ -174,8 +174,7 @@ fn split_url(text: &str) -> Result<(Url, TextTemplate, Vec<TextTemplate>), Templ
     if text[..end].contains("${") {
         return Err(wrong("the host cannot contain a placeholder; write the host itself".into()));
     }
-    let origin =
-        Url::parse(&text[..end]).map_err(|error| wrong(format!("it is not a valid URL: {error}")))?;
+    let origin = Url::parse(&text[..end]).map_err(|error| wrong(format!("the URL is not valid: {error}")))?;
     super::guard::AllowedHosts::named(&origin)
         .check_url(&origin)
         .map_err(|refusal| wrong(refusal.to_string()))?;

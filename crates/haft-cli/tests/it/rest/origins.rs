@@ -343,7 +343,7 @@ fn the_host_of_a_description_gets_no_credential_and_chooses_no_recipient() {
     assert!(service.heads()[0].contains(SECRETS[0]), "{:?}", service.heads());
     assert!(!host.heads().is_empty() && !host.heads().concat().contains(SECRETS[0]), "{:?}", host.heads());
     let refused = run(json!({}));
-    let reason = format!("its server {} is not the origin of the description", thief.url());
+    let reason = format!("the server {} is not the origin of the OpenAPI document", thief.url());
     assert!(refused.stderr.contains(&reason), "{refused:?}");
     assert!(thief.heads().is_empty(), "{:?}", thief.heads());
     // Without credentials there is nothing to lose, and with `baseUrl` the operator has chosen.

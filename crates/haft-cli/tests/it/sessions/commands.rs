@@ -87,7 +87,7 @@ fn last_never_skips_an_unreadable_newest_session() {
     std::fs::write(&second, text.replacen("\"version\":2", "\"version\":9", 1)).unwrap();
     for words in [&["resume", "last", "more"][..], &["sessions", "show", "last"]] {
         let ran = haft(&tree, &server, words).output().expect_code(42);
-        assert!(ran.stderr.contains("it has version 9"), "{words:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("the session has version 9"), "{words:?}: {}", ran.stderr);
     }
     tree.haft(&["sessions", "rm", "last"]).output().expect_code(0);
     assert_eq!(journals(&tree), [first]);

@@ -30,8 +30,8 @@ pub(crate) fn reserve(budget: Option<&Arc<ContextWindow>>) -> Result<Option<Rese
     let reserved = budget.map(|budget| budget.reserve(ANSWER_TOKENS_MIN)).transpose();
     reserved.map_err(|TokenShortage { left_tokens, .. }| {
         let message = format!(
-            "the context has no room for another tool output: {left_tokens} tokens are left and an answer may take \
-             {ANSWER_TOKENS_MIN}; nothing was called; answer with what is known"
+            "the context window has no space for another tool output: {left_tokens} tokens are left, but an output may take \
+             {ANSWER_TOKENS_MIN}; the tool was not called; answer with the information that you have"
         );
         ToolError::new(ToolErrorKind::LimitExceeded, message)
     })
@@ -128,7 +128,7 @@ fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: FitResourc
         }
         chars_max /= 2;
     }
-    ToolOutput::text("(the output was left out: the context has no room for it)")
+    ToolOutput::text("(the output was left out: the context window has no space for it)")
 }
 
 /// The part of an output that the model sees.

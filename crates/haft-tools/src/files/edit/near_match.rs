@@ -3,10 +3,12 @@
 /// Returns why `old` was not found, if only line breaks or white space differ.
 pub(super) fn hint(text: &str, old: &str) -> Option<String> {
     if let Some(line) = line_ignoring_line_ends(text, old) {
-        return Some(format!("it is at line {line} with other line endings: {}", line_ends(text)));
+        return Some(format!("the same text is at line {line} with other line endings: {}", line_ends(text)));
     }
     let line = line_ignoring_white_space(text, old)?;
-    Some(format!("it is at line {line} with other white space; copy that text exactly, with its indentation"))
+    Some(format!(
+        "the same text is at line {line} with other white space; copy that text exactly, with its indentation"
+    ))
 }
 
 fn line_ignoring_line_ends(text: &str, old: &str) -> Option<usize> {

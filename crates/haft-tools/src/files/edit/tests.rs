@@ -72,7 +72,11 @@ fn failed_edit_leaves_the_file_unchanged() {
         edit(&path, first("nothing", "x")).unwrap_err().message,
         "Error: old_string not found in file"
     );
-    check_error(&path, first("te xt", "x"), "Error: old_string not found in file (it is at line 1");
+    check_error(
+        &path,
+        first("te xt", "x"),
+        "Error: old_string not found in file (the same text is at line 1",
+    );
     assert_eq!(fixture.content("f"), "text");
     assert_eq!(fixture.names("."), ["f"]);
 }

@@ -76,7 +76,7 @@ pub enum TransportFailure {
     #[error("the reply is larger than {bytes_max} bytes and was not read; ask for less")]
     TooLarge { bytes_max: usize },
     /// The server does not recognise the session any more, so it did not perform the request.
-    #[error("the server no longer knows the session")]
+    #[error("the server does not recognise the session any more")]
     SessionExpired,
     /// The server requires authorization.
     #[error("{0}")]

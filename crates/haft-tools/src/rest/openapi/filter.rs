@@ -46,20 +46,20 @@ impl OperationFilter {
         let line = format!("{} {}", looked.method.name(), looked.path);
         let names = |glob: &ToolGlob| glob.matches(&line) || looked.id.is_some_and(|id| glob.matches(id));
         if !self.methods.contains(&looked.method) {
-            return Some("its method is not in `includeMethods`");
+            return Some("the method is not in `includeMethods`");
         }
         if looked.deprecated && self.deprecated == DeprecatedOperations::LeftOut {
-            return Some("it is deprecated");
+            return Some("the operation is deprecated");
         }
         if !self.tags.is_empty()
             && !looked.tags.iter().any(|tag| self.tags.iter().any(|wanted| wanted == tag))
         {
-            return Some("it has no tag of `tagFilter`");
+            return Some("the operation has no tag of `tagFilter`");
         }
         if !self.include.is_empty() && !self.include.iter().any(names) {
-            return Some("no pattern of `includeOperations` names it");
+            return Some("no pattern of `includeOperations` matches the operation");
         }
-        self.exclude.iter().any(names).then_some("`excludeOperations` names it")
+        self.exclude.iter().any(names).then_some("a pattern of `excludeOperations` matches the operation")
     }
 }
 

@@ -149,7 +149,7 @@ fn check_recipient(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) 
     }
     let server = base.origin().ascii_serialization();
     Err(ImportError(format!(
-        "its server {server} is not the origin of the OpenAPI document, so it gets no credentials; \
+        "the server {server} is not the origin of the OpenAPI document, so it gets no credentials; \
          set `baseUrl` to send them there"
     )))
 }
@@ -164,9 +164,11 @@ fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<
         Some(private) => reach.with_private(private),
         None => reach,
     };
-    reach
-        .check_url(base)
-        .map_err(|refusal| ImportError(format!("its server cannot be used: {refusal}; or set `baseUrl`")))?;
+    reach.check_url(base).map_err(|refusal| {
+        ImportError(format!(
+            "the server of the document cannot be used: {refusal}; to use another server, set `baseUrl`"
+        ))
+    })?;
     Ok(reach)
 }
 

@@ -69,7 +69,7 @@ pub(super) fn parameters(
 }
 
 fn too_many() -> String {
-    format!("it has more than {PARAMETERS_MAX} parameters")
+    format!("the operation has more than {PARAMETERS_MAX} parameters")
 }
 
 fn described(written: &Node<'_>, schemas: &SchemaInliner) -> Result<DescribedParameter, String> {
@@ -172,17 +172,17 @@ fn legal(name: &str) -> String {
 /// Splits a path into pieces. A name in braces that the operation does not declare becomes a string parameter.
 pub(super) fn path(written: &str, all: &mut Vec<DescribedParameter>) -> Result<Vec<PathPiece>, String> {
     if written.len() > PATH_BYTES_MAX {
-        return Err(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
+        return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes"));
     }
     if written.contains('?') {
-        return Err("its path contains a `?`".into());
+        return Err("the path contains a `?`".into());
     }
     let mut pieces = Vec::new();
     // Clients do not send the fragment to the server; some OpenAPI documents use it to distinguish operations of one
     // path.
     let mut rest = written.split('#').next().unwrap_or_default();
     while let Some((before, after)) = rest.split_once('{') {
-        let unmatched = || "its path has an unmatched brace".to_owned();
+        let unmatched = || "the path has an unmatched brace".to_owned();
         let (name, behind) = after.split_once('}').ok_or_else(unmatched)?;
         if before.contains('}') || name.contains('{') || name.is_empty() {
             return Err(unmatched());
@@ -195,7 +195,7 @@ pub(super) fn path(written: &str, all: &mut Vec<DescribedParameter>) -> Result<V
         }
     }
     if rest.contains('}') {
-        return Err("its path has an unmatched brace".into());
+        return Err("the path has an unmatched brace".into());
     }
     pieces.push(PathPiece::Text(rest.to_owned()));
     drop_unused_path_parameters(&mut pieces, all);

@@ -131,7 +131,7 @@ fn file_url(path: &Path) -> Result<Url, SourceError> {
 fn file_bytes(path: &Path, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
     let failed = |error: std::io::Error| unreadable(path, &error.to_string());
     if !path.metadata().map_err(failed)?.is_file() {
-        return Err(unreadable(path, "it is not a regular file"));
+        return Err(unreadable(path, "the path is not a regular file"));
     }
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
