@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn enter_reserves_its_position_before_the_first_poll() {
+    fn call_takes_its_position_before_its_future_is_polled() {
         let order = EffectOrder::default();
         let first = order.enter(Effects::Unknown);
         let second = order.enter(Effects::ReadOnly);

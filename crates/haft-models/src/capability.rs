@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_refuses_a_forced_call_stop_and_penalties_gets_none() {
+    fn forced_call_stop_and_penalties_are_not_sent_to_a_model_that_refuses_them() {
         let forced = |model: &str| {
             let sampling = SamplingParameters {
                 presence_penalty: Some(0.1),
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_the_model_are_capped() {
+    fn token_limits_above_the_maximum_of_the_model_are_capped() {
         let mut asked = ModelRequest::new("llama3:8b", Arc::default());
         asked.context_tokens = Some(131_072);
         assert_eq!(fit(asked.clone(), ModelApiFormat::Ollama).request.context_tokens, Some(8192));

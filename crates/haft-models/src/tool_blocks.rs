@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_lists_of_one_writer_are_encoded_once() {
+    fn equal_tool_lists_of_one_format_are_encoded_once() {
         let blocks = ToolBlocks::default();
         let encode = |writer: &'static str, names: &[&str]| {
             blocks.get_or_encode(writer, &lists(names), || names.concat().into_bytes())
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_lists_are_dropped_and_a_full_cache_still_encodes() {
+    fn unused_tool_lists_are_dropped_and_a_full_cache_does_not_prevent_encoding() {
         let blocks = ToolBlocks::default();
         let encode = |name: &str| blocks.get_or_encode("chat", &lists(&[name]), || name.into());
         let held: Vec<_> = (0..LISTS_MAX).map(|number| encode(&number.to_string())).collect();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn many_waiting_runs_of_a_tenant_do_not_delay_the_run_of_another_one() {
+    fn many_waiting_runs_of_a_tenant_do_not_delay_another_tenant() {
         let queue = queue(1, 1_000);
         let mut places: Vec<QueuePlace> = (0..101).map(|_| enter(&queue, "a")).collect();
         places.push(enter(&queue, "b"));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queue_refuses_and_one_tenant_takes_half_of_it() {
+    fn full_queue_refuses_runs_and_one_tenant_may_fill_at_most_half_of_it() {
         let queue = queue(1, 4);
         let _working = enter(&queue, "a");
         let _waiting = [enter(&queue, "a"), enter(&queue, "a")];

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_another_version_are_an_error() {
+    fn key_file_of_another_version_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
         store.create(new(None), 5).unwrap();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_frame_is_skipped_and_the_next_read() {
+    fn oversized_frame_is_skipped_and_the_next_one_is_read() {
         let too_long = u32::try_from(FRAME_BODY_BYTES_MAX + 1).unwrap();
         let next = encode(&"next").unwrap();
         let mut stream = io::Cursor::new(too_long.to_le_bytes())

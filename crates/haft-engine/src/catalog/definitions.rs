@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shared_per_list_and_dropped_with_the_list() {
+    fn computed_values_are_shared_per_tool_list_and_dropped_with_it() {
         let shared = SharedDefinitions::default();
         let list = || -> Arc<[ToolDefinition]> { Arc::new([]) };
         let (first, second) = (list(), list());

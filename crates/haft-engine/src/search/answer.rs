@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_tool_is_not_defined_again() {
+    fn search_answer_does_not_define_a_tool_that_the_model_already_sees() {
         let shown = FoundTool { is_shown: true, ..found("read", 1.0) };
         let FoundTools { text, defined, .. } = answer(&[shown], &BTreeMap::new(), &LengthEstimator);
         assert!(text.starts_with("read is among your tools already"), "{text}");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn select_lists_exact_names() {
+    fn select_query_lists_exact_tool_names() {
         assert_eq!(selected("select:a__b, c__d"), Some(vec!["a__b", "c__d"]));
         assert_eq!(selected(" select: "), Some(vec![]));
         assert_eq!(selected("create issue"), None);

@@ -117,7 +117,7 @@ fn coverage_is_the_share_of_the_query_that_a_tool_matches() {
 }
 
 #[test]
-fn synonyms_in_one_query_count_once() {
+fn synonyms_in_one_query_are_treated_as_one_term() {
     let mut tools: Vec<ToolDefinition> =
         (0..40).map(|n| tool(&format!("kube__watch_item{n}_namespaced"), "Watch one item")).collect();
     tools.push(tool("box__get_users", "List the users"));

@@ -89,7 +89,7 @@ async fn approval_answer_decides_a_call_that_needs_approval() {
 }
 
 #[tokio::test]
-async fn allow_exact_is_not_prompted_again_and_covers_no_other_call() {
+async fn exactly_allowed_call_needs_no_second_approval_but_other_calls_do() {
     let asked = SharedLog::default();
     let rules = vec![rule("echo", None, PermissionDecision::Ask)];
     let orchestrator = governed(rules, Some(ApprovalAnswer::AllowExact), &asked);

@@ -135,7 +135,7 @@ async fn calls_differing_in_any_cache_key_field_miss_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_cacheable_calls_with_a_provider_source_query_the_store() {
+async fn cache_store_is_queried_only_for_cacheable_calls_with_a_source_digest() {
     let store = Arc::<FakeStore>::default();
     let process = process(&store);
     check(&process, "count_write", "{}", false).await;

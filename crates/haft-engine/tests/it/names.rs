@@ -122,7 +122,7 @@ fn without_digest(name: &str) -> String {
 }
 
 #[test]
-fn effects_are_found_by_case_variant_or_alias() {
+fn effects_of_a_tool_are_found_by_alias_and_without_regard_to_case() {
     let orchestrator = with_servers(NamingScheme::Double);
     let check = |written: &str, expected: Effects| assert_eq!(orchestrator.effects_of(written), expected);
     check("Echo", Effects::ReadOnly);

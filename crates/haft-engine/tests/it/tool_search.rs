@@ -98,7 +98,7 @@ async fn search_during_list_changes_sees_one_consistent_tool_list() {
 }
 
 #[tokio::test]
-async fn instructions_of_a_source_come_with_its_first_tool() {
+async fn search_shows_the_instructions_of_a_source_with_its_first_tool() {
     let providers = [ChangingProvider::new("garden", &["water_lawn"]), ChangingProvider::new("s", &["mow"])];
     let orchestrator = orchestrator(&providers);
     let words = "Water in the evening. Never at noon.";

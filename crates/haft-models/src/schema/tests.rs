@@ -150,7 +150,7 @@ fn strict_objects_forbid_extra_properties_and_require_all() {
 }
 
 #[test]
-fn references_are_inlined_and_sibling_keywords_win() {
+fn references_are_inlined_and_keywords_next_to_them_take_precedence() {
     let tool = json!({
         "type": "object",
         "properties": {"x": {"$ref": "#/$defs/a%20b", "description": "mine"}},
@@ -189,7 +189,7 @@ fn recursive_reference_is_cut_and_recorded_as_a_loss() {
 }
 
 #[test]
-fn exponential_references_are_cut() {
+fn exponentially_growing_references_are_truncated() {
     let mut defs = serde_json::Map::new();
     for level in 0..30 {
         let next = format!("#/$defs/l{}", level + 1);

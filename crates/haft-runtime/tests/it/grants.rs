@@ -104,7 +104,7 @@ async fn revoked_grant_requires_approval_again() {
 }
 
 #[tokio::test]
-async fn grant_does_not_cover_another_workspace_or_wider_mode() {
+async fn grant_does_not_cover_another_workspace_or_a_less_strict_sandbox_mode() {
     let fixture = notes(3);
     let runtime = fixture.runtime(&asking()).await;
     let run = start(&runtime, fixture.spec("go")).await;

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_results_and_unknown_tools_are_errors() {
+    fn failed_calls_are_results_and_unknown_tools_are_json_rpc_errors() {
         let denied = || Err(ToolError::new(ToolErrorKind::Denied, "no"));
         let hinted = form(DeclaredOutput::Content, Some("ask"), MODERN);
         let shown = call_result(&result(denied()), hinted).unwrap();

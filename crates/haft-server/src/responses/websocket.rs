@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_create_messages_are_accepted() {
+    fn websocket_accepts_only_response_create_messages() {
         let param = |text: &str| create_body(text).map(|_| ()).unwrap_err().param;
         assert!(create_body("{\"type\":\"response.create\",\"input\":\"x\"}").unwrap().contains_key("input"));
         assert_eq!(param("{\"type\":\"response.steer\"}").as_deref(), Some("type"));

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_follows_both_specifications() {
+    fn discovery_tries_openid_connect_and_rfc_8414() {
         let check = |issuer: &str, expected: [&str; 2]| {
             let found = discovery_urls(&Url::parse(issuer).unwrap());
             assert_eq!(found.map(String::from), expected);

@@ -47,7 +47,7 @@ fn kinds(reply: &Reply) -> Vec<String> {
 }
 
 #[test]
-fn response_beyond_the_limit_waits_and_says_so() {
+fn response_beyond_the_limit_waits_and_reports_that_it_is_queued() {
     let server = server(1, 10);
     let admin = scoped_key(&server.store, &[KeyScope::Admin]);
     let first = background(&server, &server.key, "Block");
@@ -92,7 +92,7 @@ fn tenant_with_many_waiting_runs_does_not_delay_another_tenant() {
 }
 
 #[test]
-fn full_queue_refuses_with_a_time_to_try_again() {
+fn full_queue_refuses_a_response_and_says_when_to_retry() {
     let server = server(1, 4);
     let keys: Vec<String> =
         ["b", "c", "d"].iter().map(|tenant| key(&server.store, tenant, "s", None)).collect();
@@ -127,7 +127,7 @@ fn full_queue_refuses_with_a_time_to_try_again() {
 }
 
 #[test]
-fn client_that_leaves_while_it_waits_leaves_the_queue() {
+fn waiting_response_leaves_the_queue_when_its_client_disconnects() {
     let server = server(1, 10);
     let admin = scoped_key(&server.store, &[KeyScope::Admin]);
     background(&server, &server.key, "Block");

@@ -170,7 +170,7 @@ fn malformed_and_oversized_bodies_are_refused() {
 }
 
 #[test]
-fn a_stream_has_the_order_ids_and_ends_of_the_specification() {
+fn stream_events_have_the_order_and_ids_of_the_specification() {
     let steps = [ScriptStep::say([
         ScriptPart::reasoning("Thinking.", "state"),
         ScriptPart::Text("Let me see.".into()),

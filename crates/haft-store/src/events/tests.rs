@@ -212,7 +212,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn numbers_have_no_gap_and_are_never_reused(actions in prop::collection::vec(any_action(), 1..30)) {
+    fn event_numbers_have_no_gap_and_are_never_reused(actions in prop::collection::vec(any_action(), 1..30)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let directory = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ async fn content(store: &dyn JournalStore, key: &RunKey) -> (Vec<u64>, usize) {
 }
 
 #[tokio::test]
-async fn only_one_holder_appends_and_a_later_claim_continues() {
+async fn only_one_holder_can_append_and_a_later_claim_continues_the_journal() {
     on_all(async |store| {
         let (local, key) = (Principal::local(), key("local", 1));
         let journal = store.create(&key, opened(1, &local)).await.unwrap();

@@ -75,13 +75,13 @@ async fn key_repeated_by_the_server_is_redacted() {
 }
 
 #[tokio::test]
-async fn retry_after_of_an_hour_is_not_waited_for() {
+async fn request_with_retry_after_of_an_hour_is_not_retried() {
     let step = || vec![ScriptStep::fail(ErrorResponse::new(429, "slow down").retry_after(3600))];
     check(step, ModelErrorKind::RateLimited, &["m 1 rate_limited"]).await;
 }
 
 #[tokio::test]
-async fn retry_after_of_one_second_is_waited_for() {
+async fn request_with_retry_after_of_one_second_is_retried_after_the_wait() {
     let steps =
         [ScriptStep::fail(ErrorResponse::new(429, "slow down").retry_after(1)), ScriptStep::text("there")];
     let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, steps);
@@ -121,7 +121,7 @@ async fn stream_broken_after_its_first_tokens_is_not_retried() {
 }
 
 #[tokio::test]
-async fn stream_ending_early_keeps_its_text_and_is_cut_off() {
+async fn stream_that_ends_early_keeps_its_text_and_is_reported_as_cut_off() {
     for format in ModelApiFormat::ALL {
         let fault = ResponseFault::EndEarly { after_frames: 5 };
         let text = "many words that come in several frames, one after the other";

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn session_version_and_body_decide_the_receiver() {
+    fn session_id_protocol_version_and_body_determine_the_receiver_of_a_message() {
         let check =
             |all: &[(&'static str, &str)], message: &ClientMessage, expected: Result<RequestTarget, i64>| {
                 assert_eq!(target(&headers(all), message).map_err(|error| error.code), expected, "{all:?}");

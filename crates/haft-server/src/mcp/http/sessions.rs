@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_reaches_a_full_stream() {
+    fn reply_is_delivered_on_a_full_stream() {
         let streams = SessionStreams::default();
         let full = streams.open(&raw("1")).unwrap();
         for _ in 0..STREAM_WAITING_MAX {

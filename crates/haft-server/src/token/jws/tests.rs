@@ -98,7 +98,7 @@ fn extensions_and_tokens_for_other_purposes_are_refused() {
 }
 
 #[test]
-fn garbage_is_refused() {
+fn malformed_tokens_are_refused() {
     let header = BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256"}"#);
     let twice = BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","alg":"none"}"#);
     for token in [

@@ -126,7 +126,7 @@ fn stats_reports_bytes_characters_lines_and_tokens() {
 }
 
 #[test]
-fn pages_of_a_long_answer_add_up_to_the_whole() {
+fn pages_of_a_long_answer_together_are_the_whole_answer() {
     let text = (1..=20_000).map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
     let mut question = "lines 1-20000".to_owned();
     let mut seen = String::new();
