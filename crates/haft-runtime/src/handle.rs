@@ -103,7 +103,7 @@ pub(crate) struct RunShared {
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
     stop: watch::Sender<StopRequest>,
     closed: watch::Sender<bool>,
-    /// True once the run has left the queue of runs to work.
+    /// True after the run was admitted by the run queue.
     admitted: watch::Sender<bool>,
     /// The names of secrets that a resumed run lacks. The run is not driven until it gets them.
     lacks: Vec<String>,
@@ -270,12 +270,12 @@ impl RunHandle {
         end.map_or_else(|| Err(RunDefect("the runtime stopped driving the run".into())), |end| state_of(&end))
     }
 
-    /// Tests if the run works, or has worked, and does not wait in the queue of runs.
+    /// Returns true if the run has been admitted by the run queue, so that it is driven or has ended.
     pub fn is_admitted(&self) -> bool {
         *self.shared.admitted.borrow()
     }
 
-    /// Waits until the run leaves the queue of runs: it works, or has stopped before that.
+    /// Waits until the run leaves the run queue, because it was admitted or stopped.
     pub async fn admitted(&self) {
         let (mut admitted, mut outcome) = (self.shared.admitted.subscribe(), self.shared.outcome.subscribe());
         tokio::select! {
@@ -383,7 +383,7 @@ impl RunShared {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
     }
 
-    /// Announces that the run works, and no longer waits in the queue.
+    /// Announces that the run was admitted and no longer waits in the queue.
     pub(crate) fn admit(&self) {
         self.admitted.send_replace(true);
     }
@@ -404,7 +404,8 @@ impl RunShared {
         self.outcome.send_replace(Some(Arc::new(end)));
     }
 
-    /// Waits for a slot, and drives the run to its end. The time limits of the run do not include the wait.
+    /// Waits for a slot in the run queue, and drives the run to its end. The wait does not count towards the time limits
+    /// of the run.
     async fn drive_admitted(
         &self,
         run: &mut ActiveRun,

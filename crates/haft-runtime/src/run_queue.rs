@@ -1,6 +1,7 @@
-//! The queue of all root runs of a process: it limits the runs that work at the same time, and is fair to tenants.
+//! The queue of all root runs of a process. It limits the number of concurrent runs, and treats tenants fairly.
 //!
-//! Sub-agents do not enter the queue. If they did, runs that wait for their sub-agents could hold all slots for ever.
+//! Sub-agents do not enter the queue. Otherwise runs that wait for their sub-agents could hold all slots, and no
+//! sub-agent could start.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,25 +12,25 @@ use tokio::sync::oneshot;
 /// The limits of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunQueueLimits {
-    /// The maximum number of runs that work at the same time.
+    /// The maximum number of runs that are driven at the same time.
     pub concurrent_runs_max: usize,
-    /// The maximum number of runs that wait.
+    /// The maximum number of waiting runs.
     pub waiting_runs_max: usize,
 }
 
 impl RunQueueLimits {
-    /// The limits of a program that starts each run by itself.
+    /// No limits, for a program that decides itself when each run starts.
     pub const UNLIMITED: Self = Self { concurrent_runs_max: usize::MAX, waiting_runs_max: usize::MAX };
 }
 
 /// The reason why the queue refuses a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RunQueueFull {
-    /// The runs of the tenant take all places that one tenant may take now.
-    #[error("too many runs of this tenant wait")]
+    /// The tenant already has as many waiting runs as one tenant may have now.
+    #[error("the queue has too many waiting runs of this tenant")]
     ForTenant,
-    /// No place is left.
-    #[error("too many runs wait")]
+    /// The queue has the maximum number of waiting runs.
+    #[error("the queue has too many waiting runs")]
     ForAll,
 }
 
@@ -46,33 +47,33 @@ pub enum QueueEntry {
 /// The state of a queue at one moment, and its counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RunQueueStats {
-    /// The runs that work now.
+    /// The number of runs that are driven now.
     pub running: usize,
-    /// The runs that wait now.
+    /// The number of waiting runs.
     pub waiting: usize,
-    /// The age of the run that waits longest.
+    /// The time that the oldest waiting run has waited so far.
     pub oldest_wait: Duration,
-    /// The runs that were admitted, with and without waiting.
+    /// The number of runs that were admitted, including runs that did not wait.
     pub admitted_total: u64,
-    /// The sum of the times that these runs waited.
+    /// The total time that the admitted runs waited.
     pub waited_total: Duration,
-    /// The runs that were refused because their tenant had too many waiting runs.
+    /// The number of runs that were refused because their tenant had too many waiting runs.
     pub refused_for_tenant_total: u64,
-    /// The runs that were refused because no place was left.
+    /// The number of runs that were refused because the queue was full.
     pub refused_for_all_total: u64,
 }
 
-/// The runs of all tenants. Clones share them.
+/// The running and waiting runs of all tenants. Clones share them.
 #[derive(Debug, Clone)]
 pub struct RunQueue(Arc<Mutex<QueueState>>);
 
-/// The place of one run in the queue. Dropping it leaves the queue, or frees the slot of the run.
+/// The place of one run in the queue. Dropping it removes a waiting run, or frees the slot of an admitted run.
 #[derive(Debug)]
 pub(crate) struct QueuePlace {
     queue: RunQueue,
     tenant: String,
     number: u64,
-    /// `None` once the run is admitted.
+    /// `None` after the run was admitted.
     admission: Option<oneshot::Receiver<()>>,
 }
 
@@ -112,7 +113,7 @@ impl Default for RunQueue {
 }
 
 impl RunQueue {
-    /// Replaces the limits. Runs that work or wait stay, even if they exceed the new limits.
+    /// Replaces the limits. Running and waiting runs stay in the queue, even if they exceed the new limits.
     pub fn set_limits(&self, limits: RunQueueLimits) {
         let mut state = self.state();
         state.limits = limits;
@@ -127,7 +128,7 @@ impl RunQueue {
         RunQueueStats { oldest_wait, ..state.stats }
     }
 
-    /// Returns the number of runs of a tenant that work, and of those that wait.
+    /// Returns the numbers of running and of waiting runs of a tenant.
     pub fn of_tenant(&self, tenant: &str) -> (usize, usize) {
         self.state().tenants.get(tenant).map_or((0, 0), |runs| (runs.running, runs.waiting.len()))
     }
@@ -152,16 +153,16 @@ impl RunQueue {
 }
 
 impl QueuePlace {
-    /// Waits until the run may work. Cancelling this future keeps the place.
+    /// Waits until the run is admitted. Cancelling this future keeps the place.
     pub(crate) async fn admitted(&mut self) {
         if let Some(admission) = &mut self.admission {
-            // The queue drops the sender only after it has admitted the run.
+            // Ignore the error: the queue drops the sender only after it has admitted the run.
             let _ = admission.await;
             self.admission = None;
         }
     }
 
-    /// Tests if the run may work now.
+    /// Returns true if the run is admitted.
     pub(crate) fn is_admitted(&mut self) -> bool {
         if self.admission.as_mut().is_some_and(|admission| admission.try_recv().is_ok()) {
             self.admission = None;
@@ -177,8 +178,8 @@ impl Drop for QueuePlace {
 }
 
 impl QueueState {
-    /// Refuses a run if its tenant has as many waiting runs as there are free places. One tenant can therefore take half
-    /// of the places at most, and the others always find some.
+    /// Refuses a run if its tenant already has as many waiting runs as the queue has free places. So one tenant can
+    /// fill at most half of the queue, and other tenants always find a free place.
     fn check_space(&mut self, tenant: &str) -> Result<(), RunQueueFull> {
         let free = self.limits.waiting_runs_max.saturating_sub(self.stats.waiting);
         let waiting = self.tenants.get(tenant).map_or(0, |runs| runs.waiting.len());
@@ -204,7 +205,7 @@ impl QueueState {
         number
     }
 
-    /// Admits waiting runs while there are slots.
+    /// Admits waiting runs while slots are free.
     fn admit_next(&mut self, now: Instant) {
         while self.stats.running < self.limits.concurrent_runs_max {
             let Some(runs) = next_tenant(&mut self.tenants) else { return };
@@ -215,7 +216,7 @@ impl QueueState {
             self.stats.admitted_total += 1;
             runs.last_turn = self.stats.admitted_total;
             self.stats.waited_total += now.saturating_duration_since(run.since);
-            // A run that gives up at this moment frees its slot when its place is dropped.
+            // Ignore the error: if the run has just left the queue, dropping its place frees the slot.
             let _ = run.admit.send(());
         }
     }
@@ -236,8 +237,8 @@ impl QueueState {
     }
 }
 
-/// Returns the tenant whose run is next: the one with the fewest working runs, then the one that waited longest for its
-/// turn, then the one with the fewest waiting runs.
+/// Returns the tenant whose run is admitted next: the tenant with the fewest running runs, then the one that has waited
+/// longest for its turn, then the one with the fewest waiting runs.
 fn next_tenant(tenants: &mut BTreeMap<String, TenantRuns>) -> Option<&mut TenantRuns> {
     let waiting = tenants.values_mut().filter(|runs| !runs.waiting.is_empty());
     waiting.min_by_key(|runs| (runs.running, runs.last_turn, runs.waiting.len()))
@@ -261,7 +262,7 @@ mod tests {
         (queue.stats().running, queue.stats().waiting)
     }
 
-    /// Lets the admitted runs end one after the other, and returns the tenants in this order.
+    /// Ends the admitted runs one after the other, and returns their tenants in this order.
     fn order(mut places: Vec<QueuePlace>) -> String {
         let mut order = String::new();
         while let Some(at) = places.iter_mut().position(QueuePlace::is_admitted) {
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_take_turns_and_share_the_slots() {
+    fn tenants_take_turns_and_share_the_slots_equally() {
         let queue = queue(1, 100);
         let places = "aaaabbbc".split("").filter(|name| !name.is_empty());
         assert_eq!(order(places.map(|name| enter(&queue, name)).collect()), "acababab");
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn new_tenants_do_not_overtake_a_waiting_one_for_ever() {
+    fn new_tenants_cannot_overtake_a_waiting_tenant_forever() {
         let queue = queue(1, 100);
         let mut working = enter(&queue, "a");
         let mut waiting = enter(&queue, "w");

@@ -129,7 +129,7 @@ impl Runtime {
         self.shared.watchers.write().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }
 
-    /// Returns the queue of all root runs. Without limits, which a server sets, no run waits.
+    /// Returns the queue of all root runs. Runs wait only if a program, such as the server, sets limits.
     pub fn queue(&self) -> &RunQueue {
         &self.shared.queue
     }

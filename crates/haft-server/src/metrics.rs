@@ -251,15 +251,20 @@ impl MetricValues {
 }
 
 fn write_queue(text: &mut MetricsText, queue: &RunQueueStats) {
-    text.one("haft_runs_running", "gauge", "Runs that work.", queue.running);
+    text.one("haft_runs_running", "gauge", "Runs in progress.", queue.running);
     text.one("haft_run_queue_depth", "gauge", "Runs that wait in the queue.", queue.waiting);
     let oldest = queue.oldest_wait.as_secs_f64();
-    text.one("haft_run_queue_oldest_wait_seconds", "gauge", "Age of the run that waits longest.", oldest);
-    let help = "Runs that left the queue to work, with those that did not wait.";
+    text.one(
+        "haft_run_queue_oldest_wait_seconds",
+        "gauge",
+        "Time that the oldest waiting run has waited.",
+        oldest,
+    );
+    let help = "Admitted runs, including runs that did not wait.";
     text.one("haft_run_queue_admitted_total", "counter", help, queue.admitted_total);
     let waited = queue.waited_total.as_secs_f64();
-    text.one("haft_run_queue_wait_seconds_total", "counter", "Time that these runs waited.", waited);
-    text.head("haft_run_queue_refused_total", "counter", "Runs that a full queue refused.");
+    text.one("haft_run_queue_wait_seconds_total", "counter", "Total time that admitted runs waited.", waited);
+    text.head("haft_run_queue_refused_total", "counter", "Runs refused because the queue was full.");
     let refused = [("tenant", queue.refused_for_tenant_total), ("server", queue.refused_for_all_total)];
     for (limit, count) in refused {
         text.row("haft_run_queue_refused_total", &[("limit", limit)], count);

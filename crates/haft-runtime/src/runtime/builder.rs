@@ -312,7 +312,7 @@ pub struct RunHooks {
     pub takeover: Takeover,
     /// Selects whether a run that has ended may be resumed without a further request.
     pub finished: FinishedRun,
-    /// Selects whether the queue of runs may refuse this run.
+    /// Selects whether the run queue may refuse this run.
     pub queue_entry: QueueEntry,
 }
 

@@ -56,7 +56,7 @@ pub enum StartError {
         /// The run that the key belongs to.
         run: SessionId,
     },
-    /// Too many runs wait for their turn.
+    /// The run queue is full.
     #[error("{0}")]
     QueueFull(RunQueueFull),
     /// The run failed at its first step.

@@ -90,7 +90,7 @@ pub(crate) enum ResponseStorage {
 #[derive(Debug)]
 enum ResponseProgress {
     New,
-    /// The run waits in the queue of the server.
+    /// The run waits in the run queue.
     Queued,
     Working,
     Ended(Box<EndedResponse>),
@@ -230,7 +230,7 @@ impl ActiveResponse {
         }
     }
 
-    /// Waits until the run works, or stops before that.
+    /// Waits until the run is admitted by the run queue, or is stopped.
     async fn leave_queue(&mut self) -> Option<Vec<StreamEvent>> {
         let is_resumed_later = self.kept.storage == ResponseStorage::StoredForReplay;
         tokio::select! {

@@ -148,7 +148,7 @@ impl ResponseFold {
         self.tool_began
     }
 
-    /// Returns the first events. A response that waits goes on with [`begin`](Self::begin).
+    /// Returns the first events. If the run waits in the queue, [`begin`](Self::begin) returns the next ones.
     pub(crate) fn start(&mut self) -> Vec<StreamEvent> {
         self.push_status("response.created", self.head.first_status());
         if self.head.is_queued {
@@ -164,7 +164,7 @@ impl ResponseFold {
             .push(kind, || json!({"response": head.object(status, &[], None, &ResponseEnd::default())}));
     }
 
-    /// Returns the events from the beginning of the run to the first item.
+    /// Returns the events between the start of the run and the first item.
     pub(crate) fn begin(&mut self) -> Vec<StreamEvent> {
         self.push_status("response.in_progress", "in_progress");
         for item in self.head.first_items() {

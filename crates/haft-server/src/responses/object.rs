@@ -35,11 +35,11 @@ pub(crate) struct ResponseHead {
     pub(crate) sealing: TurnSealing,
     /// The tokens that the compaction before the response used.
     pub(crate) compaction_usage: Option<LogUsage>,
-    /// True if the run had to wait in the queue of the server when the response was created.
+    /// True if the run waited in the run queue when the response was created.
     pub(crate) is_queued: bool,
 }
 
-/// Tests if a response has not ended.
+/// Returns true if a response has not ended.
 pub(crate) fn is_open(response: &Value) -> bool {
     response["status"] == "in_progress" || response["status"] == "queued"
 }
@@ -132,7 +132,7 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the status that the response begins with.
+    /// Returns the initial status of the response.
     pub(crate) fn first_status(&self) -> &'static str {
         if self.is_queued { "queued" } else { "in_progress" }
     }

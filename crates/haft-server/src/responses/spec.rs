@@ -306,11 +306,12 @@ fn last_text(messages: &[Message]) -> String {
     texts.join("\n")
 }
 
-/// The seconds after which a client may try again when the queue is full: nothing says when a run ends.
+/// The `Retry-After` time if the queue is full, in seconds. It is a guess, because the end of a run cannot be
+/// predicted.
 const QUEUE_RETRY_S: u64 = 5;
 
-/// The error of a run that the queue refuses. A tenant that takes its whole share is asked to send less; otherwise the
-/// server lacks capacity.
+/// Returns the error for a run that the queue refuses: 429 if the tenant has used its whole share of the queue, otherwise
+/// 503, because the server lacks capacity.
 fn queue_full(full: RunQueueFull) -> ApiError {
     let kind = match full {
         RunQueueFull::ForTenant => ApiErrorKind::TooManyRequests,

@@ -93,7 +93,7 @@ pub(crate) async fn list(
     }
     let (store, owner) = (state.responses.clone(), caller.principal.clone());
     let listed = blocking(move || store.list(&owner)).await?;
-    // The store has the status that a response began with, until the response ends.
+    // Until the response ends, the store has its initial status.
     let current = |record: ResponseRecord| match state.live.get(&caller.principal, &record.id) {
         Some(live) => live.snapshot(),
         None => record.response,

@@ -1,4 +1,4 @@
-//! The queue of all runs: runs that wait, tenants that take turns, a full queue, and runs that leave it.
+//! Tests of the run queue: waiting runs, tenants that take turns, a full queue, and runs that leave it.
 
 use haft_model_server::{ResponsePace, Script, ScriptStep};
 use haft_store::api_keys::KeyScope;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::fixture::{Reply, TestServer, key, scoped_key};
 use super::responses::{events, poll};
 
-/// A server whose model never answers a request with the text `Block`.
+/// Starts a server whose model never answers a request with the text `Block`.
 fn server(runs: usize, waiting_runs: usize) -> TestServer {
     let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
     let script = Script::of([ScriptStep::text("Hello.")]);
@@ -23,7 +23,7 @@ fn post(server: &TestServer, key: &str, body: &Value) -> Reply {
     server.send(request.header("content-type", "application/json").body(body.to_string()))
 }
 
-/// Starts a response in the background and returns it.
+/// Starts a background response and returns it.
 #[track_caller]
 fn background(server: &TestServer, key: &str, input: &str) -> Value {
     let reply = post(server, key, &json!({"model": "openai/m", "input": input, "background": true}));
@@ -153,7 +153,7 @@ fn waiting_response_survives_a_restart_with_the_same_events() {
     let waiting = background(&server, &server.key, "Hi");
     server.restart();
     let id = waiting["id"].as_str().unwrap().to_owned();
-    // Both responses continue, in any order, and only one of them ever ends by itself.
+    // Both responses continue, in any order. Only one of them ends without being cancelled.
     eventually("the responses continue", || {
         let path = format!("/v1/responses/{}/cancel", blocking["id"].as_str().unwrap());
         server.send(server.request(Method::POST, &path)).json()["status"] == "cancelled"
