@@ -1,5 +1,5 @@
-//! A hook for the external inputs of a run that its journal does not hold: it records them, or replaces them by a
-//! recording.
+//! A hook for the external inputs of a run that are not in its journal. A recorder records these inputs, and a replayer
+//! replaces them with recorded ones.
 
 use std::fmt;
 use std::sync::Arc;

@@ -96,7 +96,7 @@ impl EffectQueue {
                 return;
             }
             if let Some(admit) = place.admit.take() {
-                // A dropped receiver means that the waiting call is about to leave the queue.
+                // Ignore the error: the waiting call has dropped its receiver and is about to leave the queue.
                 let _ = admit.send(());
             }
             if place.access == EffectAccess::Alone {

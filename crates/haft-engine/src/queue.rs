@@ -215,7 +215,8 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let next = lock(&self.state).line.leave(&self.principal, self.place);
         if let Some(next) = next {
-            // A dropped receiver means that the waiting call is about to drop its own slot, which admits the next one.
+            // Ignore the error: the waiting call has dropped its receiver and is about to drop its slot, which admits
+            // the next call.
             let _ = next.send(());
         }
     }

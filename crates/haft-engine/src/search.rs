@@ -156,10 +156,10 @@ impl ToolSearchIndex {
         self.discounts = self.name_discounts();
     }
 
-    /// Returns the divisor for the length of each tool's name. A tool with a long name is mostly a special case of one
-    /// with a shorter name, such as `create-deployment-status` and `create-deployment`, and a query usually means the
-    /// general case. A word that many tools have, such as an API version, makes a name longer but not more special, so
-    /// it has less weight.
+    /// Returns the divisor for the length of each tool's name. A tool with a long name is usually a special case of a
+    /// tool with a shorter name, such as `create-deployment-status` and `create-deployment`, and a query usually means
+    /// the general case. A word that many tools have, such as an API version, makes a name longer but not more special,
+    /// so it has less weight.
     fn name_discounts(&self) -> Vec<f32> {
         let special = |document: &Arc<SearchDocument>| -> f32 {
             let terms = document.terms.iter().filter(|term| term.counts[SearchField::Name as usize] > 0);

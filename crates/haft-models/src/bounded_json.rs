@@ -18,7 +18,7 @@ pub(crate) const REPLY_DEPTH_MAX: usize = 120;
 const EXCERPT_CHARS_MAX: usize = 120;
 
 /// A string in a JSON document. It is borrowed from the document unless it has escapes. An `Option<Cow<str>>` would
-/// always be a copy, because serde borrows a `Cow` only if it is the field itself.
+/// always be a copy, because serde borrows a `Cow` only if the field itself is a `Cow`.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct FrameText<'a>(#[serde(borrow)] Cow<'a, str>);
 

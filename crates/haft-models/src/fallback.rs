@@ -9,7 +9,7 @@ use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 
-/// A provider with fallbacks, each with its own model. They are tried in order until one of them starts a reply.
+/// A provider with fallbacks, each with its own model. The models are tried in order until one of them starts a reply.
 pub struct FallbackProvider {
     first: Box<dyn ModelProvider>,
     then: Vec<(Box<dyn ModelProvider>, String)>,

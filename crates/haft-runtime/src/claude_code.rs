@@ -163,9 +163,9 @@ struct ClaudeCodeProcess {
     stdout: Option<pipe::Receiver>,
     stderr_tail: Arc<Mutex<Vec<u8>>>,
     tasks: Vec<JoinHandle<()>>,
-    /// The lines for standard input; `None` after it is closed. A separate task writes them, because a command that
-    /// waits until haft reads its output does not read its input. Their number is bounded, because each line answers a
-    /// line of the command.
+    /// The lines for standard input; `None` after standard input was closed. A separate task writes them, because a
+    /// command that waits until haft reads its output does not read its input. Their number is bounded, because each
+    /// line answers a line of the command.
     input: Option<UnboundedSender<Vec<u8>>>,
 }
 

@@ -404,8 +404,8 @@ impl RunShared {
         self.outcome.send_replace(Some(Arc::new(end)));
     }
 
-    /// Waits for a slot in the run queue, and drives the run to its end. The wait does not count towards the time limits
-    /// of the run.
+    /// Waits for a slot in the run queue, and drives the run to its end. The time limits of the run do not include the
+    /// wait.
     async fn drive_admitted(
         &self,
         run: &mut ActiveRun,

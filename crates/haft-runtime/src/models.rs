@@ -196,7 +196,7 @@ pub fn secrets(config: &ResolvedConfig, variables: VariableSource<'_>) -> Vec<Se
     names.chain(written).map(Into::into).collect()
 }
 
-/// Builds one provider: a configured one, or a built-in one with this name.
+/// Builds one provider: the configured or the built-in provider with this name.
 pub fn provider(
     config: &ResolvedConfig,
     name: &str,
@@ -328,8 +328,8 @@ pub(crate) fn request_bytes_max(format: ModelApiFormat) -> Option<u64> {
 /// The maximum number of tools that Anthropic searches or loads by name.
 const LOADABLE_TOOLS_MAX: usize = 10_000;
 
-/// The divisor of the request size for tools that the model loads by name: they may take one half. Every request to
-/// Anthropic contains all of them, and the conversation needs the rest.
+/// The divisor of the request size for tools that the model loads by name: such tools may take one half of a request.
+/// Every request to Anthropic contains all these tools, and the conversation needs the other half.
 const LOADABLE_SHARE: u64 = 2;
 
 /// Returns true if these hidden tools fit into a request, so that the model can load them by name.

@@ -69,8 +69,8 @@ pub async fn load(config: &resolved::RestSettings, around: RestLoadContext<'_>) 
 }
 
 impl LoadedRestTools {
-    /// Adds the tools of one entry. If two tools have the same name, the first one is used; a later one becomes a
-    /// problem.
+    /// Adds the tools of one entry. If a tool has the name of an earlier tool, reports a problem and keeps the earlier
+    /// tool.
     fn take(&mut self, key: &str, made: Result<Vec<RestTool>, String>) {
         match made {
             Ok(tools) => {

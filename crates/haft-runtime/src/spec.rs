@@ -36,8 +36,8 @@ pub use stored::{SPEC_VERSION, SpecError, StoredBlob, StoredSpec};
 pub struct RunSpec {
     /// The text for the agent. It is JSON for an agent with JSON input.
     pub request: String,
-    /// The messages that the conversation begins with, up to the one that the model answers; empty if the request is
-    /// the only message. The journal stores them as a part of the run, so a stored spec does not contain them.
+    /// The messages that the conversation begins with, up to the message that the model answers; empty if the request
+    /// is the only message. The journal stores them as a part of the run, so a stored spec does not contain them.
     pub opening: Vec<Message>,
     /// The texts of the agent and of all agents it can reach.
     pub agents: AgentGraphSource,
@@ -54,7 +54,7 @@ pub struct RunSpec {
     /// The tools that the model may or must call. If a call is required, it is required only until the model has made
     /// one.
     pub tool_choice: ToolChoice,
-    /// Functions that the caller runs. A call of one parks the run until the caller submits its output.
+    /// Functions that the caller runs. A call to such a function parks the run until the caller submits the output.
     pub functions: Vec<FunctionTool>,
     /// Calls that the caller wants to approve, in addition to the calls that the operator's rules ask about.
     pub approvals: Vec<CallerApproval>,
@@ -348,8 +348,8 @@ impl WorkspaceSpec {
         Ok(policy.git(self.git).limits(self.limits.clone()))
     }
 
-    /// Builds the sandbox policy of a principal. It hides the workspaces and temporary files of other principals. For
-    /// the local user it does not, because this user can read them anyway.
+    /// Builds the sandbox policy of a principal. The policy hides the workspaces and temporary files of other
+    /// principals, except from the local user, who can read them anyway.
     pub fn policy_of(&self, principal: &Principal, home: &Home) -> Result<SandboxPolicy, PolicyError> {
         let policy = self.policy(home)?;
         if principal.is_subject_of(&Principal::local()) {

@@ -1,6 +1,6 @@
 //! Accepts a limited number of connections, each with a time limit for the head of a request.
 //!
-//! Without these limits, a client without a key could keep connections open for ever and use up the file descriptors of
+//! Without these limits, a client without a key could keep connections open forever and use up the file descriptors of
 //! the process.
 
 use std::future::Future;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The time of the last sweep of each directory. It belongs to the process and not to a store, because a server opens
-/// one store per session and would otherwise sweep for each of them.
+/// one store per session and would otherwise sweep once per session.
 static SWEEPS: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
 
 /// Returns true at most once per interval and directory. The caller then sweeps.

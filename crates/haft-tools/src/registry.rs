@@ -65,8 +65,8 @@ struct RegisteredTool {
 }
 
 impl Registry {
-    /// Creates an empty registry. The namespace distinguishes these tools from others and names their group; it is not
-    /// a part of their names.
+    /// Creates an empty registry. The namespace distinguishes these tools from other tools and is the name of their
+    /// group. It is not a part of the tool names.
     pub fn new(namespace: Namespace) -> Self {
         Self { namespace, registered: RwLock::default(), changes: ChangeCounter::default() }
     }

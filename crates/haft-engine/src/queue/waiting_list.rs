@@ -39,8 +39,8 @@ pub(super) enum JoinOutcome {
 
 /// All running and waiting calls. `W` wakes a waiting call.
 ///
-/// A free slot goes to the principal with the fewest running calls, and among its calls to the first waiting one. So a
-/// principal with many calls cannot keep the others waiting, and each principal has its own limit of waiting calls.
+/// A free slot is given to the first waiting call of the principal with the fewest running calls. So a principal with
+/// many calls cannot keep other principals waiting, and each principal has its own limit of waiting calls.
 #[derive(Debug)]
 pub(super) struct WaitingList<W> {
     concurrent: usize,

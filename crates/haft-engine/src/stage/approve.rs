@@ -19,8 +19,8 @@ use super::caller_approval::AskedRuling;
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
 
-/// Succeeds if the rules allow the call, a stored grant covers it, or the user approves it now. Without an approver the
-/// call is denied. A grant that the user gives is valid for `lifetime`, or until it is revoked.
+/// Succeeds if the rules allow the call, a stored grant covers the call, or the user approves the call now. Without an
+/// approver, the call is denied. A new grant is valid for `lifetime`, or until it is revoked.
 pub(crate) async fn approve(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

@@ -13,8 +13,8 @@ use crate::options::Concurrency;
 use crate::queue::{Queue, QueueFull, Queues, Slot, UndefinedQueue};
 use crate::stage::Deadline;
 
-/// Returns the queue of a call. A sub-agent's call has no queue: its inner calls need slots, and if it held a slot
-/// while they wait, there could be a deadlock.
+/// Returns the queue of a call. A sub-agent's call has no queue, because the calls inside the sub-agent need slots. If
+/// the outer call held a slot while the inner calls wait for slots, there could be a deadlock.
 pub(crate) fn queue_of<'q>(
     tool: &ResolvedTool<'_>,
     policy: &ToolPolicy,

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 /// Fields that hold the conversation, or that determine how the reply is decoded.
 pub(crate) const RESERVED: [&str; 6] = ["messages", "input", "contents", "tools", "stream", "model"];
 
-/// Adds fields to an encoded body. A field that is in both is merged if both values are objects; otherwise the extra
-/// field replaces it. All other fields keep their bytes.
+/// Adds fields to an encoded body. If a field is in both objects, its values are merged if both are objects; otherwise
+/// the extra value replaces the other. All other fields keep their bytes.
 pub(crate) fn merge(body: &[u8], extra: &Map<String, Value>) -> Vec<u8> {
     let Ok(OrderedFields(fields)) = serde_json::from_slice::<OrderedFields<'_>>(body) else {
         return body.to_vec();

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::models::kind;
 
 /// Provides one tool for each of the command's own tools. If haft allows the call of such a tool, the command has the
-/// permission; it then runs its own tool itself, in its sandbox.
+/// permission, and then runs its own tool in its sandbox.
 pub(crate) struct CommandPermissions {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -37,8 +37,8 @@ impl CommandPermissions {
         (!tools.is_empty()).then(|| Self { namespace: Namespace::sanitize(PERMISSIONS), tools })
     }
 
-    /// Returns the group of these tools. Every agent has this group, even if it selects other tools, because
-    /// `allowedTools` already restricts it.
+    /// Returns the group of these tools. Every agent has this group, even an agent that selects other tools, because
+    /// `allowedTools` already restricts the command.
     pub(crate) fn group() -> Option<GroupName> {
         GroupName::new(PERMISSIONS).ok()
     }

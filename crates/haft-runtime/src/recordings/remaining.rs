@@ -26,8 +26,8 @@ pub fn beginning(recording: &Recording) -> Result<RunStartLine, RecordingError> 
     recording.parse(first)
 }
 
-/// Returns the stored spec of the root run and the texts that it refers to, as `spec` and `sources`. A recording of haft
-/// 0.1 has a command line instead.
+/// Returns the stored spec of the root run and the texts that it refers to, as `spec` and `sources`. A recording of
+/// haft version 0.1 has a command line instead.
 pub fn order(recording: &Recording) -> Result<Value, RecordingError> {
     let line =
         recording.of_type(TYPE_SOURCES).next().map(|line| recording.parse::<RecordedSourcesLine>(line));

@@ -104,8 +104,8 @@ impl UpstreamServers {
         (0..self.servers.len()).filter(|position| is_offered(&self.servers[*position])).collect()
     }
 
-    /// Merges the lists of these servers. A server that fails or takes too long contributes no items; it announces a
-    /// change when it is ready.
+    /// Merges the lists of these servers. The list has no items of a server that fails or takes too long; such a server
+    /// announces a change when it is ready.
     pub(super) async fn list(
         &self,
         list: UpstreamList,

@@ -158,7 +158,7 @@ impl ActiveResponse {
         self.client_calls.iter().map(|call| call.id.0.clone()).collect()
     }
 
-    /// Stores the response before it ends, so that the client can request it as soon as it knows the id.
+    /// Stores the response before it ends, so that the client can request the response as soon as it knows the id.
     pub(crate) async fn store_beginning(&mut self) {
         if self.kept.storage == ResponseStorage::StoredForReplay {
             // Do this first, so that a crash cannot leave a stored response that is never continued.

@@ -252,7 +252,8 @@ fn stream_options(field: &RequestField) -> Result<DeltaPadding, ApiError> {
     Ok(if pads == Some(true) { DeltaPadding::On } else { DeltaPadding::Off })
 }
 
-/// Checks `service_tier`. The server has one tier, and the response names it even if the request asked for a different one.
+/// Checks `service_tier`. The server has only one tier, and the response names this tier even if the request asked for
+/// another.
 fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), ApiError> {
     match field.word(&["auto", "default", "flex", "priority", "scale"])? {
         None | Some("auto" | "default") => {}

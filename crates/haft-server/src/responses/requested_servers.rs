@@ -240,9 +240,8 @@ pub(super) fn listed_in<'a>(items: impl Iterator<Item = &'a Value>) -> BTreeSet<
     lists.filter_map(|item| item["server_label"].as_str().map(str::to_owned)).collect()
 }
 
-/// Returns the labels of the servers whose tool lists are already in the conversation of a stored response. Each server
-/// in its `tools` has been listed, in this response or before, unless the list failed; the next response then lists the
-/// server again.
+/// Returns the labels of the servers whose tool lists are already in the conversation of a stored response. These are
+/// the servers in its `tools`, except servers whose list failed: the next response lists them again.
 pub(super) fn listed_before(response: &Value) -> BTreeSet<String> {
     let output = || response["output"].as_array().into_iter().flatten();
     let failed = |label: &str| {

@@ -10,7 +10,7 @@ use crate::server::ServerState;
 /// The error code for an item that cannot be decrypted.
 pub(super) const INVALID: &str = "invalid_encrypted_content";
 
-/// Encrypts a text for the caller. `text` runs on a thread for blocking work.
+/// Encrypts a text for the caller. `text` builds the text and is called on a thread for blocking work.
 pub(super) async fn seal(
     state: &ServerState,
     caller: &Caller,

@@ -310,8 +310,8 @@ fn last_text(messages: &[Message]) -> String {
 /// predicted.
 const QUEUE_RETRY_S: u64 = 5;
 
-/// Returns the error for a run that the queue refuses: 429 if the tenant has used its whole share of the queue, otherwise
-/// 503, because the server lacks capacity.
+/// Returns the error for a run that the queue refuses: 429 if the tenant has used its whole share of the queue,
+/// otherwise 503, because the server lacks capacity.
 fn queue_full(full: RunQueueFull) -> ApiError {
     let kind = match full {
         RunQueueFull::ForTenant => ApiErrorKind::TooManyRequests,

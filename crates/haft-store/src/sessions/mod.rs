@@ -1,7 +1,8 @@
 //! Sessions: the stored journals of runs, from which a run can be resumed.
 //!
-//! A session is one file of JSON lines in haft's data directory. [`SessionJournal`] writes it, [`SessionHistory`] is its
-//! content after reading, and [`SessionStore`] is the directory. Start reading at [`mod@line`], the format of the file.
+//! A session is one file of JSON lines in haft's data directory. [`SessionJournal`] writes it, [`SessionHistory`] is
+//! its content after reading, and [`SessionStore`] is the directory. Start reading at [`mod@line`], the format of the
+//! file.
 
 mod claim;
 mod header;
@@ -215,8 +216,9 @@ impl SessionStore {
         Ok(fs::remove_file(path)?)
     }
 
-    /// Returns the newest root session. Returns it even if it cannot be read, because a caller that asks for the newest
-    /// session must not get another one. Skips a session whose process was killed before it wrote the first line.
+    /// Returns the newest root session. Does so even if the session cannot be read, because a caller that asks for the
+    /// newest session must not get another one. Skips a session whose process was killed before it wrote the first
+    /// line.
     pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
         let is_first = |id: &SessionId| match self.header(*id) {
             Ok(header) => header.origin.is_none(),

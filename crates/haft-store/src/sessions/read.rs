@@ -34,10 +34,10 @@ pub enum ReadError {
 
 /// The valid lines of one session.
 ///
-/// Each claim of the journal has an epoch, and its lines contain it; the lines of the first claim have none. A line
-/// with an older epoch than the newest claim before it is invalid: its writer was fenced, and the next holder did not
-/// see the line. An incomplete last line is skipped, because its write never finished. An empty line is skipped too; a
-/// takeover writes one to end a line that may be incomplete.
+/// Each claim of the journal has an epoch, which all lines of the claim contain, except the lines of the first claim. A
+/// line with an older epoch than the newest claim before it is invalid: its writer was fenced, and the next holder did
+/// not see the line. An incomplete last line is skipped, because its write never finished. Empty lines are skipped too,
+/// because a takeover writes a line end after a line that may be incomplete.
 #[derive(Debug)]
 pub struct JournalLines<R> {
     text: BufReader<R>,

@@ -227,8 +227,9 @@ impl LifecycleDriver {
         self.await_changes();
     }
 
-    /// Starts a task that reports the end of the connection. For protocol revisions without sessions, also starts one
-    /// that subscribes to tool changes. Withdrawing the connection aborts both tasks, so they do not keep it alive.
+    /// Starts a task that reports the end of the connection. For protocol revisions without sessions, also starts a
+    /// task that subscribes to tool changes. Withdrawing the connection aborts both tasks, so that they do not keep the
+    /// connection alive.
     fn watch(&mut self, connection: &Arc<McpConnection>) {
         let watched = Arc::clone(connection);
         self.begin(async move {

@@ -1,5 +1,5 @@
 //! The calls that a server is working on. A request from the server (elicitation or sampling) is assigned to one of
-//! them: its run pays, and its principal answers.
+//! these calls: the run of the call pays, and its principal answers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -112,7 +112,7 @@ pub fn read_saved_log(path: &Path) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     let mut bytes = Vec::new();
-    // A saved log is never longer than this. If it is, another program wrote the file, and the rest is not needed.
+    // Read no more than this, because haft never saves a longer log. A longer file comes from another program.
     file.take(4 * KEPT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The maximum number of notifications that are queued for a slow receiver. Beyond it, the receiver misses the oldest.
+/// The maximum number of notifications that are queued for a slow receiver. If there are more, the receiver misses the
+/// oldest ones.
 pub(super) const NEWS_WAITING_MAX: usize = 256;
 
 /// The maximum size of a log record that is passed on, in bytes.

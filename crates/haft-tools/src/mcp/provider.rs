@@ -24,8 +24,8 @@ pub struct McpProvider {
     left: AtomicBool,
     /// The maximum time that `warmup` waits; `None` for the startup timeout of the server.
     ready_wait: Option<Duration>,
-    /// True if the server was not ready in time. Its tools are offered when it is ready: runs then find them with a
-    /// search, or get them in addition.
+    /// True if the server was not ready in time. When the server is ready, runs find its tools with a search, or get
+    /// them in addition to their tools.
     late: AtomicBool,
 }
 

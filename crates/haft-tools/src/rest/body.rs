@@ -158,7 +158,7 @@ fn quoted(name: &str) -> String {
 const BOUNDARY: &str = "haft-part-";
 
 /// Returns a boundary that occurs in none of the parts: it is their digest, and a text cannot contain its own digest. A
-/// random boundary would work too, but with this one the request depends only on the arguments.
+/// random boundary would work too, but with the digest the request depends only on the arguments.
 fn boundary(parts: &[Vec<u8>]) -> String {
     let digest = parts.iter().fold(Sha256::new(), Digest::chain_update).finalize();
     digest.iter().take(16).fold(BOUNDARY.to_owned(), |line, byte| format!("{line}{byte:02x}"))

@@ -1,5 +1,5 @@
-//! Sends requests, only to hosts and addresses that the service's `AllowedHosts` allows. Limits the size of responses and
-//! retries only repeatable requests.
+//! Sends requests, but only to hosts and addresses that the service's `AllowedHosts` allows. Limits the size of
+//! responses, and retries only repeatable requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};

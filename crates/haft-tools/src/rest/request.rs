@@ -163,8 +163,8 @@ pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
     Ok(url)
 }
 
-/// Returns true if a segment of the path is `.` or `..`, in any spelling that the URL standard reads as one: it takes `\\` for
-/// `/`, and removes tabs and line breaks.
+/// Returns true if a segment of the path is `.` or `..`, in any spelling that the URL standard treats as such: it reads
+/// `\\` as `/`, and removes tabs and line breaks.
 pub(super) fn has_dots(path: &str) -> bool {
     let is_dots = |segment: &str| {
         let read: String = segment.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();

@@ -30,7 +30,7 @@ pub(super) enum ErrorStatus {
     ByCode,
 }
 
-/// Returns the response to a request. `guard` is kept as long as the stream.
+/// Returns the response to a request. `guard` is dropped when the response or its stream ends.
 pub(super) async fn respond(
     mut messages: mpsc::Receiver<OutMessage>,
     errors: ErrorStatus,

@@ -312,8 +312,8 @@ impl Authorizer {
         Ok(token)
     }
 
-    /// Returns the client for this issuer: the configured one, one registered before with the same redirect URI, or a
-    /// newly registered one.
+    /// Returns the client for this issuer: the configured client, a client that was registered earlier with the same
+    /// redirect URI, or a newly registered client.
     async fn client_for_issuer(
         &self,
         found: &OauthDiscovery,
@@ -351,7 +351,8 @@ impl Authorizer {
         sources.scopes()
     }
 
-    /// Stores the scopes that the server demanded, in addition to the earlier ones, so that the next login requests them all.
+    /// Stores the scopes that the server demanded, in addition to the earlier ones, so that the next login requests
+    /// them all.
     async fn store_demanded_scopes(
         &self,
         found: &OauthDiscovery,

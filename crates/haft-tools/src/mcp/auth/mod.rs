@@ -1,7 +1,8 @@
 //! OAuth 2.1 authorization for remote servers, as the MCP specification defines it.
 //!
 //! Start reading at [`Authorizer`], which adds the token to requests and renews a rejected token. `challenge`, `scope`,
-//! `grant` and `client` make decisions without IO; `discovery` and `exchange` send requests; `store` keeps tokens.
+//! `authorization_code` and `client` make decisions without IO; `discovery` and `endpoint_requests` send requests;
+//! `store` keeps tokens.
 
 mod authorization_code;
 mod authorizer;

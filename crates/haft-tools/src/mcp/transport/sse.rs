@@ -36,8 +36,7 @@ const TAKE_WAIT: Duration = Duration::from_secs(30);
 /// The maximum wait for the messages in flight on closing.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
-/// A server with one URL that we post messages to, and another one from which we read messages. Dropping it closes the
-/// stream.
+/// A server with two URLs: one for posting messages, and one for reading messages. Dropping it closes the stream.
 pub(crate) struct SseTransport {
     client: Client,
     auth: Option<Arc<Authorizer>>,
