@@ -47,3 +47,19 @@ fn has_namespace(config: &ResolvedConfig, name: &str) -> bool {
     let is_it = |known: &str| letters(known).eq_ignore_ascii_case(&letters(namespace));
     config.mcp_servers.keys().any(|server| is_it(server)) || OWN_NAMESPACES.into_iter().any(is_it)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_of_other_programs_can_have_every_builtin_tool() {
+        let mut builtins = wiring::builtin_names();
+        // Every agent gets it with its first stored output.
+        builtins.retain(|name| name != "tool_output");
+        builtins.sort();
+        let mut translated = haft_config::agents::TRANSLATED_BUILTINS.to_vec();
+        translated.sort_unstable();
+        assert_eq!(translated, builtins);
+    }
+}

@@ -162,7 +162,7 @@ fn inspect(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
 
 fn is_skill(path: &Path) -> bool {
     let in_skills = path.parent().is_some_and(|directory| directory.ends_with("skills"));
-    path.ends_with(skills::FILE_NAME) || in_skills
+    path.ends_with(skills::FILE_NAME) || in_skills || skills::is_foreign_skill(path)
 }
 
 /// Reads a file whose whole text is used: an agent, a file that agents may include, or instructions.
@@ -187,10 +187,18 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
         .map_err(|reason| (ExitReason::Input, format!("`{shown}`: {reason}")))?;
     let digest = FileDigest::of(&bytes);
     let text = String::from_utf8_lossy(&bytes);
-    let skill = Skill::read(path, &text, &crate::variables::variable).map_err(|errors| {
-        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        (ExitReason::Input, format!("`{shown}` is not trusted: {}", messages.join("\n")))
-    })?;
+    let skill = match Skill::read(path, &text, &crate::variables::variable) {
+        Ok(skill) => skill,
+        // The other program may accept this file, so its author has no reason to change it.
+        Err(_) if skills::is_foreign_skill(path) => {
+            return inspect_text(path, "nothing: haft cannot use the skill");
+        }
+        Err(errors) => {
+            let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let message = format!("`{shown}` is not trusted: {}", messages.join("\n"));
+            return Err((ExitReason::Input, message));
+        }
+    };
     let servers: Vec<&String> = skill.servers.keys().collect();
     let programs = programs::of_skill(project, &skill);
     let mut runs = vec![format!("skill {}", haft_config::printable(&skill.name))];

@@ -2,11 +2,13 @@
 //!
 //! Start with [`AgentDefinition::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them and fills
 //! in defaults, and `body` expands the variables and includes of its text. None of these opens a file: the caller
-//! passes in the functions that read files and variables, as `loader` does. [`cycle`] checks many agents together.
+//! passes in the functions that read files and variables, as `loader` does. `foreign` translates the files of other
+//! programs first. [`cycle`] checks many agents together.
 
 mod body;
 pub mod cycle;
 mod error;
+mod foreign;
 mod front_matter;
 pub mod graph;
 pub mod loader;
@@ -16,6 +18,7 @@ mod value;
 mod written;
 
 pub use error::AgentError;
+pub use foreign::BUILTINS as TRANSLATED_BUILTINS;
 pub use overrides::{AgentOverride, AgentOverrides};
 pub use resolved::{
     AgentAccess, AgentDefinition, AgentInput, AgentToolOutput, DefaultText, InputFormat, ModelParameters,

@@ -801,3 +801,34 @@ fn run_selects_the_group_of_a_rest_tool() {
         tools.as_array().unwrap().iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
     assert_eq!(names, ["rest__it"]);
 }
+
+#[test]
+fn agents_of_other_programs_run_once_trusted_with_the_tools_that_haft_can_give() {
+    let tree = here();
+    tree.file(
+        "ws/.claude/agents/reviewer.md",
+        "---\nname: reviewer\ndescription: Reviews: all of it\ntools: Read, Grep, WebFetch\nmodel: opus\n---\nYou review ${HOME}.\n",
+    );
+    tree.file("ws/.opencode/agent/planner.md", "---\npermission: {edit: deny, bash: deny}\n---\nYou plan.\n");
+    let offers = |tools: &[&str], system: &str| {
+        let expected = RequestExpectation {
+            tools: Some(tools.iter().map(ToString::to_string).collect()),
+            system: Some(system.into()),
+            ..RequestExpectation::default()
+        };
+        Script::of([ScriptStep::text("done").expecting(expected)])
+    };
+    // The last two are for every agent that names tools by a pattern.
+    let planner = ["read", "introspect", "current_date", "agent__batch", "agent__task_status"];
+    let refused = run(&tree, offers(&["read"], ""), &["@reviewer", "Go"]).expect_code(42);
+    assert!(refused.stderr.contains("reviewer.md: it is not trusted"), "{}", refused.stderr);
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    run(&tree, offers(&["read"], "You review ${HOME}."), &["@reviewer", "Go"]).expect_code(0);
+    run(&tree, offers(&planner, "You plan."), &["@planner", "Go"]).expect_code(0);
+    let checked = tree.haft(&["agents", "check"]).output().expect_code(0);
+    for note in
+        ["`tools`: `Grep` was left out", "`model`: `opus` names no provider", "`permission`: the rules"]
+    {
+        assert!(checked.stderr.contains(note), "{note}: {}", checked.stderr);
+    }
+}

@@ -123,3 +123,24 @@ fn flat_skills_and_keys_of_other_programs_are_read() {
     assert!(trusted.stdout.contains("skill own"), "{}", trusted.stdout);
     assert!(tree.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("own"));
 }
+
+#[test]
+fn skills_of_claude_code_are_used_once_trusted_and_lists_what_has_no_effect() {
+    let tree = tree();
+    tree.file("ws/.claude/skills/pdf/SKILL.md", "---\ndescription: Fills in forms\nmodel: opus\n---\nHi.\n");
+    tree.file(
+        "ws/.claude/skills/person/SKILL.md",
+        "---\ndescription: x\ndisable-model-invocation: true\n---\n",
+    );
+    let listed = || tree.haft(&["skills", "list"]).output().expect_code(0);
+    assert!(listed().stdout.contains("no skills") && listed().stderr.contains("is not trusted"));
+    let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
+    assert!(trusted.contains("skill pdf") && trusted.contains("haft cannot use the skill"), "{trusted}");
+    let found = listed();
+    assert!(found.stdout.contains("pdf  ") && !found.stdout.contains("person"), "{}", found.stdout);
+    assert!(found.stderr.contains("SKILL.md:3: `model` has no effect in haft"), "{}", found.stderr);
+    assert!(found.stderr.contains("only a person may start this skill"), "{}", found.stderr);
+    // A skill of haft with the same name is used instead.
+    tree.file("home/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Own\n---\nHi.\n");
+    assert!(listed().stdout.contains("Own") && !listed().stdout.contains("Fills"), "{}", listed().stdout);
+}

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use haft_core::home::Home;
 
+use crate::agents::foreign::{self, TranslatedAgent};
 use crate::agents::{AgentDefinition, AgentError, AgentOverrides, AgentReadContext};
 use crate::{UntrustedReason, environment};
 
@@ -25,6 +26,8 @@ pub struct AgentLoader {
     home: Option<Home>,
     /// The agent directories of the project. A file in them is used only while its digest is trusted.
     project: Vec<PathBuf>,
+    /// The agent directories of other programs in the project. Their files need the same trust.
+    foreign: Vec<PathBuf>,
 }
 
 /// An agent, its file, and the texts that it was read from.
@@ -84,8 +87,11 @@ pub enum AgentLoadError {
 impl AgentLoader {
     pub fn new(home: Option<Home>, project: Option<&Path>) -> Self {
         let project = project.and_then(|project| project.canonicalize().ok());
-        let dirs = project.iter().flat_map(|project| PROJECT_DIRECTORIES.map(|dir| project.join(dir)));
-        Self { home, project: dirs.collect() }
+        let dirs = |names: &[&str]| match &project {
+            Some(project) => names.iter().map(|dir| project.join(dir)).collect(),
+            None => Vec::new(),
+        };
+        Self { home, project: dirs(&PROJECT_DIRECTORIES), foreign: dirs(&foreign::PROJECT_DIRECTORIES) }
     }
 
     /// Reads a named agent: a file, or an agent in one of the directories, with or without its extension. The overrides
@@ -128,9 +134,15 @@ impl AgentLoader {
         all
     }
 
+    /// Lists the directories in the order of precedence. Files for other programs come last: they never replace an agent
+    /// that was written for haft.
     fn directories(&self) -> impl Iterator<Item = PathBuf> {
         let home = self.home.iter().map(|home| home.root().join("agents"));
-        self.project.iter().cloned().chain(home)
+        self.project.iter().cloned().chain(home).chain(self.foreign.iter().cloned())
+    }
+
+    fn of_project(&self) -> impl Iterator<Item = &PathBuf> {
+        self.project.iter().chain(&self.foreign)
     }
 
     fn find(&self, name: &str) -> Result<PathBuf, AgentLoadError> {
@@ -163,7 +175,7 @@ impl AgentLoader {
     fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), UntrustedReason> {
         self.refuse_outside_link(file)?;
         let real = real(file);
-        if self.project.iter().any(|dir| real.starts_with(dir)) {
+        if self.of_project().any(|dir| real.starts_with(dir)) {
             return crate::trusted(&real, bytes, self.home.as_ref());
         }
         Ok(())
@@ -174,7 +186,7 @@ impl AgentLoader {
     fn refuse_outside_link(&self, file: &Path) -> Result<(), UntrustedReason> {
         let real = real(file);
         let leads_out = |dir: &PathBuf| is_below(file, dir) && !real.starts_with(dir);
-        if self.project.iter().any(leads_out) {
+        if self.of_project().any(leads_out) {
             let why = "it is a symlink to a file outside the project's agents directory";
             return Err(UntrustedReason::Undecided(why.into()));
         }
@@ -202,7 +214,7 @@ fn real(path: &Path) -> PathBuf {
 /// Lists the agent files of a project and the files next to them, trusted or not.
 pub fn project_agent_files(project: &Path) -> Vec<PathBuf> {
     let loader = AgentLoader::new(None, Some(project));
-    loader.project.iter().flat_map(|dir| files_in(dir)).collect()
+    loader.of_project().flat_map(|dir| files_in(dir)).collect()
 }
 
 /// Lists files in the order of their paths, including subdirectories. Does not follow links.
@@ -260,9 +272,18 @@ fn read(
     };
     let around = AgentReadContext { read: &read, variable: &environment };
     let name = path.display().to_string();
-    let agent = AgentDefinition::read_with_overrides(&name, &text, overrides, around).map_err(|error| {
-        if untrusted.get() { AgentLoadError::UntrustedInclude(error) } else { AgentLoadError::Wrong(error) }
-    })?;
+    let translated = foreign::translate(path, &text).map_err(AgentLoadError::Wrong)?;
+    let (text, notes) =
+        translated.map_or((text, Vec::new()), |TranslatedAgent { text, notes }| (text, notes));
+    let mut agent =
+        AgentDefinition::read_with_overrides(&name, &text, overrides, around).map_err(|error| {
+            if untrusted.get() {
+                AgentLoadError::UntrustedInclude(error)
+            } else {
+                AgentLoadError::Wrong(error)
+            }
+        })?;
+    agent.warnings.extend(notes.iter().map(|note| format!("{}: {note}", crate::printable(&name))));
     let source = AgentSource { file: name, text, includes: includes.into_inner() };
     Ok(AgentFile { agent, file: path.to_owned(), source })
 }

@@ -236,7 +236,7 @@ fn line_of(parts: &AgentFileParts<'_>, key: &str) -> usize {
     parts.yaml_line + parts.yaml.lines().position(is_it).unwrap_or_default()
 }
 
-fn yaml_error(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentError {
+pub(super) fn yaml_error(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentError {
     use serde_saphyr::Error;
     let error = error.without_snippet();
     let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);

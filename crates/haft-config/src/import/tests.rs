@@ -127,6 +127,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
         &[
             "local: set the variable `NOTE_TXT` to the content",
             "odd skipped: it has neither a command nor a URL",
+            "agent planner skipped: agents are read from files",
         ],
     );
     check(

@@ -17,6 +17,14 @@ const SKILLS_MAX: usize = 256;
 /// The skill directories of a project. The first takes precedence.
 const PROJECT_DIRECTORIES: [&str; 2] = [".haft/skills", "skills"];
 
+/// The skill directories of other programs in a project. Their skills never replace a skill of haft.
+const FOREIGN_DIRECTORIES: [&str; 3] = [".claude/skills", ".opencode/skills", ".opencode/skill"];
+
+/// Returns true for a skill file that was written for another program.
+pub fn is_foreign_skill(path: &Path) -> bool {
+    path.ancestors().skip(1).any(|dir| FOREIGN_DIRECTORIES.iter().any(|foreign| dir.ends_with(foreign)))
+}
+
 /// All skills that were found.
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
@@ -35,6 +43,17 @@ impl Skills {
         matching(self.skills.iter().filter(|skill| skill.missing(variables).is_empty()), request)
     }
 
+    /// Adds the files that the operator has reviewed, and lists the others.
+    fn add_trusted(&mut self, files: Vec<PathBuf>, home: Option<&Home>, variables: VariableSource<'_>) {
+        for path in files {
+            match file_bytes(&path).map(|bytes| trusted(&path, &bytes, home).map(|()| bytes)) {
+                Ok(Ok(bytes)) => self.add(&path, bytes, variables),
+                Ok(Err(reason)) => self.ignored.push((path, reason)),
+                Err(reason) => self.ignored.push((path, UntrustedReason::Undecided(reason))),
+            }
+        }
+    }
+
     fn add(&mut self, path: &Path, bytes: Vec<u8>, variables: VariableSource<'_>) {
         let read = String::from_utf8(bytes)
             .map_err(|_| vec![SkillError::new(path, 1, "the file is not UTF-8")])
@@ -51,13 +70,9 @@ impl Skills {
 /// Finds the skills of a project and of haft's home directory.
 pub fn load(home: Option<&Home>, project: Option<&Path>, variables: VariableSource<'_>) -> Skills {
     let mut found = Skills::default();
-    for path in project.into_iter().flat_map(project_skill_files) {
-        match file_bytes(&path).map(|bytes| trusted(&path, &bytes, home).map(|()| bytes)) {
-            Ok(Ok(bytes)) => found.add(&path, bytes, variables),
-            Ok(Err(reason)) => found.ignored.push((path, reason)),
-            Err(reason) => found.ignored.push((path, UntrustedReason::Undecided(reason))),
-        }
-    }
+    let of_project =
+        |directories: &[&str]| project.map(|project| files_of(project, directories)).unwrap_or_default();
+    found.add_trusted(of_project(&PROJECT_DIRECTORIES), home, variables);
     let of_home = home.map(|home| files_in(&home.root().join("skills"))).unwrap_or_default();
     for path in of_home {
         match file_bytes(&path) {
@@ -65,17 +80,23 @@ pub fn load(home: Option<&Home>, project: Option<&Path>, variables: VariableSour
             Err(reason) => found.errors.push(SkillError::new(&path, 1, reason)),
         }
     }
+    found.add_trusted(of_project(&FOREIGN_DIRECTORIES), home, variables);
     found.skills.sort_by(|one, other| one.name.cmp(&other.name));
     found
 }
 
 /// Lists the skill files of a project, trusted or not. Trust is recorded under these paths.
 pub fn project_skill_files(project: &Path) -> Vec<PathBuf> {
+    let own = files_of(project, &PROJECT_DIRECTORIES);
+    own.into_iter().chain(files_of(project, &FOREIGN_DIRECTORIES)).collect()
+}
+
+fn files_of(project: &Path, directories: &[&str]) -> Vec<PathBuf> {
     let Ok(project) = project.canonicalize() else { return Vec::new() };
     // Do not follow a link out of the project: skills that are trusted in another project would be used in this one,
     // where their commands refer to other programs.
     let inside = |dir: &PathBuf| dir.canonicalize().is_ok_and(|dir| dir.starts_with(&project));
-    let dirs = PROJECT_DIRECTORIES.iter().map(|dir| project.join(dir)).filter(inside);
+    let dirs = directories.iter().map(|dir| project.join(dir)).filter(inside);
     dirs.flat_map(|dir| files_in(&dir)).collect()
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use error::SkillError;
-pub use find::{Skills, load, project_skill_files};
+pub use find::{Skills, is_foreign_skill, load, project_skill_files};
 pub use requires::{MissingRequirement, SkillRequirements};
 
 use crate::ResolvedConfig;

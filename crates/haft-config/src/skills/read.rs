@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Map, Value, json};
 
 use super::error::SkillError;
+use super::find::is_foreign_skill;
 use super::front_matter::{self, KEYS_LINE, SkillFileParts, line_of};
 use super::requires::SkillRequirements;
 use super::{SKILL_BYTES_MAX, Skill};
@@ -34,6 +35,22 @@ const KEYS: [&str; 11] = [
     "metadata",
     "allowed-tools",
 ];
+
+/// The keys of Claude Code that have no effect in haft.
+const KEYS_OF_CLAUDE_CODE: [&str; 9] = [
+    "agent",
+    "argument-hint",
+    "context",
+    "effort",
+    "hooks",
+    "model",
+    "user-invocable",
+    "version",
+    "when_to_use",
+];
+
+/// The key of Claude Code for a skill that only a person may start.
+const PERSON_ONLY: &str = "disable-model-invocation";
 
 /// The prefix of a key that defines a server on one line: `mcp-NAME: COMMAND ARGUMENTS`.
 const SERVER_LINE: &str = "mcp-";
@@ -65,7 +82,8 @@ pub(super) fn read(path: &Path, text: &str, variables: VariableSource<'_>) -> Re
     let parts = front_matter::split(text).map_err(|message| failed(1, message.into()))?;
     let keys =
         front_matter::values(&parts).map_err(|(line, message)| failed(KEYS_LINE + line - 1, message))?;
-    let mut reader = SkillReader { path, parts, keys: &keys, errors: Vec::new() };
+    let is_foreign = is_foreign_skill(path);
+    let mut reader = SkillReader { path, parts, keys: &keys, errors: Vec::new(), is_foreign };
     let skill = Skill { text: text.to_owned(), ..reader.skill(variables) };
     if reader.errors.is_empty() {
         return Ok(skill);
@@ -81,10 +99,18 @@ struct SkillReader<'a> {
     parts: SkillFileParts<'a>,
     keys: &'a Map<String, Value>,
     errors: Vec<SkillError>,
+    /// Whether the skill was written for another program.
+    is_foreign: bool,
 }
 
 impl SkillReader<'_> {
     fn skill(&mut self, variables: VariableSource<'_>) -> Skill {
+        if self.is_foreign && self.keys.get(PERSON_ONLY) == Some(&Value::Bool(true)) {
+            self.wrong(
+                &[PERSON_ONLY],
+                "only a person may start this skill, but in haft the model chooses skills",
+            );
+        }
         let requires = self.requires();
         let triggers =
             ["trigger", "triggers"].iter().flat_map(|key| self.words(&[key], self.keys.get(*key), '|'));
@@ -111,8 +137,13 @@ impl SkillReader<'_> {
     }
 
     fn unknown_keys(&self) -> Vec<SkillError> {
-        let is_unknown = |key: &&String| !KEYS.contains(&key.as_str()) && !key.starts_with(SERVER_LINE);
+        let is_known = |key: &str| KEYS.contains(&key) || key == PERSON_ONLY && self.is_foreign;
+        let is_unknown = |key: &&String| !is_known(key) && !key.starts_with(SERVER_LINE);
         let warning = |key: &String| {
+            if self.is_foreign && KEYS_OF_CLAUDE_CODE.contains(&key.as_str()) {
+                let line = line_of(self.parts.keys, &[key]);
+                return SkillError::new(self.path, line, format!("`{key}` has no effect in haft"));
+            }
             let hint = nearest(key, KEYS.iter().copied()).map(|near| format!("did you mean `{near}`?"));
             let line = line_of(self.parts.keys, &[key]);
             SkillError { hint, ..SkillError::new(self.path, line, format!("unknown key `{key}`")) }
@@ -120,8 +151,13 @@ impl SkillReader<'_> {
         self.keys.keys().filter(is_unknown).map(warning).collect()
     }
 
+    /// Returns the name. In Claude Code, the name of the directory is the default.
     fn name(&mut self) -> String {
-        let name = self.text("name", NAME_CHARS_MAX);
+        let directory = self.path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy());
+        let name = match directory {
+            Some(directory) if self.is_foreign && !self.keys.contains_key("name") => directory.into_owned(),
+            Some(_) | None => self.text("name", NAME_CHARS_MAX),
+        };
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if !name.chars().all(legal) {
             self.wrong(&["name"], "`name` may contain only letters, digits, `-`, `_` and `.`");

@@ -1,0 +1,217 @@
+//! Translates the agent files of Claude Code and opencode into agent files of haft.
+//!
+//! Every function in this module is pure. A restriction that haft cannot express never disappears: the translated agent
+//! gets fewer tools instead. Settings that are not taken over are listed with the reason.
+
+mod claude_code;
+mod opencode;
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::error::AgentError;
+use super::front_matter::{self, AgentFileParts};
+use super::written;
+
+/// The built-in tools that an agent of another program may have. This crate does not know the tools, so a test of the
+/// command line compares the names.
+pub const BUILTINS: [&str; 6] = ["bash", "read", "write", "edit", "introspect", "current_date"];
+
+/// The pattern of all tools of servers. It also matches the tools for batches and progress, which only help the model.
+const SERVER_TOOLS: &str = "*__*";
+
+/// The program that an agent file was written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AgentFormat {
+    ClaudeCode,
+    Opencode,
+}
+
+/// The agent directories of other programs in a project. The first takes precedence.
+pub(super) const PROJECT_DIRECTORIES: [&str; 3] = [".claude/agents", ".opencode/agents", ".opencode/agent"];
+
+/// An agent file in haft's format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TranslatedAgent {
+    pub(super) text: String,
+    /// The settings that were not taken over, with the reasons.
+    pub(super) notes: Vec<String>,
+}
+
+/// Translates the file of another program; returns `None` for a path that belongs to no other program.
+pub(super) fn translate(path: &Path, text: &str) -> Result<Option<TranslatedAgent>, AgentError> {
+    let Some(format) = format_of(path) else { return Ok(None) };
+    let file = path.display().to_string();
+    let parts = front_matter::split(&file, text)?;
+    let keys =
+        keys_of(format, &parts).map_err(|error| written::yaml_error(&file, parts.yaml_line, &error))?;
+    let mut agent = AgentBuilder::default();
+    for (key, value) in &keys {
+        match format {
+            AgentFormat::ClaudeCode => claude_code::key(key, value, &mut agent),
+            AgentFormat::Opencode => opencode::key(key, value, &mut agent),
+        }
+        .map_err(|reason| AgentError::new(&file, parts.yaml_line, reason))?;
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    if let Some(name) = keys.get("name").and_then(Value::as_str).filter(|name| **name != *stem) {
+        agent.note("name", &format!("haft calls the agent `{stem}`, after its file, and not `{name}`"));
+    }
+    Ok(Some(agent.finish(parts.body)))
+}
+
+/// Finds the program by the directory of the file, because the files themselves do not name it.
+fn format_of(path: &Path) -> Option<AgentFormat> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.ancestors().skip(1).find_map(|directory| {
+        if directory.ends_with(".claude/agents") {
+            Some(AgentFormat::ClaudeCode)
+        } else if directory.ends_with(".opencode/agents") || directory.ends_with(".opencode/agent") {
+            Some(AgentFormat::Opencode)
+        } else {
+            None
+        }
+    })
+}
+
+/// Returns the keys of a file. Claude Code accepts descriptions that are not valid YAML, such as a line with a second
+/// colon, and many published agents have one. Then each line with a key at its beginning is a text. Only a description
+/// may have further lines: as a text, a list of denied tools would have no effect.
+fn keys_of(
+    format: AgentFormat,
+    parts: &AgentFileParts<'_>,
+) -> Result<Map<String, Value>, serde_saphyr::Error> {
+    if parts.yaml.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    crate::yaml::from_str(parts.yaml).or_else(|error| {
+        let keys = keys_of_lines(parts.yaml);
+        let has_more_lines = |(key, value): (&String, &Value)| {
+            key != "description" && value.as_str().is_some_and(|text| text.contains('\n'))
+        };
+        match format {
+            AgentFormat::ClaudeCode if !keys.is_empty() && !keys.iter().any(has_more_lines) => Ok(keys),
+            AgentFormat::ClaudeCode | AgentFormat::Opencode => Err(error),
+        }
+    })
+}
+
+fn keys_of_lines(yaml: &str) -> Map<String, Value> {
+    let mut keys: Vec<(String, String)> = Vec::new();
+    for line in yaml.lines() {
+        let key = line.split_once(':').filter(|(key, _)| is_plain_key(key));
+        match (key, keys.last_mut()) {
+            (Some((key, value)), _) => keys.push((key.to_owned(), value.trim().to_owned())),
+            (None, Some((_, value))) => {
+                value.push('\n');
+                value.push_str(line);
+            }
+            (None, None) => {}
+        }
+    }
+    keys.into_iter().map(|(key, value)| (key, Value::from(value.trim()))).collect()
+}
+
+fn is_plain_key(key: &str) -> bool {
+    let first = key.chars().next().is_some_and(|c| c.is_ascii_lowercase());
+    first && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+/// Collects one agent: known keys become keys of haft, and the other keys become notes.
+#[derive(Debug, Default)]
+struct AgentBuilder {
+    keys: Map<String, Value>,
+    tools: ToolAccess,
+    notes: Vec<String>,
+}
+
+/// The tools of the agent, before they become a list.
+#[derive(Debug, Default)]
+struct ToolAccess {
+    /// The tools that the file names; `None` if it names none and the agent has all tools.
+    listed: Option<Vec<String>>,
+    denied: Vec<&'static str>,
+    server_tools_denied: bool,
+}
+
+impl AgentBuilder {
+    fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.keys.insert(key.to_owned(), value.into());
+    }
+
+    fn note(&mut self, key: &str, reason: &str) {
+        self.notes.push(format!("`{key}`: {reason}"));
+    }
+
+    fn no_such_setting(&mut self, key: &str) {
+        self.note(key, "haft has no such setting");
+    }
+
+    /// Adds a tool of haft to the list.
+    fn list(&mut self, tool: String) {
+        let listed = self.tools.listed.get_or_insert_default();
+        if !listed.contains(&tool) {
+            listed.push(tool);
+        }
+    }
+
+    fn deny(&mut self, tools: &[&'static str]) {
+        self.tools.denied.extend(tools);
+    }
+
+    /// Removes all tools of servers. A single one cannot be removed from an agent that has all tools.
+    fn deny_server_tools(&mut self, key: &str, tool: &str) {
+        self.tools.server_tools_denied = true;
+        self.note(key, &format!("`{tool}` cannot be denied alone, so the agent gets no tools of servers"));
+    }
+
+    /// Takes over a positive whole number.
+    fn count(&mut self, key: &str, as_key: &str, value: &Value) {
+        let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
+        match number.filter(|number| (1..=u64::from(u32::MAX)).contains(number)) {
+            Some(number) => self.set(as_key, number),
+            None => self.note(key, "expected a positive whole number"),
+        }
+    }
+
+    fn effort(&mut self, key: &str, value: &Value) {
+        match value.as_str().unwrap_or_default() {
+            "none" => self.set("reasoning", "off"),
+            word @ ("minimal" | "low" | "medium" | "high") => self.set("reasoning", word),
+            "xhigh" | "max" => self.set("reasoning", "highest"),
+            _ => self.note(key, "haft does not know this effort"),
+        }
+    }
+
+    fn finish(mut self, body: &str) -> TranslatedAgent {
+        if let Some(tools) = self.tools.selection() {
+            self.set("tools", tools);
+        }
+        // JSON is YAML too, and needs no rules of its own for quotes.
+        let keys: Vec<String> = self.keys.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+        // Other programs have no variables in texts, so `${` is plain text.
+        let body = body.replace("${", "$${");
+        TranslatedAgent { text: format!("---\n{}---\n{body}", keys.concat()), notes: self.notes }
+    }
+}
+
+impl ToolAccess {
+    /// Returns the items of `tools`; `None` for all tools.
+    fn selection(&self) -> Option<Vec<String>> {
+        let is_denied = |tool: &str| {
+            self.denied.contains(&tool) || (self.server_tools_denied && !BUILTINS.contains(&tool))
+        };
+        match &self.listed {
+            Some(listed) => Some(listed.iter().filter(|tool| !is_denied(tool)).cloned().collect()),
+            None if self.denied.is_empty() && !self.server_tools_denied => None,
+            None => {
+                let all = BUILTINS.into_iter().chain([SERVER_TOOLS]);
+                Some(all.filter(|tool| !is_denied(tool)).map(str::to_owned).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+use super::*;
+use crate::agents::{AgentDefinition, AgentReadContext};
+
+/// Translates a file and reads it as haft does. Returns the agent and the notes.
+fn read(path: &str, text: &str) -> Result<(AgentDefinition, Vec<String>), String> {
+    let translated = translate(Path::new(path), text).map_err(|error| error.to_string())?.unwrap();
+    let around = AgentReadContext { read: &|_| Err("no files".into()), variable: &|_| None };
+    let agent = AgentDefinition::read(path, &translated.text, around).map_err(|error| error.to_string())?;
+    Ok((agent, translated.notes))
+}
+
+fn tools(path: &str, keys: &str) -> Option<Vec<String>> {
+    let (agent, _) = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap();
+    agent.reach.tools.map(|tools| tools.iter().map(ToString::to_string).collect())
+}
+
+const CLAUDE: &str = "/p/.claude/agents/reviewer.md";
+const OPENCODE: &str = "/p/.opencode/agent/reviewer.md";
+
+fn check_notes(notes: &[String], expected: &[&str]) {
+    assert_eq!(notes.len(), expected.len(), "{notes:#?}");
+    for expected in expected {
+        assert!(notes.iter().any(|note| note.contains(expected)), "{expected}: {notes:#?}");
+    }
+}
+
+#[test]
+fn agent_of_claude_code_becomes_an_agent_with_notes_about_the_rest() {
+    let (agent, notes) = read(CLAUDE, include_str!("fixtures/claude-code.md")).unwrap();
+    assert!(agent.description.starts_with("Use this agent after a change. Examples: <example>"));
+    let tools: Vec<String> = agent.reach.tools.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(tools, ["read", "github__get_issue", "docs"]);
+    assert_eq!(agent.limits.turns_max, 12);
+    assert_eq!(format!("{:?}", agent.asking.effort), "Some(Highest)");
+    assert_eq!(agent.body, "You review code. Print ${HOME} and $${x} as they are.\n");
+    assert!(agent.models.is_empty());
+    let expected = [
+        "`name`: haft calls",
+        "`Grep` was left out",
+        "`Bash(git diff:*)` was left out",
+        "`model`",
+        "`permissionMode`",
+    ];
+    check_notes(&notes, &expected);
+}
+
+#[test]
+fn agent_of_opencode_becomes_an_agent_with_notes_about_the_rest() {
+    let (agent, notes) = read(OPENCODE, include_str!("fixtures/opencode.md")).unwrap();
+    assert_eq!(agent.description, "Reviews code without changing it");
+    assert_eq!(agent.models, ["anthropic/claude-sonnet-4-5"]);
+    let tools: Vec<String> = agent.reach.tools.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(tools, ["read", "introspect", "current_date", "*__*"]);
+    assert_eq!((agent.limits.turns_max, agent.asking.sampling.temperature), (8, Some(0.1)));
+    assert_eq!(agent.asking.sampling.top_p, Some(0.9));
+    assert_eq!(agent.body, "You are in review mode. Use {env:HOME} as it is.\n");
+    check_notes(&notes, &["`permission`: the rules", "`textVerbosity`: haft has no such setting"]);
+}
+
+#[test]
+fn restriction_of_another_program_never_gives_more_tools() {
+    let check = |path: &str, keys: &str, expected: Option<&[&str]>| {
+        let expected = expected.map(|tools| tools.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(tools(path, keys), expected, "{keys}");
+    };
+    let all_but_edits: &[&str] = &["bash", "read", "introspect", "current_date", "*__*"];
+    let builtins: &[&str] = &BUILTINS;
+    check(CLAUDE, "description: x", None);
+    check(CLAUDE, "tools: '*'", None);
+    check(CLAUDE, "tools: []", Some(&[]));
+    check(CLAUDE, "tools: WebFetch, Task(a, b)", Some(&[]));
+    check(CLAUDE, "tools: [Read, mcp__docs__*]", Some(&["read", "docs"]));
+    check(CLAUDE, "tools: Read, Bash\ndisallowedTools: [Bash]", Some(&["read"]));
+    check(CLAUDE, "disallowedTools: Write, Edit", Some(all_but_edits));
+    check(CLAUDE, "disallowedTools: mcp__docs__delete", Some(builtins));
+    check(CLAUDE, "tools: Read, mcp__docs\ndisallowedTools: mcp__docs__delete", Some(&["read"]));
+    check(CLAUDE, "permissionMode: plan", Some(&["read", "introspect", "current_date"]));
+    check(OPENCODE, "description: x", None);
+    check(OPENCODE, "tools: {'*': false, read: true, docs_search: true}", Some(&["read"]));
+    check(OPENCODE, "tools: {write: false, edit: false, webfetch: false}", Some(all_but_edits));
+    check(OPENCODE, "tools: {'docs_*': false}", Some(builtins));
+    check(OPENCODE, "permission: {edit: deny}", Some(all_but_edits));
+    check(
+        OPENCODE,
+        "permission: {bash: {'*': ask, 'rm *': deny}}",
+        Some(&["read", "write", "edit", "introspect", "current_date", "*__*"]),
+    );
+    check(OPENCODE, "permission: {bash: {'*': ask}, edit: ask}", None);
+    check(OPENCODE, "permission: deny", Some(&[]));
+    check(OPENCODE, "permission: {'*': deny}", Some(&[]));
+}
+
+#[test]
+fn file_with_an_unclear_restriction_is_refused() {
+    let check = |path: &str, keys: &str, expected: &str| {
+        let error = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap_err();
+        assert!(error.contains(expected), "{keys}: {error}");
+    };
+    check(CLAUDE, "description: a: b\ndisallowedTools:\n  - Bash\n  - Write", "reviewer.md:");
+    check(CLAUDE, "disallowedTools: {Bash: true}", "`disallowedTools`: expected a list of tool names");
+    check(CLAUDE, "disallowedTools: [Bash, 1]", "`disallowedTools`: expected a list of tool names");
+    check(OPENCODE, "description: a: b\npermission: deny", "reviewer.md:");
+    check(OPENCODE, "tools: [read]", "`tools`: expected tool names with true or false");
+    check(OPENCODE, "permission: [deny]", "`permission`: expected tool names");
+    check(OPENCODE, "disable: true", "the agent is disabled");
+}
+
+#[test]
+fn only_the_agent_directories_of_other_programs_are_translated() {
+    let check = |path: &str, expected| assert_eq!(format_of(Path::new(path)), expected, "{path}");
+    check("/p/.claude/agents/a.md", Some(AgentFormat::ClaudeCode));
+    check("/p/.claude/agents/team/a.md", Some(AgentFormat::ClaudeCode));
+    check("/p/.opencode/agents/a.md", Some(AgentFormat::Opencode));
+    check("/p/agents/a.md", None);
+    check("/p/.claude/a.md", None);
+    check("/p/.claude/skills/a.md", None);
+}
