@@ -68,17 +68,17 @@ pub struct ModelFamily {
     pub images: Option<bool>,
 }
 
-/// The requests that may set temperature, top-p, top-k and penalties.
+/// Selects the requests that may set temperature, top-p, top-k and penalties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SamplingRule {
     Always,
     Never,
-    /// Only a request that turns reasoning off, because the model reasons by default.
+    /// Only requests that turn reasoning off, because the models reason by default.
     ReasoningOff,
-    /// Any request that asks for no reasoning.
+    /// Only requests that do not ask for reasoning.
     NoReasoning,
-    /// As `NoReasoning`, but with only one of temperature and top-p.
+    /// Only requests that do not ask for reasoning, and they may set only one of temperature and top-p.
     NoReasoningOne,
 }
 

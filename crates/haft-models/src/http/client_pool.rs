@@ -19,7 +19,7 @@ const PROVIDERS_PER_CLIENT_MAX: usize = 32;
 ///
 /// A client holds the system's certificates and open connections, which take far more memory than a run. A client has
 /// no cookies, and API keys are part of each request, so runs of different principals can share it. The tasks of a
-/// connection end with their tokio runtime, so a pool must not outlive the runtime.
+/// connection end when their tokio runtime ends, so a pool must not outlive the runtime.
 #[derive(Debug, Clone, Default)]
 pub struct ClientPool {
     clients: Arc<Mutex<Vec<Arc<SharedClient>>>>,

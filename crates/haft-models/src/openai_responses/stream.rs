@@ -29,7 +29,8 @@ pub(super) struct ResponsesStreamReader {
     refused: bool,
 }
 
-/// The maximum number of unfinished items and texts at the same time. For each event, they are searched for its part.
+/// The maximum number of unfinished items and texts at the same time. The number is limited, because each event
+/// searches all of them for its part.
 const OPEN_PARTS_MAX: usize = 2 * CALLS_PER_REPLY_MAX;
 
 /// A part that is being filled, with the indices that identify it in the stream.

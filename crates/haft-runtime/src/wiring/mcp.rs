@@ -234,8 +234,8 @@ fn connect(
     }
 }
 
-/// Returns a digest that identifies a server in the catalog cache. The digest is safe to store, because nobody can
-/// derive the settings or their secrets from it.
+/// Returns a digest that identifies a server in the catalog cache. The digest is safe to store, because the settings
+/// and their secrets cannot be derived from it.
 fn digest(server: &McpServerSettings, reach: &McpEndpoint) -> String {
     let mut hasher = Sha256::new();
     let mut part = |text: &str| {

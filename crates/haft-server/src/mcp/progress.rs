@@ -41,7 +41,8 @@ struct ProgressCounter {
 }
 
 impl ProgressCounter {
-    /// Returns the next notification. A message increments the value by one; only a fraction has a total.
+    /// Returns the next notification. Progress with a text increments the value by one. Only progress as a fraction has
+    /// a total.
     fn next(&mut self, progress: Option<&CallProgress>) -> String {
         let (value, message) = match progress {
             None | Some(CallProgress::Output(_)) => (0.0, None),
