@@ -40,6 +40,9 @@ pub(super) const STORE_KEEP_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 pub(super) const COMPACTION_AT: &str = "85%";
 pub(super) const SESSION_BYTES_MAX: u64 = 256 << 20;
 pub(super) const SESSION_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+/// The maximum size of a workspace of the server, in bytes.
+pub(super) const WORKSPACE_BYTES_MAX: u64 = 1 << 30;
+pub(super) const WORKSPACE_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
 pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;
 pub(super) const WARMUP_TIMEOUT_MS: u64 = 30_000;

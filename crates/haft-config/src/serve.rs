@@ -1,23 +1,23 @@
 //! Resolves the settings of `haft serve`: its public address, and the issuers whose access tokens count.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use haft_core::principal::Principal;
 use haft_core::settings::mcp::RequestedServers;
 use haft_core::settings::server::{KeyLimits, KeyScope};
 use url::{Host, Url};
 
-use super::default;
 use super::position::{child, item};
-use super::resolve::ConfigResolver;
-use super::written;
+use super::resolve::{ConfigResolver, duration};
+use super::{default, written};
 
 /// The tenant of keys and of issuers for which the operator names none.
 const DEFAULT_TENANT: &str = "default";
 
 /// The settings of the server.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeSettings {
     /// The address under which clients reach the server, without a slash at its end.
     pub public_url: Option<String>,
@@ -27,6 +27,7 @@ pub struct ServeSettings {
     /// The MCP servers that a request may name by their addresses.
     pub server_urls: RequestedServers,
     pub run_limits: ServeRunLimits,
+    pub workspaces: WorkspaceSettings,
 }
 
 /// The limits of the queue of all runs.
@@ -49,6 +50,42 @@ impl Default for ServeRunLimits {
 
 fn count(written: u64) -> usize {
     usize::try_from(written).unwrap_or(usize::MAX)
+}
+
+/// The directories in which the commands of requests work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceSettings {
+    pub scope: WorkspaceScope,
+    /// The maximum size of a workspace together with its `/tmp`, in bytes.
+    pub bytes_max: u64,
+    /// The time for which an unused workspace is kept.
+    pub keep: Duration,
+}
+
+/// The requests that share a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkspaceScope {
+    Conversation,
+    Tenant,
+    /// All requests work in this directory, which belongs to the operator. haft neither limits nor removes it.
+    Directory(PathBuf),
+}
+
+impl Default for ServeSettings {
+    fn default() -> Self {
+        Self {
+            public_url: None,
+            issuers: Vec::new(),
+            tls: None,
+            server_urls: RequestedServers::Public,
+            run_limits: ServeRunLimits::default(),
+            workspaces: WorkspaceSettings {
+                scope: WorkspaceScope::Conversation,
+                bytes_max: default::WORKSPACE_BYTES_MAX,
+                keep: Duration::from_millis(default::WORKSPACE_KEEP_MS),
+            },
+        }
+    }
 }
 
 /// The files of a certificate, in the form PEM.
@@ -112,7 +149,14 @@ impl ConfigResolver<'_> {
             concurrent_runs_max: count(written.max_runs.unwrap_or(default::SERVE_RUNS_MAX)),
             waiting_runs_max: count(written.max_waiting_runs.unwrap_or(default::SERVE_WAITING_RUNS_MAX)),
         };
-        ServeSettings { public_url, issuers, tls, server_urls, run_limits }
+        let scope = written.workspace.map(|text| self.checked("serve.workspace", workspace_scope(&text)));
+        let defaults = ServeSettings::default().workspaces;
+        let workspaces = WorkspaceSettings {
+            scope: scope.flatten().unwrap_or(defaults.scope),
+            bytes_max: written.workspace_max_bytes.unwrap_or(defaults.bytes_max),
+            keep: written.workspace_keep.map_or(defaults.keep, duration),
+        };
+        ServeSettings { public_url, issuers, tls, server_urls, run_limits, workspaces }
     }
 
     fn issuer(
@@ -154,6 +198,15 @@ impl ConfigResolver<'_> {
                 nano_usd_per_month: limits.usd_per_month.map(|usd| u64::from(usd) * 1_000_000_000),
             },
         })
+    }
+}
+
+fn workspace_scope(text: &str) -> Result<WorkspaceScope, String> {
+    match text {
+        "perConversation" => Ok(WorkspaceScope::Conversation),
+        "perTenant" => Ok(WorkspaceScope::Tenant),
+        path if Path::new(path).is_absolute() => Ok(WorkspaceScope::Directory(path.into())),
+        other => Err(format!("expected `perConversation`, `perTenant` or an absolute path; got `{other}`")),
     }
 }
 
@@ -225,6 +278,16 @@ fn distinct(issuers: &[TokenIssuerSettings]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workspace_is_a_word_or_an_absolute_path() {
+        assert_eq!(workspace_scope("perConversation"), Ok(WorkspaceScope::Conversation));
+        assert_eq!(workspace_scope("perTenant"), Ok(WorkspaceScope::Tenant));
+        assert_eq!(workspace_scope("/srv/project"), Ok(WorkspaceScope::Directory("/srv/project".into())));
+        for wrong in ["", "pertenant", "project", "./project", "~/project"] {
+            assert!(workspace_scope(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn keys_come_from_https_or_from_the_same_machine() {

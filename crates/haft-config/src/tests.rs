@@ -120,7 +120,7 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
-    "serve": {"serverUrls": "off", "maxRuns": 3, "maxWaitingRuns": 4, "publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+    "serve": {"serverUrls": "off", "workspace": "perTenant", "workspaceMaxBytes": 17, "workspaceKeep": "2d", "maxRuns": 3, "maxWaitingRuns": 4, "publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
         "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
         "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -130,6 +130,16 @@ const EVERY_KEY: &str = r#"{
         "mine/f": {"price": {"input": 0.5, "output": 2, "cacheRead": 0.05, "cacheWrite": 0.6}, "toolCalling": "prompted",
             "maxOutputTokens": 7, "contextTokens": 8}}},
 }"#;
+
+#[test]
+fn every_limit_of_the_server_reaches_the_resolved_config() {
+    let resolved = resolve_text(EVERY_KEY).unwrap();
+    let workspaces = &resolved.serve.workspaces;
+    assert_eq!(
+        (&workspaces.scope, workspaces.bytes_max, workspaces.keep.as_secs()),
+        (&resolved::WorkspaceScope::Tenant, 17, 172_800)
+    );
+}
 
 #[test]
 fn every_key_reaches_the_resolved_config() {

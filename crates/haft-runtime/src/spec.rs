@@ -355,9 +355,14 @@ impl WorkspaceSpec {
         if principal.is_subject_of(&Principal::local()) {
             return Ok(policy);
         }
-        let name = Digest::of_text(&format!("{}\n{}", principal.tenant(), principal.subject()));
-        let tmp = home.private_tmps().join(name.to_string());
-        policy.hide_neighbours().private_tmp(&tmp)
+        policy.hide_neighbours().private_tmp(&self.private_tmp(principal, home))
+    }
+
+    /// Returns the directory that commands of this principal see as `/tmp` in this workspace.
+    pub fn private_tmp(&self, principal: &Principal, home: &Home) -> PathBuf {
+        let (tenant, subject) = (principal.tenant(), principal.subject());
+        let owner = Digest::of_text(&format!("{tenant}\n{subject}\n{}", self.directory.display()));
+        home.private_tmps().join(owner.to_string())
     }
 }
 

@@ -360,6 +360,9 @@ impl SandboxPolicy {
         }
         match self.neighbours {
             NeighbourVisibility::Visible => {}
+            // A private `/tmp` needs mounts, and these cover the whole home. A server has too many workspaces to list
+            // them for each command, and each new one would change the fingerprint of the plan.
+            NeighbourVisibility::Hidden if self.tmp.is_some() => {}
             NeighbourVisibility::Hidden => add_neighbours(&self.home.workspace(), &self.own(), &mut hidden),
         }
         hidden

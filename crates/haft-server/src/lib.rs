@@ -29,6 +29,7 @@ mod router;
 mod seal;
 mod server;
 mod settings;
+mod sweeper;
 mod tls;
 mod token;
 

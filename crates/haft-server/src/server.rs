@@ -17,6 +17,7 @@ use haft_store::conversations::ConversationStore;
 use haft_store::idempotency::FileIdempotencyKeys;
 use haft_store::responses::ResponseStore;
 use haft_store::seal_keys::SealKeyStore;
+use haft_store::workspaces::WorkspaceStore;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -34,6 +35,7 @@ use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
+use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
 
@@ -74,6 +76,7 @@ pub(crate) struct ServerState {
     pub(crate) conversations: ConversationStore,
     pub(crate) idempotency: FileIdempotencyKeys,
     pub(crate) seal_keys: SealKeyStore,
+    pub(crate) workspaces: WorkspaceStore,
     pub(crate) live: Arc<LiveResponses>,
     pub(crate) metrics: Metrics,
     pub(crate) limits: RateLimits,
@@ -239,6 +242,7 @@ impl Server {
         let audit = AuditLog::of(runtime.home(), metrics.clone());
         runtime.watch(Arc::new(audit.clone()));
         let seal_keys = SealKeyStore::of(runtime.home());
+        let workspaces = WorkspaceStore::of(runtime.home());
         let state = ServerState {
             settings,
             runtime,
@@ -251,6 +255,7 @@ impl Server {
             conversations,
             idempotency,
             seal_keys,
+            workspaces,
             live: Arc::default(),
             metrics,
             limits,
@@ -315,6 +320,7 @@ impl Server {
         if serves_api {
             tokio::spawn(continue_unfinished(Arc::clone(&state)));
         }
+        let sweeping = tokio::spawn(sweep_repeatedly(Arc::clone(&state)));
         let mcp = mcp.map(|mounted| mounted.gateway);
         let (closing, closed) = oneshot::channel();
         let (drained, sessions) = (Arc::clone(&state), mcp.clone());
@@ -341,6 +347,7 @@ impl Server {
             Ok(()) = closed => drop(timeout(CLOSE_TIMEOUT, &mut served).await),
         }
         served.abort();
+        sweeping.abort();
         if let Some(mcp) = mcp {
             mcp.close().await;
         }

@@ -26,3 +26,4 @@ pub mod spending;
 pub mod sweep;
 pub mod tenant;
 pub mod tool_pins;
+pub mod workspaces;

@@ -50,6 +50,9 @@ pub struct ResponseRecord {
     /// The digest of the request body. With it, haft refuses to use an idempotency key for another request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_digest: Option<String>,
+    /// The name of the workspace of the run; `None` if the run could not use files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 fn first_event() -> u64 {
@@ -86,6 +89,7 @@ pub struct NewResponse {
     pub approvals: Vec<WaitingApproval>,
     pub first_event: u64,
     pub request_digest: Option<String>,
+    pub workspace: Option<String>,
 }
 
 /// A response that must be finished, even by another process after a restart.
@@ -141,6 +145,7 @@ impl ResponseStore {
             approvals: new.approvals,
             first_event: new.first_event,
             request_digest: new.request_digest,
+            workspace: new.workspace,
         };
         private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)
     }
@@ -238,6 +243,7 @@ mod tests {
             approvals: Vec::new(),
             first_event: 1,
             request_digest: None,
+            workspace: None,
         }
     }
 

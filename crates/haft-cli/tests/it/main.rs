@@ -51,6 +51,8 @@ mod tool_search;
 mod tools_search;
 // `haft serve` and `haft keys`.
 mod serve;
+// The files of commands in `haft serve`: workspaces, `/tmp` and their limits.
+mod serve_workspaces;
 // `haft call --stdin`.
 mod stream;
 // Tools of MCP servers, both well-behaved and misbehaving.

@@ -19,7 +19,7 @@ fn start(tree: &TestTree, flags: &[&str]) -> (Child, String) {
     listening(tree.haft(&[&["serve", "--address", "127.0.0.1:0"], flags].concat()))
 }
 
-fn listening(command: HaftCommand) -> (Child, String) {
+pub(crate) fn listening(command: HaftCommand) -> (Child, String) {
     let mut child = command.start();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -27,7 +27,7 @@ fn listening(command: HaftCommand) -> (Child, String) {
 }
 
 /// Ends the server with a signal and returns its standard error.
-fn stop(mut child: Child) -> String {
+pub(crate) fn stop(mut child: Child) -> String {
     send_signal(child.id(), libc::SIGTERM);
     let status = child.wait().unwrap();
     let mut errors = String::new();

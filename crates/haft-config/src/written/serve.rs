@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::default;
-use super::super::value_format::{PathText, words};
+use super::super::value_format::{Millis, PathText, words};
 use super::RawServerUrls;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -34,6 +34,18 @@ pub(crate) struct RawServe {
     /// The maximum number of runs that wait; one tenant can take half of the places, and haft refuses further runs
     #[schemars(extend("default" = default::SERVE_WAITING_RUNS_MAX))]
     pub(crate) max_waiting_runs: Option<u64>,
+
+    /// The directory in which commands work: one for each conversation (`perConversation`), one for each tenant (`perTenant`), or an absolute path, which all requests share
+    #[schemars(extend("default" = "perConversation"))]
+    pub(crate) workspace: Option<String>,
+
+    /// The maximum size of a workspace together with its `/tmp`; a response that exceeds it fails. It does not apply to a `workspace` with a path
+    #[schemars(range(min = 1), extend("default" = default::WORKSPACE_BYTES_MAX, "x-unit" = "bytes"))]
+    pub(crate) workspace_max_bytes: Option<u64>,
+
+    /// How long haft keeps a workspace after its last use. It does not apply to a `workspace` with a path
+    #[schemars(extend("default" = default::WORKSPACE_KEEP_MS, "x-unit" = "milliseconds"))]
+    pub(crate) workspace_keep: Option<Millis>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

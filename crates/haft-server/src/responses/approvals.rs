@@ -26,6 +26,7 @@ use super::request::CreateRequest;
 use super::requested_servers;
 use super::spec;
 use super::stored;
+use super::workspace::{self, ResponseWorkspace};
 use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
@@ -93,6 +94,7 @@ pub(crate) struct ContinuedRun {
     pub(crate) answers: ApprovalAnswers,
     /// The number of the first event that belongs to the new response.
     pub(crate) first_event: EventSeq,
+    pub(crate) workspace: Option<ResponseWorkspace>,
 }
 
 /// Returns the hooks of a run for this caller.
@@ -156,6 +158,7 @@ pub(crate) async fn resume(
     let session = SessionId(session.as_u128());
     let spec =
         state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
+    let workspace = workspace::reopen(state, &caller.principal, record.workspace.as_deref()).await?;
     let (hooks, secrets) = (hooks(caller, true), requested_servers::resumed(&spec, &request.tools)?);
     let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
@@ -164,7 +167,7 @@ pub(crate) async fn resume(
         state.audit.decided(&caller.principal, AuditEvent::ApprovalDecided, item, word);
     }
     let first_event = handle.first_event();
-    Ok(ContinuedRun { handle, answers, first_event })
+    Ok(ContinuedRun { handle, answers, first_event, workspace })
 }
 
 async fn waiting_record(

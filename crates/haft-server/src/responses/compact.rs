@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::field::invalid;
 use super::object::usage_object;
 use super::request::CreateRequest;
-use super::{new_id, opening, request, sealed_text, spec};
+use super::{new_id, opening, request, sealed_text, spec, workspace};
 use crate::auth::{Caller, now_ms};
 use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
@@ -38,7 +38,7 @@ pub(crate) async fn compact(
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
     let request = request::parse(body)?;
-    let messages = opening(&state, &caller, &request, None).await?;
+    let messages = opening(&state, &caller, &request, None).await?.messages;
     let sealed = compacted(&state, &caller, &request, messages).await?;
     let id = new_id().simple().to_string();
     Ok(Json(json!({
@@ -77,7 +77,9 @@ async fn compacted(
     request: &CreateRequest,
     messages: Vec<Message>,
 ) -> Result<SealedConversation, ApiError> {
-    let spec = spec::build(state, caller, request, messages.clone())?;
+    let target = spec::check(state, caller, request)?;
+    let workspace = workspace::of_principal(state, &caller.principal)?;
+    let spec = spec::build(&target, caller, request, workspace, messages.clone())?;
     let (messages, usage) = match state.runtime.compact(spec).await {
         Ok(compacted) => {
             let messages = compacted.conversation.messages().iter();

@@ -18,6 +18,7 @@ use super::fold::{ResponseFold, StreamEvent};
 use super::object::{ResponseEnd, is_open, usage_object};
 use super::request::TurnSealing;
 use super::sealed_turn;
+use super::workspace::{ResponseWorkspace, WatchedWorkspace};
 use crate::auth::{Caller, now_ms};
 use crate::conversations;
 use crate::server::{ActiveWork, ServerState};
@@ -41,6 +42,10 @@ pub(crate) struct ActiveResponse {
     /// All events so far, if readers may connect later.
     replayable: Vec<Value>,
     progress: ResponseProgress,
+    /// `None` for a run that cannot use files.
+    workspace: Option<WatchedWorkspace>,
+    /// The workspace that the conversation already has, also if this run does not use it.
+    known_workspace: Option<String>,
     /// Counts this response among the responses that a stopping server waits for.
     _active: ActiveWork,
 }
@@ -51,6 +56,10 @@ pub(crate) struct ResponseRun {
     pub(crate) answers: Option<ApprovalAnswers>,
     /// The number of the first event that belongs to the response.
     pub(crate) first_event: EventSeq,
+    /// `None` for a run that cannot use files.
+    pub(crate) workspace: Option<ResponseWorkspace>,
+    /// The name of the workspace that the conversation already has. The run need not use it.
+    pub(crate) known_workspace: Option<String>,
 }
 
 /// The data that is needed to store a response.
@@ -75,6 +84,7 @@ pub(crate) struct LastResponse {
     pub(crate) id: String,
     pub(crate) messages: Vec<Message>,
     pub(crate) open_calls: Vec<String>,
+    pub(crate) workspace: Option<String>,
 }
 
 /// Selects whether a response is stored after it has ended.
@@ -113,7 +123,8 @@ impl ActiveResponse {
         fold: ResponseFold,
         kept: KeptResponse,
     ) -> Self {
-        let ResponseRun { handle, answers, first_event } = run;
+        let ResponseRun { handle, answers, first_event, workspace, known_workspace } = run;
+        let watched = workspace.map(|workspace| workspace.watch(handle.clone()));
         Self {
             events: handle.events(first_event),
             parking: Some(parking(handle.clone())),
@@ -128,6 +139,8 @@ impl ActiveResponse {
             kept,
             replayable: Vec::new(),
             progress: ResponseProgress::New,
+            workspace: watched,
+            known_workspace,
         }
     }
 
@@ -151,7 +164,13 @@ impl ActiveResponse {
             id: self.fold.head().id.clone(),
             messages: conversation.messages().iter().map(|message| Message::clone(message)).collect(),
             open_calls: self.open_calls(),
+            workspace: self.workspace_name(),
         })
+    }
+
+    fn workspace_name(&self) -> Option<String> {
+        let own = self.workspace.as_ref().map(|workspace| workspace.name().to_owned());
+        own.or_else(|| self.known_workspace.clone())
     }
 
     fn open_calls(&self) -> Vec<String> {
@@ -374,7 +393,10 @@ impl ActiveResponse {
                 self.client_calls = calls;
                 ResponseEnd::completed()
             }
-            Ok(RunState::Finished(outcome)) => ResponseEnd::of(&outcome.finish),
+            Ok(RunState::Finished(outcome)) => {
+                let exceeded = self.workspace.as_ref().and_then(WatchedWorkspace::failure);
+                exceeded.unwrap_or_else(|| ResponseEnd::of(&outcome.finish))
+            }
             Ok(RunState::Parked(reason)) => ResponseEnd::failed(
                 "server_error",
                 "server_error",
@@ -408,8 +430,8 @@ impl ActiveResponse {
         let complete = self.handle.conversation().filter(|_| self.approvals.is_empty());
         let Some(conversation) = complete else { return Vec::new() };
         let turn = (conversation, self.kept.opening.as_slice());
-        let (id, open) = (&self.fold.head().id, self.open_calls());
-        match sealed_turn::seal(&self.state, &self.kept.caller, id, turn, open).await {
+        let (id, rest) = (&self.fold.head().id, (self.open_calls(), self.workspace_name()));
+        match sealed_turn::seal(&self.state, &self.kept.caller, id, turn, rest).await {
             Ok(encrypted) => self.fold.seal(&encrypted),
             Err(_) => Vec::new(),
         }
@@ -446,6 +468,7 @@ impl ActiveResponse {
             approvals: self.approvals.clone(),
             first_event: self.kept.first_event.0,
             request_digest: self.kept.request_digest.clone(),
+            workspace: self.workspace_name(),
         };
         let (store, owner) = (self.state.responses.clone(), self.handle.principal().clone());
         // Use another thread, because slow disk access would block other requests on this one.

@@ -22,6 +22,7 @@ mod stored;
 mod tool_choice;
 mod tools;
 mod websocket;
+mod workspace;
 
 pub use spec::needs_builtin_tools;
 
@@ -101,7 +102,7 @@ pub(crate) async fn input_tokens(
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
     let request = request::parse(body)?;
-    let messages = opening(&state, &caller, &request, None).await?;
+    let messages = opening(&state, &caller, &request, None).await?.messages;
     let stored: Vec<StoredMessage> = messages.iter().map(StoredMessage::of).collect();
     let messages = serde_json::to_string(&stored).map_or(0, |text| text.len());
     let around = [&request.echo["instructions"], &request.echo["tools"]].map(|value| value.to_string().len());
@@ -253,11 +254,13 @@ async fn start(
     }
     let given = approvals::answers(&request)?;
     let (run, opening, compacted) = if given.is_empty() {
-        new_run(state, caller, &mut request, last).await?
+        new_run(state, caller, &mut request, &response_id(id), last).await?
     } else {
         let continued = approvals::resume(state, caller, &request, &given).await?;
-        let approvals::ContinuedRun { handle, answers, first_event } = continued;
-        (ResponseRun { handle, answers: Some(answers), first_event }, Vec::new(), None)
+        let approvals::ContinuedRun { handle, answers, first_event, workspace } = continued;
+        let run =
+            ResponseRun { handle, answers: Some(answers), first_event, workspace, known_workspace: None };
+        (run, Vec::new(), None)
     };
     let listed = listed_servers(state, caller, &request, &run).await?;
     let head = ResponseHead { listed, ..head(state, &mut request, id, &run) };
@@ -294,23 +297,29 @@ async fn new_run(
     state: &Arc<ServerState>,
     caller: &Caller,
     request: &mut CreateRequest,
+    id: &str,
     last: Option<&LastResponse>,
 ) -> Result<(ResponseRun, Vec<StoredMessage>, Option<SealedConversation>), ApiError> {
-    let opening = opening(state, caller, request, last).await?;
+    let target = spec::check(state, caller, request)?;
+    let Opening { messages: opening, workspace: known } = opening(state, caller, request, last).await?;
     let mut compacted = compact::before_response(state, caller, request, &opening).await?;
     let opening = compacted.as_mut().map_or(opening, |sealed| std::mem::take(&mut sealed.messages));
     // Copy the opening only if it is needed: for a response that is stored before it ends, or to find the new messages
     // of a turn.
     let needs_opening = request.background || request.sealing == TurnSealing::On;
     let stored = if needs_opening { opening.iter().map(StoredMessage::of).collect() } else { Vec::new() };
-    let spec = spec::build(state, caller, request, opening)?;
+    let uses_files = spec::uses_files(state, request, &target);
+    let (directory, workspace) = workspace::open(state, caller, uses_files, known.as_deref(), id).await?;
+    let spec = spec::build(&target, caller, request, directory, opening)?;
     let has_journal = request.store && state.runtime.config().sessions.enabled;
     let output_storage = if request.store { OutputStorage::Stores } else { OutputStorage::Memory };
     let hooks = RunHooks { output_storage, ..approvals::hooks(caller, has_journal) };
     let secrets = requested_servers::secrets(&request.tools);
     let started = state.runtime.start_with(spec, secrets, hooks).await;
     let handle = started.map_err(|error| spec::not_started(&error))?;
-    Ok((ResponseRun { handle, answers: None, first_event: EventSeq::START }, stored, compacted))
+    let first_event = EventSeq::START;
+    let run = ResponseRun { handle, answers: None, first_event, workspace, known_workspace: known };
+    Ok((run, stored, compacted))
 }
 
 /// Returns the tool lists that the response begins with.
@@ -363,6 +372,14 @@ fn mcp_servers<'a>(state: &ServerState, named: impl Iterator<Item = &'a str>) ->
     config.mcp_servers.keys().cloned().chain(named.map(str::to_owned)).collect()
 }
 
+/// The beginning of a response.
+struct Opening {
+    /// The whole conversation up to the message that the model answers.
+    messages: Vec<Message>,
+    /// The name of the workspace that the conversation already has.
+    workspace: Option<String>,
+}
+
 /// Returns the whole conversation: the conversation of the previous response, and the new items. `last` is the last
 /// response of the same connection, which may be missing in the store.
 async fn opening(
@@ -370,7 +387,9 @@ async fn opening(
     caller: &Caller,
     request: &CreateRequest,
     last: Option<&LastResponse>,
-) -> Result<Vec<Message>, ApiError> {
+) -> Result<Opening, ApiError> {
+    // Items of the API carry no workspace, so it belongs to the conversation object, or to the response before.
+    let mut workspace = request.conversation.clone();
     let mut builder = match &request.previous_response_id {
         None if request.input.is_empty() && request.conversation.is_none() => {
             return Err(invalid("input", "`input` is missing or empty"));
@@ -378,6 +397,7 @@ async fn opening(
         None => ConversationBuilder::default(),
         Some(id) if last.is_some_and(|last| last.id == *id) => {
             let last = last.cloned();
+            workspace = last.as_ref().and_then(|last| last.workspace.clone());
             last.map_or_else(ConversationBuilder::default, |last| {
                 ConversationBuilder::after(last.messages, &last.open_calls)
             })
@@ -395,6 +415,7 @@ async fn opening(
             if let Some(waiting) = record.approvals.iter().find(|waiting| waiting.approved.is_none()) {
                 return Err(approvals::unanswered(waiting));
             }
+            workspace = record.workspace;
             let messages = record.messages.into_iter().map(StoredMessage::into_message);
             let messages = messages.collect::<Result<Vec<_>, _>>().map_err(|error| {
                 ApiError::new(ApiErrorKind::ServerError, format!("the response {id} cannot be read: {error}"))
@@ -403,6 +424,9 @@ async fn opening(
         }
     };
     for (path, item) in without_repeats(opened_items(state, caller, request).await?) {
+        if let OpenedItem::Turn(turn) = &item {
+            workspace = turn.workspace.clone().or(workspace);
+        }
         builder = match item {
             OpenedItem::Item(item) => {
                 builder.push(&path, item)?;
@@ -417,7 +441,7 @@ async fn opening(
             OpenedItem::Compacted(messages) => ConversationBuilder::after(messages, &[]),
         };
     }
-    builder.finish()
+    Ok(Opening { messages: builder.finish()?, workspace })
 }
 
 /// Returns the items of the conversation and of the input, with references resolved and encrypted items decrypted.

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
 use super::fold::ResponseFold;
 use super::object::{ResponseEnd, ResponseHead, is_open};
+use super::workspace::{self, ResponseWorkspace};
 use super::{approvals, mcp_servers};
 use crate::auth::Caller;
 use crate::server::ServerState;
@@ -41,8 +42,13 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
     let scopes = one.scopes.iter().filter_map(|name| KeyScope::from_name(name)).collect();
     let caller = Caller { principal: owner, scopes, limits: KeyLimits::default(), expires_ms: None };
     let session = SessionId(Uuid::parse_str(&record.run).map_or(0, |id| id.as_u128()));
-    match resume(state, &caller, session).await {
-        Ok(handle) => drop(state.live.detach(active(state, caller, record, handle))),
+    let workspace = workspace::reopen(state, &caller.principal, record.workspace.as_deref()).await;
+    let resumed = match workspace {
+        Ok(workspace) => resume(state, &caller, session).await.map(|handle| (handle, workspace)),
+        Err(error) => Err(error.message),
+    };
+    match resumed {
+        Ok(resumed) => drop(state.live.detach(active(state, caller, record, resumed))),
         Err(reason) => fail(state, &caller, record, &reason),
     }
 }
@@ -67,7 +73,7 @@ fn active(
     state: &Arc<ServerState>,
     caller: Caller,
     record: ResponseRecord,
-    handle: RunHandle,
+    (handle, workspace): (RunHandle, Option<ResponseWorkspace>),
 ) -> ActiveResponse {
     let head = head(state, &record);
     let kept = KeptResponse {
@@ -79,7 +85,8 @@ fn active(
         first_event: EventSeq(record.first_event),
         request_digest: record.request_digest,
     };
-    let run = ResponseRun { handle, answers: None, first_event: EventSeq(record.first_event) };
+    let first_event = EventSeq(record.first_event);
+    let run = ResponseRun { handle, answers: None, first_event, workspace, known_workspace: None };
     ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept)
 }
 
@@ -114,6 +121,7 @@ fn ended(record: ResponseRecord, response: Value) -> NewResponse {
         approvals: Vec::new(),
         first_event: record.first_event,
         request_digest: record.request_digest,
+        workspace: record.workspace,
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct SealedTurn {
     /// The ids of the calls that the client runs. Their replies are placeholders.
     pub(super) open_calls: Vec<String>,
     pub(super) scope: TurnScope,
+    /// The name of the workspace of the run.
+    pub(super) workspace: Option<String>,
     /// The id of the response.
     response: String,
 }
@@ -45,6 +47,8 @@ struct TurnText {
     scope: TurnScope,
     messages: Vec<StoredMessage>,
     open_calls: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workspace: Option<String>,
 }
 
 /// Encrypts the turn of a response. `opening` is the conversation before the response.
@@ -53,7 +57,7 @@ pub(super) async fn seal(
     caller: &Caller,
     response: &str,
     (conversation, opening): (&Conversation, &[StoredMessage]),
-    open_calls: Vec<String>,
+    (open_calls, workspace): (Vec<String>, Option<String>),
 ) -> Result<String, ApiError> {
     let mut messages: Vec<StoredMessage> =
         conversation.messages().iter().map(|message| StoredMessage::of(message)).collect();
@@ -62,7 +66,7 @@ pub(super) async fn seal(
     if is_extended {
         messages.drain(..opening.len());
     }
-    let text = TurnText { response: response.to_owned(), scope, messages, open_calls };
+    let text = TurnText { response: response.to_owned(), scope, messages, open_calls, workspace };
     sealed_text::seal(state, caller, move || serde_json::to_vec(&text)).await
 }
 
@@ -79,10 +83,10 @@ pub(super) async fn open(
         invalid(format!("{path}.encrypted_content"), message).with_code(sealed_text::INVALID)
     };
     let text: TurnText = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
-    let TurnText { response, scope, messages, open_calls } = text;
+    let TurnText { response, scope, messages, open_calls, workspace } = text;
     let messages = messages.into_iter().map(StoredMessage::into_message);
     let messages = messages.collect::<Result<_, _>>().map_err(|error| unreadable(error.to_string()))?;
-    Ok(SealedTurn { messages, open_calls, scope, response })
+    Ok(SealedTurn { messages, open_calls, scope, workspace, response })
 }
 
 /// An input item after decryption.
@@ -201,6 +205,7 @@ mod tests {
             messages: vec![Message::assistant(parts), Message::tool(replies)],
             open_calls: vec!["call_c".into()],
             scope: TurnScope::Response,
+            workspace: None,
             response: "resp_abc".into(),
         }
     }

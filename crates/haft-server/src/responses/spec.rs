@@ -1,8 +1,6 @@
 //! Builds the run spec of a checked request. A request can restrict the permissions of its agent and of the operator,
 //! but never extend them.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 
 use haft_config::ResolvedConfig;
@@ -12,14 +10,12 @@ use haft_config::agents::{AgentDefinition, AgentOverride, AgentOverrides};
 use haft_config::resolved::ModelName;
 use haft_core::conversation::{Message, PartBody, Role};
 use haft_core::name::Namespace;
-use haft_core::principal::Principal;
 use haft_runtime::RunQueueFull;
 use haft_runtime::models::{ModelsError, has_tools_of_its_own};
 use haft_runtime::runtime::StartError;
 use haft_runtime::spec::{AgentChanges, ModelChoice, RunSpec, WorkspaceSpec};
 use haft_runtime::wiring::check_requested_url;
 use haft_store::api_keys::KeyScope;
-use haft_store::tenant::directory_of;
 use serde_json::Value;
 
 use super::field::invalid;
@@ -36,16 +32,14 @@ const HARMLESS: &str = "current_date";
 
 /// Builds the run spec. `opening` is the whole conversation, including the message that the model answers.
 pub(crate) fn build(
-    state: &ServerState,
+    target: &ModelTarget<'_>,
     caller: &Caller,
     request: &CreateRequest,
+    workspace: WorkspaceSpec,
     opening: Vec<Message>,
 ) -> Result<RunSpec, ApiError> {
-    let target = target(state, request)?;
-    check_tools(state, caller, request, &target)?;
-    let workspace = workspace(state, &caller.principal)?;
     let text = last_text(&opening);
-    let mut spec = match &target {
+    let mut spec = match target {
         ModelTarget::Agent(graph) => {
             let mut spec = RunSpec::new(graph, text, workspace);
             spec.changes = changes_to_agent(&graph.first().agent, request);
@@ -72,8 +66,29 @@ pub(crate) fn build(
     Ok(spec)
 }
 
+/// Checks the model and the tools of a request, before anything is created for it.
+pub(crate) fn check<'a>(
+    state: &'a ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+) -> Result<ModelTarget<'a>, ApiError> {
+    let target = target(state, request)?;
+    check_tools(state, caller, request, &target)?;
+    Ok(target)
+}
+
+/// Tests if the run of a checked request may run commands or read files.
+pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &ModelTarget<'_>) -> bool {
+    let names_tool = request.tools.server.iter().any(|tool| matches!(tool, ServerTool::Named(_)));
+    let reaches = match target {
+        ModelTarget::Agent(graph) => reaches_builtin_tools(graph),
+        ModelTarget::Model(_) | ModelTarget::Route => false,
+    };
+    names_tool || reaches || acts_by_itself(&state.runtime.config(), target)
+}
+
 /// The agent or model that the field `model` names.
-enum ModelTarget<'a> {
+pub(crate) enum ModelTarget<'a> {
     Agent(&'a AgentGraph),
     /// `None` for the configured default.
     Model(Option<String>),
@@ -278,19 +293,6 @@ fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncati
         all.push(("finalReport", Some("none".into())));
     }
     all.into_iter().filter_map(|(key, value)| Some(AgentOverride::new(key, value?))).collect()
-}
-
-/// Returns the caller's directory, inside haft's own workspace.
-fn workspace(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
-    let root = state.runtime.home().workspace();
-    let directory = root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()));
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        ApiError::new(
-            ApiErrorKind::ServerError,
-            format!("the server cannot create the workspace directory: {error}"),
-        )
-    })?;
-    Ok(WorkspaceSpec { directory, ..state.settings.workspace.clone() })
 }
 
 /// Returns the text of the user's last message, which is used to select skills and a model.

@@ -591,7 +591,8 @@ fn compacted_conversation_is_encrypted_for_its_owner_and_can_be_continued() {
     assert!(compacted["usage"]["total_tokens"].is_u64(), "{compacted}");
     let item = compacted["output"][0].clone();
     assert_eq!((types(&compacted), item["type"].as_str()), (vec!["compaction"], Some("compaction")));
-    assert!(!compacted.to_string().contains("fox"), "sealed: {compacted}");
+    // With a space, because the encoded bytes can contain any three letters.
+    assert!(!compacted.to_string().contains("the fox"), "sealed: {compacted}");
     server.restart();
     let next = json!({"model": "openai/m", "store": false, "input": [item, {"role": "user", "content": "And then?"}]});
     assert_eq!(text(&ask(&server, &next)), "Onward.");

@@ -1,0 +1,217 @@
+//! Tests of the workspaces of `haft serve`, with the real binary and the real sandbox.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+
+use haft_model_server::{ModelServer, Script, ScriptStep};
+use haft_testkit::{TestTree, TestUser, eventually, unique_marker};
+use serde_json::{Value, json};
+
+use super::serve::{listening, stop};
+
+const AGENT: &str =
+    "---\ndescription: Works.\nmodels: openai/m\ntools: [bash, looker__look]\n---\nYou work.\n";
+
+/// An MCP server whose tool searches the file system for the files of others.
+const LOOKER: &str = r#"
+import json, os, subprocess, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    method = request.get("method")
+    if method == "tools/call":
+        name = request["params"]["arguments"]["name"]
+        found = subprocess.run(["find", "/", "-name", name], capture_output=True, text=True).stdout
+        text = " ".join(["in", os.getcwd(), "found", found, "tmp", *sorted(os.listdir("/tmp"))])
+        result = {"content": [{"type": "text", "text": text}]}
+    else:
+        look = {"name": "look", "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+        result = {
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                           "serverInfo": {"name": "looker", "version": "1"}},
+            "tools/list": {"tools": [look]},
+        }.get(method)
+    reply = {"error": {"code": -32601, "message": "unknown method"}} if result is None else {"result": result}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
+"#;
+
+struct WorkspaceServer {
+    tree: TestTree,
+    child: Child,
+    address: String,
+    model: ModelServer,
+}
+
+struct HttpReply {
+    head: String,
+    body: Value,
+}
+
+impl WorkspaceServer {
+    /// Starts a server whose model runs the commands of each conversation, one per response.
+    fn start(serve: &Value, conversations: &[(&str, &[ScriptStep])]) -> Self {
+        let tree = TestTree::new(TestUser::Ourselves);
+        let script = tree.file("outside/looker.py", LOOKER);
+        let looker = json!({"command": "python3", "args": [script], "startup": "required"});
+        let config = json!({"serve": serve, "mcpServers": {"looker": looker}});
+        tree.directory("home/agents");
+        tree.file("home/haft.json", &config.to_string());
+        tree.file("home/agents/worker.md", AGENT);
+        let mut script = Script::default();
+        for (about, calls) in conversations {
+            let steps = calls.iter().flat_map(|call| [call.clone(), ScriptStep::text("done")]);
+            script = script.about(about, steps);
+        }
+        let model = ModelServer::start(script).unwrap();
+        let (child, address) = serve_with(&tree, &model);
+        Self { tree, child, address, model }
+    }
+
+    fn restarted(self) -> Self {
+        let Self { tree, child, model, .. } = self;
+        stop(child);
+        let (child, address) = serve_with(&tree, &model);
+        Self { tree, child, address, model }
+    }
+
+    fn key(&self, subject: &str, tenant: &str) -> String {
+        let words =
+            ["keys", "create", subject, "--tenant", tenant, "--scope", "api", "--scope", "builtin-tools"];
+        self.tree.haft(&words).output().expect_code(0).stdout.trim().to_owned()
+    }
+
+    fn post(&self, key: &str, body: &Value) -> HttpReply {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let body = body.to_string();
+        let head = format!(
+            "POST /v1/responses HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer \
+             {key}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, reply) = text.split_once("\r\n\r\n").unwrap();
+        let body = serde_json::from_str(reply).unwrap_or_else(|error| panic!("{error}: {text}"));
+        HttpReply { head: head.to_owned(), body }
+    }
+
+    /// Sends a request and returns the id of the response and the output of its call.
+    #[track_caller]
+    fn ask(&self, key: &str, input: &str, previous: Option<&str>) -> (String, String) {
+        let fields = json!({"model": "worker", "input": input, "previous_response_id": previous});
+        let response = self.post(key, &fields).body;
+        let call = &response["output"][0];
+        let text = call["output"].as_str().unwrap_or_else(|| panic!("{response}")).to_owned();
+        (response["id"].as_str().unwrap().to_owned(), text)
+    }
+}
+
+fn serve_with(tree: &TestTree, model: &ModelServer) -> (Child, String) {
+    let serve = tree.haft(&["serve", "--address", "127.0.0.1:0"]);
+    listening(serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k"))
+}
+
+fn bash(command: &str) -> ScriptStep {
+    ScriptStep::call("bash", json!({ "command": command }))
+}
+
+#[test]
+fn commands_see_their_own_conversation_and_no_other_tenant() {
+    let name = format!("mine-{}", unique_marker());
+    let look = || ScriptStep::call("looker__look", json!({ "name": name }));
+    // The command line of the server contains `--address`, and the name of the file `mine-`. This command contains neither.
+    let pattern = name.replace("mine", "m?ne");
+    let search = format!(
+        "find / -name '{pattern}' 2>/dev/null; ls -A /tmp; ls -A; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; \
+         ls -d /proc/[0-9]* | wc -l"
+    );
+    let hide = format!("echo secret > '{name}'; echo secret > '/tmp/{name}'; pwd");
+    let conversations: [(&str, &[ScriptStep]); 3] = [
+        ("anna begins", &[bash(&hide), bash(&format!("cat '{name}' '/tmp/{name}'")), look()]),
+        ("anna elsewhere", &[bash(&search)]),
+        ("bert", &[bash(&search), look()]),
+    ];
+    let server = WorkspaceServer::start(&json!({}), &conversations);
+    let (anna, bert) = (server.key("anna", "acme"), server.key("bert", "other"));
+    let (first, place) = server.ask(&anna, "anna begins", None);
+    let place = place.trim().to_owned();
+    assert!(place.contains(&format!("home/workspace/acme/{first}")), "{place}");
+    let (second, read) = server.ask(&anna, "go on", Some(&first));
+    assert_eq!(read.matches("secret").count(), 2, "the next response has the same files: {read}");
+    let (_, looked) = server.ask(&anna, "look", Some(&second));
+    assert!(
+        looked.contains(&format!("in {place}")) && looked.contains(&format!("{place}/{name}")),
+        "{looked}"
+    );
+
+    for (key, input) in [(&anna, "anna elsewhere"), (&bert, "bert")] {
+        let (id, found) = server.ask(key, input, None);
+        assert!(!found.contains("mine-") && !found.contains("--address"), "{input}: {found}");
+        let processes: usize = found.split_whitespace().last().unwrap().parse().unwrap();
+        assert!(processes <= 10, "{input}: {found}");
+        if input == "bert" {
+            let (_, looked) = server.ask(key, "look", Some(&id));
+            assert!(looked.contains(&id) && !looked.contains("mine-"), "{looked}");
+        }
+    }
+    stop(server.child);
+}
+
+#[test]
+fn response_that_fills_its_workspace_is_stopped() {
+    let conversations: [(&str, &[ScriptStep]); 3] = [
+        ("fill", &[bash("head -c 9000000 /dev/zero > big; sleep 60; echo survived")]),
+        ("tmp", &[bash("head -c 9000000 /dev/zero > /tmp/big; sleep 60; echo survived")]),
+        ("small", &[bash("echo small > file; cat file")]),
+    ];
+    let server = WorkspaceServer::start(&json!({"workspaceMaxBytes": 5_000_000}), &conversations);
+    let key = server.key("anna", "acme");
+    for input in ["fill", "tmp"] {
+        let failed = server.post(&key, &json!({"model": "worker", "input": input, "background": false}));
+        assert_eq!(failed.body["error"]["code"], "workspace_quota_exceeded", "{}", failed.body);
+        assert!(failed.head.contains("x-should-retry: false"), "{}", failed.head);
+    }
+    let conversation = server.tree.path("home/data/responses/acme");
+    let stored: Vec<_> =
+        std::fs::read_dir(conversation).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(stored.len(), 2, "{stored:?}");
+    for path in stored {
+        let id = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let again = server.post(&key, &json!({"model": "worker", "input": "x", "previous_response_id": id}));
+        assert!(again.head.starts_with("HTTP/1.1 429"), "{}", again.head);
+        assert_eq!(again.body["error"]["code"], "workspace_quota_exceeded", "{}", again.body);
+    }
+    assert_eq!(server.ask(&key, "small", None).1.trim(), "small", "another conversation works");
+    stop(server.child);
+}
+
+#[test]
+fn subjects_share_the_workspace_of_their_tenant_and_unused_ones_expire() {
+    let conversations: [(&str, &[ScriptStep]); 2] =
+        [("write", &[bash("echo shared > file; pwd")]), ("read", &[bash("cat file || echo nothing")])];
+    let serve = json!({"workspace": "perTenant", "workspaceKeep": "1ms"});
+    let server = WorkspaceServer::start(&serve, &conversations);
+    let (anna, bert, eve) =
+        (server.key("anna", "acme"), server.key("bert", "acme"), server.key("eve", "other"));
+    let (_, place) = server.ask(&anna, "write", None);
+    assert_eq!(server.ask(&bert, "read", None).1.trim(), "shared");
+    assert!(server.ask(&eve, "read", None).1.contains("nothing"));
+    assert!(std::path::Path::new(place.trim()).join("file").exists());
+    let server = server.restarted();
+    eventually("the unused workspace is removed", || !std::path::Path::new(place.trim()).exists());
+    stop(server.child);
+}
+
+#[test]
+fn all_requests_work_in_a_configured_directory() {
+    let conversations: [(&str, &[ScriptStep]); 1] = [("where", &[bash("pwd; cat README")])];
+    let project = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::write(project.path().join("README"), "read me").unwrap();
+    let server = WorkspaceServer::start(&json!({"workspace": project.path()}), &conversations);
+    let (_, shown) = server.ask(&server.key("anna", "acme"), "where", None);
+    assert!(shown.contains(project.path().to_str().unwrap()) && shown.contains("read me"), "{shown}");
+    stop(server.child);
+}

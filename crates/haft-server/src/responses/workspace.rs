@@ -1,0 +1,186 @@
+//! The workspace of a response: its directory, and the watch over its size.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use haft_config::resolved::WorkspaceScope;
+use haft_core::principal::Principal;
+use haft_runtime::{RunHandle, WorkspaceSpec};
+use haft_store::tenant::directory_of;
+use haft_store::workspaces::{WorkspaceLease, WorkspaceName, occupied_bytes};
+use tokio::task::JoinHandle;
+
+use super::blocking;
+use super::object::ResponseEnd;
+use crate::auth::Caller;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::server::ServerState;
+
+/// The shortest time between two measurements of a workspace. A command can exceed the limit for this time.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The share of the time that measurements may take: one part of this many.
+const MEASURE_SHARE: u32 = 10;
+
+/// The stable name of the problem, for programs.
+const QUOTA_CODE: &str = "workspace_quota_exceeded";
+
+/// The workspace of a run that can run commands or read files. It stays in use until this value is dropped.
+#[derive(Debug)]
+pub(crate) struct ResponseWorkspace {
+    lease: WorkspaceLease,
+    /// The directory that commands see as `/tmp`.
+    tmp: PathBuf,
+    bytes_max: u64,
+}
+
+impl ResponseWorkspace {
+    /// Returns the name of the workspace, for the stored response.
+    pub(crate) fn name(&self) -> &str {
+        self.lease.name().text()
+    }
+}
+
+/// Opens the workspace of a new run. `known` is the name of the workspace that the conversation already has, and `id` is the
+/// id of the response. A run that cannot use files works in the directory of its owner, so that it can share MCP servers with
+/// earlier runs.
+pub(crate) async fn open(
+    state: &ServerState,
+    caller: &Caller,
+    uses_files: bool,
+    known: Option<&str>,
+    id: &str,
+) -> Result<(WorkspaceSpec, Option<ResponseWorkspace>), ApiError> {
+    let spec = |directory: PathBuf| WorkspaceSpec { directory, ..state.settings.workspace.clone() };
+    let name = match &state.runtime.config().serve.workspaces.scope {
+        WorkspaceScope::Directory(path) => return Ok((spec(path.clone()), None)),
+        WorkspaceScope::Tenant => WorkspaceName::Tenant,
+        WorkspaceScope::Conversation if !uses_files => {
+            return of_principal(state, &caller.principal).map(|spec| (spec, None));
+        }
+        WorkspaceScope::Conversation => match known.map(WorkspaceName::of_text) {
+            Some(known @ WorkspaceName::Conversation(_)) => known,
+            // The conversation began while the tenant had one workspace.
+            Some(WorkspaceName::Tenant) | None => WorkspaceName::Conversation(id.to_owned()),
+        },
+    };
+    let opened = lease(state, &caller.principal, name).await?;
+    opened.check().await?;
+    Ok((spec(opened.lease.directory().to_owned()), Some(opened)))
+}
+
+/// Opens the workspace of a run that continues. It exists again, empty, if it expired in the meantime.
+pub(crate) async fn reopen(
+    state: &ServerState,
+    owner: &Principal,
+    name: Option<&str>,
+) -> Result<Option<ResponseWorkspace>, ApiError> {
+    match name {
+        Some(name) => lease(state, owner, WorkspaceName::of_text(name)).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn lease(
+    state: &ServerState,
+    owner: &Principal,
+    name: WorkspaceName,
+) -> Result<ResponseWorkspace, ApiError> {
+    let (store, opener) = (state.workspaces.clone(), owner.clone());
+    let lease = blocking(move || store.open(&opener, name)).await?;
+    let spec = WorkspaceSpec { directory: lease.directory().to_owned(), ..state.settings.workspace.clone() };
+    let tmp = spec.private_tmp(owner, state.runtime.home());
+    Ok(ResponseWorkspace { lease, tmp, bytes_max: state.runtime.config().serve.workspaces.bytes_max })
+}
+
+/// Returns the directory of a principal, below haft's own workspace.
+pub(crate) fn of_principal(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
+    let root = state.runtime.home().workspace();
+    let directory = root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()));
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
+        ApiError::new(ApiErrorKind::ServerError, format!("the workspace cannot be created: {error}"))
+    })?;
+    Ok(WorkspaceSpec { directory, ..state.settings.workspace.clone() })
+}
+
+impl ResponseWorkspace {
+    /// Refuses a run in a workspace that is too large.
+    async fn check(&self) -> Result<(), ApiError> {
+        if self.measure().await {
+            return Ok(());
+        }
+        let message = format!("{}; start a new conversation", too_large(self.bytes_max));
+        Err(ApiError::new(ApiErrorKind::TooManyRequests, message).with_code(QUOTA_CODE).not_retryable())
+    }
+
+    /// Tests if the size is within the limit. A size that cannot be measured is not.
+    async fn measure(&self) -> bool {
+        is_within(self.lease.directory().to_owned(), self.tmp.clone(), self.bytes_max).await
+    }
+
+    /// Watches the size while the run works, and cancels a run that exceeds the limit.
+    pub(crate) fn watch(self, handle: RunHandle) -> WatchedWorkspace {
+        let exceeded = Arc::new(AtomicBool::new(false));
+        let (directory, tmp) = (self.lease.directory().to_owned(), self.tmp.clone());
+        let (flag, bytes_max) = (Arc::clone(&exceeded), self.bytes_max);
+        let task = tokio::spawn(async move {
+            let mut pause = MEASURE_INTERVAL;
+            loop {
+                tokio::time::sleep(pause).await;
+                let begun = Instant::now();
+                if !is_within(directory.clone(), tmp.clone(), bytes_max).await {
+                    flag.store(true, Ordering::Release);
+                    return handle.cancel();
+                }
+                pause = MEASURE_INTERVAL.max(begun.elapsed() * MEASURE_SHARE);
+            }
+        });
+        WatchedWorkspace { workspace: self, exceeded, task }
+    }
+}
+
+async fn is_within(directory: PathBuf, tmp: PathBuf, bytes_max: u64) -> bool {
+    let measured = tokio::task::spawn_blocking(move || {
+        let bytes = occupied_bytes(&directory, bytes_max)?;
+        occupied_bytes(&tmp, bytes_max).map(|more| bytes.saturating_add(more))
+    });
+    matches!(measured.await, Ok(Ok(bytes)) if bytes <= bytes_max)
+}
+
+fn too_large(bytes_max: u64) -> String {
+    format!("the files of the workspace and its `/tmp` have more than {bytes_max} bytes")
+}
+
+/// A workspace whose run works.
+#[derive(Debug)]
+pub(crate) struct WatchedWorkspace {
+    workspace: ResponseWorkspace,
+    exceeded: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl WatchedWorkspace {
+    /// Returns the name of the workspace, for the stored response.
+    pub(crate) fn name(&self) -> &str {
+        self.workspace.name()
+    }
+
+    /// Returns the end of a response whose run was cancelled because of the size of its workspace.
+    pub(crate) fn failure(&self) -> Option<ResponseEnd> {
+        let failed = || {
+            let message = format!("{}; the run was stopped", too_large(self.workspace.bytes_max));
+            ResponseEnd::failed("too_many_requests", QUOTA_CODE, message)
+        };
+        self.exceeded.load(Ordering::Acquire).then(failed)
+    }
+}
+
+impl Drop for WatchedWorkspace {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
