@@ -166,3 +166,61 @@ impl HeldCalls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::Arc;
+
+    use super::super::outbox::Outbox;
+    use super::super::questions::{ClientQuestions, QuestionCarrier};
+    use super::*;
+
+    /// A call that never ends. The text is the request that it belongs to.
+    pub(in crate::mcp) fn endless_call(request: &str) -> DetachedCall {
+        let (out, _) = Outbox::new();
+        let (ask, questions) = mpsc::channel(1);
+        let carrying = Arc::new(ClientQuestions::new(out)).carry(None, QuestionCarrier::Reply(ask));
+        let (finished, result) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            let _ = finished.send(Ok(String::new()));
+        });
+        DetachedCall {
+            result,
+            questions,
+            _task: AbortOnDrop(task.abort_handle()),
+            _carrying: carrying,
+            request: Digest::of_text(request),
+        }
+    }
+
+    fn hold(held: &HeldCalls, request: &str) -> String {
+        held.hold(endless_call(request), Vec::new())["requestState"].as_str().unwrap().to_owned()
+    }
+
+    fn resume(held: &HeldCalls, state: &str, request: &str) -> Result<ResumedCall, GatewayError> {
+        held.resume(state, Digest::of_text(request), &HashMap::new())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn state_counts_once_for_its_own_request_and_for_a_limited_time() {
+        let held = HeldCalls::default();
+        let state = hold(&held, "one");
+        assert!(resume(&held, &state, "two").unwrap_err().message.contains("another request"));
+        assert!(resume(&held, &state, "one").is_ok());
+        assert!(resume(&held, &state, "one").is_err(), "a state counts once");
+        let late = hold(&held, "one");
+        tokio::time::advance(ANSWER_WAIT_MAX).await;
+        assert!(resume(&held, &late, "one").is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_call_too_many_cancels_the_oldest() {
+        let held = HeldCalls::default();
+        let oldest = hold(&held, "one");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let others: Vec<String> = (0..HELD_MAX).map(|_| hold(&held, "one")).collect();
+        assert!(resume(&held, &oldest, "one").is_err());
+        assert!(others.iter().all(|state| resume(&held, state, "one").is_ok()));
+    }
+}

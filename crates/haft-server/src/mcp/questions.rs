@@ -316,6 +316,24 @@ mod tests {
         check(Value::Null, ApprovalAnswer::Deny);
     }
 
+    #[tokio::test]
+    async fn client_has_a_limited_number_of_open_questions() {
+        let (out, mut messages) = Outbox::new();
+        let questions = Arc::new(ClientQuestions::new(out));
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..QUESTIONS_OPEN_MAX {
+            let questions = Arc::clone(&questions);
+            asking.spawn(async move { questions.ask((None, ELICITATION, "{}".into()), None).await });
+            messages.recv().await.unwrap();
+        }
+        let ask = || questions.ask((None, ELICITATION, "{}".into()), None);
+        assert!(ask().await.unwrap_err().contains("64 open questions"));
+        assert!(messages.try_recv().is_err(), "the client does not see a refused question");
+        asking.shutdown().await;
+        let withdrawn = messages.try_recv().unwrap().text;
+        assert!(withdrawn.contains("notifications/cancelled"), "{withdrawn}");
+    }
+
     #[test]
     fn approval_form_shows_deceptive_characters() {
         let request = request(None);

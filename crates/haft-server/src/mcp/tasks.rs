@@ -275,3 +275,36 @@ fn timestamp(time: SystemTime) -> String {
     let seconds = i64::try_from(seconds.as_millis()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_millisecond(seconds).map(|time| time.to_string()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::held::tests::endless_call;
+    use super::*;
+
+    fn begin(tasks: &TaskTable) -> String {
+        let reply: Value = serde_json::from_str(&tasks.begin(endless_call("call"))).unwrap();
+        reply["taskId"].as_str().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn task_is_unknown_after_its_time_and_makes_room() {
+        let tasks = TaskTable::default();
+        let ids: Vec<String> = (0..TASKS_MAX).map(|_| begin(&tasks)).collect();
+        assert!(!tasks.has_room() && !tasks.is_empty());
+        assert!(tasks.get(&ids[0]).unwrap().contains("\"working\""));
+        tokio::time::advance(TASK_TTL).await;
+        assert!(ids.iter().all(|id| tasks.get(id).is_err()));
+        assert!(tasks.is_empty() && tasks.has_room());
+        assert!(tasks.cancel(&ids[0]).is_err());
+    }
+
+    #[tokio::test]
+    async fn cancelled_task_stays_cancelled() {
+        let tasks = TaskTable::default();
+        let id = begin(&tasks);
+        tasks.cancel(&id).unwrap();
+        assert!(tasks.get(&id).unwrap().contains("\"cancelled\""));
+        tasks.update(&id, HashMap::new()).unwrap();
+        assert!(tasks.get(&id).unwrap().contains("\"cancelled\""));
+    }
+}

@@ -261,7 +261,28 @@ fn refused(error: &ResumeFailure) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn approval_counts_only_for_the_arguments_that_the_client_saw() {
+        let id = ApprovalId::parse("0123456789abcdef0123456789abcdef").unwrap();
+        let pending = |arguments: Value| PendingApproval {
+            id,
+            tool: "docs__add".into(),
+            arguments,
+            prefix: None,
+            rules: Vec::new(),
+            why: String::new(),
+        };
+        let (item, arguments) = ("mcpr_1".to_owned(), json!({"n": 1}));
+        let given = ClientDecision { item, arguments, decision: ApprovalDecision::Allow };
+        let answers = ApprovalAnswers { given: HashMap::from([(id, given)]), open: HashSet::new() };
+        assert_eq!(answers.decision(&pending(json!({"n": 1}))), Some(ApprovalDecision::Allow));
+        assert_eq!(answers.decision(&pending(json!({"n": 2}))), Some(ApprovalDecision::Deny));
+        assert_eq!(ApprovalAnswers::default().decision(&pending(json!({"n": 1}))), None);
+    }
 
     #[test]
     fn an_approval_request_names_its_response() {

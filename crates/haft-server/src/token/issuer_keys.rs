@@ -227,6 +227,13 @@ impl KeyCache {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use axum::Router;
+    use axum::routing::get;
+    use haft_config::resolved::TokenTenant;
+    use haft_core::settings::server::KeyLimits;
+
     use super::*;
 
     #[test]
@@ -250,6 +257,48 @@ mod tests {
         assert!(cache.usable(after(Duration::from_secs(3_599))).is_ok());
         assert_eq!(cache.need(true, after(AGE_MAX)), FetchNeed::BeforeUse);
         assert!(cache.usable(after(AGE_MAX)).is_err());
+    }
+
+    /// Asks a server for the URL of its keys. The server answers every path with this status and body, in which `ISSUER` is
+    /// its own address.
+    async fn discovered(status: StatusCode, body: &str) -> Result<String, String> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let issuer = format!("http://{}", listener.local_addr().unwrap());
+        let (body, moved) = (body.replace("ISSUER", &issuer), body.replace("ISSUER", &issuer));
+        let routes = Router::new()
+            .route("/moved", get(|| async { moved }))
+            .fallback(move || async move { (status, [("location", "/moved")], body) });
+        let server = tokio::spawn(async { axum::serve(listener, routes).await });
+        let settings = TokenIssuerSettings {
+            issuer,
+            audience: Vec::new(),
+            jwks_url: None,
+            tenant: TokenTenant::Fixed("acme".into()),
+            subject_claim: "sub".into(),
+            scopes: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            roles_claim: "roles".into(),
+            limits: KeyLimits::default(),
+        };
+        let found = IssuerKeys::new(&settings, Metrics::default()).discover().await;
+        server.abort();
+        found.map(String::from)
+    }
+
+    #[tokio::test]
+    async fn discovery_accepts_only_its_own_issuer_with_keys_over_tls_and_follows_no_redirect() {
+        let own = r#"{"issuer": "ISSUER", "jwks_uri": "https://keys.example/set"}"#;
+        assert_eq!(discovered(StatusCode::OK, own).await.unwrap(), "https://keys.example/set");
+        let check = async |status: StatusCode, body: &str, expected: &str| {
+            let error = discovered(status, body).await.unwrap_err();
+            assert!(error.contains(expected), "{body:.80}: {error}");
+        };
+        let other = own.replace("ISSUER", "https://login.example");
+        check(StatusCode::OK, &other, "another issuer").await;
+        check(StatusCode::OK, &own.replace("https://keys", "http://keys"), "no TLS").await;
+        check(StatusCode::FOUND, own, "302").await;
+        let huge = format!("{own}{}", " ".repeat(DOCUMENT_BYTES_MAX));
+        check(StatusCode::OK, &huge, "more than 262144 bytes").await;
     }
 
     #[test]

@@ -135,6 +135,17 @@ fn only_the_exact_answers_of_the_owner_continue_the_run() {
 }
 
 #[test]
+fn approval_request_expires_after_a_day() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    let (first, item) = asked(&server, &tools, &json!("always"));
+    server.make_old(&first);
+    let late = post(&server, &answer(&first, &item, true));
+    assert_eq!((late.status, code(&late)), (400, json!("approval_request_expired")), "{}", late.text);
+    assert_eq!(tools.calls(), [] as [Value; 0]);
+}
+
+#[test]
 fn approvals_of_one_response_are_answered_one_by_one() {
     let tools = ToolServer::start();
     let calls = [1, 2, 3].map(|n| ScriptPart::call("docs__add", json!({ "n": n })));

@@ -191,6 +191,16 @@ impl TestServer {
         found
     }
 
+    /// Makes a stored response older than the lifetimes of approval requests and idempotency keys.
+    pub(crate) fn make_old(&self, response: &Value) {
+        let id = response["id"].as_str().unwrap();
+        let mut paths = self.files_with(id).into_iter();
+        let path = paths.find(|path| path.ends_with(&format!("/{id}.json"))).unwrap();
+        let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        record["created_ms"] = (record["created_ms"].as_u64().unwrap() - 25 * 3_600_000).into();
+        std::fs::write(path, record.to_string()).unwrap();
+    }
+
     /// Returns the lines of a file in haft's data.
     pub(crate) fn data_lines(&self, file: &str) -> Vec<Value> {
         let path = home(self.directory.path()).data().join(file);

@@ -1,12 +1,16 @@
 //! Tests of key limits, failed logins, the access log and metrics, over real HTTP.
 
+use std::time::Duration;
+
 use futures_util::{SinkExt as _, StreamExt as _};
 use haft_model_server::{ResponsePace, Script, ScriptStep, ScriptUsage};
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::fixture::{Reply, TestServer, limited_key, scoped_key};
 
@@ -140,12 +144,69 @@ fn websocket_messages_count_as_requests_and_are_refused_after_the_key_is_revoked
     );
 }
 
-/// Sends messages over one WebSocket and returns the last event of each. Runs `between` after the first message.
-async fn converse(url: &str, key: &str, messages: &[Value], between: impl Fn()) -> Vec<Value> {
+/// A model that takes a minute for its reply.
+fn slow() -> TestServer {
+    let pace = ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() };
+    TestServer::start(Script::of([ScriptStep::text("Late.").at_pace(pace)]))
+}
+
+#[test]
+fn response_of_a_websocket_counts_among_those_in_progress() {
+    let server = slow();
+    let limits = KeyLimits { concurrent_responses: Some(1), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    let socket = server.executor.block_on(async {
+        let mut socket = connect(&server.url, &key).await;
+        socket.send(Message::text(CREATE)).await.unwrap();
+        // The first event comes when the response has begun.
+        socket.next().await.unwrap().unwrap();
+        socket
+    });
+    let background = || {
+        let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(&key);
+        server.send(with_body(request, &json!({"model": "helper", "input": "Hi", "background": true})))
+    };
+    let refused = background();
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.text);
+    assert!(refused.text.contains("in progress"), "{}", refused.text);
+    drop(socket);
+    haft_testkit::eventually("a place is free", || background().status == 200);
+}
+
+#[test]
+fn websocket_that_sends_more_than_the_server_keeps_is_closed() {
+    let server = slow();
+    let ended = server.executor.block_on(async {
+        let mut socket = connect(&server.url, &server.key).await;
+        // One is in progress, and 16 may wait.
+        for _ in 0..18 {
+            // An error means that the connection is closed already.
+            let _ = socket.send(Message::text(CREATE)).await;
+        }
+        let until_end = async { while let Some(Ok(_)) = socket.next().await {} };
+        tokio::time::timeout(Duration::from_secs(20), until_end).await
+    });
+    assert!(ended.is_ok(), "the connection stays open");
+    let seen = server.executor.block_on(async {
+        let mut socket = connect(&server.url, &server.key).await;
+        let _ = socket.send(Message::text("x".repeat(49 << 20))).await;
+        socket.next().await
+    });
+    assert!(!matches!(seen, Some(Ok(Message::Text(_)))), "a message that is too large gets no answer");
+}
+
+const CREATE: &str = r#"{"type": "response.create", "model": "helper", "input": "Hi"}"#;
+
+async fn connect(url: &str, key: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
     let url = format!("{}/v1/responses", url.replace("http", "ws"));
     let mut request = url.into_client_request().unwrap();
     request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
-    let (mut socket, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+    tokio_tungstenite::connect_async(request).await.unwrap().0
+}
+
+/// Sends messages over one WebSocket and returns the last event of each. Runs `between` after the first message.
+pub(crate) async fn converse(url: &str, key: &str, messages: &[Value], between: impl Fn()) -> Vec<Value> {
+    let mut socket = connect(url, key).await;
     let mut last = Vec::new();
     for message in messages {
         socket.send(Message::text(message.to_string())).await.unwrap();
@@ -181,6 +242,7 @@ fn every_request_has_one_access_line_without_secrets() {
         server.get("/v1/models?api_key=canary-secret"),
         server.send(server.without_key(Method::GET, "/nowhere")),
         server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("canary-secret")),
+        server.send(server.without_key(Method::GET, &format!("/{}", "x".repeat(5_000)))),
     ];
     let lines = server.data_lines("access.jsonl");
     assert_eq!(lines.len(), replies.len());
@@ -195,6 +257,7 @@ fn every_request_has_one_access_line_without_secrets() {
     assert_eq!(lines[0]["principal"], "default/local");
     assert!(lines[0]["key"].as_str().unwrap().starts_with("key_"), "{}", lines[0]);
     assert!(lines[3]["principal"].is_null(), "{}", lines[3]);
+    assert_eq!(lines[4]["path"].as_str().unwrap().len(), 200, "a client cannot fill the log with one path");
     assert!(!format!("{lines:?}").contains("canary"), "{lines:?}");
 }
 

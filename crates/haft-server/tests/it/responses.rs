@@ -396,9 +396,43 @@ fn two_requests_with_one_idempotency_key_get_the_same_response() {
     assert_ne!(first["id"], other["id"]);
     assert_eq!((first, server.model.requests().len()), (second, 2));
     assert_eq!(send("", false).status, 400);
+    let wrong = json!({"model": "openai/m", "input": "x", "previous_response_id": "resp_none"}).to_string();
+    let request = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+    assert_eq!(server.send(request.header("idempotency-key", "c").body(wrong)).status, 400);
+    assert_eq!(send("c", false).status, 200, "a request that started nothing does not use up its key");
     let reused = send("a", true);
     assert_eq!((reused.status, &reused.json()["error"]["code"]), (400, &json!("idempotency_key_reused")));
-    assert_eq!(server.model.requests().len(), 2);
+    assert_eq!(server.model.requests().len(), 3);
+}
+
+#[test]
+fn idempotency_key_belongs_to_one_principal_for_one_day() {
+    let server = answering("Once.");
+    let send = |secret: &str| {
+        let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(secret);
+        let request = request.header("content-type", "application/json").header("idempotency-key", "a");
+        server.send(request.body(json!({"model": "openai/m", "input": "x"}).to_string())).json()
+    };
+    let own = send(&server.key);
+    assert_ne!(send(&key(&server.store, "default", "eve", None))["id"], own["id"]);
+    assert_ne!(send(&key(&server.store, "other", "local", None))["id"], own["id"]);
+    assert_eq!(send(&server.key), own);
+    server.make_old(&own);
+    assert_ne!(send(&server.key)["id"], own["id"], "the key counts for a day");
+}
+
+#[test]
+fn idempotency_key_of_a_response_in_progress_counts_for_its_body_only() {
+    let server = slow();
+    let send = |input: &str| {
+        let body = json!({"model": "openai/m", "input": input, "background": true, "stream": true});
+        let request =
+            server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+        let request = request.header("idempotency-key", "a").body(body.to_string());
+        server.executor.block_on(async { request.send().await.unwrap().status().as_u16() })
+    };
+    assert_eq!((send("x"), send("y"), send("x")), (200, 400, 200));
+    assert_eq!(server.get("/v1/responses").json()["data"].as_array().unwrap().len(), 1);
 }
 
 #[test]

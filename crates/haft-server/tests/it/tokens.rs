@@ -1,5 +1,7 @@
 //! Access tokens from an issuer, in addition to API keys.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use haft_model_server::{Script, ScriptStep};
@@ -8,6 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fixture::{Reply, TestServer};
+use super::limits::converse;
 
 const AGENT: &str = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n---\nYou answer.\n";
 
@@ -18,7 +21,8 @@ fn server(issuer: &TokenIssuer) -> TestServer {
         "scopes": {"haft": ["api"]}, "roles": {"operator": ["admin"]},
         "limits": {"requestsPerMinute": 100},
     });
-    let config = json!({"models": {"default": "openai/m"}, "serve": {"issuers": [issuer]}});
+    let serve = json!({"publicUrl": "https://haft.example", "issuers": [issuer]});
+    let config = json!({"models": {"default": "openai/m"}, "serve": serve});
     TestServer::configured(Script::of([ScriptStep::text("Hello.")]), &config, &[("helper", AGENT)])
 }
 
@@ -88,6 +92,31 @@ fn tokens_that_are_forged_or_not_for_this_server_are_refused() {
     let parts: Vec<&str> = valid.split('.').collect();
     refused(&server, &format!("{}.{}.{}", parts[0], part(&all), parts[2]), "signature");
     assert_eq!(get(&server, "/v1/models", &valid).status, 200);
+}
+
+#[test]
+fn token_for_the_gateway_does_not_count_for_the_api() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    let token = |audience: &str| issuer.token(claims(&json!({ "aud": audience })));
+    assert_eq!(get(&server, "/v1/models", &token("https://haft.example")).status, 200);
+    refused(&server, &token("https://haft.example/mcp"), "`aud`");
+}
+
+#[test]
+fn token_that_expires_ends_the_use_of_its_websocket() {
+    let issuer = TokenIssuer::start();
+    let server = server(&issuer);
+    let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    // Clocks may differ by a minute, so this token counts for some seconds more.
+    let end = now_s() + 8;
+    let token = issuer.token(claims(&json!({"exp": end - 60})));
+    let create = || json!({"type": "response.create", "model": "helper", "input": "Hi"});
+    let until_end = || haft_testkit::eventually("the token expires", || now_s() > end);
+    let messages = [create(), create()];
+    let seen = server.executor.block_on(converse(&server.url, &token, &messages, until_end));
+    assert_eq!(seen[0]["type"], "response.completed", "{seen:?}");
+    assert_eq!(seen[1]["status"], 401, "{seen:?}");
 }
 
 #[test]

@@ -57,6 +57,21 @@ fn rules_approvals_and_accounting_use_the_inner_tool_of_a_meta_call() {
 }
 
 #[test]
+fn meta_tools_describe_and_call_only_the_selected_tools() {
+    let place = place();
+    configure(&place, &[("up", "good", &[]), ("other", "good", &[])], "");
+    let mut client = McpClient::handshake(&place, &["--expose", "search", "--group", "up"], json!({}));
+    let described = client.call("tool_describe", json!({"names": ["up__echo"]}));
+    assert!(text(&described).contains("inputSchema"), "{described}");
+    for name in ["other__echo", "bash"] {
+        let described = client.call("tool_describe", json!({"names": ["up__echo", name]}));
+        assert!(described["isError"] == true && text(&described).contains("there is no tool"), "{described}");
+        let called = client.call("tool_call", json!({"name": name, "arguments": {"command": "true"}}));
+        assert!(called["isError"] == true && text(&called).contains("not among the tools"), "{called}");
+    }
+}
+
+#[test]
 fn invalid_meta_tool_call_states_the_problem() {
     let place = place();
     configure(&place, &[], r#", "alwaysShow": ["read"]"#);

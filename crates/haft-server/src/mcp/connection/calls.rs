@@ -312,3 +312,23 @@ async fn beat(watched: Option<&WatchedProgress<'_>>) -> std::convert::Infallible
         watched.beat();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn client_has_a_limited_number_of_open_requests() {
+        let calls = CallTable::default();
+        let id = |number: usize| RawValue::from_string(number.to_string()).unwrap();
+        let start = |number: usize| calls.start(&id(number), std::future::pending());
+        for number in 0..REQUESTS_OPEN_MAX {
+            assert_eq!(start(number), Ok(()));
+        }
+        assert_eq!(start(0), Err(StartRefusal::IdInUse));
+        assert_eq!(start(REQUESTS_OPEN_MAX), Err(StartRefusal::TooMany));
+        calls.cancel(&id(7));
+        assert_eq!(start(REQUESTS_OPEN_MAX), Ok(()), "a cancelled request makes room");
+        calls.cancel_all();
+    }
+}

@@ -312,7 +312,68 @@ async fn route_all(
 
 #[cfg(test)]
 mod tests {
+    use haft_core::principal::Principal;
+    use haft_engine::ToolFilter;
+
     use super::*;
+    use crate::mcp::gateway::{BuiltinAccess, McpGateway};
+    use crate::mcp::meta_tools::ListedTools;
+
+    fn user(subject: &str) -> GatewayUser {
+        GatewayUser {
+            principal: Principal::new("acme", subject, "key_1"),
+            builtin_tools: BuiltinAccess::Withheld,
+        }
+    }
+
+    /// The tools of a gateway that opens none.
+    fn pool() -> Arc<ToolPool> {
+        let gateway = McpGateway {
+            name: "haft".into(),
+            version: "1".into(),
+            instructions: None,
+            selection: ToolFilter::All,
+            listed: ListedTools::All,
+            ready_wait: Duration::ZERO,
+            open: Box::new(|_| Err("no tools".into())),
+            hints: Arc::new(|_, _| None),
+            warn: Arc::new(|_| ()),
+        };
+        Arc::new(ToolPool::new(Arc::new(gateway)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_session_too_many_ends_the_oldest_of_its_principal_only() {
+        let (table, pool) = (SessionTable::default(), pool());
+        let begin = |subject: &str| {
+            let session = GatewaySession::begin(Arc::clone(&pool), user(subject));
+            table.add(Arc::clone(&session));
+            session.id().to_owned()
+        };
+        let (foreign, oldest) = (begin("bert"), begin("anna"));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let others: Vec<String> = (0..SESSIONS_PER_PRINCIPAL_MAX).map(|_| begin("anna")).collect();
+        assert!(table.find(&oldest, &user("anna")).is_none());
+        assert!(others.iter().all(|id| table.find(id, &user("anna")).is_some()));
+        assert!(table.find(&foreign, &user("anna")).is_none());
+        assert!(table.find(&foreign, &user("bert")).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_sessions_without_streams_end_when_they_are_idle() {
+        let (table, pool) = (SessionTable::default(), pool());
+        let sessions = ["unused", "listening", "used"].map(|subject| {
+            let session = GatewaySession::begin(Arc::clone(&pool), user(subject));
+            table.add(Arc::clone(&session));
+            session
+        });
+        let _stream = sessions[1].listen().unwrap();
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let is_open = |at: usize, subject: &str| table.find(sessions[at].id(), &user(subject)).is_some();
+        assert!(is_open(2, "used"));
+        table.end_idle(Duration::from_mins(1));
+        assert!(!is_open(0, "unused") && is_open(1, "listening") && is_open(2, "used"));
+    }
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).unwrap()
