@@ -295,7 +295,7 @@ mod tests {
         };
         let other = own.replace("ISSUER", "https://login.example");
         check(StatusCode::OK, &other, "another issuer").await;
-        check(StatusCode::OK, &own.replace("https://keys", "http://keys"), "no TLS").await;
+        check(StatusCode::OK, &own.replace("https://keys", "http://keys"), "does not use https").await;
         check(StatusCode::FOUND, own, "302").await;
         let huge = format!("{own}{}", " ".repeat(DOCUMENT_BYTES_MAX));
         check(StatusCode::OK, &huge, "more than 262144 bytes").await;

@@ -97,6 +97,18 @@ fn model_list_contains_the_agents_and_the_configured_models() {
     assert_eq!(server.get("/v1/models/none").status, 404);
 }
 
+#[test]
+fn connections_that_finish_no_tls_handshake_are_closed() {
+    let files = tempfile::tempdir().unwrap();
+    haft_testkit::write_certificate(files.path());
+    let tls = json!({"certificate": files.path().join("cert.pem"), "key": files.path().join("key.pem")});
+    let server = TestServer::configured(Script::default(), &json!({"serve": {"tls": tls}}), &[]);
+    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    stream.set_read_timeout(Some(10 * HEAD_TIMEOUT)).unwrap();
+    let ended = stream.read_to_end(&mut Vec::new());
+    assert!(ended.is_ok(), "the connection stayed open: {ended:?}");
+}
+
 /// A client without a key must not block other clients.
 #[test]
 fn idle_connections_are_closed_and_free_their_slots() {

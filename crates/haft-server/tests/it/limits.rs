@@ -82,7 +82,7 @@ fn responses_in_progress_are_limited_and_free_their_slot_when_they_end() {
     assert_eq!((one.status, two.status), (200, 200), "{} {}", one.text, two.text);
     let third = background();
     assert_eq!(third.status, StatusCode::TOO_MANY_REQUESTS, "{}", third.text);
-    assert!(third.text.contains("in progress") && header(&third, "retry-after") == "5", "{third:?}");
+    assert!(third.text.contains("concurrent responses") && header(&third, "retry-after") == "5", "{third:?}");
     let id = one.json()["id"].as_str().unwrap().to_owned();
     haft_testkit::eventually("the responses end", || {
         let path = format!("/v1/responses/{id}");
@@ -168,7 +168,7 @@ fn response_of_a_websocket_counts_among_those_in_progress() {
     };
     let refused = background();
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.text);
-    assert!(refused.text.contains("in progress"), "{}", refused.text);
+    assert!(refused.text.contains("concurrent responses"), "{}", refused.text);
     drop(socket);
     haft_testkit::eventually("a place is free", || background().status == 200);
 }

@@ -351,6 +351,24 @@ fn cancelling_a_response_in_the_background_stops_its_run() {
 }
 
 #[test]
+fn response_in_progress_of_another_subject_is_not_found() {
+    let server = slow();
+    let started = ask(&server, &json!({"model": "openai/m", "input": "x", "background": true}));
+    let path = format!("/v1/responses/{}", started["id"].as_str().unwrap());
+    for (tenant, subject) in [("default", "eve"), ("other", "local")] {
+        let eve = key(&server.store, tenant, subject, None);
+        let status = |method: Method, path: &str| {
+            server.send(server.without_key(method, path).bearer_auth(&eve)).status
+        };
+        assert_eq!(status(Method::GET, &path), 404);
+        assert_eq!(status(Method::GET, &format!("{path}?stream=true")), 404);
+        assert_eq!(status(Method::POST, &format!("{path}/cancel")), 404);
+        assert_eq!(status(Method::DELETE, &path), 404);
+    }
+    assert_eq!(server.get(&path).json()["status"], "in_progress");
+}
+
+#[test]
 fn deleted_response_in_the_background_stays_deleted() {
     let server = slow();
     let first = ask(&server, &json!({"model": "openai/m", "input": "Go.", "background": true}));

@@ -1,6 +1,6 @@
 //! Access tokens from an issuer, in addition to API keys.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -109,7 +109,7 @@ fn token_that_expires_ends_the_use_of_its_websocket() {
     let server = server(&issuer);
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     // Clocks may differ by a minute, so this token counts for some seconds more.
-    let end = now_s() + 8;
+    let end = now_s() + 10;
     let token = issuer.token(claims(&json!({"exp": end - 60})));
     let create = || json!({"type": "response.create", "model": "helper", "input": "Hi"});
     let until_end = || haft_testkit::eventually("the token expires", || now_s() > end);
@@ -133,13 +133,15 @@ fn a_new_key_is_fetched_once_and_invented_key_ids_cause_no_requests() {
     let server = server(&issuer);
     // A server's first fetch need not wait for the fetch pause, so the key can be added late.
     issuer.add_key();
+    let began = Instant::now();
     assert_eq!(get(&server, "/v1/models", &issuer.token(claims(&json!({})))).status, 200);
     for number in 0..40 {
         let header = json!({"alg": "ES256", "kid": format!("made-up-{number}")});
         let status = get(&server, "/v1/models", &issuer.signed(&header, claims(&json!({})))).status;
         assert!(status == 401 || status == 429, "{status}");
     }
-    assert_eq!(issuer.key_requests(), 1, "a fetch within ten seconds of the last one");
+    let fetches_max = 1 + began.elapsed().as_secs() / 10;
+    assert!(u64::from(issuer.key_requests()) <= fetches_max, "a fetch within ten seconds of the last one");
 }
 
 #[test]
