@@ -112,7 +112,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Ask(args) => ask::run(&args).await,
         CliCommand::Models(args) => models::run(&args).await,
         #[cfg(feature = "serve")]
-        CliCommand::Serve(args) => serve::serve(&args).await,
+        CliCommand::Serve(args) => Box::pin(serve::serve(&args)).await,
         #[cfg(feature = "serve")]
         CliCommand::Keys(args) => keys::run(&args.command),
         CliCommand::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,

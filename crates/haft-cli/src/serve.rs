@@ -208,6 +208,7 @@ fn refused(error: &ServeError) -> CliError {
             (ExitReason::Usage, "leave out --no-auth, or listen on 127.0.0.1")
         }
         ServeError::Bind { .. } => (ExitReason::Unavailable, "choose another address with --address IP:PORT"),
+        ServeError::Webhook(_) => (ExitReason::Input, "set `serve.approvalWebhook.secret`"),
         ServeError::Tls(_) => {
             (ExitReason::Usage, "`serve.tls` names the files of the certificate and its key")
         }

@@ -1,17 +1,20 @@
 //! Resolves the settings of `haft serve`: its public address, and the issuers whose access tokens count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use haft_core::principal::Principal;
 use haft_core::settings::mcp::RequestedServers;
 use haft_core::settings::server::{KeyLimits, KeyScope};
 use url::{Host, Url};
 
 use super::position::{child, item};
-use super::resolve::{ConfigResolver, duration};
-use super::{default, written};
+use super::resolve::{ConfigResolver, count, duration};
+use super::{default, expand, written};
 
 /// The tenant of keys and of issuers for which the operator names none.
 const DEFAULT_TENANT: &str = "default";
@@ -28,6 +31,44 @@ pub struct ServeSettings {
     pub server_urls: RequestedServers,
     pub run_limits: ServeRunLimits,
     pub workspaces: WorkspaceSettings,
+    /// The time in which an approval request can be answered.
+    pub approval_timeout: Duration,
+    /// `None`: no program learns of new approval requests.
+    pub approval_webhook: Option<WebhookSettings>,
+}
+
+/// The receiver of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookSettings {
+    pub url: Url,
+    /// The key of the signatures, or the reason why there is none. An environment without the variable of the secret is
+    /// an error only for the server.
+    pub secret: Result<WebhookSecret, String>,
+}
+
+/// The key of the signatures of a webhook.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookSecret(pub Vec<u8>);
+
+impl fmt::Debug for WebhookSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebhookSecret(***)")
+    }
+}
+
+/// The smallest key of a signature, in bytes. The Standard Webhooks specification requires it.
+const WEBHOOK_SECRET_BYTES_MIN: usize = 24;
+
+impl WebhookSecret {
+    /// Reads a secret in the form of the Standard Webhooks specification. The error does not contain the secret.
+    fn parse(text: &str) -> Result<Self, String> {
+        let encoded = text.strip_prefix("whsec_").and_then(|rest| STANDARD.decode(rest).ok());
+        let bytes = encoded.ok_or("expected `whsec_` and the secret in base64")?;
+        if bytes.len() < WEBHOOK_SECRET_BYTES_MIN {
+            return Err(format!("expected at least {WEBHOOK_SECRET_BYTES_MIN} bytes in base64"));
+        }
+        Ok(Self(bytes))
+    }
 }
 
 /// The limits of the queue of all runs.
@@ -46,10 +87,6 @@ impl Default for ServeRunLimits {
             waiting_runs_max: count(default::SERVE_WAITING_RUNS_MAX),
         }
     }
-}
-
-fn count(written: u64) -> usize {
-    usize::try_from(written).unwrap_or(usize::MAX)
 }
 
 /// The directories in which the commands of requests work.
@@ -84,6 +121,8 @@ impl Default for ServeSettings {
                 bytes_max: default::WORKSPACE_BYTES_MAX,
                 keep: Duration::from_millis(default::WORKSPACE_KEEP_MS),
             },
+            approval_timeout: Duration::from_millis(default::SERVE_APPROVAL_TIMEOUT_MS),
+            approval_webhook: None,
         }
     }
 }
@@ -156,7 +195,25 @@ impl ConfigResolver<'_> {
             bytes_max: written.workspace_max_bytes.unwrap_or(defaults.bytes_max),
             keep: written.workspace_keep.map_or(defaults.keep, duration),
         };
-        ServeSettings { public_url, issuers, tls, server_urls, run_limits, workspaces }
+        let approval_timeout = Duration::from_millis(default::SERVE_APPROVAL_TIMEOUT_MS);
+        ServeSettings {
+            public_url,
+            issuers,
+            tls,
+            server_urls,
+            run_limits,
+            workspaces,
+            approval_timeout: written.approval_timeout.map_or(approval_timeout, duration),
+            approval_webhook: written.approval_webhook.and_then(|webhook| self.webhook(&webhook)),
+        }
+    }
+
+    fn webhook(&mut self, written: &written::RawWebhook) -> Option<WebhookSettings> {
+        let url = self.checked("serve.approvalWebhook.url", endpoint(&written.url))?;
+        let secret = expand::expand(&written.secret.0, self.variables).map_err(|error| error.to_string());
+        let secret = secret.and_then(|text| WebhookSecret::parse(&text));
+        let secret = secret.map_err(|problem| format!("`serve.approvalWebhook.secret`: {problem}"));
+        Some(WebhookSettings { url, secret })
     }
 
     fn issuer(
@@ -287,6 +344,19 @@ mod tests {
         for wrong in ["", "pertenant", "project", "./project", "~/project"] {
             assert!(workspace_scope(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn secret_of_a_webhook_has_the_form_of_the_specification() {
+        let check =
+            |text: &str, expected: bool| assert_eq!(WebhookSecret::parse(text).is_ok(), expected, "{text}");
+        check("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", true);
+        check("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", false);
+        check("whsec_c2hvcnQ=", false);
+        check("whsec_!", false);
+        check("whsec_", false);
+        let error = WebhookSecret::parse("whsec_!secret").unwrap_err();
+        assert!(!error.contains("!secret"), "{error}");
     }
 
     #[test]

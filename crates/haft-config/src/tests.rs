@@ -120,7 +120,7 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
-    "serve": {"serverUrls": "off", "workspace": "perTenant", "workspaceMaxBytes": 17, "workspaceKeep": "2d", "maxRuns": 3, "maxWaitingRuns": 4, "publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+    "serve": {"serverUrls": "off", "workspace": "perTenant", "workspaceMaxBytes": 17, "workspaceKeep": "2d", "maxRuns": 3, "maxWaitingRuns": 4, "approvalTimeout": "1h", "approvalWebhook": {"url": "https://example.com/hook", "secret": "${NO_TOKEN}"}, "publicUrl": "https://haft.example.com/", "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
         "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
         "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},

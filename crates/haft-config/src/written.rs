@@ -34,7 +34,7 @@ use super::value_format::{
 pub(super) use mcp::{McpDefaults, RawMcpServer, RawMcpTransport};
 pub(super) use oauth::RawMcpOauth;
 pub(super) use sampling::RawMcpSampling;
-pub(super) use serve::{RawKeyScope, RawServe, RawTokenIssuer};
+pub(super) use serve::{RawKeyScope, RawServe, RawTokenIssuer, RawWebhook};
 
 pub(super) use rest::{RawOpenapiSpec, RawRestCredentials, RawRestTool, RawStreamMode, RawStreaming};
 

@@ -21,6 +21,7 @@ pub mod mcp;
 mod metrics;
 mod models;
 mod observe;
+mod pending_approvals;
 mod protected_resource;
 mod rate_limit;
 mod request_id;
@@ -32,6 +33,7 @@ mod settings;
 mod sweeper;
 mod tls;
 mod token;
+mod webhook;
 
 pub use agents::AgentCatalog;
 pub use error::{ApiError, ApiErrorKind};

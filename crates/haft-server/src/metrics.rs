@@ -16,8 +16,9 @@ use haft_runtime::RunQueueStats;
 use haft_store::api_keys::KeyScope;
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::auth;
+use crate::auth::{self, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
+use crate::pending_approvals::PendingApprovalStats;
 use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
@@ -26,6 +27,14 @@ use crate::settings::AuthMode;
 const TOOLS_MAX: usize = 100;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// The values that other parts of the server know at the time of a request.
+#[derive(Debug, Default)]
+struct ServerGauges {
+    active_responses: usize,
+    queue: RunQueueStats,
+    approvals: PendingApprovalStats,
+}
 
 /// The counters of a server. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +49,9 @@ struct MetricValues {
     failed_logins: u64,
     /// The configuration reloads, by outcome.
     reloads: BTreeMap<&'static str, u64>,
+    approvals_expired: u64,
+    /// The attempts and deliveries of webhooks, by outcome.
+    webhooks: BTreeMap<&'static str, u64>,
     access_log_errors: u64,
     audit_log_errors: u64,
     /// The fetches of issuer keys, by outcome.
@@ -86,7 +98,12 @@ pub(crate) async fn show(
             return Err(ApiError::new(ApiErrorKind::Forbidden, message));
         }
     }
-    let text = state.metrics.text(state.active_responses(), &state.runtime.queue().stats());
+    let gauges = ServerGauges {
+        active_responses: state.active_responses(),
+        queue: state.runtime.queue().stats(),
+        approvals: state.pending_approvals.stats(now_ms()),
+    };
+    let text = state.metrics.text(&gauges);
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
@@ -107,6 +124,15 @@ impl Metrics {
         *self.values().reloads.entry(outcome).or_default() += 1;
     }
 
+    pub(crate) fn approvals_expired(&self, count: usize) {
+        self.values().approvals_expired += count as u64;
+    }
+
+    /// Counts an attempt or a delivery of a webhook.
+    pub(crate) fn webhook(&self, outcome: &'static str) {
+        *self.values().webhooks.entry(outcome).or_default() += 1;
+    }
+
     pub(crate) fn access_log_error(&self) {
         self.values().access_log_errors += 1;
     }
@@ -120,11 +146,12 @@ impl Metrics {
         *self.values().jwks_fetches.entry(outcome).or_default() += 1;
     }
 
-    fn text(&self, active_responses: usize, queue: &RunQueueStats) -> String {
+    fn text(&self, gauges: &ServerGauges) -> String {
         let values = self.values();
         let mut text = MetricsText::default();
-        values.write_server(&mut text, active_responses);
-        write_queue(&mut text, queue);
+        values.write_server(&mut text, gauges.active_responses);
+        write_queue(&mut text, &gauges.queue);
+        values.write_approvals(&mut text, gauges.approvals);
         values.write_runs(&mut text);
         text.0
     }
@@ -211,6 +238,22 @@ impl MetricValues {
         let help = "Lines that could not be written to the audit log.";
         text.one("haft_audit_log_errors_total", "counter", help, self.audit_log_errors);
         text.one("haft_responses_active", "gauge", "Responses in progress.", active_responses);
+    }
+
+    fn write_approvals(&self, text: &mut MetricsText, pending: PendingApprovalStats) {
+        text.one("haft_approvals_pending", "gauge", "Approval requests without an answer.", pending.requests);
+        let oldest = pending.oldest_age.as_secs_f64();
+        text.one("haft_approvals_oldest_age_seconds", "gauge", "Age of the oldest of them.", oldest);
+        let help = "Approval requests that expired without an answer.";
+        text.one("haft_approvals_expired_total", "counter", help, self.approvals_expired);
+        text.head(
+            "haft_webhooks_total",
+            "counter",
+            "Failed attempts and deliveries of webhooks, by outcome.",
+        );
+        for (outcome, count) in &self.webhooks {
+            text.row("haft_webhooks_total", &[("outcome", outcome)], count);
+        }
     }
 
     fn write_runs(&self, text: &mut MetricsText) {
@@ -308,7 +351,7 @@ mod tests {
             metrics.values().tool_call(&format!("tool {number}\"\n"), "ok", Duration::from_millis(500));
             metrics.values().tool_call(&format!("made up {number}"), "unknown_tool", Duration::ZERO);
         }
-        let text = metrics.text(0, &RunQueueStats::default());
+        let text = metrics.text(&ServerGauges::default());
         let rows = text.lines().filter(|line| line.starts_with("haft_tool_calls_total{")).count();
         assert_eq!(rows, TOOLS_MAX + 2, "`other` has two outcomes");
         assert!(text.contains(r#"haft_tool_calls_total{tool="tool 0\"\n",outcome="ok"} 1"#), "{text}");
@@ -321,7 +364,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.request("/v1/responses", 200, Duration::from_millis(250));
         metrics.refused("requests");
-        let text = metrics.text(3, &RunQueueStats::default());
+        let text = metrics.text(&ServerGauges { active_responses: 3, ..ServerGauges::default() });
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");

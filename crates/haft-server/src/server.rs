@@ -31,6 +31,7 @@ use crate::failed_logins::FailedLogins;
 use crate::mcp::http::HttpGateway;
 use crate::mcp::{BuiltinAccess, McpGateway};
 use crate::metrics::Metrics;
+use crate::pending_approvals::{self, PendingApprovals};
 use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
@@ -38,6 +39,7 @@ use crate::settings::{AuthMode, ServerSettings};
 use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
+use crate::webhook::Webhook;
 
 /// A server that is bound to its address. It serves requests when [`run`](Server::run) is called.
 pub struct Server {
@@ -78,6 +80,8 @@ pub(crate) struct ServerState {
     pub(crate) seal_keys: SealKeyStore,
     pub(crate) workspaces: WorkspaceStore,
     pub(crate) live: Arc<LiveResponses>,
+    pub(crate) pending_approvals: PendingApprovals,
+    pub(crate) webhook: Webhook,
     pub(crate) metrics: Metrics,
     pub(crate) limits: RateLimits,
     pub(crate) failed_logins: FailedLogins,
@@ -145,7 +149,9 @@ impl ConfigReloads {
         self.0.tokens.replace(config.serve.clone());
         let tls = self.0.tls.as_ref().zip(config.serve.tls.as_ref());
         let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
+        let webhook = webhook_problem(&config.serve);
         let mut warnings = self.0.runtime.reload(config).await;
+        warnings.extend(webhook.map(|problem| format!("no webhooks are sent: {problem}")));
         if let Err(problem) = certificate {
             warnings.push(format!(
                 "the server keeps the old certificate, because it cannot use the new one: {problem}"
@@ -166,6 +172,10 @@ impl fmt::Debug for ConfigReloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ConfigReloads")
     }
+}
+
+fn webhook_problem(serve: &ServeSettings) -> Option<String> {
+    serve.approval_webhook.as_ref().and_then(|webhook| webhook.secret.clone().err())
 }
 
 fn queue_limits(serve: &ServeSettings) -> RunQueueLimits {
@@ -196,6 +206,8 @@ pub enum ServeError {
     Keys(io::Error),
     /// The certificate or its private key cannot be used.
     Tls(String),
+    /// The secret of the webhook cannot be used.
+    Webhook(String),
 }
 
 impl fmt::Display for ServeError {
@@ -206,6 +218,7 @@ impl fmt::Display for ServeError {
             }
             Self::Bind { address, error } => write!(f, "the server cannot listen on {address}: {error}"),
             Self::Keys(error) => write!(f, "the server cannot read its API keys: {error}"),
+            Self::Webhook(problem) => write!(f, "the server cannot sign its webhooks: {problem}"),
             Self::Tls(problem) => write!(f, "the server cannot use the TLS certificate: {problem}"),
         }
     }
@@ -221,6 +234,7 @@ impl Server {
         agents: AgentCatalog,
     ) -> Result<Self, ServeError> {
         let address = settings.address;
+        webhook_problem(&settings.serve).map_or(Ok(()), |problem| Err(ServeError::Webhook(problem)))?;
         runtime.queue().set_limits(queue_limits(&settings.serve));
         if settings.auth == AuthMode::NoAuth && !address.ip().is_loopback() {
             return Err(ServeError::OpenWithoutKeys { address });
@@ -243,6 +257,7 @@ impl Server {
         runtime.watch(Arc::new(audit.clone()));
         let seal_keys = SealKeyStore::of(runtime.home());
         let workspaces = WorkspaceStore::of(runtime.home());
+        let pending_approvals = PendingApprovals::of(runtime.home());
         let state = ServerState {
             settings,
             runtime,
@@ -257,6 +272,8 @@ impl Server {
             seal_keys,
             workspaces,
             live: Arc::default(),
+            pending_approvals,
+            webhook: Webhook::new(metrics.clone()),
             metrics,
             limits,
             failed_logins: FailedLogins::default(),
@@ -319,6 +336,7 @@ impl Server {
         let serves_api = !matches!(mcp, Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }));
         if serves_api {
             tokio::spawn(continue_unfinished(Arc::clone(&state)));
+            tokio::spawn(pending_approvals::expire(Arc::clone(&state)));
         }
         let sweeping = tokio::spawn(sweep_repeatedly(Arc::clone(&state)));
         let mcp = mcp.map(|mounted| mounted.gateway);

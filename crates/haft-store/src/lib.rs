@@ -19,6 +19,7 @@ pub mod journals;
 mod lock_file;
 mod log_slots;
 pub mod outputs;
+pub mod pending_approvals;
 pub mod responses;
 pub mod seal_keys;
 pub mod sessions;

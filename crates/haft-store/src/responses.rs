@@ -70,6 +70,9 @@ pub struct WaitingApproval {
     pub arguments: Value,
     /// True if only a key with the scope `approvals` may decide.
     pub needs_scope: bool,
+    /// True if the request expired without an answer. The call is then denied.
+    #[serde(default)]
+    pub expired: bool,
     /// The decision, if an earlier request made it while other calls still waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<bool>,
@@ -182,6 +185,25 @@ impl ResponseStore {
         let record: ResponseRecord = serde_json::from_slice(&bytes)?;
         let is_own = record.version == VERSION && record.subject == owner.subject();
         Ok(is_own.then_some(record))
+    }
+
+    /// Marks the open approval requests of a response as expired and denied, and replaces its conversation if there is one. Returns false if the
+    /// owner has no such response.
+    pub fn expire_approvals(
+        &self,
+        owner: &Principal,
+        id: &str,
+        messages: Option<Vec<StoredMessage>>,
+    ) -> io::Result<bool> {
+        let (Some(mut record), Some(path)) = (self.get(owner, id)?, self.path(owner, id)) else {
+            return Ok(false);
+        };
+        for waiting in record.approvals.iter_mut().filter(|waiting| waiting.approved.is_none()) {
+            (waiting.approved, waiting.expired) = (Some(false), true);
+        }
+        record.messages = messages.unwrap_or(record.messages);
+        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)?;
+        Ok(true)
     }
 
     /// Deletes a response. Returns false if the owner has none with this id.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::default;
-use super::super::value_format::{Millis, PathText, words};
+use super::super::value_format::{Millis, PathText, TemplateText, words};
 use super::RawServerUrls;
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -46,6 +46,23 @@ pub(crate) struct RawServe {
     /// How long haft keeps a workspace after its last use. It does not apply to a `workspace` with a path
     #[schemars(extend("default" = default::WORKSPACE_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(crate) workspace_keep: Option<Millis>,
+
+    /// The time in which clients can answer an approval request; after it, haft denies the call and ends the run
+    #[schemars(extend("default" = default::SERVE_APPROVAL_TIMEOUT_MS, "x-unit" = "milliseconds"))]
+    pub(crate) approval_timeout: Option<Millis>,
+
+    /// The receiver of a webhook for each new approval request
+    pub(crate) approval_webhook: Option<RawWebhook>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct RawWebhook {
+    /// The URL of the receiver, with https, or with http on a loopback address
+    pub(crate) url: String,
+
+    /// The secret for the signatures: `whsec_` and at least 24 bytes in base64
+    pub(crate) secret: TemplateText,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use haft_core::approval::ApprovalId;
 use haft_core::position::SessionId;
@@ -29,10 +28,8 @@ use super::stored;
 use super::workspace::{self, ResponseWorkspace};
 use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
+use crate::pending_approvals::is_expired;
 use crate::server::ServerState;
-
-/// The time in which an approval request can be answered.
-pub(crate) const APPROVAL_LIFETIME: Duration = Duration::from_hours(24);
 
 /// The prefix of the ids of approval requests.
 pub(crate) const ITEM_PREFIX: &str = "mcpr";
@@ -67,6 +64,7 @@ impl ApprovalAnswers {
             approval: id.to_string(),
             arguments: answer.arguments.clone(),
             needs_scope: false,
+            expired: false,
             approved: Some(answer.decision == ApprovalDecision::Allow),
         };
         self.given.iter().map(stored).collect()
@@ -162,6 +160,8 @@ pub(crate) async fn resume(
     let (hooks, secrets) = (hooks(caller, true), requested_servers::resumed(&spec, &request.tools)?);
     let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
+    // The next response repeats the requests that are still open.
+    state.pending_approvals.remove(&record.id);
     for (_, item, decision) in given {
         let word = if *decision == ApprovalDecision::Allow { "approved" } else { "denied" };
         state.audit.decided(&caller.principal, AuditEvent::ApprovalDecided, item, word);
@@ -189,11 +189,14 @@ async fn waiting_record(
         return Err(missing());
     }
     let record = stored::find(state, caller, &response).await?.ok_or_else(missing)?;
-    let lifetime_ms = u64::try_from(APPROVAL_LIFETIME.as_millis()).unwrap_or(u64::MAX);
-    if record.created_ms.saturating_add(lifetime_ms) < now_ms() {
-        let hours = APPROVAL_LIFETIME.as_secs() / 3600;
-        let message =
-            format!("the approval request `{item}` has expired; the client must answer within {hours} hours");
+    let lifetime = state.runtime.config().serve.approval_timeout;
+    if record.approvals.iter().any(|waiting| waiting.expired)
+        || is_expired(record.created_ms, now_ms(), lifetime)
+    {
+        let seconds = lifetime.as_secs();
+        let message = format!(
+            "the approval request `{item}` has expired; the client must answer within {seconds} seconds"
+        );
         return Err(invalid("input", message).with_code("approval_request_expired"));
     }
     Ok(record)

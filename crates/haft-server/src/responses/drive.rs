@@ -10,6 +10,7 @@ use haft_core::stored::StoredMessage;
 use haft_core::tool::ToolCall;
 use haft_runtime::{ApprovalDecision, EventSeq, ParkReason, PendingApproval, RunEvents, RunHandle, RunState};
 use haft_store::api_keys::KeyScope;
+use haft_store::pending_approvals::{PendingApprovalRecord, PendingApprovalRequest};
 use haft_store::responses::{NewResponse, UnfinishedResponse, WaitingApproval};
 use serde_json::Value;
 
@@ -414,10 +415,34 @@ impl ActiveResponse {
             self.replayable.extend(events.iter().map(|event| event.data.clone()));
         }
         self.store(&response).await;
+        self.announce_approvals(&response).await;
         self.extend_conversation(&response).await;
         let tool_began = self.fold.tool_began();
         self.progress = ResponseProgress::Ended(Box::new(EndedResponse { response, end, tool_began }));
         Some(events)
+    }
+
+    /// Records the approval requests that the response ends with, and tells the operator's program about them.
+    async fn announce_approvals(&mut self, response: &Value) {
+        let open = self.approvals.iter().filter(|waiting| waiting.approved.is_none());
+        let requests: Vec<_> = open.map(|waiting| pending_request(waiting, response)).collect();
+        if requests.is_empty() || self.kept.storage == ResponseStorage::Discarded {
+            return;
+        }
+        let owner = self.handle.principal();
+        let record = PendingApprovalRecord {
+            response: self.fold.head().id.clone(),
+            run: self.handle.id().to_string(),
+            tenant: owner.tenant().to_owned(),
+            subject: owner.subject().to_owned(),
+            credential_id: owner.credential_id().to_owned(),
+            since_ms: self.fold.head().created_s * 1000,
+            requests,
+        };
+        self.state.webhook.approval_requested(&self.state.runtime.config().serve, &record);
+        let state = Arc::clone(&self.state);
+        // A record that is not stored is lost at a restart. The response then still checks the age of its requests.
+        let _ = tokio::task::spawn_blocking(move || state.pending_approvals.add(record)).await;
     }
 
     /// Encrypts the turn into its item, if the client asked for one. If the keys cannot be read, the item stays empty,
@@ -486,6 +511,19 @@ impl Drop for ActiveResponse {
         if !self.has_ended() {
             self.handle.cancel();
         }
+    }
+}
+
+/// Returns the record of an approval request, from its item in the response.
+fn pending_request(waiting: &WaitingApproval, response: &Value) -> PendingApprovalRequest {
+    let mut items = response["output"].as_array().into_iter().flatten();
+    let item = items.find(|item| item["id"] == *waiting.item).unwrap_or(&Value::Null);
+    let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
+    PendingApprovalRequest {
+        id: waiting.item.clone(),
+        server_label: text("server_label"),
+        name: text("name"),
+        needs_scope: waiting.needs_scope,
     }
 }
 

@@ -263,6 +263,7 @@ impl ResponseFold {
                 approval: approval.id.to_string(),
                 arguments: approval.arguments.clone(),
                 needs_scope,
+                expired: false,
                 approved: None,
             });
         }

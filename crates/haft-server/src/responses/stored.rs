@@ -114,6 +114,7 @@ pub(crate) async fn delete(
     }
     let (store, deleted) = (state.responses.clone(), id.clone());
     if blocking(move || store.delete(&caller.principal, &deleted)).await? {
+        state.pending_approvals.remove(&id);
         return Ok(Json(json!({"id": id, "object": "response", "deleted": true})));
     }
     Err(missing(&id))

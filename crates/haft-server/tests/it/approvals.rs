@@ -71,7 +71,7 @@ fn approved_call_is_made_once_even_after_a_server_restart() {
     }
 }
 
-fn code(reply: &Reply) -> Value {
+pub(crate) fn code(reply: &Reply) -> Value {
     reply.json()["error"]["code"].clone()
 }
 
@@ -88,7 +88,7 @@ fn denied_call_is_not_made_and_the_model_continues() {
 }
 
 /// Returns the audit log lines about an event.
-fn audited(server: &TestServer, event: &str) -> Vec<Value> {
+pub(crate) fn audited(server: &TestServer, event: &str) -> Vec<Value> {
     server.data_lines("audit.jsonl").into_iter().filter(|line| line["event"] == event).collect()
 }
 

@@ -1,0 +1,191 @@
+//! The approval requests that wait for an answer, and their expiry.
+//!
+//! An approval request that expires counts as denied, and the run behind it ends. The run does not go on by itself: its
+//! client has gone, and further requests to a model would cost money that nobody asked to spend.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haft_core::home::Home;
+use haft_core::position::SessionId;
+use haft_core::principal::Principal;
+use haft_core::stored::StoredMessage;
+use haft_runtime::{AnswerSource, QueueEntry, RunHooks, RunSecrets};
+use haft_store::audit_log::AuditEvent;
+use haft_store::pending_approvals::{PendingApprovalRecord, PendingApprovalStore};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use crate::auth::now_ms;
+use crate::server::ServerState;
+
+/// The longest time between two checks. A new configuration may shorten the time of requests that wait.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The longest time that the end of one expired run may take, so that it does not hold up the others.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// All approval requests that wait, by response.
+pub(crate) struct PendingApprovals {
+    store: PendingApprovalStore,
+    records: Mutex<BTreeMap<String, PendingApprovalRecord>>,
+    added: Notify,
+}
+
+/// The numbers for the metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PendingApprovalStats {
+    pub(crate) requests: usize,
+    pub(crate) oldest_age: Duration,
+}
+
+impl PendingApprovals {
+    pub(crate) fn of(home: &Home) -> Self {
+        let store = PendingApprovalStore::of(home);
+        let records = store.all().into_iter().map(|record| (record.response.clone(), record)).collect();
+        Self { store, records: Mutex::new(records), added: Notify::new() }
+    }
+
+    pub(crate) fn add(&self, record: PendingApprovalRecord) -> io::Result<()> {
+        let stored = self.store.put(&record);
+        self.records().insert(record.response.clone(), record);
+        self.added.notify_one();
+        stored
+    }
+
+    pub(crate) fn remove(&self, response: &str) {
+        if self.records().remove(response).is_some() {
+            // A file that stays is removed when it expires.
+            let _ = self.store.remove(response);
+        }
+    }
+
+    pub(crate) fn stats(&self, now_ms: u64) -> PendingApprovalStats {
+        let records = self.records();
+        let oldest = records.values().map(|record| record.since_ms).min().unwrap_or(now_ms);
+        PendingApprovalStats {
+            requests: records.values().map(|record| record.requests.len()).sum(),
+            oldest_age: Duration::from_millis(now_ms.saturating_sub(oldest)),
+        }
+    }
+
+    fn expired(&self, now_ms: u64, lifetime: Duration) -> Vec<PendingApprovalRecord> {
+        let records = self.records();
+        let expired = records.values().filter(|record| is_expired(record.since_ms, now_ms, lifetime));
+        expired.cloned().collect()
+    }
+
+    /// Returns the time until the next request expires.
+    fn next_expiry(&self, now_ms: u64, lifetime: Duration) -> Duration {
+        let oldest = self.records().values().map(|record| record.since_ms).min();
+        let left = oldest.map(|since| since.saturating_add(milliseconds(lifetime)).saturating_sub(now_ms));
+        // One millisecond more, because a request expires after its time, not at it.
+        left.map_or(CHECK_INTERVAL, |left| Duration::from_millis(left + 1).min(CHECK_INTERVAL))
+    }
+
+    fn records(&self) -> MutexGuard<'_, BTreeMap<String, PendingApprovalRecord>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tests if a request that waits from `since_ms` on has expired.
+pub(crate) fn is_expired(since_ms: u64, now_ms: u64, lifetime: Duration) -> bool {
+    since_ms.saturating_add(milliseconds(lifetime)) < now_ms
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Ends the runs of expired requests until the server stops.
+pub(crate) async fn expire(state: Arc<ServerState>) {
+    loop {
+        let lifetime = state.runtime.config().serve.approval_timeout;
+        for record in state.pending_approvals.expired(now_ms(), lifetime) {
+            // A run that does not end in time is tried again at the next check.
+            if timeout(END_TIMEOUT, end(&state, &record)).await.is_ok() {
+                state.pending_approvals.remove(&record.response);
+            }
+        }
+        let next = state.pending_approvals.next_expiry(now_ms(), lifetime);
+        tokio::select! {
+            () = sleep(next) => {}
+            () = state.pending_approvals.added.notified() => {}
+            () = state.stopped() => return,
+        }
+    }
+}
+
+/// Denies the requests of a response. The conversation of the response can go on with the denied calls.
+async fn end(state: &ServerState, record: &PendingApprovalRecord) {
+    let principal = record.principal();
+    let messages = end_run(state, &principal, &record.run).await;
+    let (store, id) = (state.responses.clone(), record.response.clone());
+    let owner = principal.clone();
+    let changed = tokio::task::spawn_blocking(move || store.expire_approvals(&owner, &id, messages)).await;
+    if !matches!(changed, Ok(Ok(true))) {
+        // The response was deleted.
+        return;
+    }
+    state.metrics.approvals_expired(record.requests.len());
+    for request in &record.requests {
+        state.audit.decided(&principal, AuditEvent::ApprovalDecided, &request.id, "expired");
+    }
+}
+
+/// Ends the suspended run, and returns its conversation. A run that cannot be resumed any more stays as it is: it does
+/// nothing.
+async fn end_run(state: &ServerState, principal: &Principal, run: &str) -> Option<Vec<StoredMessage>> {
+    let session = SessionId(Uuid::parse_str(run).ok()?.as_u128());
+    let spec = state.runtime.stored_spec(principal, session).await.ok()?;
+    let hooks = RunHooks {
+        approvals: AnswerSource::ThroughHandle,
+        elicitations: AnswerSource::Denied,
+        queue_entry: QueueEntry::Accepted,
+        ..RunHooks::default()
+    };
+    let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
+    let handle = resumed.ok()?;
+    handle.cancel();
+    handle.stopped().await.ok()?;
+    let conversation = handle.conversation()?;
+    Some(conversation.messages().iter().map(|message| StoredMessage::of(message)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(response: &str, since_ms: u64) -> PendingApprovalRecord {
+        PendingApprovalRecord {
+            response: response.into(),
+            run: "r".into(),
+            tenant: "t".into(),
+            subject: "s".into(),
+            credential_id: "k".into(),
+            since_ms,
+            requests: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn requests_expire_after_their_time_also_in_another_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let first = PendingApprovals::of(&home);
+        first.add(record("resp_1", 1_000)).unwrap();
+        first.add(record("resp_2", 5_000)).unwrap();
+        let pending = PendingApprovals::of(&home);
+        let lifetime = Duration::from_secs(2);
+        let expired = |now_ms| pending.expired(now_ms, lifetime).into_iter().map(|record| record.response);
+        assert_eq!(expired(3_000).count(), 0);
+        assert_eq!(expired(3_001).collect::<Vec<_>>(), ["resp_1"]);
+        assert_eq!(pending.next_expiry(2_000, lifetime), Duration::from_millis(1_001));
+        assert_eq!(pending.stats(6_000).oldest_age, Duration::from_secs(5));
+        pending.remove("resp_1");
+        assert_eq!(PendingApprovals::of(&home).stats(6_000).oldest_age, Duration::from_secs(1));
+    }
+}

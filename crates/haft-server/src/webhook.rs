@@ -1,0 +1,174 @@
+//! Tells the operator's program about new approval requests, with the headers of the Standard Webhooks specification.
+//!
+//! A delivery never delays a response: it has a task of its own, and gives up after some attempts. It contains no
+//! arguments, because those may contain secrets of the client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use haft_config::resolved::{ServeSettings, WebhookSecret, WebhookSettings};
+use haft_store::pending_approvals::PendingApprovalRecord;
+use haft_tools::rest::{AllowedHosts, Method, RestBody, RestClient, RestRequest};
+use http::{HeaderName, HeaderValue};
+use jiff::Timestamp;
+use ring::hmac;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use crate::auth::now_ms;
+use crate::metrics::Metrics;
+
+/// The pauses before the second and each further attempt.
+const RETRY_PAUSES: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30), Duration::from_mins(2)];
+
+/// The maximum time of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The maximum number of deliveries in progress. Further ones are dropped, because a receiver that is this far behind does
+/// not get better by more requests.
+const DELIVERIES_MAX: usize = 100;
+
+/// Sends the events of a server. Clones share the deliveries in progress.
+#[derive(Debug, Clone)]
+pub(crate) struct Webhook {
+    slots: Arc<Semaphore>,
+    metrics: Metrics,
+}
+
+/// A receiver whose secret is known.
+struct WebhookReceiver {
+    url: Url,
+    secret: WebhookSecret,
+}
+
+/// One event, ready to be signed.
+struct WebhookEvent {
+    id: String,
+    body: String,
+}
+
+impl Webhook {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { slots: Arc::new(Semaphore::new(DELIVERIES_MAX)), metrics }
+    }
+
+    /// Begins the delivery of new approval requests.
+    pub(crate) fn approval_requested(&self, settings: &ServeSettings, record: &PendingApprovalRecord) {
+        let Some(WebhookSettings { url, secret: Ok(secret) }) = &settings.approval_webhook else { return };
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            return self.metrics.webhook("dropped");
+        };
+        let receiver = WebhookReceiver { url: url.clone(), secret: secret.clone() };
+        let metrics = self.metrics.clone();
+        let event = approval_event(record, settings.approval_timeout);
+        tokio::spawn(async move {
+            let delivered = deliver(&receiver, &event, &metrics).await;
+            metrics.webhook(if delivered { "delivered" } else { "given_up" });
+            drop(slot);
+        });
+    }
+}
+
+fn approval_event(record: &PendingApprovalRecord, lifetime: Duration) -> WebhookEvent {
+    let expires_ms = record.since_ms.saturating_add(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX));
+    let requests = record
+        .requests
+        .iter()
+        .map(|request| json!({"id": request.id, "server_label": request.server_label, "name": request.name}));
+    let body = json!({
+        "type": "approval.requested",
+        "timestamp": time_text(record.since_ms),
+        "data": {
+            "response": record.response, "run": record.run, "tenant": record.tenant, "subject": record.subject,
+            "expires_at": time_text(expires_ms), "requests": requests.collect::<Vec<Value>>(),
+        },
+    });
+    // The same id in each attempt, by which a receiver finds repeated deliveries.
+    WebhookEvent { id: format!("msg_{}", record.response), body: body.to_string() }
+}
+
+fn time_text(milliseconds: u64) -> String {
+    let time = i64::try_from(milliseconds).ok().and_then(|time| Timestamp::from_millisecond(time).ok());
+    time.unwrap_or(Timestamp::MAX).to_string()
+}
+
+/// Sends the event until the receiver accepts it, or all attempts have failed.
+async fn deliver(receiver: &WebhookReceiver, event: &WebhookEvent, metrics: &Metrics) -> bool {
+    let client = RestClient::new(AllowedHosts::named(&receiver.url));
+    let mut pauses = RETRY_PAUSES.iter();
+    loop {
+        let request = signed(receiver, event, now_ms() / 1000);
+        match timeout(ATTEMPT_TIMEOUT, client.send(&request)).await {
+            Ok(Ok(reply)) if reply.status().is_success() => return true,
+            Ok(Ok(_) | Err(_)) | Err(_) => metrics.webhook("attempt_failed"),
+        }
+        let Some(pause) = pauses.next() else { return false };
+        sleep(*pause).await;
+    }
+}
+
+/// Returns the request with its signature. The signature covers the time, so that a recorded request cannot be used later.
+fn signed(receiver: &WebhookReceiver, event: &WebhookEvent, now_s: u64) -> RestRequest {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &receiver.secret.0);
+    let content = format!("{}.{now_s}.{}", event.id, event.body);
+    let signature = format!("v1,{}", STANDARD.encode(hmac::sign(&key, content.as_bytes())));
+    let texts = [
+        ("webhook-id", event.id.clone()),
+        ("webhook-timestamp", now_s.to_string()),
+        ("webhook-signature", signature),
+    ];
+    let headers = texts.into_iter().filter_map(|(name, value)| {
+        Some((HeaderName::from_static(name), HeaderValue::from_str(&value).ok()?))
+    });
+    RestRequest {
+        method: Method::Post,
+        url: receiver.url.clone(),
+        headers: headers.collect(),
+        body: Some(RestBody {
+            media_type: "application/json".into(),
+            bytes: event.body.clone().into_bytes(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the Standard Webhooks specification.
+    #[test]
+    fn signature_is_that_of_the_specification() {
+        let secret = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let url = "https://example.com/hook".parse().unwrap();
+        let receiver = WebhookReceiver { url, secret: WebhookSecret(secret) };
+        let event =
+            WebhookEvent { id: "msg_p5jXN8AQM9LWM0D4loKWxJek".into(), body: "{\"test\": 2432232314}".into() };
+        let request = signed(&receiver, &event, 1_614_265_330);
+        let texts: Vec<&str> = request.headers.iter().map(|(_, value)| value.to_str().unwrap()).collect();
+        let expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        assert_eq!(texts, ["msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", expected]);
+    }
+
+    #[test]
+    fn event_names_the_call_and_has_no_arguments() {
+        let record = PendingApprovalRecord {
+            response: "resp_1".into(),
+            run: "r".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            credential_id: "k".into(),
+            since_ms: 1_000,
+            requests: Vec::new(),
+        };
+        let event = approval_event(&record, Duration::from_mins(1));
+        let body: Value = serde_json::from_str(&event.body).unwrap();
+        assert_eq!(body["timestamp"], "1970-01-01T00:00:01Z");
+        assert_eq!(body["data"]["expires_at"], "1970-01-01T00:01:01Z");
+        assert!(!event.body.contains("\"k\""), "the key of the client is not its receiver's business");
+    }
+}
