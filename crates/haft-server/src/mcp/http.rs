@@ -12,16 +12,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::any;
+use bytes::Bytes;
 use haft_store::api_keys::KeyScope;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use self::headers::{RequestTarget, SESSION_HEADER, check_stateless, target};
 use self::sessions::{GatewaySession, SessionTable};
@@ -93,17 +94,13 @@ impl HttpGateway {
         GatewayUser { principal: caller.principal, builtin_tools: self.without_keys.unwrap_or(by_key) }
     }
 
-    async fn handle(&self, user: GatewayUser, request: Request) -> Response {
+    async fn handle(&self, user: GatewayUser, request: Request, body_timeout: Duration) -> Response {
         let (parts, body) = request.into_parts();
         match parts.method {
-            Method::POST => {
-                let Ok(bytes) = to_bytes(body, MESSAGE_BYTES_MAX).await else {
-                    let message = format!("a message may have at most {MESSAGE_BYTES_MAX} bytes");
-                    let error = GatewayError::new(INVALID_REQUEST, message);
-                    return refusal(StatusCode::PAYLOAD_TOO_LARGE, None, &error);
-                };
-                self.post(user, &parts.headers, &String::from_utf8_lossy(&bytes)).await
-            }
+            Method::POST => match message_bytes(body, body_timeout).await {
+                Ok(bytes) => self.post(user, &parts.headers, &String::from_utf8_lossy(&bytes)).await,
+                Err((status, message)) => refusal(status, None, &GatewayError::new(INVALID_REQUEST, message)),
+            },
             Method::GET => self.listen(&user, &parts.headers),
             Method::DELETE => self.end_session(&user, &parts.headers),
             _ => empty(StatusCode::METHOD_NOT_ALLOWED),
@@ -197,14 +194,30 @@ impl std::fmt::Debug for HttpGateway {
 
 /// Returns the route of the endpoint, which requires an API key.
 pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Router<Arc<ServerState>> {
-    let gateway = Arc::clone(gateway);
+    let (gateway, body_timeout) = (Arc::clone(gateway), state.settings.body_timeout);
     let handler = move |caller: Caller, request: Request| {
         let gateway = Arc::clone(&gateway);
-        async move { gateway.handle(gateway.user(caller), request).await }
+        async move { gateway.handle(gateway.user(caller), request, body_timeout).await }
     };
     let check = from_fn_with_state((Arc::clone(state), ProtectedResource::Mcp), auth::check);
     let limit = from_fn_with_state(Arc::clone(state), rate_limit::check);
     Router::new().route(PATH, any(handler)).layer(limit).layer(check)
+}
+
+/// Reads the body of a message. Without the time limit, a client that sends half a message would keep its connection for
+/// ever.
+async fn message_bytes(body: Body, wait: Duration) -> Result<Bytes, (StatusCode, String)> {
+    match timeout(wait, to_bytes(body, MESSAGE_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => {
+            let message = format!("a message may have at most {MESSAGE_BYTES_MAX} bytes");
+            Err((StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+        Err(_) => {
+            let message = format!("the message did not arrive within {} s", wait.as_secs());
+            Err((StatusCode::BAD_REQUEST, message))
+        }
+    }
 }
 
 /// Cancels the calls of a connection that ends with its response.
@@ -270,4 +283,24 @@ fn without_session(headers: &HeaderMap) -> Response {
 
 fn refusal(status: StatusCode, id: Option<&RawValue>, error: &GatewayError) -> Response {
     stream::json_response(status, message::failure(id, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream::{self, StreamExt as _};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn message_that_does_not_arrive_completely_is_refused() {
+        let begun = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"{"))]);
+        let body = Body::from_stream(begun.chain(stream::pending()));
+        let (status, message) = message_bytes(body, Duration::from_secs(30)).await.unwrap_err();
+        assert_eq!(
+            (status, message.as_str()),
+            (StatusCode::BAD_REQUEST, "the message did not arrive within 30 s")
+        );
+    }
 }
