@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::process::Child;
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
-use haft_testkit::{HaftCommand, TestTree, TestUser, eventually, libc, send_signal, write_certificate};
+use haft_testkit::{
+    HaftCommand, TestTree, TestUser, TokenIssuer, eventually, libc, send_signal, write_certificate,
+};
 use serde_json::{Value, json};
 
 use super::mcp::configure;
@@ -122,6 +124,22 @@ fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid
     assert!(models().contains("openai/second") && has_counted(r#"{outcome="ok"} 1"#), "{}", models());
     let errors = stop(child);
     assert!(errors.contains("the old configuration stays in use"), "{errors}");
+}
+
+#[test]
+fn sighup_ends_the_trust_in_an_issuer_that_is_not_configured_any_more() {
+    let (tree, issuer) = (tree(), TokenIssuer::start());
+    let settings =
+        json!({"issuer": issuer.url(), "audience": ["haft"], "tenant": "acme", "scopes": {"haft": ["api"]}});
+    tree.file("home/haft.json", &json!({"serve": {"issuers": [settings]}}).to_string());
+    let (child, address) = start(&tree, &[]);
+    let token = issuer.token(json!({"aud": "haft", "sub": "anna", "scope": "haft"}));
+    let status = || get(&address, "/v1/models", &token).split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(status(), "200");
+    tree.file("home/haft.json", "{}");
+    send_signal(child.id(), libc::SIGHUP);
+    eventually("the token is refused", || status() == "401");
+    stop(child);
 }
 
 /// Asks a server over TLS, and returns the status and the HTTP version; an error if its certificate is not trusted.

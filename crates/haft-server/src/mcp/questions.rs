@@ -335,6 +335,28 @@ mod tests {
         assert!(withdrawn.contains("notifications/cancelled"), "{withdrawn}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn call_is_denied_if_the_client_answers_with_an_error_or_not_at_all() {
+        let (out, mut messages) = Outbox::new();
+        let questions = Arc::new(ClientQuestions::new(out));
+        let ask = || {
+            let questions = Arc::clone(&questions);
+            tokio::spawn(async move { Approver::ask(&*questions, &request(None)).await })
+        };
+        let allow = r#"{"action": "accept", "content": {"decision": "allow once"}}"#;
+        let answers = [
+            (Ok(RawValue::from_string(allow.into()).unwrap()), ApprovalAnswer::AllowOnce),
+            (Err("not supported".into()), ApprovalAnswer::Deny),
+        ];
+        for (answer, expected) in answers {
+            let asked = ask();
+            let question: Value = serde_json::from_str(&messages.recv().await.unwrap().text).unwrap();
+            assert!(questions.answered(question["id"].as_u64().unwrap(), answer));
+            assert_eq!(asked.await.unwrap(), expected);
+        }
+        assert_eq!(ask().await.unwrap(), ApprovalAnswer::Deny, "the time for the answer is over");
+    }
+
     #[test]
     fn approval_form_shows_deceptive_characters() {
         let request = request(None);

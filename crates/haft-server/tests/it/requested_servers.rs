@@ -98,6 +98,21 @@ fn requested_server_needs_approval_and_its_secrets_are_never_stored() {
 }
 
 #[test]
+fn idempotency_key_still_counts_when_the_client_has_a_new_token_for_its_server() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(in_order(&[ScriptStep::text("Hello.")]), &config(), &[]);
+    let send = |token: &str| {
+        let mut tool = far(tools.url());
+        tool["authorization"] = token.into();
+        let sent = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+        server.send(sent.header("idempotency-key", "a").body(request(&tool).to_string()))
+    };
+    let (first, second) = (send("one"), send("two"));
+    assert_eq!((first.status, second.status), (200, 200), "{} {}", first.text, second.text);
+    assert_eq!(first.json()["id"], second.json()["id"]);
+}
+
+#[test]
 fn private_addresses_are_refused_unless_the_operator_allows_them() {
     let tools = ToolServer::start();
     let port = tools.url().rsplit(':').next().unwrap().to_owned();

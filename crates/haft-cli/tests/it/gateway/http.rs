@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use haft_testkit::{TestTree, libc, processes_with, send_signal, unique_marker};
+use haft_testkit::{TestTree, eventually, libc, processes_with, send_signal, unique_marker};
 use serde_json::{Value, json};
 
 use super::{configure, place};
@@ -267,6 +267,41 @@ fn haft_serve_offers_the_gateway_at_the_path_mcp() {
     assert!(listed.to_string().contains("up__echo"), "{listed}");
     // Every process of the machine reaches a server without keys, so the API and its gateway have no shell there.
     assert!(!listed.to_string().contains("\"bash\""), "{listed}");
+}
+
+#[test]
+fn gateway_alone_has_no_routes_of_the_api() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    assert_eq!((server.get("/v1/models").status(), server.get("/healthz").status()), (404, 200));
+}
+
+#[test]
+fn call_without_a_session_ends_when_its_client_disconnects() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let marker = unique_marker();
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let arguments = json!({"command": format!("sleep 3600 # {marker}")});
+    let call = json!({"name": "bash", "arguments": arguments, "_meta": meta});
+    let body = request(1, "tools/call", &call).to_string();
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+         Mcp-Method: tools/call\r\nMcp-Name: bash\r\nContent-Length: {}\r\n\r\n",
+        server.address,
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    eventually("the command runs", || !processes_with(&marker).is_empty());
+    drop(stream);
+    eventually("the command ends", || processes_with(&marker).is_empty());
+    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server goes on");
 }
 
 #[test]

@@ -245,3 +245,14 @@ fn error_of_a_read_shows_no_secret_of_the_server() {
         assert!(!error.to_string().contains("canary"), "{error}");
     }
 }
+
+#[test]
+fn error_about_a_server_that_is_down_does_not_show_its_address() {
+    let place = super::place();
+    place.file("home/haft.json", r#"{"mcpServers": {"down": {"url": "http://127.0.0.1:9/canary"}}}"#);
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let id = client.begin("resources/read", json!({"uri": "haft:down/note://1"}));
+    let error = client.reply(id)["error"].to_string();
+    assert!(error.contains("is not available"), "{error}");
+    assert!(!error.contains("canary") && !error.contains("127.0.0.1"), "{error}");
+}

@@ -194,3 +194,16 @@ fn env_file_gives_the_values_of_variables_in_use() {
     let wrong = tree.haft(&words).output().expect_code(42);
     assert!(wrong.stderr.contains("line 1"), "{}", wrong.stderr);
 }
+
+#[test]
+fn value_in_the_env_file_is_not_asked_for() {
+    let tree = tree();
+    asking(&tree);
+    tree.file("ws/.env", "NOTES_KEY=from-the-file\n");
+    let mut run = tree.haft(&["mcp", "import", "vscode", "--env-file", ".env"]).on_terminal();
+    run.wait_for("add 1 server?");
+    run.type_keys("y");
+    let shown = run.finish().stdout;
+    assert!(shown.contains("stored 1 value") && !shown.contains("Key of the notes ("), "{shown}");
+    assert_eq!(token(&tree), "token of 13 characters\n");
+}
