@@ -72,6 +72,9 @@ impl EventSink for AuditLog {
     }
 }
 
+/// The routes that cancel a run.
+const CANCEL_ROUTES: [&str; 2] = ["/v1/responses/{id}/cancel", "/api/v1/runs/{id}/cancel"];
+
 /// Returns the audit event of a reply, by its status and error code; `None` if the reply is not audited.
 pub(crate) fn of_reply(
     method: &Method,
@@ -85,7 +88,7 @@ pub(crate) fn of_reply(
         (&Method::DELETE, status) if status.is_success() && route.starts_with("/v1/") => {
             Some(AuditEvent::ResourceDeleted)
         }
-        (&Method::POST, status) if status.is_success() && route == "/v1/responses/{id}/cancel" => {
+        (&Method::POST, status) if status.is_success() && CANCEL_ROUTES.contains(&route) => {
             Some(AuditEvent::BackgroundCancelled)
         }
         _ => None,
@@ -110,5 +113,6 @@ mod tests {
         check(Method::DELETE, "/v1/responses/{id}", 404, None, None);
         check(Method::DELETE, "/mcp", 204, None, None);
         check(Method::POST, "/v1/responses/{id}/cancel", 200, None, Some(AuditEvent::BackgroundCancelled));
+        check(Method::POST, "/api/v1/runs/{id}/cancel", 200, None, Some(AuditEvent::BackgroundCancelled));
     }
 }

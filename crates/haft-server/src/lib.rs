@@ -20,6 +20,7 @@ mod health;
 pub mod mcp;
 mod metrics;
 mod models;
+mod native;
 mod observe;
 mod pending_approvals;
 mod protected_resource;

@@ -83,6 +83,13 @@ fn route_of(path: &str) -> &'static str {
         ["v1", "responses", _, "input_items"] => "/v1/responses/{id}/input_items",
         ["v1", "models", ..] => "/v1/models",
         ["v1", "conversations", ..] => "/v1/conversations",
+        ["api", "v1", "runs"] => "/api/v1/runs",
+        ["api", "v1", "runs", _] => "/api/v1/runs/{id}",
+        ["api", "v1", "runs", _, "cancel"] => "/api/v1/runs/{id}/cancel",
+        ["api", "v1", "runs", _, "events"] => "/api/v1/runs/{id}/events",
+        ["api", "v1", "runs", _, "outputs", _] => "/api/v1/runs/{id}/outputs/{handle}",
+        ["api", "v1", "approvals", ..] => "/api/v1/approvals",
+        ["api", ..] => "/api/v1",
         ["mcp", ..] => "/mcp",
         ["healthz"] => "/healthz",
         ["readyz"] => "/readyz",
@@ -105,6 +112,8 @@ mod tests {
         check("/v1/responses/resp_1/cancel", "/v1/responses/{id}/cancel");
         check("/v1/conversations/c/items/i", "/v1/conversations");
         check("/v1/models/a/b", "/v1/models");
+        check("/api/v1/runs/1/outputs/2", "/api/v1/runs/{id}/outputs/{handle}");
+        check("/api/v1/none/1", "/api/v1");
         check("/", "other");
         check("/v1/responses/a/b/c", "other");
     }

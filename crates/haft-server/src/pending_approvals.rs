@@ -63,6 +63,17 @@ impl PendingApprovals {
         }
     }
 
+    /// Returns the requests of a principal.
+    pub(crate) fn of_principal(&self, principal: &Principal) -> Vec<PendingApprovalRecord> {
+        let records = self.records();
+        records.values().filter(|record| record.principal().is_subject_of(principal)).cloned().collect()
+    }
+
+    /// Returns the requests of a run of this principal; `None` if the run does not wait for approval.
+    pub(crate) fn of_run(&self, principal: &Principal, run: &str) -> Option<PendingApprovalRecord> {
+        self.of_principal(principal).into_iter().find(|record| record.run == run)
+    }
+
     pub(crate) fn stats(&self, now_ms: u64) -> PendingApprovalStats {
         let records = self.records();
         let oldest = records.values().map(|record| record.since_ms).min().unwrap_or(now_ms);
@@ -106,8 +117,8 @@ pub(crate) async fn expire(state: Arc<ServerState>) {
         let lifetime = state.runtime.config().serve.approval_timeout;
         for record in state.pending_approvals.expired(now_ms(), lifetime) {
             // A run that does not end in time is tried again at the next check.
-            if timeout(END_TIMEOUT, end(&state, &record)).await.is_ok() {
-                state.pending_approvals.remove(&record.response);
+            if timeout(END_TIMEOUT, end(&state, &record, "expired")).await.is_ok() {
+                state.metrics.approvals_expired(record.requests.len());
             }
         }
         let next = state.pending_approvals.next_expiry(now_ms(), lifetime);
@@ -119,20 +130,20 @@ pub(crate) async fn expire(state: Arc<ServerState>) {
     }
 }
 
-/// Denies the requests of a response. The conversation of the response can go on with the denied calls.
-async fn end(state: &ServerState, record: &PendingApprovalRecord) {
+/// Denies the requests of a response and ends its run. `reason` is for the audit log. The conversation of the response can go on with the denied calls.
+pub(crate) async fn end(state: &ServerState, record: &PendingApprovalRecord, reason: &str) {
     let principal = record.principal();
     let messages = end_run(state, &principal, &record.run).await;
     let (store, id) = (state.responses.clone(), record.response.clone());
     let owner = principal.clone();
     let changed = tokio::task::spawn_blocking(move || store.expire_approvals(&owner, &id, messages)).await;
+    state.pending_approvals.remove(&record.response);
     if !matches!(changed, Ok(Ok(true))) {
         // The response was deleted.
         return;
     }
-    state.metrics.approvals_expired(record.requests.len());
     for request in &record.requests {
-        state.audit.decided(&principal, AuditEvent::ApprovalDecided, &request.id, "expired");
+        state.audit.decided(&principal, AuditEvent::ApprovalDecided, &request.id, reason);
     }
 }
 

@@ -136,7 +136,8 @@ impl RequestKind {
     fn of(request: &Request) -> Self {
         // The path is relative to `/v1`. A compaction also starts a model request.
         let path = request.uri().path().trim_end_matches('/');
-        let starts = request.method() == Method::POST && ["/responses", "/responses/compact"].contains(&path);
+        let starts = request.method() == Method::POST
+            && (["/responses", "/responses/compact"].contains(&path) || path.starts_with("/approvals/"));
         if starts { Self::StartsResponse } else { Self::Other }
     }
 }

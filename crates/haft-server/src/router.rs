@@ -9,9 +9,10 @@ use axum::routing::{get, post};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::protected_resource::ProtectedResource;
 use crate::server::{MountedMcp, ServedRoutes, ServerState};
+use crate::settings::AuthMode;
 use crate::{
-    access, auth, conversations, health, mcp, metrics, models, observe, protected_resource, rate_limit,
-    request_id, responses,
+    access, auth, conversations, health, mcp, metrics, models, native, observe, protected_resource,
+    rate_limit, request_id, responses,
 };
 
 /// Builds the router. Each request first gets an id. Then its host, origin and content type are checked, then its key,
@@ -19,7 +20,9 @@ use crate::{
 pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Router {
     let api = match mcp {
         Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }) => Router::new(),
-        Some(MountedMcp { routes: ServedRoutes::All, .. }) | None => Router::new().nest("/v1", v1(state)),
+        Some(MountedMcp { routes: ServedRoutes::All, .. }) | None => {
+            Router::new().nest("/v1", v1(state)).merge(native_api(state))
+        }
     };
     let mcp = mcp.map(|mounted| mcp::http::routes(state, &mounted.gateway)).unwrap_or_default();
     api.merge(mcp)
@@ -59,6 +62,20 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), rate_limit::check))
         .layer(from_fn_with_state((Arc::clone(state), ProtectedResource::Api), auth::check))
+}
+
+/// The native API. A server without keys does not have it: a command in the sandbox could approve its own calls.
+fn native_api(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
+    let routes = match state.settings.auth {
+        AuthMode::Keys => native::router(),
+        AuthMode::NoAuth => return Router::new(),
+    };
+    let routes = routes
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(state), rate_limit::check))
+        .layer(from_fn_with_state((Arc::clone(state), ProtectedResource::Api), auth::check));
+    Router::new().nest("/api/v1", routes)
 }
 
 async fn unknown_route() -> ApiError {

@@ -43,7 +43,7 @@ use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
 use haft_runtime::{EventSeq, OutputStorage, RunHooks};
 use http::{HeaderMap, HeaderValue};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::auth::{Caller, now_ms};
@@ -67,7 +67,7 @@ pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
 pub(crate) use request::check_metadata;
 pub(crate) use restart::continue_unfinished;
-pub(crate) use stored::{ListPage, blocking, cancel, delete, get, input_items, list};
+pub(crate) use stored::{ListPage, blocking, cancel, delete, find, get, input_items, list};
 
 /// `POST /v1/responses`.
 pub(crate) async fn create(
@@ -93,6 +93,15 @@ pub(crate) async fn create(
         response.headers_mut().insert("haft-warnings", value);
     }
     Ok(response)
+}
+
+/// Starts a response in the background for another route of the server.
+pub(crate) async fn create_in_background(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    body: Map<String, Value>,
+) -> Result<Response, ApiError> {
+    detached(state, caller, request::parse(body)?, new_id()).await
 }
 
 /// `POST /v1/responses/input_tokens`: estimates the number of tokens of a request from its length.

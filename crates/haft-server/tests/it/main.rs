@@ -22,6 +22,9 @@ mod tool_server;
 // Calls that wait for the client's approval.
 mod approvals;
 
+// The native API below `/api/v1`.
+mod native;
+
 // Approval requests that wait: expiry, metrics and the webhook.
 mod pending_approvals;
 

@@ -1,0 +1,116 @@
+//! Approval requests of the native API: list and decide.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use haft_store::api_keys::KeyScope;
+use haft_store::pending_approvals::PendingApprovalRecord;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::auth::Caller;
+use crate::body::JsonObject;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::responses::{self, invalid};
+use crate::server::ServerState;
+
+/// An approval request that waits for an answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ApprovalObject {
+    id: String,
+    /// The response that ended with the request
+    response: String,
+    run: String,
+    server_label: String,
+    /// The name of the tool
+    name: String,
+    /// The arguments of the call
+    arguments: Value,
+    /// True if only a key with the scope `approvals` may decide
+    needs_scope: bool,
+    /// Milliseconds since 1970
+    since_ms: u64,
+    /// The time at which haft denies the call, in milliseconds since 1970
+    expires_ms: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ApprovalList {
+    data: Vec<ApprovalObject>,
+}
+
+/// The body of a decision.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used; the body is read field by field")]
+pub(crate) struct ApprovalDecisionBody {
+    approve: bool,
+}
+
+/// `GET /api/v1/approvals`.
+pub(super) async fn list(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+) -> Result<Json<ApprovalList>, ApiError> {
+    let lifetime = state.runtime.config().serve.approval_timeout;
+    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+    let mut data = Vec::new();
+    for record in state.pending_approvals.of_principal(&caller.principal) {
+        let stored = responses::find(&state, &caller, &record.response).await?;
+        let waiting = stored.map(|stored| stored.approvals).unwrap_or_default();
+        for request in record.requests {
+            let of_call = waiting.iter().find(|waiting| waiting.item == request.id);
+            data.push(ApprovalObject {
+                id: request.id,
+                response: record.response.clone(),
+                run: record.run.clone(),
+                server_label: request.server_label,
+                name: request.name,
+                arguments: of_call.map_or(Value::Null, |waiting| waiting.arguments.clone()),
+                needs_scope: request.needs_scope,
+                since_ms: record.since_ms,
+                expires_ms: record.since_ms.saturating_add(lifetime_ms),
+            });
+        }
+    }
+    data.sort_by_key(|one| one.since_ms);
+    Ok(Json(ApprovalList { data }))
+}
+
+/// `POST /api/v1/approvals/{id}`. The answer goes the same way as one that a client sends to `/v1/responses`.
+pub(super) async fn decide(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    JsonObject(body): JsonObject,
+) -> Result<Response, ApiError> {
+    let Some(approve) = body.get("approve").and_then(Value::as_bool) else {
+        return Err(invalid("approve", "`approve` must be true or false"));
+    };
+    let missing = || ApiError::new(ApiErrorKind::NotFound, format!("there is no approval request `{id}`"));
+    let records = state.pending_approvals.of_principal(&caller.principal);
+    let (response, needs_scope) = find_request(&records, &id).ok_or_else(missing)?;
+    if needs_scope {
+        caller.require(KeyScope::Approvals)?;
+    }
+    let stored = responses::find(&state, &caller, &response).await?.ok_or_else(missing)?;
+    let answer = json!({"type": "mcp_approval_response", "approval_request_id": id, "approve": approve});
+    let fields = [
+        ("model", stored.response["model"].clone()),
+        ("previous_response_id", response.into()),
+        ("input", json!([answer])),
+        ("background", true.into()),
+    ];
+    let body = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    responses::create_in_background(&state, &caller, body).await
+}
+
+/// Returns the response of an approval request, and whether a decision needs the scope `approvals`.
+fn find_request(records: &[PendingApprovalRecord], id: &str) -> Option<(String, bool)> {
+    records.iter().find_map(|record| {
+        let request = record.requests.iter().find(|request| request.id == id)?;
+        Some((record.response.clone(), request.needs_scope))
+    })
+}

@@ -1,0 +1,242 @@
+//! Runs of the native API: list, get, cancel, and events from any number on.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use haft_core::event_log::EventEnvelope;
+use haft_core::event_store::{EventStore as _, RunKey};
+use haft_core::position::SessionId;
+use haft_runtime::runtime::{ListedRun, RunListPage};
+use haft_runtime::{EventSeq, RunEvents};
+use haft_store::events::FileEvents;
+use http::{HeaderValue, header};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{NativePage, PAGE_MAX, number};
+use crate::auth::Caller;
+use crate::error::{ApiError, ApiErrorKind};
+use crate::pending_approvals;
+use crate::server::ServerState;
+
+/// The maximum silence on a stream, as on the streams of `/v1`.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The number of stored events that are read at a time.
+const READ_MAX: usize = 500;
+
+/// A run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RunObject {
+    id: String,
+    status: RunStatus,
+    /// The agent that received the request
+    agent: String,
+    /// The beginning of the request
+    title: String,
+    /// Milliseconds since 1970
+    started_ms: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum RunStatus {
+    /// Waits in the queue of the server
+    Queued,
+    InProgress,
+    /// Waits for an answer to an approval request
+    WaitingForApproval,
+    /// Finished, failed, cancelled or interrupted
+    Ended,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RunList {
+    data: Vec<RunObject>,
+    /// True if there are older runs
+    has_more: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct EventQuery {
+    after: Option<String>,
+}
+
+/// `GET /api/v1/runs`.
+pub(super) async fn list(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Query(page): Query<NativePage>,
+) -> Result<Json<RunList>, ApiError> {
+    let (limit, skip) = (page.limit()?, page.skip()?);
+    let mut runs = listed(&state, &caller, RunListPage { skip, count: limit + 1 }).await?;
+    let has_more = runs.len() > limit;
+    runs.truncate(limit);
+    let data = runs.into_iter().map(|run| object(&state, &caller, run)).collect();
+    Ok(Json(RunList { data, has_more }))
+}
+
+/// `GET /api/v1/runs/{id}`.
+pub(super) async fn get(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<RunObject>, ApiError> {
+    let session = owned(&state, &caller, &id).await?;
+    find(&state, &caller, session, &id).await.map(Json)
+}
+
+/// `POST /api/v1/runs/{id}/cancel`. The end of the run is recorded when the reply arrives.
+pub(super) async fn cancel(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<RunObject>, ApiError> {
+    let session = owned(&state, &caller, &id).await?;
+    if let Ok(handle) = state.runtime.attach_for(&caller.principal, session) {
+        handle.cancel();
+        // A run with an internal error has stopped too.
+        let _ = handle.stopped().await;
+    } else if let Some(record) = state.pending_approvals.of_run(&caller.principal, &id) {
+        pending_approvals::end(&state, &record, "cancelled").await;
+    }
+    find(&state, &caller, session, &id).await.map(Json)
+}
+
+/// `GET /api/v1/runs/{id}/events`.
+pub(super) async fn events(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<EventQuery>,
+) -> Result<Response, ApiError> {
+    let session = owned(&state, &caller, &id).await?;
+    let next = number("after", query.after.as_deref(), 0)?.saturating_add(1);
+    let source = match state.runtime.attach_for(&caller.principal, session) {
+        Ok(handle) => RunEventSource::Live(handle.events(EventSeq(next))),
+        Err(_) => RunEventSource::Stored {
+            store: FileEvents::of(state.runtime.home()),
+            key: RunKey { tenant: caller.principal.tenant().to_owned(), run: session },
+            next,
+            read: Vec::new(),
+        },
+    };
+    Ok(stream_response(source))
+}
+
+/// The events of a run that works, or of one that has ended.
+enum RunEventSource {
+    Live(RunEvents),
+    Stored {
+        store: FileEvents,
+        key: RunKey,
+        next: u64,
+        /// Events that are not sent yet, in reverse order.
+        read: Vec<EventEnvelope>,
+    },
+}
+
+impl RunEventSource {
+    async fn next(&mut self) -> Option<String> {
+        match self {
+            Self::Live(events) => match events.next().await? {
+                Ok(event) => Some(block(&event)),
+                Err(gap) => Some(format!(": {gap}\n\n")),
+            },
+            Self::Stored { store, key, next, read } => {
+                if read.is_empty() {
+                    *read = store.read(key, *next, READ_MAX).await.unwrap_or_default();
+                    read.reverse();
+                }
+                let event = read.pop()?;
+                *next = event.seq + 1;
+                Some(block(&event))
+            }
+        }
+    }
+}
+
+/// Returns the event in the form of server-sent events. `id` is the number with which a client continues.
+fn block(event: &EventEnvelope) -> String {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    format!("id: {}\ndata: {data}\n\n", event.seq)
+}
+
+fn stream_response(source: RunEventSource) -> Response {
+    let blocks = stream::unfold(source, |mut source| async {
+        let block = match timeout(PING_INTERVAL, source.next()).await {
+            Ok(block) => block?,
+            Err(_) => ": ping\n\n".to_owned(),
+        };
+        Some((Ok::<Bytes, Infallible>(Bytes::from(block)), source))
+    });
+    let mut response = Body::from_stream(blocks).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // nginx would hold back events until a buffer is full.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// Returns the session of a run, if it belongs to the caller. A run of another principal does not exist for the caller.
+pub(super) async fn owned(state: &ServerState, caller: &Caller, id: &str) -> Result<SessionId, ApiError> {
+    let session = Uuid::parse_str(id).map(|id| SessionId(id.as_u128())).map_err(|_| missing(id))?;
+    if state.runtime.attach_for(&caller.principal, session).is_ok() {
+        return Ok(session);
+    }
+    let spec = state.runtime.stored_spec(&caller.principal, session).await;
+    spec.map(|_| session).map_err(|_| missing(id))
+}
+
+async fn find(
+    state: &ServerState,
+    caller: &Caller,
+    session: SessionId,
+    id: &str,
+) -> Result<RunObject, ApiError> {
+    let mut skip = 0;
+    loop {
+        let runs = listed(state, caller, RunListPage { skip, count: PAGE_MAX }).await?;
+        if runs.is_empty() {
+            return Err(missing(id));
+        }
+        skip += runs.len();
+        if let Some(run) = runs.into_iter().find(|run| run.id == session) {
+            return Ok(object(state, caller, run));
+        }
+    }
+}
+
+async fn listed(state: &ServerState, caller: &Caller, page: RunListPage) -> Result<Vec<ListedRun>, ApiError> {
+    let listed = state.runtime.list(&caller.principal, page).await;
+    listed.map_err(|_| ApiError::new(ApiErrorKind::ServerError, "the runs cannot be read"))
+}
+
+fn object(state: &ServerState, caller: &Caller, run: ListedRun) -> RunObject {
+    let ListedRun { id, title, agent, started_ms, .. } = run;
+    let text = id.to_string();
+    let status = match state.runtime.attach_for(&caller.principal, id) {
+        Ok(handle) if handle.is_finished() => RunStatus::Ended,
+        Ok(handle) if handle.is_admitted() => RunStatus::InProgress,
+        Ok(_) => RunStatus::Queued,
+        Err(_) if state.pending_approvals.of_run(&caller.principal, &text).is_some() => {
+            RunStatus::WaitingForApproval
+        }
+        Err(_) => RunStatus::Ended,
+    };
+    RunObject { id: text, status, agent, title, started_ms }
+}
+
+fn missing(id: &str) -> ApiError {
+    ApiError::new(ApiErrorKind::NotFound, format!("there is no run `{id}`"))
+}
