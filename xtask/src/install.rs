@@ -6,13 +6,15 @@ use crate::step::{exists, run};
 use crate::{claude_code, clients, conformance, mcp_servers, python};
 
 /// The programs that tests use, each with the Debian package that provides it.
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 16] = [
     ("bash", "bash"),
+    ("caddy", "caddy"),
     ("cc", "gcc"),
     ("dbus-daemon", "dbus-daemon"),
     ("dbus-send", "dbus-bin"),
     ("git", "git"),
     ("gnome-keyring-daemon", "gnome-keyring"),
+    ("nginx", "nginx"),
     ("node", "nodejs"),
     ("npm", "npm"),
     ("python3", "python3"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::extract::ws::{Message as SocketMessage, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
+use haft_store::audit_log::AuditEvent;
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
@@ -90,6 +91,7 @@ impl ResponseSocket {
         match self.begin(text).await {
             Ok(active) => self.send_events(active).await,
             Err((error, headers)) => {
+                self.audit_refusal(&error);
                 // After a failed continuation, the connection forgets the last response.
                 self.last = None;
                 self.refuse(&error, &headers).await
@@ -129,6 +131,14 @@ impl ResponseSocket {
         }
         self.last = active.continuation();
         Ok(())
+    }
+
+    /// Writes a refused scope to the audit log, as for a request over HTTP.
+    fn audit_refusal(&self, error: &ApiError) {
+        if error.code == Some("insufficient_scope") {
+            let (principal, event) = (&self.caller.principal, AuditEvent::ScopeDenied);
+            self.state.audit.decided(principal, event, "/v1/responses", &error.message);
+        }
     }
 
     async fn refuse(&mut self, error: &ApiError, limits: &HeaderMap) -> Result<(), SocketClosed> {

@@ -224,6 +224,19 @@ pub(crate) async fn converse(url: &str, key: &str, messages: &[Value], between: 
 }
 
 #[test]
+fn refused_scope_on_a_websocket_is_audited() {
+    let server = TestServer::start(text("Hello."));
+    let tools = json!([{"type": "haft:bash"}]);
+    let create = json!({"type": "response.create", "model": "openai/m", "input": "Hi", "tools": tools});
+    let seen = server.executor.block_on(converse(&server.url, &server.key, &[create], || {}));
+    assert_eq!((&seen[0]["status"], &seen[0]["error"]["code"]), (&json!(403), &json!("insufficient_scope")));
+    let lines = server.data_lines("audit.jsonl");
+    let denied = lines.iter().find(|line| line["event"] == "authz.denied").unwrap();
+    assert_eq!((&denied["target"], &denied["principal"]), (&json!("/v1/responses"), &json!("default/local")));
+    assert!(denied["detail"].as_str().unwrap().contains("builtin-tools"), "{denied}");
+}
+
+#[test]
 fn wrong_keys_of_one_address_are_limited_and_a_valid_key_still_works() {
     let server = TestServer::start(text("Hello."));
     let wrong = || server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong"));

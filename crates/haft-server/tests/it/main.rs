@@ -40,5 +40,8 @@ mod requested_servers;
 // Servers that stop or are killed, and start again.
 mod restart;
 
+// The server behind nginx and Caddy.
+mod proxies;
+
 // Responses: whole, streamed, stored and continued, with the official client and plain HTTP.
 mod responses;
