@@ -61,9 +61,9 @@ pub trait JournalClaim: fmt::Debug + Send + Sync {
     /// Returns the number of this claim.
     fn epoch(&self) -> Epoch;
 
-    /// Buffers a line. The line survives a crash of the machine only after `sync`. Once another holder has claimed the
-    /// journal, this call or the next `sync` fails with [`JournalError::Fenced`].
-    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError>;
+    /// Appends lines in one write. They survive a crash of this process, and a crash of the machine only after `sync`.
+    /// Once another holder has claimed the journal, this call or the next `sync` fails with [`JournalError::Fenced`].
+    fn append(&self, lines: &[SessionJournalLine]) -> Result<(), JournalError>;
 
     /// Makes all appended lines durable.
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>>;

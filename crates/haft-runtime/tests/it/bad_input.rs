@@ -219,7 +219,7 @@ struct FullJournals {
 
 #[derive(Debug)]
 struct FullClaim {
-    claim: Box<dyn JournalClaim>,
+    claim: Arc<dyn JournalClaim>,
     lines_left: Arc<AtomicUsize>,
 }
 
@@ -228,12 +228,15 @@ impl JournalClaim for FullClaim {
         self.claim.epoch()
     }
 
-    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
+    fn append(&self, lines: &[SessionJournalLine]) -> Result<(), JournalError> {
         let take = |left: usize| left.checked_sub(1);
-        match self.lines_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
-            Ok(_) => self.claim.append(line),
-            Err(_) => Err(JournalError::unavailable("No space left on device")),
+        for line in lines {
+            match self.lines_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
+                Ok(_) => self.claim.append(std::slice::from_ref(line))?,
+                Err(_) => return Err(JournalError::unavailable("No space left on device")),
+            }
         }
+        Ok(())
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>> {
@@ -250,7 +253,7 @@ impl JournalStore for FullJournals {
         Box::pin(async move {
             let claim = self.journals.create(key, opened).await?.into_claim();
             let claim = FullClaim { claim, lines_left: Arc::clone(&self.lines_left) };
-            Ok(SessionJournal::new(key.run, Box::new(claim)))
+            Ok(SessionJournal::new(key.run, Arc::new(claim)))
         })
     }
 

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haft_fs::{file_lock, private_file};
 
@@ -14,6 +14,10 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The maximum wait for another process that is writing. A write takes microseconds, unless that process was stopped.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// The interval at which an append checks that the open file still has its name. Until then, lines go to the file that
+/// another process rotated, which readers read too.
+const NAME_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum number of times that an append moves to the new file after a rotation.
 const ROTATIONS_MAX: usize = 5;
@@ -44,6 +48,8 @@ struct OpenLineFile {
     file: File,
     /// The length after the last append of this process, which ended with a whole line.
     whole_bytes: u64,
+    /// The time of the last check that the file still has its name.
+    name_checked: Option<Instant>,
 }
 
 /// The current file, and the old file that it replaced.
@@ -61,7 +67,7 @@ impl LineFile {
     }
 
     /// Appends under a lock, so that no line is mixed with a line of another process, and none is written to a file
-    /// that another process has rotated. After an error the file is closed, which releases the lock.
+    /// that was removed. After an error the file is closed, which releases the lock.
     pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         for _ in 0..ROTATIONS_MAX {
             let mut open = self.open.take().map_or_else(|| open(&self.paths.current), Ok)?;
@@ -69,11 +75,12 @@ impl LineFile {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let meta = open.file.metadata()?;
-            if !self.is_current(&meta)? {
+            let bytes = meta.len();
+            let is_full = bytes > 0 && bytes.saturating_add(lines.len() as u64) > self.limits.bytes_max;
+            if (is_full || open.needs_name_check()) && !self.is_current(&meta)? || meta.nlink() == 0 {
                 continue;
             }
-            let bytes = meta.len();
-            if bytes > 0 && bytes.saturating_add(lines.len() as u64) > self.limits.bytes_max {
+            if is_full {
                 fs::rename(&self.paths.current, &self.paths.old)?;
                 continue;
             }
@@ -96,6 +103,16 @@ impl LineFile {
 }
 
 impl OpenLineFile {
+    /// Returns true once per interval.
+    fn needs_name_check(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = self.name_checked.is_none_or(|at| now.duration_since(at) >= NAME_CHECK_INTERVAL);
+        if is_due {
+            self.name_checked = Some(now);
+        }
+        is_due
+    }
+
     /// Appends all bytes or none to a file of this length. If a killed process left an incomplete line, first ends that
     /// line; otherwise the next line would be unreadable too.
     fn append_whole(&mut self, lines: &[u8], bytes: u64) -> io::Result<()> {
@@ -126,7 +143,7 @@ fn open(path: &Path) -> io::Result<OpenLineFile> {
         }
         opened => opened,
     }?;
-    Ok(OpenLineFile { file, whole_bytes: 0 })
+    Ok(OpenLineFile { file, whole_bytes: 0, name_checked: None })
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl MemoryJournals {
     }
 
     fn journal(&self, key: &RunKey, epoch: Epoch) -> SessionJournal {
-        SessionJournal::new(key.run, Box::new(MemoryClaim { store: self.clone(), key: key.clone(), epoch }))
+        SessionJournal::new(key.run, Arc::new(MemoryClaim { store: self.clone(), key: key.clone(), epoch }))
     }
 
     fn list_now(&self, principal: &Principal, page: RunListPage) -> Vec<ListedRun> {
@@ -185,14 +185,14 @@ impl JournalClaim for MemoryClaim {
         self.epoch
     }
 
-    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
+    fn append(&self, lines: &[SessionJournalLine]) -> Result<(), JournalError> {
         let mut state = self.store.state();
         let gone = || JournalError::unavailable("the journal was removed");
         let journal = state.journals.get_mut(&self.key).ok_or_else(gone)?;
         if journal.epoch != self.epoch {
             return Err(JournalError::Fenced { epoch: self.epoch, by: journal.epoch });
         }
-        journal.lines.push(line.clone());
+        journal.lines.extend_from_slice(lines);
         Ok(())
     }
 

@@ -1,9 +1,13 @@
 use haft_core::conversation::{Conversation, Message};
+use haft_core::event::{Event, EventSink};
 use haft_core::home::Home;
+use haft_core::model_error::ModelErrorKind;
+use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 use haft_core::model_request::ModelRequest;
+use haft_core::position::RunPosition;
 use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, RunJournal};
-use haft_core::run::{AgentRun, RunPlan};
+use haft_core::run::{AgentRun, DriverReadings, RunPlan};
 use proptest::prelude::*;
 use serde_json::Value;
 use std::sync::Arc;
@@ -298,4 +302,67 @@ fn append_to_a_removed_journal_is_an_error() {
     std::fs::remove_dir_all(directory.path()).unwrap();
     let error = journal.append(&step(2)).unwrap_err();
     assert!(error.to_string().contains("was removed"), "{error}");
+}
+
+fn model_finished(session: u128, failure: Option<ModelErrorKind>) -> Event {
+    let session = SessionId(session);
+    Event::ModelFinished {
+        id: "request".into(),
+        place: RunPosition { session, turn: 1, parent: None, origin: session },
+        attempt: ModelAttempt { provider: "scripted".into(), model: "m".into(), number: 1 },
+        principal: Principal::local(),
+        account: ModelAccount {
+            failure,
+            latency: Duration::ZERO,
+            first_event: None,
+            usage: None,
+            cost: None,
+            next: AttemptFollowUp::Nothing,
+        },
+    }
+}
+
+/// A turn needs fewer writes if its records wait for the next input. An input, and a record that no input follows at
+/// once, must not wait.
+#[tokio::test]
+async fn only_a_record_before_its_input_waits_for_the_next_write() {
+    on_all(async |store| {
+        let key = key("local", 1);
+        let journal = store.create(&key, opened(1, &Principal::local())).await.unwrap();
+        let lines = async || store.read(&key, 0, usize::MAX).await.unwrap().len();
+        journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
+        assert_eq!(lines().await, 2, "a full disk must be noticed before a model is paid");
+        journal.emit(model_finished(1, None));
+        assert_eq!(lines().await, 2, "the record of a reply waits for the reply");
+        journal.append(&step(1)).unwrap();
+        assert_eq!(lines().await, 4, "an input is written at once, after the record that waited");
+        journal.emit(model_finished(1, Some(ModelErrorKind::Overloaded)));
+        assert_eq!(lines().await, 5, "the next attempt may take long");
+        journal.emit(model_finished(2, None));
+        assert_eq!(lines().await, 6, "the inputs of a sub-agent are in another journal");
+        journal.emit(model_finished(1, None));
+        journal.sync(Durability::Buffered).await.unwrap();
+        assert_eq!(lines().await, 7);
+        journal.emit(model_finished(1, None));
+        drop(journal);
+        assert_eq!(lines().await, 8);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiting_lines_of_a_fenced_holder_are_not_stored() {
+    on_all(async |store| {
+        let key = key("local", 1);
+        let old = store.create(&key, opened(1, &Principal::local())).await.unwrap();
+        old.emit(model_finished(1, None));
+        let new = store.claim(&key, Takeover::Allowed).await.unwrap();
+        let fenced = JournalError::Fenced { epoch: Epoch(1), by: Epoch(2) };
+        assert_eq!(old.sync(Durability::Buffered).await, Err(fenced));
+        drop(old);
+        new.journal.append(&step(1)).unwrap();
+        let lines = store.read(&key, 0, usize::MAX).await.unwrap();
+        assert!(!lines.iter().any(|line| matches!(line, SessionJournalLine::Model(_))), "{lines:?}");
+    })
+    .await;
 }

@@ -92,7 +92,8 @@ impl FileClaim {
     /// Writes the claim and returns its length. After a takeover, the claim starts with a line end, because the fenced
     /// holder may have left an incomplete line.
     fn write_claim(&self, nonce: u64) -> io::Result<u64> {
-        let mut bytes = self.line(&SessionJournalLine::Resumed { at_ms: now_ms(), claim: Some(nonce) })?;
+        let mut bytes =
+            self.bytes_of(&[SessionJournalLine::Resumed { at_ms: now_ms(), claim: Some(nonce) }])?;
         if !self.state().is_locked {
             bytes.insert(0, b'\n');
         }
@@ -100,19 +101,22 @@ impl FileClaim {
         Ok(bytes.len() as u64)
     }
 
-    /// Returns the bytes of a line. The epoch is its last field.
-    fn line(&self, line: &SessionJournalLine) -> io::Result<Vec<u8>> {
-        let mut bytes = serde_json::to_vec(line)?;
-        if self.epoch > Epoch::FIRST {
-            bytes.pop();
-            write!(bytes, r#","epoch":{}}}"#, self.epoch.0)?;
+    /// Returns the bytes of the lines. The epoch is the last field of each.
+    fn bytes_of(&self, lines: &[SessionJournalLine]) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut bytes, line)?;
+            if self.epoch > Epoch::FIRST {
+                bytes.pop();
+                write!(bytes, r#","epoch":{}}}"#, self.epoch.0)?;
+            }
+            bytes.push(b'\n');
         }
-        bytes.push(b'\n');
         Ok(bytes)
     }
 
-    fn append_now(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
-        let bytes = self.line(line).map_err(JournalError::unavailable)?;
+    fn append_now(&self, lines: &[SessionJournalLine]) -> Result<(), JournalError> {
+        let bytes = self.bytes_of(lines).map_err(JournalError::unavailable)?;
         let mut state = self.state();
         if state.bytes.saturating_add(bytes.len() as u64) > self.bytes_max {
             let max = self.bytes_max;
@@ -210,8 +214,8 @@ impl JournalClaim for FileClaim {
         self.epoch
     }
 
-    fn append(&self, line: &SessionJournalLine) -> Result<(), JournalError> {
-        self.append_now(line)
+    fn append(&self, lines: &[SessionJournalLine]) -> Result<(), JournalError> {
+        self.append_now(lines)
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>> {

@@ -18,6 +18,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
@@ -118,13 +119,13 @@ impl SessionStore {
         })?;
         lock(&file, id)?;
         let claim = FileClaim::first(file, self.limits.bytes_max);
-        let first = claim.append(&SessionJournalLine::Session(Box::new(opened)));
+        let first = claim.append(&[SessionJournalLine::Session(Box::new(opened))]);
         first.map_err(|error| SessionError::Io { problem: io::Error::other(error) })?;
         // Sync the directory too: otherwise the file may be missing after a crash.
         File::open(&self.root)?.sync_all()?;
         // Sweep last: listing the directory would delay the creation of the file.
         self.sweep_when_due();
-        Ok(SessionJournal::new(id, Box::new(claim)))
+        Ok(SessionJournal::new(id, Arc::new(claim)))
     }
 
     /// Claims a stored session, so that this process can continue it.
@@ -142,7 +143,7 @@ impl SessionStore {
             // Replace the lock only after the claim: of two takeovers at once, only the valid one may replace it.
             HolderBefore::Fenced => claim.with_lock(LockFile::replace(&self.takeover_path(id))?),
         };
-        Ok(ClaimedJournal { past, journal: SessionJournal::new(id, Box::new(claim)), before })
+        Ok(ClaimedJournal { past, journal: SessionJournal::new(id, Arc::new(claim)), before })
     }
 
     /// Reads the first line of a session, which describes its start.

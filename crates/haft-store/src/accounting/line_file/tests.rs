@@ -150,6 +150,19 @@ fn file_removed_by_another_process_is_created_again() {
 }
 
 #[test]
+fn moved_file_is_noticed_at_the_next_name_check() {
+    let fixture = LineFileFixture::new();
+    let mut file = fixture.file(u64::MAX);
+    file.append(&line("one")).unwrap();
+    fs::rename(fixture.paths().current, fixture.directory.path().join("elsewhere")).unwrap();
+    file.append(&line("two")).unwrap();
+    let open = file.open.as_mut().unwrap();
+    open.name_checked = Instant::now().checked_sub(NAME_CHECK_INTERVAL);
+    file.append(&line("three")).unwrap();
+    assert_eq!(calls(&fixture.summary()), 1, "the second line went to the moved file");
+}
+
+#[test]
 fn no_line_is_counted_twice_if_the_file_rotates_during_a_summary() {
     let fixture = LineFileFixture::new();
     fixture.file(u64::MAX).append(&line("one")).unwrap();
