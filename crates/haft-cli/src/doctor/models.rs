@@ -46,7 +46,11 @@ pub(super) fn check_all(config: &ResolvedConfig, variables: VariableSource<'_>) 
     let finding = |name: &&str| {
         // The result does not depend on the model.
         let any = ModelName { provider: (*name).to_owned(), model: String::new() };
-        let problem = models::chain(config, &[any], variables).err().map(|error| error.to_string());
+        let problem = models::chain(config, &[any], variables).err().map(|error| {
+            let text = error.to_string();
+            // Most errors begin with the provider, which the finding names already.
+            text.strip_prefix(&format!("{name}: ")).map_or(text.clone(), str::to_owned)
+        });
         ModelFinding { name: (*name).to_owned(), problem }
     };
     names.iter().map(finding).collect()
