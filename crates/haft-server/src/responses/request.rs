@@ -161,10 +161,8 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         return Err(invalid("conversation", message));
     }
     if background && !store {
-        return Err(invalid(
-            "background",
-            "`background: true` needs `store: true`, so that the result can be read",
-        ));
+        let message = "`background: true` needs `store: true`, so that the result can be read";
+        return Err(invalid("background", message));
     }
     let shown_warnings = if included.warnings { warnings.clone() } else { Vec::new() };
     Ok(CreateRequest {

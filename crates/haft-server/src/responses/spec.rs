@@ -125,14 +125,14 @@ fn check_tools(
     target: &ModelTarget<'_>,
 ) -> Result<(), ApiError> {
     let config = state.runtime.config();
-    for (at, tool) in request.tools.server.iter().enumerate() {
+    for tool in &request.tools.server {
         match tool {
             ServerTool::Named(_) => caller.require(KeyScope::BuiltinTools)?,
             ServerTool::Mcp { label, named: Some(named), .. } => check_named(&config, label, named)?,
             ServerTool::Mcp { label, .. } if config.mcp_servers.contains_key(label) => {}
-            ServerTool::Mcp { label, .. } => {
+            ServerTool::Mcp { path, label, .. } => {
                 let message = format!("the configuration of this server has no MCP server `{label}`");
-                return Err(invalid(format!("tools[{at}].server_label"), message));
+                return Err(invalid(format!("{path}.server_label"), message));
             }
         }
     }

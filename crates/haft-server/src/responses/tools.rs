@@ -53,6 +53,8 @@ pub(crate) enum ServerTool {
     Named(String),
     /// Tools of an MCP server; all of them if `tools` is `None`.
     Mcp {
+        /// The path of the tool in the request, for errors.
+        path: String,
         label: String,
         tools: Option<Vec<String>>,
         approval: Option<CallerApproval>,
@@ -175,7 +177,7 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
         |name: &Value| name.as_str().map(str::to_owned).ok_or_else(|| allowed.wrong("a list of names"));
     let tools = names.map(|names| names.iter().map(text).collect::<Result<Vec<_>, _>>()).transpose()?;
     let approval = require_approval(path, tool, &label, server.is_some())?;
-    Ok(ServerTool::Mcp { label, tools, approval, named: server })
+    Ok(ServerTool::Mcp { path: path.to_owned(), label, tools, approval, named: server })
 }
 
 /// Refuses two servers with the same label, because the names of their tools would be ambiguous.

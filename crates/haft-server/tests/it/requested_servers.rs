@@ -172,6 +172,8 @@ fn label_of_a_requested_server_must_be_unique() {
     check(json!([named("docs")]), "tools[0].server_label");
     check(json!([named("a"), {"type": "mcp", "server_label": "docs"}, named("a")]), "tools[2].server_label");
     check(json!([named("haft")]), "tools[0].server_label");
+    let function = json!({"type": "function", "name": "f"});
+    check(json!([function, {"type": "mcp", "server_label": "none"}]), "tools[1].server_label");
 }
 
 #[test]
