@@ -1,7 +1,7 @@
 //! The only way to start a process. No method converts these types back into a plain command.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::net::unix::pipe;
 
@@ -24,7 +24,6 @@ pub fn sandboxed_command(program: impl Into<OsString>, policy: &SandboxPolicy) -
         launcher: None,
         stdin: StandardInput::Empty,
         output: OutputPipes::Merged,
-        leftover: None,
     }
 }
 
@@ -62,7 +61,6 @@ pub struct SandboxedCommand {
     launcher: Option<Launcher>,
     stdin: StandardInput,
     output: OutputPipes,
-    leftover: Option<PathBuf>,
 }
 
 /// A running confined command. Dropping it kills everything that it started. On Linux, the death of haft's process does
@@ -102,13 +100,6 @@ impl SandboxedCommand {
         self
     }
 
-    /// Sets a file that the launcher removes when the command has ended, even if haft's process was killed before. On
-    /// macOS, the file stays in that case.
-    pub fn remove_at_end(mut self, file: impl Into<PathBuf>) -> Self {
-        self.leftover = Some(file.into());
-        self
-    }
-
     /// Starts the command, and returns when the sandbox is active and the command is about to run.
     pub async fn spawn(self) -> Result<SandboxedChild, SandboxError> {
         let plan = SandboxPlan::of(&self.policy)?;
@@ -119,7 +110,6 @@ impl SandboxedCommand {
             policy: &self.policy,
             plan: &plan,
             program: LaunchProgram::Command,
-            leftover: self.leftover,
             words: &self.words,
             stdin: pipes.stdin_for_child,
             stdout: pipes.stdout_for_child,

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::process::Stdio;
 
 use crate::environment::environment;
@@ -19,7 +18,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) policy: &'a SandboxPolicy,
     pub(crate) plan: &'a SandboxPlan,
     pub(crate) program: LaunchProgram,
-    pub(crate) leftover: Option<PathBuf>,
     /// The command line of a program; empty for a worker.
     pub(crate) words: &'a [OsString],
     pub(crate) stdin: Option<OwnedFd>,

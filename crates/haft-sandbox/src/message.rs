@@ -14,8 +14,6 @@ use crate::plan::SandboxPlan;
 pub(crate) struct LaunchRequest {
     pub(crate) plan: SandboxPlan,
     pub(crate) program: LaunchProgram,
-    /// A file to remove when all processes have ended, even if haft's process has ended before.
-    pub(crate) leftover: Option<PathBuf>,
 }
 
 /// The program to run once the sandbox is in place.

@@ -47,7 +47,6 @@ impl SandboxedWorker {
             policy,
             plan: &plan,
             program: LaunchProgram::Worker(name.into()),
-            leftover: None,
             words: &[],
             stdin: None,
             stdout: Stdio::from(OwnedFd::from(theirs)),

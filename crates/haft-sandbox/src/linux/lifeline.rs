@@ -43,8 +43,7 @@ impl Lifeline {
         command.arg(MAGIC).args(launch.words).env_clear().envs(launch.environment());
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(launch.stdout).stderr(launch.stderr);
         let launcher = command.spawn().map_err(failed)?;
-        let order =
-            LaunchRequest { plan: launch.plan.clone(), program: launch.program, leftover: launch.leftover };
+        let order = LaunchRequest { plan: launch.plan.clone(), program: launch.program };
         send_order(&ours, &order, launch.stdin.as_ref().map(AsFd::as_fd)).map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let control = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);

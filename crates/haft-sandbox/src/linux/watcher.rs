@@ -25,9 +25,6 @@ pub(crate) fn main(workers: WorkerTable<'_>) -> ! {
         exit(LAUNCHER_FAILED)
     };
     let watched = watch(&control, &order, workers);
-    if let Some(file) = &order.leftover {
-        let _ = std::fs::remove_file(file);
-    }
     if let Err(failure) = watched {
         control.report(&LaunchReport::Failed { stage: failure.stage.into(), reason: failure.reason });
         supervise::kill_descendants();
