@@ -22,7 +22,7 @@ mod tidy;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test          install what the tests need, then run every check that CI runs; --long also runs the long races and fuzzes
+cargo xtask test          install what the tests need, then run every check that CI runs; --long also runs the long races, the escapes at landlock and the fuzzes
 cargo xtask fuzz [S]      every reader of foreign data with made-up bytes, S seconds each (600)
 cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, hints in libraries
 cargo xtask lengths       report how long functions are, and name the longest
@@ -36,9 +36,10 @@ fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
     let more = std::env::args().nth(2);
     let done = match task.as_str() {
-        "test" if more.as_deref() == Some("--long") => {
-            test().and_then(|()| check::races()).and_then(|()| fuzz::fuzz(fuzz::SECONDS_DEFAULT))
-        }
+        "test" if more.as_deref() == Some("--long") => test()
+            .and_then(|()| check::races())
+            .and_then(|()| check::landlock())
+            .and_then(|()| fuzz::fuzz(fuzz::SECONDS_DEFAULT)),
         "test" => test(),
         "fuzz" => seconds(more.as_deref()).and_then(fuzz::fuzz),
         "tidy" => tidy::tidy(),

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
-use crate::run::{HaftCommand, HaftOutput};
+use crate::run::{HaftCommand, HaftOutput, WITHOUT_NAMESPACES, is_forced_to_landlock};
 use crate::snapshot::TreeSnapshot;
 use crate::user::{NOBODY, TestUser};
 
@@ -80,9 +80,11 @@ impl TestTree {
         HaftCommand::new(self, words)
     }
 
-    /// Prepares a shell script that runs in the sandbox, through `haft sandbox`.
+    /// Prepares a shell script that runs in the sandbox, through `haft sandbox`. With
+    /// [`SANDBOX_LEVEL`](crate::SANDBOX_LEVEL), the sandbox has no namespaces.
     pub fn confined(&self, flags: &[&str], script: &str) -> HaftCommand {
-        self.haft(&[&["sandbox"], flags, &["--", "bash", "-c", script]].concat())
+        let run = self.haft(&[&["sandbox"], flags, &["--", "bash", "-c", script]].concat());
+        if is_forced_to_landlock() { run.through(WITHOUT_NAMESPACES) } else { run }
     }
 
     /// Runs the same script without a sandbox, as a control experiment.

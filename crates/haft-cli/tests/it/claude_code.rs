@@ -3,11 +3,12 @@
 use std::io::Read;
 
 use haft_model_server::{ModelServer, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptStep};
-use haft_testkit::{HaftCommand, TestTree, eventually, libc, processes_with, send_signal};
+use haft_testkit::{
+    HaftCommand, TestTree, WITHOUT_NAMESPACES, eventually, libc, processes_with, send_signal,
+};
 use serde_json::{Value, json};
 
 use super::call::here;
-use super::degraded::WITHOUT_NAMESPACES;
 
 /// A stand-in with the command's output format. It appends its arguments and prompt to `asked.jsonl` in its workspace.
 const STAND_IN: &str = r#"#!/usr/bin/env python3

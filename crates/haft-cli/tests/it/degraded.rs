@@ -1,16 +1,11 @@
 //! Tests of the sandbox on a kernel without namespaces: only Landlock and seccomp, and a report of each lost guarantee.
 
-use haft_testkit::{HaftOutput, TestTree, libc, processes_with, unique_marker, users};
+use haft_testkit::{HaftOutput, TestTree, WITHOUT_NAMESPACES, libc, processes_with, unique_marker, users};
 use serde_json::Value;
 
 use crate::escape::network::ConnectionOutcome::{Reached, Refused};
 use crate::escape::network::{ABSTRACT, DATAGRAM, DATAGRAM_OF_A_PAIR, PATHNAME, TCP, UDP, check_through};
 use crate::escape::{EscapeTrial, TRIAL, python, tried, whole};
-
-/// A command that creates a user namespace which allows no nested ones, without the capabilities to create others.
-pub(crate) const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
-const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
-exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;
 
 const DEGRADED: EscapeTrial<'static> = EscapeTrial { wrapper: WITHOUT_NAMESPACES, ..TRIAL };
 const BELOW_TMP: EscapeTrial<'static> = EscapeTrial { below: "/tmp", watched: &["home"], ..DEGRADED };
@@ -55,6 +50,21 @@ fn sandbox_command_warns_about_degraded_sandbox() {
     for_each_user(&["sandbox", "--", "true"], |ran| {
         let warnings = ran.stderr.lines().filter(|line| line.starts_with("warning: ")).count();
         assert!(warnings > LOST, "{ran:?}");
+    });
+}
+
+/// `cargo xtask test --long` skips these attempts at the level landlock. Each must be a limit that `doctor` states, or
+/// have another reason.
+#[test]
+fn doctor_states_every_limit_on_the_list_of_exceptions() {
+    let list = include_str!("escape/landlock.txt");
+    let limits: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("limit: ")).collect();
+    assert!(limits.len() > LOST, "{limits:?}");
+    for_each_user(&["doctor", "--json"], |ran| {
+        let weaker = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["sandbox"]["weaker"];
+        for limit in &limits {
+            assert!(weaker.as_array().unwrap().iter().any(|sentence| sentence == limit), "{limit}: {weaker}");
+        }
     });
 }
 

@@ -4,10 +4,9 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use haft_testkit::{
-    TestTree, TestUser, checks, eventually, libc, processes_with, send_signal, unique_marker, users,
+    TestTree, TestUser, WITHOUT_NAMESPACES, checks, eventually, libc, processes_with, send_signal,
+    unique_marker, users,
 };
-
-use crate::degraded::WITHOUT_NAMESPACES;
 
 /// A process that would run for ten minutes, found by its name.
 struct SleeperProcess {

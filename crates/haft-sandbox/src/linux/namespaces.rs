@@ -84,7 +84,7 @@ impl LevelAttempt {
             "git hooks and configuration are unwritable, but their directory can be renamed",
             "git hooks and configuration of repositories below the root of the workspace can be changed, and repositories that a call creates are not reported",
             "other processes can be seen, though not read or signalled",
-            "System V shared memory, semaphores and message queues cannot be used",
+            "System V shared memory, semaphores and message queues cannot be used, but their list can be read",
             "devices other than null, zero, full and random do not open, and files in /dev/shm can be read but not written",
         ];
         weaker.extend(always.map(str::to_owned));

@@ -5,10 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Child;
 
-use haft_testkit::{TestTree, TestUser, users};
+use haft_testkit::{TestTree, TestUser, WITHOUT_NAMESPACES, users};
 
 use super::{EscapeTrial, TRIAL, tried, whole};
-use crate::degraded::WITHOUT_NAMESPACES;
 
 const INIT: &str = r#"git init -q "$ws""#;
 const REPOSITORY: EscapeTrial<'static> =

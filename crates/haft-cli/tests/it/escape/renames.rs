@@ -4,10 +4,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Child;
 
-use haft_testkit::{TestTree, TestUser, users};
+use haft_testkit::{TestTree, TestUser, WITHOUT_NAMESPACES, users};
 
 use super::{EscapeTrial, TRIAL, python};
-use crate::degraded::WITHOUT_NAMESPACES;
 
 /// The environment variable with the number of renames; `cargo xtask test --long` sets it.
 const RENAMES: &str = "HAFT_TEST_RENAMES";

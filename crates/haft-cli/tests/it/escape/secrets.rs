@@ -5,11 +5,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use haft_sandbox::default_secrets;
-use haft_testkit::{TestTree, TestUser, users};
+use haft_testkit::{TestTree, TestUser, WITHOUT_NAMESPACES, users};
 use serde_json::json;
 
 use super::{EscapeTrial, TRIAL, tried};
-use crate::degraded::WITHOUT_NAMESPACES;
 
 /// The content of every listed secret.
 const SECRET: &str = "secret-81c4";
