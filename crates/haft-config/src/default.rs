@@ -45,6 +45,13 @@ pub(super) const SESSION_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// The maximum size of a workspace of the server, in bytes.
 pub(super) const WORKSPACE_BYTES_MAX: u64 = 1 << 30;
 pub(super) const WORKSPACE_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+pub(super) const RETENTION_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+pub(super) const RETENTION_RESPONSES_MAX: u64 = 100_000;
+pub(super) const RETENTION_BYTES_MAX: u64 = 10 << 30;
+/// The maximum disk space of a tenant, in bytes.
+pub(super) const TENANT_BYTES_MAX: u64 = 50 << 30;
+/// The share of the disk that must be free, in percent.
+pub(super) const FREE_DISK_PERCENT_MIN: u64 = 5;
 
 pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;
 pub(super) const WARMUP_TIMEOUT_MS: u64 = 30_000;

@@ -27,8 +27,8 @@ use haft_core::settings::sessions::SessionLimits;
 
 pub use super::rest::{OpenapiSettings, RestCredentials, RestSettings, RestToolSettings, Secret};
 pub use super::serve::{
-    ServeRunLimits, ServeSettings, TlsFiles, TokenIssuerSettings, TokenTenant, WebhookSecret,
-    WebhookSettings, WorkspaceScope, WorkspaceSettings, is_loopback,
+    ServeRunLimits, ServeSettings, StorageSettings, TlsFiles, TokenIssuerSettings, TokenTenant,
+    WebhookSecret, WebhookSettings, WorkspaceScope, WorkspaceSettings, is_loopback,
 };
 
 /// The effective configuration. Only [`load`](super::load) builds one, so code that uses it need not check it again.

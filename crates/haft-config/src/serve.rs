@@ -31,6 +31,7 @@ pub struct ServeSettings {
     pub server_urls: RequestedServers,
     pub run_limits: ServeRunLimits,
     pub workspaces: WorkspaceSettings,
+    pub storage: StorageSettings,
     /// The time in which an approval request can be answered.
     pub approval_timeout: Duration,
     /// `None`: no program learns of new approval requests.
@@ -89,6 +90,33 @@ impl Default for ServeRunLimits {
     }
 }
 
+/// The limits of stored data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorageSettings {
+    /// The time after the last change for which responses and conversations are kept.
+    pub keep: Duration,
+    /// The maximum number of stored responses of a tenant.
+    pub responses_max: u64,
+    /// The maximum size of the responses, conversations and event logs of a tenant.
+    pub bytes_max: u64,
+    /// The maximum disk space of all data of a tenant, in bytes.
+    pub tenant_bytes_max: u64,
+    /// The share of the disk that must be free, in percent.
+    pub free_disk_percent_min: u64,
+}
+
+impl Default for StorageSettings {
+    fn default() -> Self {
+        Self {
+            keep: Duration::from_millis(default::RETENTION_KEEP_MS),
+            responses_max: default::RETENTION_RESPONSES_MAX,
+            bytes_max: default::RETENTION_BYTES_MAX,
+            tenant_bytes_max: default::TENANT_BYTES_MAX,
+            free_disk_percent_min: default::FREE_DISK_PERCENT_MIN,
+        }
+    }
+}
+
 /// The directories in which the commands of requests work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceSettings {
@@ -121,6 +149,7 @@ impl Default for ServeSettings {
                 bytes_max: default::WORKSPACE_BYTES_MAX,
                 keep: Duration::from_millis(default::WORKSPACE_KEEP_MS),
             },
+            storage: StorageSettings::default(),
             approval_timeout: Duration::from_millis(default::SERVE_APPROVAL_TIMEOUT_MS),
             approval_webhook: None,
         }
@@ -195,6 +224,14 @@ impl ConfigResolver<'_> {
             bytes_max: written.workspace_max_bytes.unwrap_or(defaults.bytes_max),
             keep: written.workspace_keep.map_or(defaults.keep, duration),
         };
+        let (retention, defaults) = (written.retention.unwrap_or_default(), StorageSettings::default());
+        let storage = StorageSettings {
+            keep: retention.keep.map_or(defaults.keep, duration),
+            responses_max: retention.max_responses.unwrap_or(defaults.responses_max),
+            bytes_max: retention.max_bytes.unwrap_or(defaults.bytes_max),
+            tenant_bytes_max: written.tenant_max_bytes.unwrap_or(defaults.tenant_bytes_max),
+            free_disk_percent_min: written.min_free_disk_percent.unwrap_or(defaults.free_disk_percent_min),
+        };
         let approval_timeout = Duration::from_millis(default::SERVE_APPROVAL_TIMEOUT_MS);
         ServeSettings {
             public_url,
@@ -203,6 +240,7 @@ impl ConfigResolver<'_> {
             server_urls,
             run_limits,
             workspaces,
+            storage,
             approval_timeout: written.approval_timeout.map_or(approval_timeout, duration),
             approval_webhook: written.approval_webhook.and_then(|webhook| self.webhook(&webhook)),
         }

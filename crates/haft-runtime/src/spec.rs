@@ -14,7 +14,6 @@ use haft_config::agents::{AgentDefinition, AgentError, AgentOverrides, DefaultTe
 use haft_config::expand::VariableSource;
 use haft_config::project_instructions::InstructionFile;
 use haft_core::conversation::{Media, Message};
-use haft_core::digest::Digest;
 use haft_core::glob::ToolGlob;
 use haft_core::home::Home;
 use haft_core::internal_tools::final_report::ReportShape;
@@ -360,9 +359,7 @@ impl WorkspaceSpec {
 
     /// Returns the directory that commands of this principal see as `/tmp` in this workspace.
     pub fn private_tmp(&self, principal: &Principal, home: &Home) -> PathBuf {
-        let (tenant, subject) = (principal.tenant(), principal.subject());
-        let owner = Digest::of_text(&format!("{tenant}\n{subject}\n{}", self.directory.display()));
-        home.private_tmps().join(owner.to_string())
+        haft_store::workspaces::private_tmp(home, principal, &self.directory)
     }
 }
 

@@ -31,6 +31,7 @@ mod router;
 mod seal;
 mod server;
 mod settings;
+mod storage_limits;
 mod sweeper;
 mod tls;
 mod token;

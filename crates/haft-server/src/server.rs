@@ -16,6 +16,7 @@ use haft_store::audit_log::AuditEvent;
 use haft_store::conversations::ConversationStore;
 use haft_store::idempotency::FileIdempotencyKeys;
 use haft_store::responses::ResponseStore;
+use haft_store::retention::TenantData;
 use haft_store::seal_keys::SealKeyStore;
 use haft_store::workspaces::WorkspaceStore;
 use tokio::net::TcpListener;
@@ -36,6 +37,7 @@ use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
+use crate::storage_limits::TenantSizes;
 use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
@@ -79,6 +81,8 @@ pub(crate) struct ServerState {
     pub(crate) idempotency: FileIdempotencyKeys,
     pub(crate) seal_keys: SealKeyStore,
     pub(crate) workspaces: WorkspaceStore,
+    pub(crate) tenant_data: TenantData,
+    pub(crate) tenant_sizes: TenantSizes,
     pub(crate) live: Arc<LiveResponses>,
     pub(crate) pending_approvals: PendingApprovals,
     pub(crate) webhook: Webhook,
@@ -258,6 +262,7 @@ impl Server {
         let seal_keys = SealKeyStore::of(runtime.home());
         let workspaces = WorkspaceStore::of(runtime.home());
         let pending_approvals = PendingApprovals::of(runtime.home());
+        let tenant_data = TenantData::of(runtime.home());
         let state = ServerState {
             settings,
             runtime,
@@ -271,6 +276,8 @@ impl Server {
             idempotency,
             seal_keys,
             workspaces,
+            tenant_data,
+            tenant_sizes: TenantSizes::default(),
             live: Arc::default(),
             pending_approvals,
             webhook: Webhook::new(metrics.clone()),

@@ -2,18 +2,23 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use haft_store::retention::RetentionLimits;
 use tokio::sync::oneshot;
 
 use crate::server::ServerState;
 
-/// The pause between two sweeps.
-const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+/// The shortest pause between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The share of the time that sweeps may take: one part of this many.
+const SWEEP_SHARE: u32 = 50;
 
 /// Sweeps at once, and again after each interval.
 pub(crate) async fn sweep_repeatedly(state: Arc<ServerState>) {
     loop {
+        let begun = Instant::now();
         let (swept, done) = oneshot::channel::<()>();
         let sweeping = Arc::clone(&state);
         // A thread of its own: a sweep pauses between its steps, and must not delay the end of the process. If no thread
@@ -23,10 +28,19 @@ pub(crate) async fn sweep_repeatedly(state: Arc<ServerState>) {
             drop(swept);
         });
         let _ = done.await;
-        tokio::time::sleep(SWEEP_INTERVAL).await;
+        tokio::time::sleep(SWEEP_INTERVAL.max(begun.elapsed() * SWEEP_SHARE)).await;
     }
 }
 
 fn sweep(state: &ServerState, now: SystemTime) {
-    state.workspaces.sweep(state.runtime.config().serve.workspaces.keep, now);
+    let config = state.runtime.config();
+    let storage = config.serve.storage;
+    let limits = RetentionLimits {
+        keep: storage.keep,
+        responses_max: storage.responses_max,
+        bytes_max: storage.bytes_max,
+    };
+    state.workspaces.sweep(config.serve.workspaces.keep, now);
+    state.tenant_data.sweep(&limits, now);
+    state.tenant_sizes.update(&state.tenant_data);
 }

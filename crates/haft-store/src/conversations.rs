@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
 use haft_core::principal::Principal;
@@ -90,6 +89,17 @@ impl ConversationStore {
         Ok(Some(record))
     }
 
+    /// Returns the ids of all conversations of a subject.
+    pub fn ids(&self, owner: &Principal) -> io::Result<Vec<String>> {
+        let entries = sweep::entries(&self.root.join(directory_of(owner.tenant())));
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut found = Vec::new();
+        for id in names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)) {
+            found.extend(self.get(owner, &id)?.map(|record| record.id));
+        }
+        Ok(found)
+    }
+
     /// Deletes a conversation. Returns false if the owner has none with this id.
     pub fn delete(&self, owner: &Principal, id: &str) -> io::Result<bool> {
         match (self.get(owner, id)?, self.path(owner, id)) {
@@ -99,12 +109,6 @@ impl ConversationStore {
             }
             _ => Ok(false),
         }
-    }
-
-    /// Removes conversations that have not changed for this time.
-    pub fn sweep(&self, keep: Duration, now: SystemTime) {
-        let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
-        sweep::remove_unchanged(of_tenants, keep, now);
     }
 
     /// Returns the path of a conversation; `None` for an invalid id. The id comes from a client, and `../` in it could

@@ -21,6 +21,7 @@ mod log_slots;
 pub mod outputs;
 pub mod pending_approvals;
 pub mod responses;
+pub mod retention;
 pub mod seal_keys;
 pub mod sessions;
 pub mod spending;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
 use haft_core::principal::Principal;
@@ -227,12 +226,6 @@ impl ResponseStore {
         }
         found.sort_by(|one, other| (other.created_ms, &other.id).cmp(&(one.created_ms, &one.id)));
         Ok(found)
-    }
-
-    /// Removes responses that have not changed for this time.
-    pub fn sweep(&self, keep: Duration, now: SystemTime) {
-        let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
-        sweep::remove_unchanged(of_tenants, keep, now);
     }
 
     /// Returns the path of a response; `None` for an invalid id. The id comes from a client, and `../` in it could lead

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::principal::Principal;
 use haft_fs::{file_lock, private_file};
@@ -190,6 +191,13 @@ pub fn occupied_bytes(directory: &Path, bytes_max: u64) -> io::Result<u64> {
         }
     }
     Ok(bytes)
+}
+
+/// Returns the directory that commands of a principal see as `/tmp` in a workspace.
+pub fn private_tmp(home: &Home, owner: &Principal, workspace: &Path) -> PathBuf {
+    let (tenant, subject) = (owner.tenant(), owner.subject());
+    let name = Digest::of_text(&format!("{tenant}\n{subject}\n{}", workspace.display()));
+    home.private_tmps().join(name.to_string())
 }
 
 /// Checks an id that becomes the name of a directory.

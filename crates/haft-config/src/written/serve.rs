@@ -47,12 +47,39 @@ pub(crate) struct RawServe {
     #[schemars(extend("default" = default::WORKSPACE_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(crate) workspace_keep: Option<Millis>,
 
+    /// The limits for the stored responses, conversations and event logs of each tenant; haft removes the oldest ones first
+    pub(crate) retention: Option<RawRetention>,
+
+    /// The maximum disk space of a tenant: stored responses, conversations, events, sessions, tool outputs and workspaces; above it haft refuses new runs of the tenant
+    #[schemars(range(min = 1), extend("default" = default::TENANT_BYTES_MAX, "x-unit" = "bytes"))]
+    pub(crate) tenant_max_bytes: Option<u64>,
+
+    /// The share of the disk that must be free, in percent; below it haft refuses new runs and finishes those in progress
+    #[schemars(range(max = 100), extend("default" = default::FREE_DISK_PERCENT_MIN))]
+    pub(crate) min_free_disk_percent: Option<u64>,
+
     /// The time in which clients can answer an approval request; after it, haft denies the call and ends the run
     #[schemars(extend("default" = default::SERVE_APPROVAL_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) approval_timeout: Option<Millis>,
 
     /// The receiver of a webhook for each new approval request
     pub(crate) approval_webhook: Option<RawWebhook>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct RawRetention {
+    /// How long haft keeps a response or conversation after its last change
+    #[schemars(extend("default" = default::RETENTION_KEEP_MS, "x-unit" = "milliseconds"))]
+    pub(crate) keep: Option<Millis>,
+
+    /// The maximum number of stored responses of a tenant
+    #[schemars(extend("default" = default::RETENTION_RESPONSES_MAX))]
+    pub(crate) max_responses: Option<u64>,
+
+    /// The maximum size of the stored responses, conversations and event logs of a tenant
+    #[schemars(extend("default" = default::RETENTION_BYTES_MAX, "x-unit" = "bytes"))]
+    pub(crate) max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -25,13 +25,11 @@ use haft_store::accounting::{AccountingSink, FileAccounting, MemoryAccounting};
 use haft_store::approvals_import;
 use haft_store::blobs::{FileBlobs, MemoryBlobs};
 use haft_store::cache::FileCache;
-use haft_store::conversations::ConversationStore;
 use haft_store::events::{FileEvents, MemoryEvents};
 use haft_store::grants::FileGrants;
 use haft_store::idempotency::{FileIdempotencyKeys, MemoryIdempotencyKeys};
 use haft_store::journals::{JournalStore, MemoryJournals, Takeover};
 use haft_store::outputs::{FileOutputs, MemoryOutputs};
-use haft_store::responses::ResponseStore;
 use haft_store::sessions::SessionStore;
 use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
@@ -225,8 +223,6 @@ impl Stores {
         FileBlobs::of(&self.home).sweep(keep, now);
         FileIdempotencyKeys::of(&self.home).sweep(keep, now);
         FileEvents::of(&self.home).sweep(keep, now);
-        ResponseStore::of(&self.home).sweep(keep, now);
-        ConversationStore::of(&self.home).sweep(keep, now);
         self.file_cache(config).sweep();
         sweep::remove_unused_directories(&self.home.private_tmps(), keep, now);
     }

@@ -51,6 +51,7 @@ use crate::body::JsonObject;
 use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
+use crate::storage_limits;
 use compact::SealedConversation;
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::{ResponseFold, StreamEvent};
@@ -263,6 +264,7 @@ async fn start(
     }
     let given = approvals::answers(&request)?;
     let (run, opening, compacted) = if given.is_empty() {
+        storage_limits::check(state, &caller.principal)?;
         new_run(state, caller, &mut request, &response_id(id), last).await?
     } else {
         let continued = approvals::resume(state, caller, &request, &given).await?;

@@ -1,0 +1,254 @@
+//! Retention: removes old responses, conversations and event logs of each tenant, and measures what a tenant stores.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use haft_core::home::Home;
+
+use crate::responses::ResponseStore;
+use crate::sweep;
+use crate::tenant::directory_of;
+use crate::workspaces::occupied_bytes;
+
+/// The number of files that a sweep removes before it pauses.
+const STEP_FILES: usize = 256;
+
+/// The pause between two steps. It limits a sweep to a few percent of one core.
+const STEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// The time after its last change during which neither the number nor the size of the files removes a file. A client is
+/// likely to continue from a response of the last hour.
+const RECENT: Duration = Duration::from_hours(1);
+
+/// The limits for the stored responses, conversations and event logs of each tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionLimits {
+    /// The time after the last change for which a file is kept.
+    pub keep: Duration,
+    /// The maximum number of responses.
+    pub responses_max: u64,
+    /// The maximum size of all these files, in bytes.
+    pub bytes_max: u64,
+}
+
+/// The stored data of all tenants.
+#[derive(Debug, Clone)]
+pub struct TenantData {
+    home: Home,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoredKind {
+    Response,
+    /// A conversation or an event log.
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct StoredFile {
+    kind: StoredKind,
+    changed: SystemTime,
+    bytes: u64,
+    path: PathBuf,
+}
+
+impl TenantData {
+    pub fn of(home: &Home) -> Self {
+        Self { home: home.clone() }
+    }
+
+    /// Removes the files of each tenant that exceed the limits, the oldest first.
+    pub fn sweep(&self, limits: &RetentionLimits, now: SystemTime) {
+        let unfinished = self.unfinished();
+        for tenant in self.tenants() {
+            let mut files = self.files(&tenant);
+            // A restarted server continues these responses, from the record and the event log.
+            files.retain(|file| {
+                file.path.file_stem().is_none_or(|name| !unfinished.contains(Path::new(name)))
+            });
+            for (at, path) in exceeding(files, limits, now).iter().enumerate() {
+                // Ignore a failure: the next sweep tries again.
+                let _ = fs::remove_file(path);
+                if (at + 1).is_multiple_of(STEP_FILES) {
+                    thread::sleep(STEP_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Measures the disk space of each tenant, by the name of its directory: responses, conversations, event logs,
+    /// sessions, tool outputs and workspaces.
+    pub fn measure(&self) -> HashMap<String, u64> {
+        let measure = |tenant: String| {
+            let directories = self.directories(&tenant).into_iter().filter(|directory| directory.is_dir());
+            let bytes = directories.map(|directory| occupied_bytes(&directory, u64::MAX).unwrap_or_default());
+            let bytes = bytes.sum();
+            thread::sleep(STEP_PAUSE);
+            (tenant, bytes)
+        };
+        self.tenants().into_iter().map(measure).collect()
+    }
+
+    /// Returns the ids of the unfinished responses and of their runs.
+    fn unfinished(&self) -> HashSet<PathBuf> {
+        let responses = ResponseStore::of(&self.home);
+        let unfinished = responses.unfinished().into_iter();
+        let names = unfinished.flat_map(|one| {
+            let run = responses.get(&one.principal(), &one.id).ok().flatten().map(|record| record.run);
+            [Some(one.id), run]
+        });
+        names.flatten().map(PathBuf::from).collect()
+    }
+
+    fn tenants(&self) -> BTreeSet<String> {
+        let data = self.home.data();
+        let roots = ["responses", "conversations", "events", "tenant-sessions"].map(|name| data.join(name));
+        let names = roots.into_iter().chain([self.home.workspace()]).flat_map(|root| sweep::entries(&root));
+        names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    fn directories(&self, tenant: &str) -> Vec<PathBuf> {
+        let data = self.home.data();
+        let stored = ["responses", "conversations", "events", "tenant-sessions"];
+        let stored = stored.map(|name| data.join(name).join(tenant));
+        let outputs = data.join("outputs").join(format!("tenant-{tenant}"));
+        stored.into_iter().chain([outputs, self.home.workspace().join(tenant)]).collect()
+    }
+
+    fn files(&self, tenant: &str) -> Vec<StoredFile> {
+        let stored = [
+            ("responses", StoredKind::Response),
+            ("conversations", StoredKind::Other),
+            ("events", StoredKind::Other),
+        ];
+        let in_directory = |(name, kind): (&str, StoredKind)| {
+            let entries = sweep::entries(&self.home.data().join(name).join(tenant));
+            entries.filter_map(move |entry| {
+                let metadata = entry.metadata().ok()?;
+                let changed = metadata.modified().ok()?;
+                Some(StoredFile { kind, changed, bytes: metadata.len(), path: entry.path() })
+            })
+        };
+        stored.into_iter().flat_map(in_directory).collect()
+    }
+}
+
+/// Returns the name of a tenant in the result of [`TenantData::measure`].
+pub fn measured_name(tenant: &str) -> String {
+    directory_of(tenant)
+}
+
+/// Returns the free share of the file system of a directory, in percent of its size.
+pub fn free_percent(directory: &Path) -> std::io::Result<u64> {
+    let stat = rustix::fs::statvfs(directory)?;
+    Ok(stat.f_bavail.saturating_mul(100).checked_div(stat.f_blocks).unwrap_or(100))
+}
+
+/// Returns the files to remove, the oldest first.
+fn exceeding(mut files: Vec<StoredFile>, limits: &RetentionLimits, now: SystemTime) -> Vec<PathBuf> {
+    files.sort_by_key(|file| file.changed);
+    let mut responses = files.iter().filter(|file| file.kind == StoredKind::Response).count() as u64;
+    let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
+    let mut removed = Vec::new();
+    for file in files {
+        let age = now.duration_since(file.changed).unwrap_or_default();
+        let is_response = file.kind == StoredKind::Response;
+        let is_too_much = (is_response && responses > limits.responses_max) || bytes > limits.bytes_max;
+        if age > limits.keep || (age > RECENT && is_too_much) {
+            responses -= u64::from(is_response);
+            bytes -= file.bytes;
+            removed.push(file.path);
+        }
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::principal::Principal;
+    use serde_json::json;
+
+    use super::*;
+    use crate::responses::{NewResponse, UnfinishedResponse};
+
+    const HOUR: Duration = Duration::from_hours(1);
+    const ALL: RetentionLimits =
+        RetentionLimits { keep: Duration::MAX, responses_max: u64::MAX, bytes_max: u64::MAX };
+
+    #[test]
+    fn oldest_files_are_removed_until_the_limits_hold() {
+        let now = SystemTime::now();
+        let file = |name: &str, kind, hours: u32, bytes| StoredFile {
+            kind,
+            changed: now - hours * HOUR,
+            bytes,
+            path: name.into(),
+        };
+        let files = || {
+            use StoredKind::{Other, Response};
+            vec![
+                file("r0", Response, 0, 50),
+                file("r2", Response, 2, 10),
+                file("e3", Other, 3, 10),
+                file("r4", Response, 4, 10),
+                file("c9", Other, 9, 10),
+            ]
+        };
+        let check = |limits: RetentionLimits, expected: &[&str]| {
+            let removed = exceeding(files(), &limits, now);
+            assert_eq!(removed, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{limits:?}");
+        };
+        check(ALL, &[]);
+        check(RetentionLimits { keep: 3 * HOUR + HOUR / 2, ..ALL }, &["c9", "r4"]);
+        check(RetentionLimits { responses_max: 2, ..ALL }, &["r4"]);
+        check(RetentionLimits { responses_max: 0, ..ALL }, &["r4", "r2"]);
+        check(RetentionLimits { bytes_max: 75, ..ALL }, &["c9", "r4"]);
+        check(RetentionLimits { bytes_max: 0, ..ALL }, &["c9", "r4", "e3", "r2"]);
+    }
+
+    #[test]
+    fn sweep_keeps_unfinished_responses_and_their_events() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let (data, responses) = (TenantData::of(&home), ResponseStore::of(&home));
+        let anna = Principal::new("acme", "anna", "k");
+        for (id, run) in [("resp_old", "run-old"), ("resp_open", "run-open")] {
+            let new = NewResponse {
+                id: id.into(),
+                run: run.into(),
+                created_ms: 1,
+                response: json!({"id": id}),
+                input: Vec::new(),
+                messages: Vec::new(),
+                open_calls: Vec::new(),
+                events: Vec::new(),
+                approvals: Vec::new(),
+                first_event: 1,
+                request_digest: None,
+                workspace: None,
+            };
+            responses.put(&anna, new).unwrap();
+            fs::create_dir_all(home.data().join("events/acme")).unwrap();
+            fs::write(home.data().join(format!("events/acme/{run}.jsonl")), vec![b'x'; 10_000]).unwrap();
+        }
+        let open = UnfinishedResponse {
+            id: "resp_open".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            credential_id: "k".into(),
+            scopes: Vec::new(),
+        };
+        responses.begin(&open).unwrap();
+        assert!(data.measure()["acme"] > 20_000, "{:?}", data.measure());
+        data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now());
+        assert_eq!(responses.list(&anna).unwrap().len(), 2, "they changed within the last hour");
+        data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now() + 2 * HOUR);
+        let left: Vec<String> = responses.list(&anna).unwrap().into_iter().map(|one| one.id).collect();
+        assert_eq!(left, ["resp_open"]);
+        let events = |run: &str| home.data().join(format!("events/acme/{run}.jsonl")).exists();
+        assert!(events("run-open") && !events("run-old"));
+    }
+}
