@@ -6,6 +6,7 @@ mod run;
 #[cfg(feature = "serve")]
 mod serve;
 mod sessions;
+mod store;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ pub(super) use run::{DemoArgs, OutputFormat, RunArgs, ShowArgs};
 #[cfg(feature = "serve")]
 pub(super) use serve::{KeysArgs, KeysCommand, KeysCreateArgs, ServeArgs};
 pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
+pub(super) use store::{ArchiveArgs, StoreArgs, StoreCommand};
 
 pub(super) use models::{
     AskArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCheckArgs, ToolsCommand,
@@ -80,6 +82,7 @@ pub(super) enum CliCommand {
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Trust(TrustArgs),
+    Store(StoreArgs),
     Lock(LockArgs),
     Policy(PolicyCommandArgs),
     Approvals(ApprovalsArgs),

@@ -43,6 +43,7 @@ mod settings;
 mod skills;
 mod stats;
 mod status_line;
+mod store;
 mod table;
 mod terminal;
 mod tool_names;
@@ -127,6 +128,7 @@ async fn dispatch(command: CliCommand) -> ExitCode {
         CliCommand::Doctor(args) => doctor::run(&args).await,
         CliCommand::Config(args) => config::run(&args.command),
         CliCommand::Trust(args) => trust::run(&args).await,
+        CliCommand::Store(args) => store::run(&args.command).await,
         CliCommand::Lock(args) => lock::run(&args).await,
         CliCommand::Policy(PolicyCommandArgs { command: PolicyCommand::Explain(args) }) => {
             policy::explain(&args).await

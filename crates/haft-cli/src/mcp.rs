@@ -50,7 +50,7 @@ impl McpCommandOutput {
 pub(super) async fn run(command: &McpCommand) -> ExitCode {
     let (answer, as_json) = match command {
         #[cfg(feature = "serve")]
-        McpCommand::Serve(args) => return serve::serve(args).await,
+        McpCommand::Serve(args) => return Box::pin(serve::serve(args)).await,
         McpCommand::Add(args) => match args.clone().with_options_after_url() {
             Ok(args) => {
                 let answer = tokio::select! {

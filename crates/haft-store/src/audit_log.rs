@@ -33,6 +33,8 @@ pub enum AuditEvent {
     ConfigRefused,
     ToolExecuted,
     ToolFailed,
+    /// All data of a principal was deleted.
+    PrincipalDeleted,
     ServerStarted,
     ServerStopped,
 }
@@ -50,6 +52,7 @@ haft_core::name_table!(AuditEvent {
     ConfigRefused: "config.refused",
     ToolExecuted: "tool.executed",
     ToolFailed: "tool.failed",
+    PrincipalDeleted: "principal.deleted",
     ServerStarted: "server.started",
     ServerStopped: "server.stopped",
 });

@@ -81,6 +81,11 @@ impl FileEvents {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
+    /// Returns the file of the log of a run.
+    pub(crate) fn file_of(&self, key: &RunKey) -> PathBuf {
+        self.path(key)
+    }
+
     fn path(&self, key: &RunKey) -> PathBuf {
         self.root.join(directory_of(&key.tenant)).join(format!("{}.jsonl", key.run))
     }

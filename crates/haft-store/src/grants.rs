@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use haft_core::grant::{Grant, GrantId, GrantOwner};
 use haft_core::grant_store::{GrantStore, GrantStoreError, OwnedGrants};
 use haft_core::home::Home;
+use haft_core::principal::Principal;
 use haft_fs::{file_lock, private_file};
 
 use crate::tenant::directory_of;
@@ -29,6 +30,11 @@ impl FileGrants {
     /// Returns the path without its extension. Tenant and subject are one path component each.
     fn path(&self, owner: &GrantOwner) -> PathBuf {
         self.root.join(directory_of(&owner.tenant)).join(directory_of(&owner.subject))
+    }
+
+    /// Returns the path of the grants of a principal, without an extension.
+    pub(crate) fn file_of(&self, owner: &Principal) -> PathBuf {
+        self.root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()))
     }
 
     fn read(&self, owner: &GrantOwner) -> io::Result<OwnedGrants> {

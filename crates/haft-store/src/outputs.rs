@@ -45,11 +45,15 @@ impl FileOutputs {
 
     /// Removes all outputs of a run. It is not an error if the run stored none.
     pub fn remove(&self, key: &RunKey) -> io::Result<()> {
-        match fs::remove_dir_all(self.tenant_root(&key.tenant).join(Handle::directory(&key.run.to_string())))
-        {
+        match fs::remove_dir_all(self.directory_of(key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the directory of the outputs of a run.
+    pub(crate) fn directory_of(&self, key: &RunKey) -> PathBuf {
+        self.tenant_root(&key.tenant).join(Handle::directory(&key.run.to_string()))
     }
 
     /// Returns the directory of a tenant. The prefix distinguishes it from the directory of a session, for every tenant

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
 
+use crate::pending_approvals::PendingApprovalStore;
 use crate::responses::ResponseStore;
 use crate::sweep;
 use crate::tenant::directory_of;
@@ -65,7 +66,7 @@ impl TenantData {
         let unfinished = self.unfinished();
         for tenant in self.tenants() {
             let mut files = self.files(&tenant);
-            // A restarted server continues these responses, from the record and the event log.
+            // The server continues these responses, from the record and the event log.
             files.retain(|file| {
                 file.path.file_stem().is_none_or(|name| !unfinished.contains(Path::new(name)))
             });
@@ -92,7 +93,7 @@ impl TenantData {
         self.tenants().into_iter().map(measure).collect()
     }
 
-    /// Returns the ids of the unfinished responses and of their runs.
+    /// Returns the ids of the responses that are unfinished or wait for an approval, and of their runs.
     fn unfinished(&self) -> HashSet<PathBuf> {
         let responses = ResponseStore::of(&self.home);
         let unfinished = responses.unfinished().into_iter();
@@ -100,7 +101,9 @@ impl TenantData {
             let run = responses.get(&one.principal(), &one.id).ok().flatten().map(|record| record.run);
             [Some(one.id), run]
         });
-        names.flatten().map(PathBuf::from).collect()
+        let waiting = PendingApprovalStore::of(&self.home).all().into_iter();
+        let waiting = waiting.flat_map(|one| [Some(one.response), Some(one.run)]);
+        names.chain(waiting).flatten().map(PathBuf::from).collect()
     }
 
     fn tenants(&self) -> BTreeSet<String> {

@@ -36,21 +36,21 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
 "#;
 
-struct WorkspaceServer {
-    tree: TestTree,
-    child: Child,
+pub(crate) struct WorkspaceServer {
+    pub(crate) tree: TestTree,
+    pub(crate) child: Child,
     address: String,
-    model: ModelServer,
+    pub(crate) model: ModelServer,
 }
 
-struct HttpReply {
-    head: String,
-    body: Value,
+pub(crate) struct ServerReply {
+    pub(crate) head: String,
+    pub(crate) body: Value,
 }
 
 impl WorkspaceServer {
     /// Starts a server whose model runs the commands of each conversation, one per response.
-    fn start(serve: &Value, conversations: &[(&str, &[ScriptStep])]) -> Self {
+    pub(crate) fn start(serve: &Value, conversations: &[(&str, &[ScriptStep])]) -> Self {
         let tree = TestTree::new(TestUser::Ourselves);
         let script = tree.file("outside/looker.py", LOOKER);
         let looker = json!({"command": "python3", "args": [script], "startup": "required"});
@@ -68,39 +68,36 @@ impl WorkspaceServer {
         Self { tree, child, address, model }
     }
 
-    fn restarted(self) -> Self {
+    pub(crate) fn restarted(self) -> Self {
         let Self { tree, child, model, .. } = self;
         stop(child);
         let (child, address) = serve_with(&tree, &model);
         Self { tree, child, address, model }
     }
 
-    fn key(&self, subject: &str, tenant: &str) -> String {
+    pub(crate) fn key(&self, subject: &str, tenant: &str) -> String {
         let words =
             ["keys", "create", subject, "--tenant", tenant, "--scope", "api", "--scope", "builtin-tools"];
         self.tree.haft(&words).output().expect_code(0).stdout.trim().to_owned()
     }
 
-    fn post(&self, key: &str, body: &Value) -> HttpReply {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+    pub(crate) fn post(&self, key: &str, body: &Value) -> ServerReply {
         let body = body.to_string();
-        let head = format!(
-            "POST /v1/responses HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer \
-             {key}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            self.address,
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let (head, reply) = text.split_once("\r\n\r\n").unwrap();
-        let body = serde_json::from_str(reply).unwrap_or_else(|error| panic!("{error}: {text}"));
-        HttpReply { head: head.to_owned(), body }
+        let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+        exchange(&self.address, key, "POST /v1/responses", &format!("{head}\r\n{body}"))
+    }
+
+    pub(crate) fn get(&self, key: &str, path: &str) -> ServerReply {
+        Self::get_from(&self.address, key, path)
+    }
+
+    pub(crate) fn get_from(address: &str, key: &str, path: &str) -> ServerReply {
+        exchange(address, key, &format!("GET {path}"), "\r\n")
     }
 
     /// Sends a request and returns the id of the response and the output of its call.
     #[track_caller]
-    fn ask(&self, key: &str, input: &str, previous: Option<&str>) -> (String, String) {
+    pub(crate) fn ask(&self, key: &str, input: &str, previous: Option<&str>) -> (String, String) {
         let fields = json!({"model": "worker", "input": input, "previous_response_id": previous});
         let response = self.post(key, &fields).body;
         let call = &response["output"][0];
@@ -109,12 +106,25 @@ impl WorkspaceServer {
     }
 }
 
-fn serve_with(tree: &TestTree, model: &ModelServer) -> (Child, String) {
+/// Sends one request. `rest` is the end of the head, and the body.
+fn exchange(address: &str, key: &str, what: &str, rest: &str) -> ServerReply {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head =
+        format!("{what} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n");
+    stream.write_all(format!("{head}{rest}").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, reply) = text.split_once("\r\n\r\n").unwrap();
+    let body = serde_json::from_str(reply).unwrap_or_else(|error| panic!("{error}: {text}"));
+    ServerReply { head: head.to_owned(), body }
+}
+
+pub(crate) fn serve_with(tree: &TestTree, model: &ModelServer) -> (Child, String) {
     let serve = tree.haft(&["serve", "--address", "127.0.0.1:0"]);
     listening(serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k"))
 }
 
-fn bash(command: &str) -> ScriptStep {
+pub(crate) fn bash(command: &str) -> ScriptStep {
     ScriptStep::call("bash", json!({ "command": command }))
 }
 

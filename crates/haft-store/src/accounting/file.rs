@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use haft_core::accounting_store::{AccountingLine, AccountingStore, AccountingSummary};
 use haft_core::home::Home;
 use haft_core::output_store::StoreError;
+use haft_core::principal::Principal;
 
 use super::line::to_bytes;
 use super::line_file::{LineFile, LineFileLimits, LinePaths};
@@ -84,6 +85,15 @@ impl FileAccounting {
             LOCAL_TENANT => self.shared_paths(),
             tenant => self.paths_in_directory(&directory_of(tenant)),
         }
+    }
+
+    /// Returns the files that may contain lines of a principal.
+    pub(crate) fn paths_of(&self, principal: &Principal) -> Vec<LinePaths> {
+        let mut paths = vec![self.shared_paths()];
+        if principal.tenant() != LOCAL_TENANT {
+            paths.push(self.paths(principal.tenant()));
+        }
+        paths
     }
 
     fn shared_paths(&self) -> LinePaths {

@@ -59,6 +59,38 @@ pub(crate) struct LinePaths {
     pub(crate) old: PathBuf,
 }
 
+/// Changes the lines of both files while no process appends. Processes that have the file open then open the new one.
+pub(crate) fn rewrite(paths: &LinePaths, change: impl Fn(&str) -> String) -> io::Result<()> {
+    let line_file = LineFile::new(paths.clone(), LineFileLimits::default());
+    for _ in 0..ROTATIONS_MAX {
+        // The lock is held until the end of this scope.
+        let file = match File::open(&paths.current) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            file => Some(file?),
+        };
+        if let Some(file) = &file {
+            if !file_lock::lock_within(file, LOCK_WAIT_MAX)? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            if !line_file.is_current(&file.metadata()?)? {
+                continue;
+            }
+        }
+        return [&paths.old, &paths.current].into_iter().try_for_each(|path| rewrite_one(path, &change));
+    }
+    Err(io::Error::other("other processes kept rotating the file"))
+}
+
+fn rewrite_one(path: &Path, change: impl Fn(&str) -> String) -> io::Result<()> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        bytes => bytes?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let changed = change(&text);
+    if changed == text { Ok(()) } else { private_file::replace(path, changed.as_bytes()) }
+}
+
 impl LineFile {
     /// Creates the value without opening the file, because a directory that cannot be written now may become writable
     /// later.

@@ -276,6 +276,11 @@ impl SessionStore {
         Ok(entries.flatten().filter_map(entry).collect())
     }
 
+    /// Returns the file of a session.
+    pub(crate) fn file(&self, id: SessionId) -> PathBuf {
+        self.path(id)
+    }
+
     fn path(&self, id: SessionId) -> PathBuf {
         self.root.join(format!("{id}.{SUFFIX}"))
     }

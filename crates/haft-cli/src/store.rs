@@ -1,0 +1,115 @@
+//! `haft store`: backups of haft's data, and the export and deletion of the data of one principal.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use haft_config::printable;
+use haft_core::principal::Principal;
+use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
+use haft_store::backup::{self, ArchiveSummary, ExistingFile};
+use haft_store::principal_data::{DeleteError, PrincipalData};
+use serde_json::json;
+
+use super::args::{ArchiveArgs, StoreCommand};
+use super::exit::ExitReason;
+use super::settings::{self, CliError};
+use super::{question, terminal};
+use haft_store::accounting::now_ms;
+
+/// The time between two lines about the progress of a backup.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(command: &StoreCommand) -> ExitCode {
+    let done = match command {
+        StoreCommand::Backup(args) => back_up(args),
+        StoreCommand::Export { owner, archive } => export(&owner.principal, archive),
+        StoreCommand::Delete { owner, yes, json } => delete(&owner.principal, *yes, *json).await,
+    };
+    match done {
+        Ok(text) => terminal::answer(&text),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+fn back_up(args: &ArchiveArgs) -> Result<String, CliError> {
+    let mut last = Instant::now();
+    let progress = |files: u64, bytes: u64| {
+        if last.elapsed() >= PROGRESS_INTERVAL {
+            last = Instant::now();
+            terminal::note(&format!("{files} files, {bytes} bytes so far"));
+        }
+    };
+    let written = backup::backup(&settings::home()?, &args.file, existing(args), progress);
+    answer(args, written)
+}
+
+fn export(owner: &Principal, args: &ArchiveArgs) -> Result<String, CliError> {
+    let data = PrincipalData::of(&settings::home()?, owner.clone());
+    answer(args, data.export(&args.file, existing(args)))
+}
+
+fn existing(args: &ArchiveArgs) -> ExistingFile {
+    if args.force { ExistingFile::Replaced } else { ExistingFile::Refused }
+}
+
+fn answer(args: &ArchiveArgs, written: io::Result<ArchiveSummary>) -> Result<String, CliError> {
+    let summary = written.map_err(|error| not_written(&args.file, &error))?;
+    let ArchiveSummary { files, bytes } = summary;
+    let shown = printable(&args.file.to_string_lossy());
+    if args.json {
+        return Ok(json!({"file": shown, "files": files, "bytes": bytes}).to_string());
+    }
+    Ok(format!("wrote {files} files with {bytes} bytes to {shown}"))
+}
+
+fn not_written(file: &Path, error: &io::Error) -> CliError {
+    let shown = printable(&file.to_string_lossy());
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            let hint = "hint: choose another name, or replace the file with --force";
+            (ExitReason::Input, format!("{shown} already exists\n{hint}"))
+        }
+        _ => (ExitReason::Internal, format!("{shown} cannot be written: {error}")),
+    }
+}
+
+async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliError> {
+    let shown = printable(&owner.to_string());
+    if !yes {
+        consent(&shown).await?;
+    }
+    let home = settings::home()?;
+    let deleted = PrincipalData::of(&home, owner.clone()).delete().map_err(|error| match error {
+        DeleteError::Busy => (ExitReason::Unavailable, error.to_string()),
+        DeleteError::Io(_) => (ExitReason::Internal, error.to_string()),
+    })?;
+    let line = AuditLine {
+        target: Some(deleted.pseudonym.clone()),
+        ..AuditLine::new(now_ms(), AuditEvent::PrincipalDeleted)
+    };
+    let written = AuditLogFile::of(&home).append(line);
+    written.map_err(|error| (ExitReason::Internal, format!("the audit log cannot be written: {error}")))?;
+    if json {
+        return Ok(json!({"removed": deleted.removed, "pseudonym": deleted.pseudonym}).to_string());
+    }
+    let pseudonym = printable(&deleted.pseudonym);
+    Ok(format!(
+        "deleted {} files and directories of {shown}; the usage records name {pseudonym}",
+        deleted.removed
+    ))
+}
+
+/// Asks the user at the terminal. A script must pass `--yes`.
+async fn consent(owner: &str) -> Result<(), CliError> {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        let hint = "hint: delete without a question with --yes";
+        let message = format!("nothing was deleted: there is no terminal on which haft can ask\n{hint}");
+        return Err((ExitReason::Denied, message));
+    }
+    let mut turn = question::turn().await;
+    let typed = turn.key(&format!("delete all data of {owner}? [y] yes, any other key: no")).await;
+    let agreed = typed.is_some_and(|typed| typed.trim_end().eq_ignore_ascii_case("y"));
+    if agreed { Ok(()) } else { Err((ExitReason::Denied, "nothing was deleted".into())) }
+}

@@ -1,0 +1,173 @@
+//! Tests of the stored data of `haft serve`: limits, backups, and the data of one principal.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use haft_model_server::ScriptStep;
+use haft_testkit::{TestTree, eventually, libc, send_signal};
+use serde_json::{Value, json};
+
+use super::serve::stop;
+use super::serve_workspaces::{WorkspaceServer, bash, serve_with};
+
+/// Returns the files below a directory that contain a text.
+fn files_with(directory: &Path, text: &str) -> Vec<String> {
+    let found = Command::new("grep").args(["-rlF", text]).arg(directory).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn full_disk_refuses_new_runs_and_lets_old_ones_finish() {
+    let slow = "until [ -e go ]; do sleep 0.1; done; echo finished";
+    let conversations: [(&str, &[ScriptStep]); 2] =
+        [("slow", &[bash(slow)]), ("other", &[bash("echo other")])];
+    let server = WorkspaceServer::start(&json!({"minFreeDiskPercent": 0}), &conversations);
+    let key = server.key("anna", "acme");
+    let begun = server.post(&key, &json!({"model": "worker", "input": "slow", "background": true}));
+    let id = begun.body["id"].as_str().unwrap_or_else(|| panic!("{}", begun.body)).to_owned();
+    let config =
+        server.tree.text("home/haft.json").replace("\"minFreeDiskPercent\":0", "\"minFreeDiskPercent\":100");
+    server.tree.file("home/haft.json", &config);
+    send_signal(server.child.id(), libc::SIGHUP);
+    let ask = || server.post(&key, &json!({"model": "worker", "input": "other"}));
+    eventually("new runs are refused", || ask().body["error"]["code"] == "disk_full");
+    let refused = ask();
+    assert!(
+        refused.head.starts_with("HTTP/1.1 503") && refused.head.contains("retry-after: 60"),
+        "{}",
+        refused.head
+    );
+    let workspace = server.tree.path("home/workspace/acme").join(&id);
+    fs::write(workspace.join("go"), "").unwrap();
+    let get = || server.get(&key, &format!("/v1/responses/{id}")).body;
+    eventually("the old run ends", || get()["status"] == "completed");
+    assert!(get()["output"][0]["output"].as_str().unwrap().contains("finished"), "{}", get());
+    stop(server.child);
+}
+
+#[test]
+fn old_responses_are_removed_and_a_large_tenant_is_refused() {
+    let conversations: [(&str, &[ScriptStep]); 2] =
+        [("write", &[bash("head -c 3000000 /dev/zero > big; echo done")]), ("small", &[bash("echo small")])];
+    let serve = json!({"retention": {"maxResponses": 1}, "tenantMaxBytes": 2_000_000});
+    let server = WorkspaceServer::start(&serve, &conversations);
+    let (anna, bert) = (server.key("anna", "acme"), server.key("bert", "other"));
+    let ids: Vec<String> =
+        ["small", "small", "write"].iter().map(|input| server.ask(&anna, input, None).0).collect();
+    for (id, hours) in ids.iter().zip([4, 3, 2]) {
+        let file = File::options()
+            .append(true)
+            .open(server.tree.path("home/data/responses/acme").join(format!("{id}.json")));
+        file.unwrap().set_modified(SystemTime::now() - Duration::from_hours(hours)).unwrap();
+    }
+    let server = server.restarted();
+    let status = |id: &str| server.get(&anna, &format!("/v1/responses/{id}")).head[9..12].to_owned();
+    eventually("the oldest responses are removed", || status(&ids[0]) == "404" && status(&ids[1]) == "404");
+    assert_eq!(status(&ids[2]), "200");
+    let ask = |key: &str| server.post(key, &json!({"model": "worker", "input": "small"}));
+    eventually("the tenant is refused", || ask(&anna).body["error"]["code"] == "tenant_quota_exceeded");
+    assert!(ask(&anna).head.starts_with("HTTP/1.1 429"));
+    assert_eq!(ask(&bert).body["status"], "completed", "another tenant has space");
+    stop(server.child);
+}
+
+#[test]
+fn backup_of_a_busy_server_answers_in_a_new_home() {
+    let conversations: [(&str, &[ScriptStep]); 1] = [("hello", &[bash("echo hello")])];
+    let server = WorkspaceServer::start(&json!({}), &conversations);
+    let key = server.key("anna", "acme");
+    let ask = || server.ask(&key, "hello", None).0;
+    let before: Vec<String> = (0..3).map(|_| ask()).collect();
+    let file = server.tree.path("outside/haft.tar");
+    let file_name = file.to_str().unwrap();
+    let done = AtomicBool::new(false);
+    let backups = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut written = 0;
+            while !done.load(Ordering::Relaxed) {
+                ask();
+                written += 1;
+            }
+            written
+        });
+        let backup =
+            |flags: &[&str]| server.tree.haft(&[&["store", "backup", file_name], flags].concat()).output();
+        let first = backup(&["--json"]).expect_code(0);
+        let summary: Value = serde_json::from_str(&first.stdout).unwrap();
+        assert!(summary["files"].as_u64().unwrap() >= 6, "{summary}");
+        let refused = backup(&[]).expect_code(42);
+        assert!(refused.stderr.contains("--force"), "{}", refused.stderr);
+        backup(&["--force"]).expect_code(0);
+        done.store(true, Ordering::Relaxed);
+        writing.join().unwrap()
+    });
+    assert!(backups > 0, "responses were written at the same time");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+
+    let restored = TestTree::new(server.tree.user());
+    let unpacked =
+        Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(restored.path("home")).output().unwrap();
+    assert!(unpacked.status.success(), "{unpacked:?}");
+    restored.file("home/haft.json", &server.tree.text("home/haft.json"));
+    let (child, address) = serve_with(&restored, &server.model);
+    let responses = restored.path("home/data/responses/acme");
+    let all = fs::read_dir(responses).unwrap().map(|entry| entry.unwrap().path());
+    let all: Vec<String> = all.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    assert!(before.iter().all(|id| all.contains(id)), "{before:?} {all:?}");
+    for id in all {
+        let answer = WorkspaceServer::get_from(&address, &key, &format!("/v1/responses/{id}"));
+        assert!(answer.head.starts_with("HTTP/1.1 200"), "{id}: {}", answer.body);
+    }
+    stop(child);
+    stop(server.child);
+}
+
+#[test]
+fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accounting() {
+    let conversations: [(&str, &[ScriptStep]); 2] = [
+        ("apple", &[bash("echo apple-file > file; echo apple-tmp > /tmp/file")]),
+        ("cherry", &[bash("echo cherry-file > file")]),
+    ];
+    let server = WorkspaceServer::start(&json!({}), &conversations);
+    let (anna, bert) = (server.key("anna", "acme"), server.key("bert", "acme"));
+    let (id, _) = server.ask(&anna, "apple", None);
+    server.ask(&bert, "cherry", None);
+    let haft = |words: &[&str]| server.tree.haft(&[&["store"], words].concat()).output();
+    let file = server.tree.path("outside/anna.tar");
+    haft(&["export", "--principal", "acme/anna", file.to_str().unwrap()]).expect_code(0);
+    let listed = Command::new("tar").arg("-tf").arg(&file).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for name in [
+        &format!("responses/acme/{id}.json"),
+        "events/acme/",
+        "tenant-sessions/acme/",
+        "lines/accounting.jsonl",
+        "keys.json",
+    ] {
+        assert!(listed.contains(name), "{name}: {listed}");
+    }
+    assert!(listed.contains(&format!("workspace/acme/{id}/file")), "{listed}");
+    let content = fs::read(&file).unwrap();
+    let holds = |text: &str| content.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(holds("apple-file") && holds("apple-tmp") && !holds("cherry"), "{listed}");
+
+    let home = server.tree.path("home");
+    assert!(!files_with(&home, "apple").is_empty() && !files_with(&home, "acme/anna").is_empty());
+    haft(&["delete", "--principal", "acme/anna"]).expect_code(4);
+    assert!(!files_with(&home, "apple").is_empty(), "without a terminal it needs --yes");
+    let deleted = haft(&["delete", "--principal", "acme/anna", "--yes", "--json"]).expect_code(0);
+    let deleted: Value = serde_json::from_str(&deleted.stdout).unwrap();
+    let pseudonym = deleted["pseudonym"].as_str().unwrap();
+    assert_eq!(files_with(&home, "apple"), Vec::<String>::new());
+    assert_eq!(files_with(&home, "acme/anna"), Vec::<String>::new());
+    assert!(!files_with(&home, "cherry-file").is_empty(), "the data of others stays");
+    let accounting = server.tree.text("home/data/accounting/acme.jsonl");
+    assert!(accounting.contains(pseudonym) && accounting.contains("acme/bert"), "{accounting}");
+    assert!(server.get(&anna, "/v1/models").head.starts_with("HTTP/1.1 401"), "its keys are revoked");
+    assert!(server.get(&bert, "/v1/models").head.starts_with("HTTP/1.1 200"));
+    stop(server.child);
+}

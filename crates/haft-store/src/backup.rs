@@ -1,0 +1,241 @@
+//! Backups of haft's data while other processes write it.
+//!
+//! Each file is consistent by itself: haft replaces a file as a whole, or appends lines to it, and readers skip an
+//! incomplete last line. Between files, the order of reading is the reverse of the order of writing: a response is written
+//! after the journal of its run, and a journal after the blobs that it names. So everything that a file of the backup names
+//! is in the backup too.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use haft_core::home::Home;
+use rustix::fs::{CWD, RenameFlags};
+use serde::Deserialize;
+
+use crate::archive::ArchiveWriter;
+use crate::sweep;
+
+/// The directory with the names of the unfinished responses.
+const UNFINISHED: &str = "responses-unfinished";
+
+/// The directories that are read first and last, with all others between them.
+const FIRST: &str = "responses";
+const LAST: [&str; 2] = ["outputs", "blobs"];
+
+/// The directories that are left out, because haft can create their content again.
+const LEFT_OUT: [&str; 1] = ["cache"];
+
+/// Selects whether a file that already exists is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExistingFile {
+    Refused,
+    Replaced,
+}
+
+/// A finished archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArchiveSummary {
+    pub files: u64,
+    /// The size of the files in the archive.
+    pub bytes: u64,
+}
+
+/// Writes haft's data to an archive, which appears under its name only when it is complete. `progress` gets the number of
+/// files and bytes so far.
+pub fn backup(
+    home: &Home,
+    path: &Path,
+    existing: ExistingFile,
+    mut progress: impl FnMut(u64, u64),
+) -> io::Result<ArchiveSummary> {
+    write_archive(home, path, existing, |archive| {
+        let data = home.data();
+        archive.add_directory(Path::new("data"))?;
+        archive.add_directory(&Path::new("data").join(UNFINISHED))?;
+        for name in ordered(&data) {
+            let place = Path::new("data").join(&name);
+            add(archive, &data, &place, &data.join(&name), &mut progress)?;
+        }
+        Ok(())
+    })
+}
+
+/// Writes an archive to a temporary file that only its owner can read, and then gives it its name.
+pub(crate) fn write_archive(
+    home: &Home,
+    path: &Path,
+    existing: ExistingFile,
+    write: impl FnOnce(&mut ArchiveWriter<BufWriter<File>>) -> io::Result<()>,
+) -> io::Result<ArchiveSummary> {
+    refuse_inside(home, path)?;
+    if existing == ExistingFile::Refused && path.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let part = PartFile::beside(path)?;
+    let mut archive = ArchiveWriter::new(BufWriter::new(part.file.try_clone()?));
+    write(&mut archive)?;
+    let summary = ArchiveSummary { files: archive.files, bytes: archive.bytes };
+    archive.finish()?;
+    part.file.sync_all()?;
+    part.rename_to(path, existing)?;
+    Ok(summary)
+}
+
+/// Refuses an archive inside of haft's data, which would contain itself and be swept.
+fn refuse_inside(home: &Home, path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(data) = home.data().canonicalize() else { return Ok(()) };
+    if parent.canonicalize()?.starts_with(&data) {
+        return Err(io::Error::other(format!("the file must not be in {}", data.display())));
+    }
+    Ok(())
+}
+
+/// Returns the entries of the data directory in the order of reading.
+fn ordered(data: &Path) -> Vec<PathBuf> {
+    let names = sweep::entries(data).filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> =
+        names.filter(|name| name != UNFINISHED && !LEFT_OUT.contains(&name.as_str())).collect();
+    names.sort_by_key(|name| (rank(name), name.clone()));
+    names.into_iter().map(PathBuf::from).collect()
+}
+
+fn rank(name: &str) -> usize {
+    if name == FIRST {
+        return 0;
+    }
+    LAST.iter().position(|last| *last == name).map_or(1, |at| at + 2)
+}
+
+fn add(
+    archive: &mut ArchiveWriter<BufWriter<File>>,
+    data: &Path,
+    name: &Path,
+    path: &Path,
+    progress: &mut impl FnMut(u64, u64),
+) -> io::Result<()> {
+    let Ok(metadata) = path.symlink_metadata() else { return Ok(()) };
+    let added = if metadata.is_dir() {
+        archive.add_directory(name)?;
+        for entry in sweep::entries(path) {
+            add(archive, data, &name.join(entry.file_name()), &entry.path(), progress)?;
+        }
+        Ok(())
+    } else if !metadata.is_file() || path.extension().is_some_and(|extension| extension == "lock") {
+        Ok(())
+    } else if name.starts_with("data/responses") {
+        add_response(archive, data, name, path)
+    } else {
+        archive.add_file(name, path)
+    };
+    progress(archive.files, archive.bytes);
+    match added {
+        // A sweep or another request has removed the file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        added => added,
+    }
+}
+
+/// The part of a stored response that says whether it has ended.
+#[derive(Deserialize)]
+struct SavedResponse {
+    id: String,
+    response: SavedStatus,
+}
+
+#[derive(Deserialize)]
+struct SavedStatus {
+    status: String,
+}
+
+/// Adds a response, and the record that makes the next process finish it. The server removes that record only after it has
+/// stored the finished response. So if the record is gone, the response is read again.
+fn add_response(
+    archive: &mut ArchiveWriter<BufWriter<File>>,
+    data: &Path,
+    name: &Path,
+    path: &Path,
+) -> io::Result<()> {
+    let bytes = fs::read(path)?;
+    let modified_s = path.metadata()?.mtime();
+    let state: Option<SavedResponse> = serde_json::from_slice(&bytes).ok();
+    let open = state
+        .filter(|state| matches!(state.response.status.as_str(), "queued" | "in_progress"))
+        .map(|state| state.id);
+    let Some(id) = open else { return archive.add_bytes(name, &bytes, modified_s) };
+    match fs::read(data.join(UNFINISHED).join(&id)) {
+        Ok(unfinished) => {
+            archive.add_bytes(name, &bytes, modified_s)?;
+            archive.add_bytes(&Path::new("data").join(UNFINISHED).join(id), &unfinished, modified_s)
+        }
+        Err(_) => archive.add_file(name, path),
+    }
+}
+
+/// A file under a temporary name. Dropping it removes the file.
+struct PartFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl PartFile {
+    fn beside(path: &Path) -> io::Result<Self> {
+        let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        name.push(format!(".{}.part", uuid::Uuid::new_v4().simple()));
+        let path = path.with_file_name(name);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { path, file })
+    }
+
+    fn rename_to(&self, path: &Path, existing: ExistingFile) -> io::Result<()> {
+        match existing {
+            ExistingFile::Replaced => fs::rename(&self.path, path),
+            ExistingFile::Refused => {
+                Ok(rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE)?)
+            }
+        }
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backup_is_private_complete_and_replaces_nothing_unasked() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(&directory.path().join("home"));
+        let file = |name: &str, text: &str| {
+            fs::create_dir_all(home.data().join(name).parent().unwrap()).unwrap();
+            fs::write(home.data().join(name), text).unwrap();
+        };
+        let response =
+            |id: &str, status: &str| format!(r#"{{"id":"{id}","response":{{"status":"{status}"}}}}"#);
+        file("responses/acme/resp_1.json", &response("resp_1", "completed"));
+        file("responses/acme/resp_2.json", &response("resp_2", "in_progress"));
+        file("responses-unfinished/resp_2", "{}");
+        file("responses-unfinished/resp_gone", "{}");
+        file("blobs/acme/digest", "blob");
+        file("cache/entry", "cached");
+        file("grants/acme/anna.lock", "");
+        let path = directory.path().join("backup.tar");
+        let refused = backup(&home, &path, ExistingFile::Refused, |_, _| ()).unwrap();
+        assert_eq!(refused.files, 4, "two responses, a record of an unfinished one, and a blob");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let again = backup(&home, &path, ExistingFile::Refused, |_, _| ()).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        backup(&home, &path, ExistingFile::Replaced, |_, _| ()).unwrap();
+        let inside = home.data().join("backup.tar");
+        assert!(backup(&home, &inside, ExistingFile::Refused, |_, _| ()).is_err());
+        let left: Vec<_> = sweep::entries(directory.path()).map(|entry| entry.file_name()).collect();
+        assert_eq!(left.len(), 2, "no temporary file is left: {left:?}");
+    }
+}
