@@ -58,7 +58,9 @@ impl ClaudeSession {
 
     /// Returns the session after a reply that ends with calls.
     pub(super) fn after_calls(id: String, request: &ModelRequest, command: WaitingCommand) -> Self {
-        Self { waiting: Some(WaitingSlot::new(command)), ..Self::after_reply(id, request) }
+        let session = Self::after_reply(id, request);
+        let last = session.seen.last().map(Arc::downgrade).unwrap_or_default();
+        Self { waiting: Some(WaitingSlot::new(command, last)), ..session }
     }
 }
 

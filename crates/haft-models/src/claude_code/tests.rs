@@ -248,6 +248,19 @@ async fn results_are_sent_to_the_resumed_session_if_the_command_has_ended() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn command_of_a_cancelled_run_ends_within_seconds() {
+    let (mut bench, _) = bench_after_calls(&[CALLS]).await;
+    // The bench, the launcher and the command.
+    let holders = || Arc::strong_count(&bench.written);
+    assert_eq!(holders(), 3, "the command waits");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(holders(), 3, "the command waits as long as the run exists");
+    bench.conversation = Conversation::default();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(Arc::strong_count(&bench.written), 2, "the command ended");
+}
+
 fn tool() -> ModelTool {
     ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::new(json!({})) }
 }

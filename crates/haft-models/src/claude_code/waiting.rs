@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use haft_core::conversation::{Message, PartBody, Role, ToolReply};
 use haft_core::framing::LineSplitter;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::CALL_WAIT_MAX;
 use super::control::CommandCall;
@@ -57,18 +58,22 @@ fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u
     calls.iter().enumerate().map(line).collect()
 }
 
-/// Holds a waiting command for a limited time, because a cancelled run never sends the results.
+/// The interval of the checks if the run of a waiting command still exists.
+const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Holds a waiting command for a limited time, and only while a run can send the results.
 pub(super) struct WaitingSlot {
     command: Arc<Mutex<Option<WaitingCommand>>>,
     expiry: AbortHandle,
 }
 
 impl WaitingSlot {
-    pub(super) fn new(command: WaitingCommand) -> Self {
+    /// `last` is the last message that the session has seen. The session itself holds one reference to it.
+    pub(super) fn new(command: WaitingCommand, last: Weak<Message>) -> Self {
         let command = Arc::new(Mutex::new(Some(command)));
         let weak = Arc::downgrade(&command);
         let expiry = tokio::spawn(async move {
-            sleep(CALL_WAIT_MAX).await;
+            let _ = timeout(CALL_WAIT_MAX, until_run_is_gone(last)).await;
             let command = weak.upgrade();
             drop(command.and_then(|command| command.lock().unwrap_or_else(PoisonError::into_inner).take()));
         });
@@ -78,6 +83,18 @@ impl WaitingSlot {
     /// Returns the command, unless it waited too long.
     pub(super) fn take(self) -> Option<WaitingCommand> {
         self.command.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Waits until only the session holds the message. A conversation continues with the same messages, so no request can
+/// send the results any more: the run was cancelled or failed.
+async fn until_run_is_gone(last: Weak<Message>) {
+    loop {
+        // The request that ended with the calls holds the message too, and ends soon.
+        sleep(RUN_CHECK_INTERVAL).await;
+        if last.strong_count() <= 1 {
+            return;
+        }
     }
 }
 
