@@ -6,6 +6,7 @@ mod lists;
 mod opened;
 mod passed;
 mod rounds;
+mod task_requests;
 
 use std::collections::HashMap;
 use std::io;
@@ -42,6 +43,9 @@ const LIST_TTL_MS: u64 = 5_000;
 /// The levels of log messages, the least severe first.
 const LOG_LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// The only revision with a handshake that has tasks.
+const CORE_TASKS: &str = "2025-11-25";
 
 /// Serves one client until it closes its side or stops reading.
 pub async fn serve(
@@ -188,6 +192,8 @@ impl ClientConnection {
             ("tasks/get" | "tasks/update" | "tasks/cancel", RequestEra::Stateless(abilities)) => {
                 self.task(&request, abilities, tasks)
             }
+            ("tasks/get" | "tasks/list" | "tasks/cancel", RequestEra::Handshake) => self.core_task(&request),
+            ("tasks/result", RequestEra::Handshake) => return self.begin_task_result(request).await,
             (method, _) => {
                 let message = format!("the method `{method}` is not supported");
                 Err(GatewayError::new(METHOD_NOT_FOUND, message))
@@ -236,8 +242,13 @@ impl ClientConnection {
         self.watch_changes(&opened);
         let mut capabilities = Self::capabilities();
         capabilities["logging"] = json!({});
+        let version = negotiated(&asked.protocol_version);
+        if version == CORE_TASKS {
+            capabilities["tasks"] =
+                json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        }
         let mut result = json!({
-            "protocolVersion": negotiated(&asked.protocol_version),
+            "protocolVersion": version,
             "capabilities": capabilities,
             "serverInfo": self.server_info(),
         });

@@ -124,6 +124,17 @@ impl ClientQuestions {
         timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or_else(|_| Err(late()))
     }
 
+    /// Sends a question of a task as a request, on the stream of the request that waits for the task. Without an answer,
+    /// the question counts as declined.
+    pub(super) async fn pass_on(&self, request: &RawValue, question: CallQuestion) {
+        let scope = MessageScope::Request(request.to_owned());
+        let asked = self.ask_by_request(scope, &question.method, &question.params);
+        if let Ok(Ok(answer)) = timeout(ANSWER_WAIT_MAX, asked).await {
+            // The call may have ended in the meantime; its result shows this.
+            let _ = question.answer.send(answer);
+        }
+    }
+
     /// Returns the call that is used to send a question: the call to approve, otherwise the newest. All calls of a
     /// connection belong to the same client, so its user gets the question in both cases.
     fn carrier(&self, approval: Option<ApprovalId>) -> Option<QuestionCarrier> {

@@ -1,5 +1,6 @@
-//! Tasks: calls that continue after the reply to their request, in protocol revisions without sessions. The client
-//! polls the state of a task, answers its questions, and can cancel it.
+//! Tasks: calls that continue after the reply to their request. The client polls the state of a task, answers its
+//! questions, and can cancel it. In revisions without sessions, haft makes a call a task; in revision 2025-11-25, the
+//! client asks for it, and gets the questions while it waits for the result.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use super::held::{DetachedCall, question_name};
 use super::message::{GatewayError, INVALID_PARAMS, MISSING_CAPABILITY};
+use super::object::RawObject;
 use super::questions::CallQuestion;
 
 /// The protocol extension that a client declares.
@@ -22,6 +24,12 @@ pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// The time for which a task is kept, counted from its start. A task that still runs then is cancelled.
 const TASK_TTL: Duration = Duration::from_hours(1);
+
+/// The interval in which haft looks for the result of a task that the client waits for.
+pub(super) const RESULT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The key in the metadata of a result that names its task, in revision 2025-11-25.
+const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// The poll interval that haft suggests to the client.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
@@ -94,7 +102,28 @@ struct GatewayTask {
     state: TaskState,
     created: SystemTime,
     updated: SystemTime,
+    ttl: Duration,
     until: Instant,
+}
+
+/// The wish of a client for a task, in revision 2025-11-25.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct TaskWish {
+    /// The time in milliseconds for which the client wants the task to be kept.
+    ttl: Option<u64>,
+}
+
+impl TaskWish {
+    fn ttl(&self) -> Duration {
+        self.ttl.map_or(TASK_TTL, |wanted| Duration::from_millis(wanted).min(TASK_TTL))
+    }
+}
+
+/// The state of a task for a client that waits for its result.
+pub(super) enum AwaitedTask {
+    Finished(Result<String, GatewayError>),
+    Asks(Vec<CallQuestion>),
+    Working,
 }
 
 #[derive(Debug)]
@@ -122,22 +151,95 @@ impl TaskTable {
 
     /// Stores a call as a task, and returns the reply to its request.
     pub(super) fn begin(&self, call: DetachedCall) -> String {
-        let id = uuid::Uuid::new_v4().to_string();
-        let now = SystemTime::now();
-        let until = Instant::now() + TASK_TTL;
-        let task = GatewayTask { state: TaskState::Working(call), created: now, updated: now, until };
+        let (id, task) = GatewayTask::new(call, TASK_TTL);
         let mut reply = task.json(&id);
         reply["resultType"] = "task".into();
         self.lock().insert(id, task);
         reply.to_string()
     }
 
-    /// Returns the state of a task, with its result, its error or its questions.
-    pub(super) fn get(&self, id: &str) -> Result<String, GatewayError> {
+    /// Stores a call as a task of revision 2025-11-25, and returns the reply to its request.
+    pub(super) fn begin_wished(&self, call: DetachedCall, wish: &TaskWish) -> String {
+        let (id, task) = GatewayTask::new(call, wish.ttl());
+        let reply = json!({ "task": task.core_json(&id) });
+        self.lock().insert(id, task);
+        reply.to_string()
+    }
+
+    /// Returns the state of a task in the form of revision 2025-11-25.
+    pub(super) fn core_state(&self, id: &str) -> Result<String, GatewayError> {
+        self.with_task(id, |task| Ok(task.core_json(id).to_string()))
+    }
+
+    /// Lists the tasks in the form of revision 2025-11-25, the oldest first. They fit into one page.
+    pub(super) fn core_list(&self) -> String {
+        let mut tasks = self.lock();
+        let now = Instant::now();
+        tasks.retain(|_, task| task.until > now);
+        let mut listed: Vec<(SystemTime, Value)> = Vec::new();
+        for (id, task) in tasks.iter_mut() {
+            task.refresh();
+            listed.push((task.created, task.core_json(id)));
+        }
+        listed.sort_by_key(|(created, _)| *created);
+        json!({ "tasks": listed.into_iter().map(|(_, task)| task).collect::<Vec<_>>() }).to_string()
+    }
+
+    /// Cancels a task of revision 2025-11-25. In this revision, a task that has ended is an error.
+    pub(super) fn core_cancel(&self, id: &str) -> Result<String, GatewayError> {
+        self.with_task(id, |task| match task.state {
+            TaskState::Working(_) | TaskState::InputRequired(..) => {
+                task.set(TaskState::Cancelled);
+                Ok(task.core_json(id).to_string())
+            }
+            TaskState::Finished(_) | TaskState::Cancelled => {
+                Err(GatewayError::new(INVALID_PARAMS, "the task has already ended"))
+            }
+        })
+    }
+
+    /// Returns the result of a task, or the questions that it waits for. The caller asks the client and calls again.
+    pub(super) fn awaited(&self, id: &str) -> Result<AwaitedTask, GatewayError> {
+        self.with_task(id, |task| {
+            Ok(match &mut task.state {
+                TaskState::Working(_) => AwaitedTask::Working,
+                TaskState::InputRequired(_, questions) => {
+                    AwaitedTask::Asks(questions.drain(..).map(|(_, question)| question).collect())
+                }
+                TaskState::Finished(Ok(result)) => AwaitedTask::Finished(Ok(related(result, id))),
+                TaskState::Finished(Err(error)) => AwaitedTask::Finished(Err(error.clone())),
+                TaskState::Cancelled => {
+                    AwaitedTask::Finished(Err(GatewayError::new(INVALID_PARAMS, "the task was cancelled")))
+                }
+            })
+        })
+    }
+
+    /// Marks a task whose questions the client has answered.
+    pub(super) fn answered(&self, id: &str) {
+        if let Some(task) = self.lock().get_mut(id) {
+            let state = std::mem::replace(&mut task.state, TaskState::Cancelled);
+            task.state = match state {
+                TaskState::InputRequired(call, open) if open.is_empty() => TaskState::Working(call),
+                other => other,
+            };
+        }
+    }
+
+    fn with_task<T>(
+        &self,
+        id: &str,
+        read: impl FnOnce(&mut GatewayTask) -> Result<T, GatewayError>,
+    ) -> Result<T, GatewayError> {
         let mut tasks = self.lock();
         let task = tasks.get_mut(id).filter(|task| task.until > Instant::now()).ok_or_else(unknown)?;
         task.refresh();
-        Ok(task.detailed(id))
+        read(task)
+    }
+
+    /// Returns the state of a task, with its result, its error or its questions.
+    pub(super) fn get(&self, id: &str) -> Result<String, GatewayError> {
+        self.with_task(id, |task| Ok(task.detailed(id)))
     }
 
     /// Delivers answers. Ignores names that no question has.
@@ -187,6 +289,14 @@ impl TaskTable {
 const ACKNOWLEDGED: &str = r#"{"resultType":"complete"}"#;
 
 impl GatewayTask {
+    /// Returns a new task with its id.
+    fn new(call: DetachedCall, ttl: Duration) -> (String, Self) {
+        let now = SystemTime::now();
+        let state = TaskState::Working(call);
+        let task = Self { state, created: now, updated: now, ttl, until: Instant::now() + ttl };
+        (uuid::Uuid::new_v4().to_string(), task)
+    }
+
     fn set(&mut self, state: TaskState) {
         self.state = state;
         self.updated = SystemTime::now();
@@ -235,8 +345,20 @@ impl GatewayTask {
             "status": self.status(),
             "createdAt": timestamp(self.created),
             "lastUpdatedAt": timestamp(self.updated),
-            "ttlMs": u64::try_from(TASK_TTL.as_millis()).unwrap_or(u64::MAX),
-            "pollIntervalMs": u64::try_from(POLL_PAUSE.as_millis()).unwrap_or(u64::MAX),
+            "ttlMs": millis(self.ttl),
+            "pollIntervalMs": millis(POLL_PAUSE),
+        })
+    }
+
+    /// Returns the state in the form of revision 2025-11-25.
+    fn core_json(&self, id: &str) -> Value {
+        json!({
+            "taskId": id,
+            "status": self.status(),
+            "createdAt": timestamp(self.created),
+            "lastUpdatedAt": timestamp(self.updated),
+            "ttl": millis(self.ttl),
+            "pollInterval": millis(POLL_PAUSE),
         })
     }
 
@@ -267,6 +389,20 @@ impl GatewayTask {
 
 fn unknown() -> GatewayError {
     GatewayError::new(INVALID_PARAMS, "there is no such task, or it has expired")
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Adds the task to the metadata of its result. The rest of the result is passed unchanged.
+fn related(result: &str, id: &str) -> String {
+    let Some(mut object) = RawObject::of(result) else { return result.to_owned() };
+    let meta = object.get("_meta").and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let mut meta = meta.filter(Value::is_object).unwrap_or_else(|| json!({}));
+    meta[RELATED_TASK] = json!({ "taskId": id });
+    object.set("_meta", meta.to_string());
+    object.to_string()
 }
 
 /// Formats a time as RFC 3339.

@@ -162,6 +162,48 @@ fn agent_call_becomes_a_task_if_the_client_supports_tasks() {
 }
 
 #[test]
+fn agent_call_becomes_a_task_on_request_in_the_revision_with_a_handshake() {
+    let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
+    let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
+    let (place, _server) = with_agent(steps, rules);
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    let call = json!({"name": "agent__helper", "arguments": {"request": "go"}, "task": {"ttl": 60_000}});
+    let task = client.ask("tools/call", call)["task"].clone();
+    assert_eq!((&task["status"], &task["ttl"]), (&json!("working"), &json!(60_000)), "{task}");
+    let named = json!({"taskId": task["taskId"]});
+    assert_eq!(client.ask("tasks/list", json!({}))["tasks"][0]["taskId"], task["taskId"]);
+    eventually("the agent asks", || client.ask("tasks/get", named.clone())["status"] == "input_required");
+    let waits = client.begin("tasks/result", named.clone());
+    let question = client.wait_for("elicitation/create");
+    let answer = json!({"action": "accept", "content": {"decision": "allow once"}});
+    client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
+    let result = client.reply(waits)["result"].clone();
+    assert_eq!(text(&result), "Made.", "{result}");
+    assert_eq!(result["_meta"]["io.modelcontextprotocol/related-task"], named, "{result}");
+    assert!(place.exists("ws/made.txt"));
+    assert_eq!(client.ask("tasks/get", named.clone())["status"], "completed");
+    assert_eq!(client.error("tasks/cancel", named), -32_602, "it has ended");
+    assert_eq!(client.error("tasks/result", json!({"taskId": "other"})), -32_602);
+    let plain = json!({"name": "bash", "arguments": {"command": "true"}, "task": {}});
+    assert_eq!(client.error("tools/call", plain), -32_601, "a built-in tool cannot be a task");
+}
+
+#[test]
+fn cancelled_task_of_the_revision_with_a_handshake_stops_with_all_its_processes() {
+    let marker = unique_marker();
+    let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let call = json!({"name": "agent__helper", "arguments": {"request": "go"}, "task": {}});
+    let task = client.ask("tools/call", call)["task"].clone();
+    assert_eq!(task["ttl"], 3_600_000, "the longest time");
+    eventually("the agent runs its command", || !processes_with(&marker).is_empty());
+    let named = json!({"taskId": task["taskId"]});
+    assert_eq!(client.ask("tasks/cancel", named.clone())["status"], "cancelled");
+    eventually("the command ends", || processes_with(&marker).is_empty());
+    assert_eq!(client.error("tasks/result", named), -32_602);
+}
+
+#[test]
 fn cancelled_task_stops_with_all_its_processes() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");

@@ -20,13 +20,15 @@ use super::ClientConnection;
 use super::opened::OpenedClient;
 use super::rounds::{RequestRound, RoundParams};
 use crate::mcp::era::RequestEra;
-use crate::mcp::message::{self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST};
+use crate::mcp::message::{
+    self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
+};
 use crate::mcp::meta_tools::described;
 use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
 use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
 use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
-use crate::mcp::tasks::{TaskOffer, TaskSupport};
+use crate::mcp::tasks::{TaskOffer, TaskSupport, TaskWish};
 
 /// The maximum number of open requests of a client. More would only use memory.
 const REQUESTS_OPEN_MAX: usize = 1_024;
@@ -89,6 +91,8 @@ impl CallTable {
 struct CallParams {
     name: String,
     arguments: Option<Box<RawValue>>,
+    /// The wish for a task, in revision 2025-11-25.
+    task: Option<TaskWish>,
 }
 
 impl ClientConnection {
@@ -169,7 +173,7 @@ impl ClientConnection {
         progress: Option<ProgressTarget>,
     ) -> Result<String, GatewayError> {
         let tools = &opened.shared;
-        let CallParams { name, arguments } = params;
+        let CallParams { name, arguments, task: wish } = params;
         let arguments = arguments.as_ref().map_or("{}", |arguments| arguments.get());
         let digest = self.request_digest(["tools/call", &name, arguments]);
         let written =
@@ -194,12 +198,21 @@ impl ClientConnection {
             params: round,
             approval: Some(ApprovalId::of_call(tools.place, &call.id)),
         };
+        let support = match (era, &wish) {
+            (RequestEra::Handshake, Some(_)) => TaskSupport::Declared,
+            (RequestEra::Handshake, None) => TaskSupport::Undeclared,
+            (RequestEra::Stateless(_), _) => support,
+        };
         let runs = place_of_result(tools, &call, (&round, support))?;
         let watched = self.progress.watch(&call.id.0, progress);
         let beats = beat(watched.as_ref());
         let work = Arc::clone(self).execute(Arc::clone(opened), call, era);
         if runs == ResultPlace::Task {
-            return Ok(tools.tasks.begin(self.detach(&round, work)));
+            let call = self.detach(&round, work);
+            return Ok(match era {
+                RequestEra::Handshake => tools.tasks.begin_wished(call, &wish.unwrap_or_default()),
+                RequestEra::Stateless(_) => tools.tasks.begin(call),
+            });
         }
         tokio::select! {
             biased;
@@ -287,9 +300,17 @@ fn place_of_result(
             support.require().map(|()| ResultPlace::Reply)
         }
         (TaskOffer::Optional | TaskOffer::Required, TaskSupport::Declared)
-            if is_stateless && round.params.is_first() && tools.tasks.has_room() =>
+            if round.params.is_first() && tools.tasks.has_room() =>
         {
             Ok(ResultPlace::Task)
+        }
+        // The client asked for a task, so it does not expect the result in the reply.
+        (TaskOffer::Forbidden, TaskSupport::Declared) if !is_stateless => {
+            let message = format!("the tool `{}` cannot run as a task", call.name);
+            Err(GatewayError::new(METHOD_NOT_FOUND, message))
+        }
+        (TaskOffer::Optional | TaskOffer::Required, TaskSupport::Declared) if !is_stateless => {
+            Err(GatewayError::new(INTERNAL_ERROR, "the client already has the maximum number of tasks"))
         }
         _ => Ok(ResultPlace::Reply),
     }
