@@ -32,7 +32,7 @@ use super::value_format::{
     queue_names, rest_names, tool_globs, words,
 };
 pub(super) use mcp::{McpDefaults, RawMcpServer, RawMcpTransport};
-pub(super) use oauth::RawMcpOauth;
+pub(super) use oauth::{RawIdentityProvider, RawMcpOauth};
 pub(super) use sampling::RawMcpSampling;
 pub(super) use serve::{RawKeyScope, RawServe, RawTokenIssuer, RawWebhook};
 

@@ -18,6 +18,15 @@ pub(crate) struct RawMcpOauth {
     /// The secret for `clientId`; write it as a variable, so that the file does not contain it
     pub(crate) client_secret: Option<TemplateText>,
 
+    /// The private key for `clientId` in place of a secret: PKCS#8 in PEM, on the curve P-256; write it as a variable
+    pub(crate) private_key: Option<TemplateText>,
+
+    /// The absolute path of a file with a token: for `jwtBearer` the token of the workload, for `enterprise` the ID token of the user; haft reads it for every new token
+    pub(crate) assertion_file: Option<TemplateText>,
+
+    /// For `enterprise`: the identity provider that exchanges the ID token
+    pub(crate) identity_provider: Option<RawIdentityProvider>,
+
     /// The URL of the client metadata document, for authorization servers that accept such a document instead of a registration
     pub(crate) client_metadata_url: Option<TemplateText>,
 
@@ -25,7 +34,7 @@ pub(crate) struct RawMcpOauth {
     #[schemars(extend("default" = []))]
     pub(crate) scopes: Option<Vec<String>>,
 
-    /// `person`: a person logs in with `haft mcp login`; `clientCredentials`: haft logs in with `clientId` and `clientSecret`
+    /// `person`: a person logs in with `haft mcp login`; `clientCredentials`: haft logs in with `clientId` and a secret or key; `jwtBearer`: with a token of its platform; `enterprise`: through the identity provider of an organization
     #[schemars(extend("default" = "person"))]
     pub(crate) grant: Option<RawMcpGrant>,
 
@@ -34,6 +43,22 @@ pub(crate) struct RawMcpOauth {
     pub(crate) redirect_port: Option<u16>,
 }
 
+/// The keys of an identity provider, as written.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct RawIdentityProvider {
+    /// The issuer URL of the identity provider
+    pub(crate) issuer: Option<TemplateText>,
+
+    /// The client id at the identity provider
+    pub(crate) client_id: Option<TemplateText>,
+
+    /// The secret for `clientId`; write it as a variable
+    pub(crate) client_secret: Option<TemplateText>,
+}
+
 words! {
-    pub(crate) RawMcpGrant for OAuthGrant { "person" Person, "clientCredentials" ClientCredentials }
+    pub(crate) RawMcpGrant for OAuthGrant {
+        "person" Person, "clientCredentials" ClientCredentials, "jwtBearer" JwtBearer, "enterprise" Enterprise
+    }
 }

@@ -18,8 +18,12 @@ pub enum OAuthGrant {
     /// Authorization code: a person logs in.
     #[default]
     Person,
-    /// Client credentials: the client authenticates itself with its secret.
+    /// Client credentials: the client authenticates itself with its secret or its key.
     ClientCredentials,
+    /// JWT bearer: a token of the platform on which the client runs.
+    JwtBearer,
+    /// Enterprise-managed authorization: the identity provider of the organization vouches for the user.
+    Enterprise,
 }
 
 /// Selects whether a server process runs in the sandbox.

@@ -7,7 +7,8 @@ use haft_core::name::Namespace;
 use haft_core::principal::Principal;
 use haft_sandbox::Home;
 use haft_tools::mcp::{
-    Authorizer, KeyringPreference, OauthConfig, OauthConsent, PreregisteredClient, RemoteTransport, TokenFile,
+    Authorizer, IdentityProvider, KeyringPreference, OAuthGrant, OauthConfig, OauthConsent, OauthGrantConfig,
+    PreregisteredClient, RemoteTransport, SigningKey, TokenFile,
 };
 use secrecy::SecretString;
 use url::Url;
@@ -80,14 +81,34 @@ fn with_keyring(file: TokenFile, preference: KeyringPreference) -> Result<TokenF
 
 fn meant(oauth: &McpOauthSettings) -> Result<OauthConfig, String> {
     let secret = oauth.client_secret.as_ref().map(|secret| SecretString::from(secret.0.clone()));
+    let key = oauth.private_key.as_ref().map(|pem| SigningKey::of_pem(&pem.0).map(Arc::new)).transpose();
+    let key = key.map_err(|problem| format!("its `oauth.privateKey` cannot be used: {problem}"))?;
     let metadata = oauth.client_metadata_url.as_deref();
     Ok(OauthConfig {
         issuer: oauth.issuer.clone(),
-        client: oauth.client_id.clone().map(|id| PreregisteredClient { id, secret }),
+        client: oauth.client_id.clone().map(|id| PreregisteredClient { id, secret, key }),
         client_metadata_url: metadata.map(|text| address("oauth.clientMetadataUrl", text)).transpose()?,
         scopes: oauth.scopes.clone(),
-        grant: oauth.grant,
+        grant: grant(oauth),
     })
+}
+
+/// Returns the grant with the settings that it needs. The configuration is complete, because `haft-config` checks it.
+fn grant(oauth: &McpOauthSettings) -> OauthGrantConfig {
+    let file = oauth.assertion_file.clone().unwrap_or_default();
+    match (oauth.grant, &oauth.identity_provider) {
+        (OAuthGrant::Person, _) => OauthGrantConfig::Person,
+        (OAuthGrant::ClientCredentials, _) => OauthGrantConfig::ClientCredentials,
+        (OAuthGrant::Enterprise, Some(provider)) => {
+            let secret = provider.client_secret.as_ref().map(|secret| SecretString::from(secret.0.clone()));
+            let client = PreregisteredClient { id: provider.client_id.clone(), secret, key: None };
+            let provider = IdentityProvider { issuer: provider.issuer.clone(), client };
+            OauthGrantConfig::Enterprise { id_token: file, provider }
+        }
+        (OAuthGrant::JwtBearer | OAuthGrant::Enterprise, _) => {
+            OauthGrantConfig::JwtBearer { assertion: file }
+        }
+    }
 }
 
 fn address(key: &str, text: &str) -> Result<Url, String> {

@@ -166,14 +166,18 @@ fn tool_selection(namespace: &Namespace, server: &McpServerSettings, reach: &Mcp
 }
 
 /// Returns the secrets that a server receives: environment variables or headers whose names suggest a secret, and the
-/// OAuth client secret.
+/// OAuth client secrets.
 fn secrets(reach: &McpEndpoint) -> Vec<SecretString> {
-    let (named, more) = match reach {
-        McpEndpoint::Process { env, .. } => (env, None),
-        McpEndpoint::Remote { headers, oauth, .. } => (headers, oauth.client_secret.as_ref()),
+    let (named, clients) = match reach {
+        McpEndpoint::Process { env, .. } => (env, [None, None]),
+        McpEndpoint::Remote { headers, oauth, .. } => {
+            let provider = oauth.identity_provider.as_ref();
+            let at_provider = provider.and_then(|provider| provider.client_secret.as_ref());
+            (headers, [oauth.client_secret.as_ref(), at_provider])
+        }
     };
     let named = named.iter().filter(|(name, _)| names_a_secret(name)).map(|(_, value)| value);
-    named.chain(more).map(|value| SecretString::from(value.0.clone())).collect()
+    named.chain(clients.into_iter().flatten()).map(|value| SecretString::from(value.0.clone())).collect()
 }
 
 /// Returns the cached catalog of a server, without starting it.

@@ -16,9 +16,10 @@ use haft_core::run::context::RunContext;
 use haft_core::tool::{CallId, ToolDefinition};
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
-    Authorizer, ConnectTarget, ElicitationAnswer, ElicitationSupport, Elicitor, HealthProbe, McpEnvironment,
-    McpProvider, OAuthGrant, OauthConfig, OauthConsent, ParamHeaders, PreregisteredClient, RemoteTransport,
-    ServerConfig, SupervisedServer, TokenFile, ToolSelection,
+    Authorizer, ConnectTarget, ElicitationAnswer, ElicitationSupport, Elicitor, HealthProbe,
+    IdentityProvider, McpEnvironment, McpProvider, OauthConfig, OauthConsent, OauthGrantConfig, ParamHeaders,
+    PreregisteredClient, RemoteTransport, ServerConfig, SigningKey, SupervisedServer, TokenFile,
+    ToolSelection,
 };
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -59,21 +60,42 @@ impl OauthConsent for ConsentingBrowser {
 
 fn authorizer(url: &Url, context: &Value, directory: &Path) -> Authorizer {
     let text = |name: &str| context[name].as_str().map(str::to_owned);
-    let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
+    let key = text("private_key_pem").map(|pem| Arc::new(SigningKey::of_pem(&pem).unwrap()));
     let oauth = OauthConfig {
         issuer: None,
-        client: text("client_id")
-            .map(|id| PreregisteredClient { id, secret: text("client_secret").map(Into::into) }),
+        client: text("client_id").map(|id| PreregisteredClient {
+            id,
+            secret: text("client_secret").map(Into::into),
+            key,
+        }),
         client_metadata_url: CLIENT_METADATA.parse().ok(),
         scopes: Vec::new(),
-        grant: if scenario.contains("client-credentials") {
-            OAuthGrant::ClientCredentials
-        } else {
-            OAuthGrant::Person
-        },
+        grant: grant(&text, directory),
     };
     let file = TokenFile::new(directory, "conformance", url);
     Authorizer::new("conformance", url, oauth, file, Some(Arc::new(ConsentingBrowser))).unwrap()
+}
+
+/// Chooses the grant of the scenario. Tokens that a platform would write to a file are in the context.
+fn grant(text: &dyn Fn(&str) -> Option<String>, directory: &Path) -> OauthGrantConfig {
+    let file = |token: String| {
+        let path = directory.join("assertion");
+        std::fs::write(&path, token).unwrap();
+        path
+    };
+    let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
+    match scenario.trim_start_matches("auth/") {
+        "client-credentials-basic" | "client-credentials-jwt" => OauthGrantConfig::ClientCredentials,
+        "wif-jwt-bearer" => OauthGrantConfig::JwtBearer { assertion: file(text("valid_jwt").unwrap()) },
+        "enterprise-managed-authorization" => OauthGrantConfig::Enterprise {
+            id_token: file(text("idp_id_token").unwrap()),
+            provider: IdentityProvider {
+                issuer: text("idp_issuer").unwrap(),
+                client: PreregisteredClient { id: text("idp_client_id").unwrap(), secret: None, key: None },
+            },
+        },
+        _ => OauthGrantConfig::Person,
+    }
 }
 
 fn chosen(schema: &Value) -> Option<Value> {

@@ -42,8 +42,8 @@ mod trace_parent;
 mod transport;
 
 pub use auth::{
-    AuthError, Authorizer, Keyring, KeyringPreference, LOGIN_NEEDED, OAuthGrant, OauthConfig, OauthConsent,
-    PreregisteredClient, TokenFile,
+    AuthError, Authorizer, IdentityProvider, Keyring, KeyringPreference, LOGIN_NEEDED, OauthConfig,
+    OauthConsent, OauthGrantConfig, PreregisteredClient, SigningKey, TokenFile,
 };
 pub use catalog_cache::{CatalogCacheSummary, catalog_cache_summary};
 pub use config::{ConnectTarget, ServerConfig};
@@ -51,7 +51,7 @@ pub use era::{LEGACY, MODERN, ProtocolEra};
 pub use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 pub use haft_core::sampling::{OriginatingCall, Sampler, SamplingReply, SamplingRequest};
 pub use haft_core::settings::mcp::{
-    HealthProbe, RemoteTransport, SamplingConsent, SamplingLimits, ServerConfinement,
+    HealthProbe, OAuthGrant, RemoteTransport, SamplingConsent, SamplingLimits, ServerConfinement,
 };
 pub use host::{ElicitationSupport, RelayedCapabilities};
 pub use listing::{McpToolList, ParamHeaders, SkippedTool, TOOLS_MAX, ToolSelection};

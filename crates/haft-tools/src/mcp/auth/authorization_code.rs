@@ -112,8 +112,13 @@ mod tests {
     }
 
     fn question(issuer: &AuthorizationServer) -> Result<AuthorizationRequest, AuthError> {
-        let client =
-            OauthClient { id: "me".into(), secret: None, proof: ClientAuthMethod::None, redirect: None };
+        let client = OauthClient {
+            id: "me".into(),
+            secret: None,
+            key: None,
+            proof: ClientAuthMethod::None,
+            redirect: None,
+        };
         let scopes = ["r".to_owned(), "w".to_owned()];
         let redirect = "http://127.0.0.1:1/callback";
         AuthorizationRequest::new(

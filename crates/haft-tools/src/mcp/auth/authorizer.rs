@@ -1,21 +1,24 @@
 //! Supplies the access token for requests to one server, and renews a token that the server rejects. All concurrent
 //! requests share one renewal.
 
-use haft_core::settings::mcp::OAuthGrant;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
-use reqwest::{Client as Http, Response};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client as Http, Request, Response};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use url::Url;
 
+use super::assertion;
 use super::authorization_code::{AuthorizationParams, AuthorizationRequest};
 use super::challenge::Challenge;
 use super::client::{self, ClientIdentitySource, OauthClient, PreregisteredClient};
 use super::discovery::{self, OauthDiscovery};
-use super::endpoint_requests::{self, OauthTokenResponse, TokenRequestError};
+use super::dpop::{self, DpopKey, ProofTarget};
+use super::endpoint_requests::{self, OauthTokenResponse, TOKEN_TYPE_DPOP, TokenRequest, TokenRequestError};
 use super::error::{AuthError, LOGIN_NEEDED};
 use super::private_target::ServerNetwork;
 use super::scope::ScopeSources;
@@ -33,7 +36,42 @@ pub struct OauthConfig {
     /// The URL of this client's metadata document, for authorization servers that support such documents.
     pub client_metadata_url: Option<Url>,
     pub scopes: Vec<String>,
-    pub grant: OAuthGrant,
+    pub grant: OauthGrantConfig,
+}
+
+/// The grant with which tokens are requested, and everything that it needs.
+#[derive(Debug, Clone, Default)]
+pub enum OauthGrantConfig {
+    /// Authorization code: a person logs in.
+    #[default]
+    Person,
+    /// The client authenticates itself.
+    ClientCredentials,
+    /// The identity of a workload: a token in this file, which its platform replaces (RFC 7523).
+    JwtBearer { assertion: PathBuf },
+    /// Enterprise-managed authorization: the identity provider exchanges the ID token in this file for a grant that the
+    /// authorization server accepts.
+    Enterprise { id_token: PathBuf, provider: IdentityProvider },
+}
+
+/// The identity provider of an organization.
+#[derive(Debug, Clone)]
+pub struct IdentityProvider {
+    pub issuer: String,
+    pub client: PreregisteredClient,
+}
+
+/// An access token, with the key that it is bound to.
+#[derive(Clone)]
+pub(in crate::mcp) struct AccessToken {
+    secret: SecretString,
+    dpop: Option<DpopKey>,
+}
+
+impl AccessToken {
+    fn of(token: &OauthToken) -> Self {
+        Self { secret: token.access.clone(), dpop: token.dpop.clone() }
+    }
 }
 
 /// Asks the user for consent. The user interface implements it: it opens a browser, or prints a URL to copy.
@@ -59,6 +97,8 @@ pub struct Authorizer {
     /// The cached token. The lock is held during a renewal, so that concurrent callers wait for the new token and use
     /// it.
     cached_token: Mutex<Option<OauthToken>>,
+    /// The nonce that the server sent last, for proofs of the token's key.
+    nonce: StdMutex<Option<String>>,
 }
 
 impl Authorizer {
@@ -79,11 +119,48 @@ impl Authorizer {
             http: endpoint_requests::http(server, &network)?,
             network,
             cached_token: Mutex::new(None),
+            nonce: StdMutex::new(None),
         })
     }
 
+    /// Adds the token to a request, with a new proof of its key if the token is bound to one.
+    pub(in crate::mcp) fn authorize(
+        &self,
+        request: &mut Request,
+        token: &AccessToken,
+    ) -> Result<(), AuthError> {
+        let AccessToken { secret, dpop } = token;
+        let header = |text: String| {
+            let mut value = HeaderValue::from_str(&text)
+                .map_err(|_| AuthError::refused("the token is not valid in an HTTP header"))?;
+            value.set_sensitive(true);
+            Ok::<_, AuthError>(value)
+        };
+        let Some(key) = dpop else {
+            let bearer = header(format!("Bearer {}", secret.expose_secret()))?;
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+            return Ok(());
+        };
+        let nonce = self.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let method = request.method().as_str();
+        let target = ProofTarget { method, url: request.url(), nonce: nonce.as_deref(), token: Some(secret) };
+        let proof = header(key.proof(target, now()).map_err(AuthError::Refused)?)?;
+        request.headers_mut().insert(AUTHORIZATION, header(format!("DPoP {}", secret.expose_secret()))?);
+        request.headers_mut().insert(dpop::PROOF_HEADER, proof);
+        Ok(())
+    }
+
+    /// Keeps the nonce of a response. Returns true if the server rejected the request only because the proof lacks it.
+    pub(in crate::mcp) fn keep_nonce(&self, headers: &HeaderMap, challenge: Option<&Challenge>) -> bool {
+        let Some(new) = dpop::nonce(headers) else { return false };
+        let before = self.nonce.lock().unwrap_or_else(PoisonError::into_inner).replace(new.clone());
+        let is_demanded =
+            challenge.is_some_and(|challenge| challenge.error.as_deref() == Some(dpop::NONCE_REQUIRED));
+        is_demanded && before.as_ref() != Some(&new)
+    }
+
     /// Returns the access token to send, if there is one. If the token is about to expire, renews it first.
-    pub(in crate::mcp) async fn bearer(&self) -> Result<Option<SecretString>, AuthError> {
+    pub(in crate::mcp) async fn access_token(&self) -> Result<Option<AccessToken>, AuthError> {
         let token = {
             let mut cached_token = self.cached_token.lock().await;
             if cached_token.is_none() {
@@ -93,22 +170,25 @@ impl Authorizer {
         };
         let Some(token) = token else { return Ok(None) };
         if ends_soon(&token, now()) && token.refresh.is_some() {
-            return match self.renew(Some(&token.access), &Challenge::default()).await {
-                Ok(()) => Ok(self.cached_token.lock().await.as_ref().map(|token| token.access.clone())),
+            return match self.renew(Some(&AccessToken::of(&token)), &Challenge::default()).await {
+                Ok(()) => Ok(self.cached_token.lock().await.as_ref().map(AccessToken::of)),
                 // The token is renewed before it expires, so it may still be valid while its issuer cannot be reached.
-                Err(AuthError::Unreachable(_)) if !has_ended(&token, now()) => Ok(Some(token.access)),
+                Err(AuthError::Unreachable(_)) if !has_ended(&token, now()) => {
+                    Ok(Some(AccessToken::of(&token)))
+                }
                 Err(error) => Err(error),
             };
         }
-        Ok(Some(token.access))
+        Ok(Some(AccessToken::of(&token)))
     }
 
     /// Replaces a token that the server rejected. Returns at once if another task or process has replaced it already.
     pub(in crate::mcp) async fn renew(
         &self,
-        refused: Option<&SecretString>,
+        refused: Option<&AccessToken>,
         challenge: &Challenge,
     ) -> Result<(), AuthError> {
+        let refused = refused.map(|token| &token.secret);
         let mut cached_token = self.cached_token.lock().await;
         if differs_from_rejected(cached_token.as_ref(), refused) {
             return Ok(());
@@ -137,10 +217,12 @@ impl Authorizer {
         // Ignore an unreadable stored token, because the login replaces it.
         let before = self.file.load().await.unwrap_or_default();
         *cached_token = Some(match self.oauth.grant {
-            OAuthGrant::ClientCredentials => {
-                self.client_credentials_grant(&self.file.lock().await?, &found, &challenge).await?
+            OauthGrantConfig::Person => self.ask(&found, before.as_ref(), &challenge).await?,
+            OauthGrantConfig::ClientCredentials
+            | OauthGrantConfig::JwtBearer { .. }
+            | OauthGrantConfig::Enterprise { .. } => {
+                self.grant_without_person(&self.file.lock().await?, &found, &challenge).await?
             }
-            OAuthGrant::Person => self.ask(&found, before.as_ref(), &challenge).await?,
         });
         Ok(())
     }
@@ -212,8 +294,12 @@ impl Authorizer {
             return Ok(renewed);
         }
         match self.oauth.grant {
-            OAuthGrant::ClientCredentials => self.client_credentials_grant(&locked, &found, challenge).await,
-            OAuthGrant::Person => {
+            OauthGrantConfig::ClientCredentials
+            | OauthGrantConfig::JwtBearer { .. }
+            | OauthGrantConfig::Enterprise { .. } => {
+                self.grant_without_person(&locked, &found, challenge).await
+            }
+            OauthGrantConfig::Person => {
                 // A login can take minutes. Release the file lock during the login, so that other processes do not time
                 // out on it.
                 drop(locked);
@@ -235,7 +321,17 @@ impl Authorizer {
             ("refresh_token", refresh.expose_secret().to_owned()),
             ("resource", token.resource.clone()),
         ];
-        match endpoint_requests::token(&self.http, &token.endpoint, &token.client, &form).await {
+        // The key of the client is in the configuration and not with the token.
+        let key = self.oauth.client.as_ref().and_then(|known| known.key.clone());
+        let client = OauthClient { key, ..token.client.clone() };
+        let request = TokenRequest {
+            endpoint: &token.endpoint,
+            issuer: &token.issuer,
+            client: &client,
+            grant: &form,
+            dpop: token.dpop.as_ref(),
+        };
+        match endpoint_requests::token(&self.http, &request).await {
             Ok(given) => {
                 let mut renewed = fresh(token.clone(), given, now());
                 // The response has no refresh token when the server keeps the old one valid.
@@ -248,12 +344,14 @@ impl Authorizer {
                 locked.save(&OauthToken { refresh: None, ..token.clone() }).await?;
                 Ok(None)
             }
-            Err(TokenRequestError::Other(error)) => Err(error),
+            Err(error @ (TokenRequestError::NonceRequired(_) | TokenRequestError::Other(_))) => {
+                Err(not_given(error))
+            }
         }
     }
 
-    /// Gets a token with the client credentials grant, without a user.
-    async fn client_credentials_grant(
+    /// Gets a token without a user: the client, its platform or its organization vouches for it.
+    async fn grant_without_person(
         &self,
         locked: &TokenFileLock<'_>,
         found: &OauthDiscovery,
@@ -261,20 +359,98 @@ impl Authorizer {
     ) -> Result<OauthToken, AuthError> {
         let ClientIdentitySource::Known(client) = client::choose_client_identity(&self.oauth, &found.issuer)?
         else {
-            return Err(AuthError::refused(
-                "client credentials need `oauth.clientId` and `oauth.clientSecret`",
-            ));
+            return Err(AuthError::refused("a grant without a login needs `oauth.clientId`"));
         };
         let scopes = self.scopes(found, None, challenge);
-        let mut form =
-            vec![("grant_type", "client_credentials".to_owned()), ("resource", found.resource.clone())];
+        let mut form = self.grant_form(found, &scopes).await?;
+        form.push(("resource", found.resource.clone()));
         if !scopes.is_empty() {
             form.push(("scope", scopes.join(" ")));
         }
-        let given = endpoint_requests::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
-        let token = fresh(token_without_secrets(found, client, scopes), given.map_err(not_given)?, now());
+        let token = self.redeem(found, client, scopes, &form).await?;
         locked.save(&token).await?;
         Ok(token)
+    }
+
+    /// Returns the form fields of the configured grant.
+    async fn grant_form(
+        &self,
+        found: &OauthDiscovery,
+        scopes: &[String],
+    ) -> Result<Vec<(&'static str, String)>, AuthError> {
+        let bearer = |assertion: SecretString| {
+            vec![
+                ("grant_type", assertion::JWT_BEARER.to_owned()),
+                ("assertion", assertion.expose_secret().to_owned()),
+            ]
+        };
+        match &self.oauth.grant {
+            OauthGrantConfig::ClientCredentials => Ok(vec![("grant_type", "client_credentials".to_owned())]),
+            OauthGrantConfig::JwtBearer { assertion: file } => assertion::of_file(file).map(bearer),
+            OauthGrantConfig::Enterprise { id_token, provider } => {
+                let id_token = assertion::of_file(id_token)?;
+                self.exchange_id_token(&id_token, provider, found, scopes).await.map(bearer)
+            }
+            OauthGrantConfig::Person => Err(AuthError::PersonNeeded(LOGIN_NEEDED.into())),
+        }
+    }
+
+    /// Lets the identity provider exchange an ID token for a grant that only this authorization server accepts, and only
+    /// for this server.
+    async fn exchange_id_token(
+        &self,
+        id_token: &SecretString,
+        provider: &IdentityProvider,
+        found: &OauthDiscovery,
+        scopes: &[String],
+    ) -> Result<SecretString, AuthError> {
+        let issuer = discovery::authorization_server(&self.http, &self.server, &provider.issuer).await?;
+        let mut form = vec![
+            ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange".to_owned()),
+            ("requested_token_type", "urn:ietf:params:oauth:token-type:id-jag".to_owned()),
+            ("subject_token", id_token.expose_secret().to_owned()),
+            ("subject_token_type", "urn:ietf:params:oauth:token-type:id_token".to_owned()),
+            ("audience", found.issuer.issuer.clone()),
+            ("resource", found.resource.clone()),
+        ];
+        if !scopes.is_empty() {
+            form.push(("scope", scopes.join(" ")));
+        }
+        let client = client::of_operator(&provider.client, &issuer);
+        let request = TokenRequest {
+            endpoint: &issuer.token_endpoint,
+            issuer: &issuer.issuer,
+            client: &client,
+            grant: &form,
+            dpop: None,
+        };
+        endpoint_requests::exchange(&self.http, &request).await.map_err(|error| match error {
+            TokenRequestError::InvalidGrant => {
+                AuthError::refused("the identity provider rejected the ID token in `oauth.assertionFile`")
+            }
+            TokenRequestError::NonceRequired(_) | TokenRequestError::Other(_) => not_given(error),
+        })
+    }
+
+    /// Redeems a grant for a token. The token is bound to a new key if the server supports that.
+    async fn redeem(
+        &self,
+        found: &OauthDiscovery,
+        client: OauthClient,
+        scopes: Vec<String>,
+        form: &[(&str, String)],
+    ) -> Result<OauthToken, AuthError> {
+        let dpop = found.binds_tokens.then(DpopKey::generate).transpose().map_err(AuthError::Refused)?;
+        let request = TokenRequest {
+            endpoint: &found.issuer.token_endpoint,
+            issuer: &found.issuer.issuer,
+            client: &client,
+            grant: form,
+            dpop: dpop.as_ref(),
+        };
+        let given = endpoint_requests::token(&self.http, &request).await.map_err(not_given)?;
+        let token = OauthToken { dpop, ..token_without_secrets(found, client, scopes) };
+        Ok(fresh(token, given, now()))
     }
 
     /// Runs the authorization code flow with the user, or returns `PersonNeeded` when no user can be asked.
@@ -306,8 +482,7 @@ impl Authorizer {
             ("code_verifier", question.verifier),
             ("resource", found.resource.clone()),
         ];
-        let given = endpoint_requests::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
-        let token = fresh(token_without_secrets(found, client, scopes), given.map_err(not_given)?, now());
+        let token = self.redeem(found, client, scopes, &form).await?;
         self.file.lock().await?.save(&token).await?;
         Ok(token)
     }
@@ -398,21 +573,27 @@ fn token_without_secrets(found: &OauthDiscovery, client: OauthClient, scopes: Ve
         refresh: None,
         expires_at: None,
         scopes,
+        dpop: None,
     }
 }
 
 fn not_given(why: TokenRequestError) -> AuthError {
     match why {
         TokenRequestError::InvalidGrant => {
-            AuthError::refused("its authorization server rejected the code; start the login again")
+            AuthError::refused("its authorization server rejected the grant; start the login again")
+        }
+        TokenRequestError::NonceRequired(_) => {
+            AuthError::refused("its authorization server rejects the nonces that it sends")
         }
         TokenRequestError::Other(error) => error,
     }
 }
 
 fn fresh(token: OauthToken, given: OauthTokenResponse, now: u64) -> OauthToken {
-    let OauthTokenResponse { access_token, expires_in, refresh_token, .. } = given;
+    let OauthTokenResponse { access_token, token_type, expires_in, refresh_token } = given;
     OauthToken {
+        // An authorization server may return a bearer token although the client proved a key.
+        dpop: token.dpop.filter(|_| token_type.eq_ignore_ascii_case(TOKEN_TYPE_DPOP)),
         access: access_token,
         refresh: refresh_token,
         expires_at: expires_in.map(|seconds| now.saturating_add(whole_seconds(seconds))),
@@ -443,6 +624,7 @@ fn differs_from_rejected(token: Option<&OauthToken>, refused: Option<&SecretStri
     token.is_some_and(|token| Some(secret(&token.access)) != refused.map(secret))
 }
 
-fn now() -> u64 {
+/// Returns the seconds since the Unix epoch.
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 
-/// The parameters of a `Bearer` challenge that the client uses.
+/// The parameters of a `Bearer` or `DPoP` challenge that the client uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::mcp) struct Challenge {
     pub(super) resource_metadata: Option<String>,
     pub(super) scope: Option<String>,
     pub(super) error: Option<String>,
+    /// Whether the server accepts tokens that are bound to a key.
+    pub(super) names_dpop: bool,
     /// The address that sent the challenge.
     pub(super) from: Option<IpAddr>,
 }
@@ -39,7 +41,7 @@ impl Challenge {
 
     /// Parses `Bearer name="value", name=value`. Skips parameters that are unknown or malformed.
     fn read(text: &str) -> Self {
-        let mut challenge = Self::default();
+        let mut challenge = Self { names_dpop: names_dpop(text), ..Self::default() };
         let Some(mut rest) = after_scheme(text) else { return challenge };
         while let Some((name, after)) = rest.split_once('=') {
             let name = name.trim_matches([' ', ',']).to_ascii_lowercase();
@@ -57,8 +59,18 @@ impl Challenge {
 }
 
 fn after_scheme(text: &str) -> Option<&str> {
-    let at = text.to_ascii_lowercase().find("bearer")?;
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with("dpop ") {
+        return text.get("dpop".len()..);
+    }
+    let at = lower.find("bearer")?;
     text.get(at + "bearer".len()..)
+}
+
+/// Finds the scheme `DPoP` at the beginning, or after another challenge in the same header.
+fn names_dpop(text: &str) -> bool {
+    let mut schemes = text.split(',').filter_map(|part| part.split_whitespace().next());
+    schemes.any(|scheme| scheme.eq_ignore_ascii_case("dpop"))
 }
 
 fn value(text: &str) -> (String, &str) {
@@ -104,5 +116,19 @@ mod tests {
         check("Bearer error=\"say \\\"no\\\"\"", None, None, Some("say \"no\""));
         check("Bearer scope=\"never closed", None, Some("never closed"), None);
         check("Bearer =,=\"", None, None, None);
+        check(
+            "DPoP error=\"use_dpop_nonce\", resource_metadata=\"https://h\"",
+            Some("https://h"),
+            None,
+            Some("use_dpop_nonce"),
+        );
+        for (text, expected) in [
+            ("DPoP algs=\"ES256\"", true),
+            ("Bearer realm=\"x\", DPoP algs=\"ES256\"", true),
+            ("Bearer error=\"use_dpop_nonce\"", false),
+            ("Bearer", false),
+        ] {
+            assert_eq!(Challenge::read(text).names_dpop, expected, "{text}");
+        }
     }
 }

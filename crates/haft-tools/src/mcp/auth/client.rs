@@ -1,18 +1,24 @@
 //! The identity of this client at an authorization server, and its authentication method.
 
+use std::sync::Arc;
+
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use url::Url;
 
+use super::assertion;
 use super::authorizer::OauthConfig;
 use super::discovery::AuthorizationServer;
 use super::error::AuthError;
+use super::signing_key::SigningKey;
 
 /// Client credentials that the operator got from the authorization server.
 #[derive(Clone)]
 pub struct PreregisteredClient {
     pub id: String,
     pub secret: Option<SecretString>,
+    /// The key with which the client signs an assertion in place of a secret.
+    pub key: Option<Arc<SigningKey>>,
 }
 
 impl std::fmt::Debug for PreregisteredClient {
@@ -26,6 +32,8 @@ impl std::fmt::Debug for PreregisteredClient {
 pub(super) struct OauthClient {
     pub(super) id: String,
     pub(super) secret: Option<SecretString>,
+    /// The key for `PrivateKeyJwt`. It is never stored with a token.
+    pub(super) key: Option<Arc<SigningKey>>,
     pub(super) proof: ClientAuthMethod,
     /// The redirect URI that this client was registered with; `None` for a client that was not registered dynamically.
     pub(super) redirect: Option<String>,
@@ -36,6 +44,7 @@ pub(super) struct OauthClient {
 pub(super) enum ClientAuthMethod {
     Basic,
     Post,
+    PrivateKeyJwt,
     None,
 }
 
@@ -44,12 +53,15 @@ impl ClientAuthMethod {
         match self {
             Self::Basic => "client_secret_basic",
             Self::Post => "client_secret_post",
+            Self::PrivateKeyJwt => "private_key_jwt",
             Self::None => "none",
         }
     }
 
     pub(super) fn from_method_name(word: &str) -> Option<Self> {
-        [Self::Basic, Self::Post, Self::None].into_iter().find(|proof| proof.word() == word)
+        [Self::Basic, Self::Post, Self::PrivateKeyJwt, Self::None]
+            .into_iter()
+            .find(|proof| proof.word() == word)
     }
 
     /// Returns the first preferred method that the server supports; otherwise `Basic`, the default of RFC 8414.
@@ -72,21 +84,15 @@ pub(super) fn choose_client_identity(
     oauth: &OauthConfig,
     issuer: &AuthorizationServer,
 ) -> Result<ClientIdentitySource, AuthError> {
-    let methods = &issuer.token_endpoint_auth_methods_supported;
     if let Some(known) = &oauth.client {
-        let proof = match &known.secret {
-            Some(_) => ClientAuthMethod::among(&[ClientAuthMethod::Basic, ClientAuthMethod::Post], methods),
-            None => ClientAuthMethod::None,
-        };
-        let client =
-            OauthClient { id: known.id.clone(), secret: known.secret.clone(), proof, redirect: None };
-        return Ok(ClientIdentitySource::Known(client));
+        return Ok(ClientIdentitySource::Known(of_operator(known, issuer)));
     }
     match (&oauth.client_metadata_url, &issuer.registration_endpoint) {
         (Some(url), _) if issuer.client_id_metadata_document_supported => {
             let client = OauthClient {
                 id: url.to_string(),
                 secret: None,
+                key: None,
                 proof: ClientAuthMethod::None,
                 redirect: None,
             };
@@ -97,6 +103,20 @@ pub(super) fn choose_client_identity(
             "its authorization server does not support dynamic client registration; get a client id there and set `oauth.clientId`",
         )),
     }
+}
+
+/// Returns the client that the operator registered, with an authentication method that the server supports.
+pub(super) fn of_operator(known: &PreregisteredClient, issuer: &AuthorizationServer) -> OauthClient {
+    let methods = &issuer.token_endpoint_auth_methods_supported;
+    let PreregisteredClient { id, secret, key } = known.clone();
+    let proof = match (&key, &secret) {
+        (Some(_), _) => ClientAuthMethod::PrivateKeyJwt,
+        (None, Some(_)) => {
+            ClientAuthMethod::among(&[ClientAuthMethod::Basic, ClientAuthMethod::Post], methods)
+        }
+        (None, None) => ClientAuthMethod::None,
+    };
+    OauthClient { id, secret, key, proof, redirect: None }
 }
 
 /// Builds the body of a dynamic registration request.
@@ -133,20 +153,31 @@ pub(super) fn registered(
             &issuer.token_endpoint_auth_methods_supported,
         ),
     };
-    Ok(OauthClient { id: id.to_owned(), secret, proof, redirect: Some(redirect.to_owned()) })
+    Ok(OauthClient { id: id.to_owned(), secret, key: None, proof, redirect: Some(redirect.to_owned()) })
 }
 
 impl OauthClient {
     /// Returns the form fields that identify the client, to be sent together with the grant.
-    pub(super) fn form(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn form(&self, issuer: &str, now: u64) -> Result<Vec<(&'static str, String)>, AuthError> {
         let id = ("client_id", self.id.clone());
-        match (self.proof, &self.secret) {
-            (ClientAuthMethod::Basic, Some(_)) => Vec::new(),
-            (ClientAuthMethod::Post, Some(secret)) => {
+        Ok(match (self.proof, &self.secret, &self.key) {
+            (ClientAuthMethod::Basic, Some(_), _) => Vec::new(),
+            (ClientAuthMethod::Post, Some(secret), _) => {
                 vec![id, ("client_secret", secret.expose_secret().to_owned())]
             }
-            (ClientAuthMethod::Basic | ClientAuthMethod::Post | ClientAuthMethod::None, _) => vec![id],
-        }
+            (ClientAuthMethod::PrivateKeyJwt, _, Some(key)) => {
+                let assertion = assertion::of_client(key, &self.id, issuer, now)?;
+                let kind = assertion::CLIENT_ASSERTION_TYPE.to_owned();
+                vec![id, ("client_assertion_type", kind), ("client_assertion", assertion)]
+            }
+            (
+                ClientAuthMethod::Basic
+                | ClientAuthMethod::Post
+                | ClientAuthMethod::PrivateKeyJwt
+                | ClientAuthMethod::None,
+                ..,
+            ) => vec![id],
+        })
     }
 
     /// Returns the user name and password for HTTP Basic: the client id and secret, each form-encoded (RFC 6749,
@@ -157,7 +188,13 @@ impl OauthClient {
             (ClientAuthMethod::Basic, Some(secret)) => {
                 Some((escaped(&self.id), escaped(secret.expose_secret())))
             }
-            (ClientAuthMethod::Basic | ClientAuthMethod::Post | ClientAuthMethod::None, _) => None,
+            (
+                ClientAuthMethod::Basic
+                | ClientAuthMethod::Post
+                | ClientAuthMethod::PrivateKeyJwt
+                | ClientAuthMethod::None,
+                _,
+            ) => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::challenge::Challenge;
 use super::endpoint_requests;
 use super::error::AuthError;
 use super::private_target::leads_inside;
+use super::signing_key;
 
 /// The authorization server of an MCP server, and the resource and scopes for which tokens are requested.
 pub(super) struct OauthDiscovery {
@@ -16,6 +17,8 @@ pub(super) struct OauthDiscovery {
     pub(super) resource: String,
     pub(super) scopes: Vec<String>,
     pub(super) issuer: AuthorizationServer,
+    /// Whether the server and its authorization server support tokens that are bound to a key.
+    pub(super) binds_tokens: bool,
 }
 
 /// The metadata of a protected resource (RFC 9728).
@@ -26,6 +29,10 @@ struct ResourceMetadata {
     authorization_servers: Vec<String>,
     #[serde(default)]
     scopes_supported: Vec<String>,
+    #[serde(default)]
+    dpop_signing_alg_values_supported: Vec<String>,
+    #[serde(default)]
+    dpop_bound_access_tokens_required: bool,
 }
 
 /// The metadata of an authorization server (RFC 8414, or `OpenID` Connect).
@@ -42,6 +49,8 @@ pub(super) struct AuthorizationServer {
     #[serde(default)]
     pub(super) token_endpoint_auth_methods_supported: Vec<String>,
     #[serde(default)]
+    pub(super) dpop_signing_alg_values_supported: Vec<String>,
+    #[serde(default)]
     pub(super) client_id_metadata_document_supported: bool,
     #[serde(default)]
     pub(super) authorization_response_iss_parameter_supported: bool,
@@ -57,6 +66,7 @@ pub(super) async fn discover(
     let named = challenge.resource_metadata.as_deref().and_then(|text| Url::parse(text).ok());
     let places = named.into_iter().chain(resource_metadata_urls(server));
     let about: Option<ResourceMetadata> = first(http, server, places).await?;
+    let resource_binds = challenge.names_dpop || about.as_ref().is_some_and(ResourceMetadata::names_dpop);
     let (resource, scopes, issuer) = match about {
         Some(about) => {
             let resource = about.resource.unwrap_or_else(|| server.to_string());
@@ -71,10 +81,24 @@ pub(super) async fn discover(
     };
     let issuer = issuer.unwrap_or_else(|| server.origin().ascii_serialization());
     let issuer = authorization_server(http, server, &issuer).await?;
-    Ok(OauthDiscovery { resource, scopes, issuer })
+    // A server that does not know DPoP would reject a bound token, so the authorization server alone cannot decide.
+    let binds_tokens = resource_binds && is_listed(&issuer.dpop_signing_alg_values_supported);
+    Ok(OauthDiscovery { resource, scopes, issuer, binds_tokens })
 }
 
-async fn authorization_server(
+impl ResourceMetadata {
+    fn names_dpop(&self) -> bool {
+        self.dpop_bound_access_tokens_required || is_listed(&self.dpop_signing_alg_values_supported)
+    }
+}
+
+/// Returns whether the only algorithm of this client is among the supported ones.
+fn is_listed(algorithms: &[String]) -> bool {
+    algorithms.iter().any(|algorithm| algorithm == signing_key::ALGORITHM)
+}
+
+/// Fetches the metadata of an authorization server by its issuer URL.
+pub(super) async fn authorization_server(
     http: &Client,
     server: &Url,
     issuer: &str,

@@ -13,9 +13,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::{Url, form_urlencoded};
 
+use super::authorizer::now;
 use super::client::OauthClient;
+use super::dpop::{self, DpopKey, ProofTarget};
 use super::error::AuthError;
 use super::private_target::{DiscoveryResolver, ServerNetwork};
+
+/// The type of a token that is bound to a key.
+pub(super) const TOKEN_TYPE_DPOP: &str = "dpop";
 
 /// The timeout of one request to an authorization server.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
@@ -60,12 +65,23 @@ pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Valu
         .map_err(|_| AuthError::refused("the response to the client registration cannot be parsed"))
 }
 
+/// A request to a token endpoint.
+pub(super) struct TokenRequest<'a> {
+    pub(super) endpoint: &'a Url,
+    /// The issuer that owns the endpoint.
+    pub(super) issuer: &'a str,
+    pub(super) client: &'a OauthClient,
+    pub(super) grant: &'a [(&'a str, String)],
+    /// The key that the token is bound to; `None` for a bearer token.
+    pub(super) dpop: Option<&'a DpopKey>,
+}
+
 /// A successful token response.
 #[derive(Deserialize)]
 pub(super) struct OauthTokenResponse {
     pub(super) access_token: SecretString,
     #[serde(default)]
-    token_type: String,
+    pub(super) token_type: String,
     /// The lifetime of the access token, in seconds.
     pub(super) expires_in: Option<f64>,
     pub(super) refresh_token: Option<SecretString>,
@@ -75,40 +91,85 @@ pub(super) struct OauthTokenResponse {
 pub(super) enum TokenRequestError {
     /// The grant is no longer valid. After any other error the grant can be used again.
     InvalidGrant,
+    /// The proof of the key must contain this nonce.
+    NonceRequired(String),
     Other(AuthError),
 }
 
-/// Requests a token from the token endpoint.
+impl From<AuthError> for TokenRequestError {
+    fn from(error: AuthError) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Requests a token from the token endpoint. If the endpoint requires a nonce, sends the request once more with it.
 pub(super) async fn token(
     http: &Http,
-    endpoint: &Url,
-    client: &OauthClient,
-    grant: &[(&str, String)],
+    request: &TokenRequest<'_>,
 ) -> Result<OauthTokenResponse, TokenRequestError> {
-    let mut request = http
-        .post(endpoint.clone())
-        .header(ACCEPT, "application/json")
-        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-        .body(form(grant, &client.form()));
-    if let Some((id, secret)) = client.basic() {
-        request = request.basic_auth(id, Some(secret));
-    }
-    let response = send(request).await.map_err(TokenRequestError::Other)?;
-    let status = response.status();
-    if status.is_server_error() {
-        return Err(TokenRequestError::Other(unreachable(&format!("answered {status}"))));
-    }
-    let text = text(response).await.map_err(TokenRequestError::Other)?;
-    if !status.is_success() {
-        return Err(not_given(&text));
-    }
-    let given: Option<OauthTokenResponse> = serde_json::from_str(&text).ok();
-    let bearer = |given: &OauthTokenResponse| {
-        given.token_type.is_empty() || given.token_type.eq_ignore_ascii_case("bearer")
+    let text = match answer_of_token_endpoint(http, request, None).await {
+        Err(TokenRequestError::NonceRequired(nonce)) => {
+            answer_of_token_endpoint(http, request, Some(&nonce)).await?
+        }
+        answer => answer?,
     };
-    given.filter(bearer).ok_or_else(|| {
+    let given: Option<OauthTokenResponse> = serde_json::from_str(&text).ok();
+    let is_usable = |given: &OauthTokenResponse| {
+        let is = |name: &str| given.token_type.eq_ignore_ascii_case(name);
+        given.token_type.is_empty() || is("bearer") || (is(TOKEN_TYPE_DPOP) && request.dpop.is_some())
+    };
+    given.filter(is_usable).ok_or_else(|| {
         TokenRequestError::Other(AuthError::refused("its authorization server did not return a bearer token"))
     })
+}
+
+/// Exchanges a token for one of another kind (RFC 8693), which only another token endpoint accepts.
+pub(super) async fn exchange(
+    http: &Http,
+    request: &TokenRequest<'_>,
+) -> Result<SecretString, TokenRequestError> {
+    let text = answer_of_token_endpoint(http, request, None).await?;
+    let given: Option<OauthTokenResponse> = serde_json::from_str(&text).ok();
+    given.map(|given| given.access_token).ok_or_else(|| {
+        TokenRequestError::Other(AuthError::refused("the identity provider did not return a token"))
+    })
+}
+
+async fn answer_of_token_endpoint(
+    http: &Http,
+    request: &TokenRequest<'_>,
+    nonce: Option<&str>,
+) -> Result<String, TokenRequestError> {
+    let TokenRequest { endpoint, issuer, client, grant, dpop } = request;
+    let now = now();
+    let mut sent = http
+        .post((*endpoint).clone())
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+        .body(form(grant, &client.form(issuer, now)?));
+    if let Some((id, secret)) = client.basic() {
+        sent = sent.basic_auth(id, Some(secret));
+    }
+    if let Some(key) = dpop {
+        let target = ProofTarget { method: "POST", url: endpoint, nonce, token: None };
+        sent = sent.header(dpop::PROOF_HEADER, key.proof(target, now).map_err(AuthError::Refused)?);
+    }
+    let response = send(sent).await?;
+    let status = response.status();
+    if status.is_server_error() {
+        return Err(unreachable(&format!("answered {status}")).into());
+    }
+    let new_nonce = dpop::nonce(response.headers());
+    let text = text(response).await?;
+    match (status.is_success(), new_nonce) {
+        (true, _) => Ok(text),
+        (false, Some(new))
+            if nonce.is_none() && error_code(&text).as_deref() == Some(dpop::NONCE_REQUIRED) =>
+        {
+            Err(TokenRequestError::NonceRequired(new))
+        }
+        (false, _) => Err(not_given(&text)),
+    }
 }
 
 fn form(grant: &[(&str, String)], client: &[(&str, String)]) -> String {
@@ -117,9 +178,13 @@ fn form(grant: &[(&str, String)], client: &[(&str, String)]) -> String {
     form.finish()
 }
 
+fn error_code(text: &str) -> Option<String> {
+    let answer: Value = serde_json::from_str(text).ok()?;
+    answer["error"].as_str().map(str::to_owned)
+}
+
 fn not_given(text: &str) -> TokenRequestError {
-    let answer: Value = serde_json::from_str(text).unwrap_or_default();
-    match answer["error"].as_str() {
+    match error_code(text).as_deref() {
         Some("invalid_grant") => TokenRequestError::InvalidGrant,
         code => TokenRequestError::Other(AuthError::refused(format!(
             "its authorization server did not issue a token ({})",

@@ -14,8 +14,10 @@ use url::Url;
 
 use super::KeyringPreference;
 use super::client::{ClientAuthMethod, OauthClient};
+use super::dpop::DpopKey;
 use super::error::AuthError;
 use super::keyring::Keyring;
+use super::signing_key::SigningKey;
 
 /// The maximum wait for a lock that another process holds while it renews the token.
 const LOCK_WAIT: Duration = Duration::from_mins(1);
@@ -41,6 +43,8 @@ pub(super) struct OauthToken {
     pub(super) expires_at: Option<u64>,
     /// The scopes that were requested.
     pub(super) scopes: Vec<String>,
+    /// The key that the token is bound to; `None` for a bearer token.
+    pub(super) dpop: Option<DpopKey>,
 }
 
 /// The token file of one server. It only returns a token that was issued for the same server URL.
@@ -93,6 +97,8 @@ struct StoredToken {
     refresh_token: Option<String>,
     expires_at: Option<u64>,
     scopes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dpop_key: Option<String>,
 }
 
 const VERSION: u32 = 1;
@@ -242,13 +248,20 @@ impl std::fmt::Debug for TokenFile {
 }
 
 fn token(written: StoredToken) -> Option<OauthToken> {
+    let dpop = match written.dpop_key {
+        // Without its key, the token is useless.
+        Some(key) => Some(DpopKey(Arc::new(SigningKey::of_stored(&key)?))),
+        None => None,
+    };
     Some(OauthToken {
+        dpop,
         issuer: written.issuer,
         endpoint: Url::parse(&written.token_endpoint).ok()?,
         resource: written.resource,
         client: OauthClient {
             id: written.client_id,
             secret: written.client_secret.map(SecretString::from),
+            key: None,
             proof: ClientAuthMethod::from_method_name(&written.client_proof)?,
             redirect: written.redirect_uri,
         },
@@ -276,6 +289,7 @@ impl TokenFile {
             refresh_token: token.refresh.as_ref().map(exposed),
             expires_at: token.expires_at,
             scopes: token.scopes.clone(),
+            dpop_key: token.dpop.as_ref().map(|key| exposed(&key.0.stored())),
         }
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, Request, RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::{MESSAGE_BYTES_MAX, TransportFailure};
 use crate::http_client;
-use crate::mcp::auth::{AuthError, Authorizer, Challenge};
+use crate::mcp::auth::{AccessToken, AuthError, Authorizer, Challenge};
 use crate::rest::{AllowedHosts, GuardedResolver, RequestBlockReason};
 
 /// The maximum number of redirects that are followed, all on the same host.
@@ -93,24 +93,47 @@ pub(super) async fn send(
     request: RequestBuilder,
 ) -> Result<Response, TransportFailure> {
     let Some(auth) = auth else { return request.send().await.map_err(|error| not_answered(&error)) };
+    let (client, request) = request.build_split();
+    let request = request.map_err(|error| not_answered(&error))?;
     for _ in 0..AUTHORIZATIONS_MAX {
-        let token = auth.bearer().await.map_err(unauthorized)?;
-        // Request bodies are strings, which can always be cloned.
-        let Some(again) = request.try_clone() else { break };
-        let response =
-            with_bearer_token(again, token.as_ref()).send().await.map_err(|error| not_answered(&error))?;
+        let token = auth.access_token().await.map_err(unauthorized)?;
+        let response = send_with_token(auth, &client, &request, token.as_ref()).await?;
         let Some(challenge) = Challenge::of(&response) else { return Ok(response) };
         auth.renew(token.as_ref(), &challenge).await.map_err(unauthorized)?;
     }
-    let token = auth.bearer().await.map_err(unauthorized)?;
-    with_bearer_token(request, token.as_ref()).send().await.map_err(|error| not_answered(&error))
+    let token = auth.access_token().await.map_err(unauthorized)?;
+    send_with_token(auth, &client, &request, token.as_ref()).await
 }
 
-fn with_bearer_token(request: RequestBuilder, token: Option<&SecretString>) -> RequestBuilder {
-    match token {
-        Some(token) => request.bearer_auth(token.expose_secret()),
-        None => request,
+/// Sends a request with a token, and once more if the server requires a nonce in the proof of the token's key.
+async fn send_with_token(
+    auth: &Authorizer,
+    client: &Client,
+    request: &Request,
+    token: Option<&AccessToken>,
+) -> Result<Response, TransportFailure> {
+    let response = send_once(auth, client, request, token).await?;
+    let challenge = Challenge::of(&response);
+    if auth.keep_nonce(response.headers(), challenge.as_ref()) {
+        return send_once(auth, client, request, token).await;
     }
+    Ok(response)
+}
+
+async fn send_once(
+    auth: &Authorizer,
+    client: &Client,
+    request: &Request,
+    token: Option<&AccessToken>,
+) -> Result<Response, TransportFailure> {
+    // Request bodies are strings, which can always be cloned.
+    let mut request = request
+        .try_clone()
+        .ok_or_else(|| TransportFailure::Broken("the request cannot be sent again".into()))?;
+    if let Some(token) = token {
+        auth.authorize(&mut request, token).map_err(unauthorized)?;
+    }
+    client.execute(request).await.map_err(|error| not_answered(&error))
 }
 
 fn unauthorized(error: AuthError) -> TransportFailure {
