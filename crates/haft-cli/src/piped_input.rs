@@ -23,8 +23,8 @@ const INLINE_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of characters of a stored input that the model sees at once.
 const HEAD_CHARS_MAX: usize = 8_000;
 
-/// Parses the value of `--stdin-wait`; `off` is zero. The wait is bounded, because a program may start haft with a pipe
-/// that it neither writes nor closes.
+/// Parses the value of `--stdin-wait`; `off` means zero. The wait is limited, because a program may start haft with a
+/// pipe to which it never writes and which it never closes.
 pub(super) fn wait_of(text: &str) -> Result<Duration, String> {
     if text == "off" { Ok(Duration::ZERO) } else { super::settings::duration(text) }
 }

@@ -25,10 +25,11 @@ const LINE_BYTES_MAX: usize = 4096;
 
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// The terminal modes before a question changed them.
+/// The terminal modes that were set before a question changed them.
 static MODES_BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Waits until no other question is open. The caller keeps the turn until the answer arrives or is no longer needed.
+/// Waits until no other question is open. The caller holds the returned turn until the answer arrives or is no longer
+/// needed.
 pub(super) async fn turn() -> QuestionTurn {
     let turn = TURN.lock().await;
     QuestionTurn { _held: terminal::hold_lines(), _turn: turn }
@@ -108,7 +109,7 @@ impl QuestionTurn {
     }
 }
 
-/// Takes modes from the terminal until it is dropped. Ctrl-C still interrupts.
+/// Changes the terminal modes until it is dropped. Ctrl-C still interrupts.
 struct ChangedModes;
 
 impl ChangedModes {

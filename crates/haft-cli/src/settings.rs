@@ -31,8 +31,8 @@ pub(super) fn home() -> Result<Home, CliError> {
     let home = haft_runtime::home::find().ok_or((ExitReason::Usage, unknown.to_owned()))?;
     match haft_config::home::create(&home) {
         Ok(()) => Ok(home),
-        // If haft cannot write to the directory, confined commands cannot either. Where they could, planning the
-        // sandbox fails.
+        // haft cannot create its home directory. If confined commands cannot create it either, this is safe; if they
+        // can, planning the sandbox fails later.
         Err(_) if !home.root().exists() => Ok(home),
         Err(error) => {
             let hint = "hint: set HAFT_HOME to a directory that you may write";
@@ -105,8 +105,8 @@ pub(super) fn granted(spec: &WorkspaceSpec) -> Result<SandboxPolicy, CliError> {
     spec.policy(&home()?).map_err(|error| not_granted(&error))
 }
 
-/// Builds the workspace of a server's principal. The user's home directory is hidden, because the principal may be
-/// another person.
+/// Builds the workspace of a principal of `haft serve`. The user's home directory is hidden, because the principal may
+/// be another person.
 #[cfg(feature = "serve")]
 pub(super) fn workspace_of_stranger(
     directory: PathBuf,
@@ -198,7 +198,7 @@ fn spec_at(
     })
 }
 
-/// Decides whether commands may work in the user's home directory, which the user must allow.
+/// Decides whether commands may work in the user's home directory. The user must allow this.
 async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, CliError> {
     if !is_user_home(directory) {
         return Ok(UserHomeView::WithoutSecrets);

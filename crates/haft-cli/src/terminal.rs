@@ -32,7 +32,7 @@ pub(super) fn answer_bytes(bytes: &[u8]) -> ExitCode {
     written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
-/// Returns the exit code for the result of writing to standard output.
+/// Returns the exit code for the result of a write to standard output.
 pub(super) fn written(written: io::Result<()>) -> ExitCode {
     match written {
         Ok(()) => ExitReason::Success.into(),
@@ -91,7 +91,7 @@ fn write_line(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
-/// The lines that wait while a question is open; `None` if none is open.
+/// The lines that wait while a question is open; `None` if no question is open.
 static WAITING_LINES: Mutex<Option<WaitingLines>> = Mutex::new(None);
 
 /// The maximum number of waiting lines. Further lines are only counted.

@@ -99,7 +99,8 @@ async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
 /// Joins the outputs for all files of a project.
 fn joined(answers: Vec<TrustCommandOutput>) -> Result<TrustCommandOutput, CliError> {
     let mut answers = answers.into_iter();
-    // There is always one: without any other file, it is the configuration of the project.
+    // There is always a first output: if the project has no other file, it is the output for the project's
+    // configuration.
     let first = answers.next().ok_or_else(|| (ExitReason::Input, "there is nothing to trust".to_owned()))?;
     Ok(answers.fold(first, TrustCommandOutput::and))
 }
@@ -189,7 +190,7 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let text = String::from_utf8_lossy(&bytes);
     let skill = match Skill::read(path, &text, &crate::variables::variable) {
         Ok(skill) => skill,
-        // The other program may accept this file, so its author has no reason to change it.
+        // The other program may accept this file, so show its text instead of reporting an error.
         Err(_) if skills::is_foreign_skill(path) => {
             return inspect_text(path, "nothing: haft cannot use the skill");
         }

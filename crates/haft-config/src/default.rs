@@ -1,15 +1,15 @@
 //! The defaults of keys that no file sets. The schema, the documentation and the resolved configuration all use this
 //! list.
 
-/// The maximum time of a call.
+/// The default timeout of a tool call.
 pub(super) const TOOL_TIMEOUT_MS: u64 = 300_000;
-/// The largest output that a model gets in full, in bytes. haft stores a larger one and shows a part of it.
+/// The largest output that a model gets in full, in bytes. haft stores a larger output and shows a part of it.
 pub(super) const TOOL_RESPONSE_BYTES_MAX: u64 = 12_288;
-/// The maximum number of concurrent calls of a queue. A queue exists to limit calls, so its default is one.
+/// The maximum number of concurrent calls in a queue. A queue exists to limit calls, so its default is one.
 pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
-/// The maximum number of runs of a server at the same time. Most of the time a run waits for a model, so this is far above
-/// the number of processors.
+/// The maximum number of runs in progress in `haft serve`. Most of the time a run waits for a model, so this is far
+/// above the number of processors.
 pub(crate) const SERVE_RUNS_MAX: u64 = 256;
 pub(crate) const SERVE_WAITING_RUNS_MAX: u64 = 1000;
 /// The time in which an approval request can be answered.
@@ -26,7 +26,8 @@ pub(super) const MCP_REQUEST_TIMEOUT_MS: u64 = 60_000;
 pub(super) const MCP_STARTUP_TIMEOUT_MS: u64 = 120_000;
 /// The default maximum length of a reply that a model writes for a server, in tokens.
 pub(super) const MCP_SAMPLING_OUTPUT_TOKENS_MAX: u32 = 1024;
-/// The default maximum number of model requests of a server during one call. A call that needs more deserves a review.
+/// The default maximum number of model requests that a server may make during one call. The operator should review a
+/// server that needs more.
 pub(super) const MCP_SAMPLING_REQUESTS_MAX: u32 = 8;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
 /// The maximum number of pieces in which `auto` returns a stored output in full. Of a longer output, it returns the

@@ -15,8 +15,9 @@ use super::read::ConfigLayer;
 const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
 
 /// The keys, at any depth of an entry, that determine where haft sends the values of the entry. `args` and `cwd`
-/// determine which script an interpreter runs, `env` which code and which proxy a program uses (`PATH`, `NODE_OPTIONS`,
-/// `HTTPS_PROXY`), `assertionFile` which file haft sends, `caFile` who can pose as the server, and `kind` the default address of a provider.
+/// determine which script an interpreter runs, `env` determines which code and which proxy a program uses (`PATH`,
+/// `NODE_OPTIONS`, `HTTPS_PROXY`), `assertionFile` which file haft sends, `caFile` who can pose as the server, and
+/// `kind` the default address of a provider.
 const REACHED_BY: [&str; 12] = [
     "args",
     "assertionFile",

@@ -145,7 +145,7 @@ pub enum ConfigFileStatus {
 pub enum UntrustedReason {
     Never,
     Changed,
-    /// Trust is unknown: there is no home directory, or its trust record cannot be read.
+    /// haft cannot know if the file is trusted: there is no home directory, or the trust record in it cannot be read.
     Undecided(String),
 }
 

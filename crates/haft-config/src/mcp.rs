@@ -1,4 +1,4 @@
-//! Resolves MCP servers from the form that READMEs of servers show.
+//! Resolves MCP servers, whose entries have the form that the READMEs of servers show.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use super::written::{self, RawMcpTransport};
 
 const EITHER: &str = "a server needs a `command` or a `url`, but not both";
 
-/// The reason why an entry of a file with lower precedence does not supply the missing key.
+/// The reason why haft does not take the missing key from a file with lower precedence.
 const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` of a server must also set its \
     `command` or `url`, because haft uses credentials only for a server that the same file defines";
 
@@ -95,7 +95,8 @@ impl<'a> ServerOfTool<'a> {
         named.max_by_key(|server| server.name.len())
     }
 
-    /// Returns the setting that excludes the tool; `None` if no setting does, or if the server cannot be used at all.
+    /// Returns the setting that excludes the tool; `None` if no setting excludes it, or if the server cannot be used at
+    /// all.
     pub fn exclusion(&self) -> Option<String> {
         let Self { name, settings, own_name } = self;
         if !settings.enabled || settings.reach.is_err() {

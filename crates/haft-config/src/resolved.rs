@@ -102,7 +102,7 @@ pub struct SandboxSettings {
     pub limits: CommandLimits,
 }
 
-/// The settings of one tool. A value is `None` if no matching pattern sets it.
+/// The settings of one tool. A value is `None` if no pattern that matches the tool sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PerToolSettings {
     pub timeout: Option<Duration>,

@@ -1,4 +1,5 @@
-//! Resolves the settings of `haft serve`: its public address, and the issuers whose access tokens count.
+//! Resolves the settings of `haft serve`, such as its public address and the issuers whose access tokens the server
+//! accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,16 +17,16 @@ use super::position::{child, item};
 use super::resolve::{ConfigResolver, count, duration};
 use super::{default, expand, written};
 
-/// The tenant of keys and of issuers for which the operator names none.
+/// The tenant of keys and issuers for which the operator names no tenant.
 const DEFAULT_TENANT: &str = "default";
 
 /// The settings of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeSettings {
-    /// The address under which clients reach the server, without a slash at its end.
+    /// The URL that clients use for the server, without a slash at its end.
     pub public_url: Option<String>,
     pub issuers: Vec<TokenIssuerSettings>,
-    /// `None`: plain HTTP.
+    /// The certificate files; with `None` the server speaks plain HTTP.
     pub tls: Option<TlsFiles>,
     /// The MCP servers that a request may name by their addresses.
     pub server_urls: RequestedServers,
@@ -34,7 +35,7 @@ pub struct ServeSettings {
     pub storage: StorageSettings,
     /// The time in which an approval request can be answered.
     pub approval_timeout: Duration,
-    /// `None`: no program learns of new approval requests.
+    /// The program that haft notifies of new approval requests; `None` to notify no program.
     pub approval_webhook: Option<WebhookSettings>,
 }
 
@@ -42,12 +43,12 @@ pub struct ServeSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookSettings {
     pub url: Url,
-    /// The key of the signatures, or the reason why there is none. An environment without the variable of the secret is
-    /// an error only for the server.
+    /// The key that signs webhook requests, or the reason why there is none. If the variable with the secret is not
+    /// set, this is an error only for `haft serve`.
     pub secret: Result<WebhookSecret, String>,
 }
 
-/// The key of the signatures of a webhook.
+/// The key that signs the requests of a webhook.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSecret(pub Vec<u8>);
 
@@ -57,7 +58,7 @@ impl fmt::Debug for WebhookSecret {
     }
 }
 
-/// The smallest key of a signature, in bytes. The Standard Webhooks specification requires it.
+/// The minimum length of a webhook secret, in bytes. The Standard Webhooks specification requires it.
 const WEBHOOK_SECRET_BYTES_MIN: usize = 24;
 
 impl WebhookSecret {
@@ -72,12 +73,12 @@ impl WebhookSecret {
     }
 }
 
-/// The limits of the queue of all runs.
+/// The limits on running and waiting runs in the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeRunLimits {
-    /// The maximum number of runs that work at the same time.
+    /// The maximum number of runs that are in progress at the same time.
     pub concurrent_runs_max: usize,
-    /// The maximum number of runs that wait.
+    /// The maximum number of runs that wait for a free slot.
     pub waiting_runs_max: usize,
 }
 
@@ -90,14 +91,14 @@ impl Default for ServeRunLimits {
     }
 }
 
-/// The limits of stored data.
+/// The limits on the data that the server stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StorageSettings {
     /// The time after the last change for which responses and conversations are kept.
     pub keep: Duration,
     /// The maximum number of stored responses of a tenant.
     pub responses_max: u64,
-    /// The maximum size of the responses, conversations and event logs of a tenant.
+    /// The maximum size of the responses, conversations and event logs of a tenant, in bytes.
     pub bytes_max: u64,
     /// The maximum disk space of all data of a tenant, in bytes.
     pub tenant_bytes_max: u64,
@@ -117,7 +118,7 @@ impl Default for StorageSettings {
     }
 }
 
-/// The directories in which the commands of requests work.
+/// The settings for the directories in which the commands of requests run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceSettings {
     pub scope: WorkspaceScope,
@@ -156,7 +157,7 @@ impl Default for ServeSettings {
     }
 }
 
-/// The files of a certificate, in the form PEM.
+/// The files of a certificate, in PEM format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     pub certificate: PathBuf,
@@ -166,11 +167,11 @@ pub struct TlsFiles {
 /// An issuer of access tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenIssuerSettings {
-    /// Exactly as in the claim `iss`.
+    /// The issuer, exactly as in the `iss` claim of its tokens.
     pub issuer: String,
-    /// Values of the claim `aud` that name this server on all its routes; never empty.
+    /// The values of the `aud` claim that identify this server on all its routes; never empty.
     pub audience: Vec<String>,
-    /// `None`: the discovery document of the issuer names it.
+    /// The URL of the issuer's key set; with `None` it comes from the issuer's discovery document.
     pub jwks_url: Option<Url>,
     pub tenant: TokenTenant,
     pub subject_claim: String,
@@ -179,16 +180,16 @@ pub struct TokenIssuerSettings {
     /// The permissions that each role gives.
     pub roles: BTreeMap<String, Vec<KeyScope>>,
     pub roles_claim: String,
-    /// The limits of each subject.
+    /// The limits that apply to each subject.
     pub limits: KeyLimits,
 }
 
 /// The tenant of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenTenant {
-    /// The same for all subjects of the issuer.
+    /// All subjects of the issuer have this tenant.
     Fixed(String),
-    /// The value of this claim.
+    /// The tenant is the value of this claim.
     Claim(String),
 }
 
@@ -269,7 +270,8 @@ impl ConfigResolver<'_> {
         audience.extend(public_url.cloned());
         let tenant = self.checked(path, tenant(written.tenant, written.tenant_claim))?;
         let (scopes, roles) = (permissions(written.scopes), permissions(written.roles));
-        // A token for another server, or one without permissions, must not be taken by a key that was left out.
+        // Require both keys: without an audience, a token for another server would be accepted, and without scopes or
+        // roles, a token would permit nothing.
         if audience.iter().all(String::is_empty) {
             self.wrong(path, "set `audience`, or `serve.publicUrl`".into());
         }
@@ -305,7 +307,8 @@ fn workspace_scope(text: &str) -> Result<WorkspaceScope, String> {
     }
 }
 
-/// Checks an address of the issuer. Keys that arrive without TLS prove nothing, except from the same machine.
+/// Checks a URL of the issuer. It must use TLS unless it is on this machine, because an attacker could replace keys
+/// that arrive without TLS.
 fn endpoint(text: &str) -> Result<Url, String> {
     let expected = || format!("expected a URL with https, or http on the loopback; got `{text}`");
     let url = Url::parse(text).map_err(|_| expected())?;
@@ -318,7 +321,7 @@ fn endpoint(text: &str) -> Result<Url, String> {
     if is_plain && is_safe { Ok(url) } else { Err(expected()) }
 }
 
-/// Tests if an address is on this machine.
+/// Returns true if a URL refers to this machine.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -346,7 +349,8 @@ fn permissions(
     written.map(|(name, scopes)| (name, scopes.into_iter().map(Into::into).collect())).collect()
 }
 
-/// Checks that no issuer can name a subject of another one: equal subjects of one tenant own the same objects.
+/// Checks that no two issuers can name the same subject of the same tenant, because equal subjects of one tenant own
+/// the same objects.
 fn distinct(issuers: &[TokenIssuerSettings]) -> Result<(), String> {
     let mut names = BTreeSet::new();
     let mut tenants = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! Reads and writes `haft.lock`, the tool definitions that a team has accepted.
 //!
-//! The lock file of a project needs no trust, because it can only disable tools. It is used in addition to the one in
-//! haft's home directory, never instead of it.
+//! The lock file of a project needs no trust, because it can only disable tools. It applies in addition to the lock
+//! file in haft's home directory and never replaces that file.
 
 use std::collections::BTreeMap;
 use std::io;

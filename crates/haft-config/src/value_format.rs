@@ -188,13 +188,13 @@ macro_rules! formatted {
 }
 
 formatted! {
-    /// A duration; milliseconds after it was read.
+    /// A duration, converted to milliseconds.
     Millis(u64): { "type": ["integer", "string"], "minimum": 1, "pattern": duration::PATTERN, "format": "haft-duration" }
-    /// A duration or `off`; milliseconds or `off` after it was read.
+    /// A duration, converted to milliseconds, or `off`.
     Ttl(TtlForm): { "type": ["integer", "string"], "minimum": 1, "pattern": format!("^off$|{}", duration::PATTERN), "format": "haft-ttl" }
     /// A percentage or `off`.
     PercentText(String): { "type": "string", "pattern": compaction::PATTERN, "format": "haft-percent" }
-    /// A path; expanded and absolute after it was read.
+    /// A path, expanded and made absolute.
     PathText(String): { "type": "string", "format": "haft-path" }
     /// The name of an environment variable.
     Environment(String): { "type": "string", "format": "haft-variable" }
@@ -210,7 +210,7 @@ formatted! {
     UrlText(String): { "type": "string", "format": "haft-url" }
     /// A text that is never shown and may contain variables.
     SecretText(Secret): { "type": "string", "format": "haft-secret", "x-secret": true }
-    /// A URL, or a path that is absolute after it was read.
+    /// A URL, or a path that was made absolute.
     SpecText(String): { "type": "string", "format": "haft-spec" }
 }
 
@@ -244,7 +244,8 @@ impl JsonSchema for AnyJson {
     }
 }
 
-/// Returns the schema for maps whose keys are tool patterns. The functions below do this for names.
+/// Returns the schema for maps whose keys are tool patterns. The functions below return it for maps whose keys are
+/// names.
 pub(super) fn tool_globs() -> Value {
     json!({ "format": "haft-glob" })
 }

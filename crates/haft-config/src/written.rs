@@ -1,4 +1,4 @@
-//! The configuration as written: every key, its type and its meaning.
+//! The configuration as the file contains it, before defaults are applied: every key, its type and its meaning.
 //!
 //! The published schema, the check of a file, `haft config show` and `docs/configuration.md` are all derived from these
 //! types: the doc comment of a field is its description for users. `resolve` fills in the defaults, and a test checks

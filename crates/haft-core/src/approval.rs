@@ -72,7 +72,8 @@ pub struct ApprovalRequest {
     pub workspace: PathBuf,
     /// The digest that the approval is bound to.
     pub digest: Digest,
-    /// The texts of the rules that require approval. Empty if approving the rule would not be enough to allow the call.
+    /// The texts of the rules that require approval. Empty if approving these rules would not be enough to allow the
+    /// call.
     pub rules: Vec<String>,
     /// The command prefix that may be approved, such as `git status`; `None` if no prefix covers the call.
     pub prefix: Option<Vec<String>>,

@@ -135,7 +135,7 @@ pub enum ArgumentsError {
     /// The text is not JSON, and no repair can make it JSON.
     #[error("the arguments are not valid JSON: {problem} at {spot}; send one JSON object")]
     NotJson {
-        /// The expected and the found syntax. The text is for the model.
+        /// The syntax that was expected and the syntax that was found, in words for the model.
         problem: String,
         /// The position of the first error.
         spot: LineColumn,

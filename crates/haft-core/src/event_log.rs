@@ -77,7 +77,7 @@ impl EventEnvelope {
 pub enum LogEvent {
     /// A run begins, or continues after a restart.
     RunStarted {
-        /// The agents from the one that was asked first down to this one.
+        /// The chain of agents, from the agent that was asked first to the agent of this run.
         agents: Vec<String>,
         /// The model, as `provider/model`.
         model: String,
@@ -116,7 +116,7 @@ pub enum LogEvent {
     },
     /// The model requested a call.
     ToolCall {
-        /// The model's id of the call, which the other events of the call repeat.
+        /// The id that the model gave the call. All other events of the call have the same id.
         id: String,
         /// The tool name as the model wrote it.
         tool: String,
@@ -125,7 +125,7 @@ pub enum LogEvent {
     },
     /// The call reached its tool.
     ToolStarted {
-        /// The model's id of the call.
+        /// The id that the model gave the call.
         id: String,
         /// The operation of the call, which is the `parent` of a sub-agent's events.
         operation: u64,
@@ -139,14 +139,14 @@ pub enum LogEvent {
     },
     /// The running tool reported output or a message.
     ToolProgress {
-        /// The model's id of the call.
+        /// The id that the model gave the call.
         id: String,
         /// The new output, or a message for the user.
         text: String,
     },
     /// The call ended with this result for the model.
     ToolResult {
-        /// The model's id of the call.
+        /// The id that the model gave the call.
         id: String,
         /// The tool name as the model wrote it.
         tool: String,
@@ -161,7 +161,7 @@ pub enum LogEvent {
     },
     /// A record of a finished call: sizes and decisions.
     ToolFinished {
-        /// The model's id of the call.
+        /// The id that the model gave the call.
         id: String,
         /// The operation of the call.
         operation: u64,

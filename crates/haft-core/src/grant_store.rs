@@ -49,7 +49,7 @@ pub enum GrantStoreError {
     },
 }
 
-/// The grants of one owner. Stores differ only in where they keep this value.
+/// The grants of one owner. Store implementations differ only in where they keep this value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnedGrants {
     grants: Vec<Grant>,
@@ -71,7 +71,7 @@ impl OwnedGrants {
         self.grants.iter().filter(|grant| grant.is_in(workspace)).cloned().collect()
     }
 
-    /// Adds a grant, and removes the grants that had expired when it was given.
+    /// Adds a grant, and removes the grants that had expired by the time of its approval.
     pub fn add(&mut self, grant: Grant) -> Result<(), GrantStoreError> {
         let now_ms = grant.decision.at_ms;
         self.grants.retain(|other| other.id != grant.id && !other.is_expired(now_ms));

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The directory `$HAFT_HOME`. Tools can never read its `data` directory and its configuration, and can write only to
-/// its `workspace`.
+/// The home directory of haft, `$HAFT_HOME`. Tools can never read its `data` directory and its configuration, and can
+/// write only to its `workspace`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     root: PathBuf,

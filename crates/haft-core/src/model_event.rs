@@ -8,9 +8,9 @@ use crate::tool::CallId;
 /// One event of a streamed reply. `index` is the index of the part in the reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
-    /// The first event. It holds the provider's own ids of the reply and of the model.
+    /// The first event. It contains the ids that the provider uses for the reply and for the model.
     Started {
-        /// The provider's id of the reply; `None` if it sends none.
+        /// The id that the provider gave the reply; `None` if the provider sends no ids.
         id: Option<String>,
         /// The model that answers, if the provider reports it.
         model: Option<String>,
@@ -60,7 +60,7 @@ pub enum PartStart {
     Reasoning,
     /// A tool call. Its arguments arrive as deltas.
     Call {
-        /// The provider's id of the call, or a generated one.
+        /// The id that the provider gave the call, or an id that haft generated.
         id: CallId,
         /// The tool name as the model wrote it.
         name: String,

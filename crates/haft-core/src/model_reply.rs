@@ -10,7 +10,7 @@ use crate::tool::ToolCall;
 /// One reply of a model, which is one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelReply {
-    /// The provider's id of the reply; `None` if it sends none.
+    /// The id that the provider gave the reply; `None` if the provider sends no ids.
     pub id: Option<String>,
     /// The model that actually answered, if the provider reports it.
     pub model: Option<String>,
@@ -98,7 +98,7 @@ pub struct TokenUsage {
 /// An anomaly in a reply that could still be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyNote {
-    /// Two calls had the same id, or a call had no id. This generated id is used instead.
+    /// Two calls had the same id, or a call had no id, so haft generated this id.
     CallIdGiven {
         /// The generated id, unique in the reply.
         id: String,

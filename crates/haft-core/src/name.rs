@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// The maximum length of a function name that model providers accept, in characters.
 pub const NAME_CHARS_MAX: usize = 64;
 
-/// The length of the hash suffix. It has only four bytes, so that long names stay readable.
+/// The number of bytes in the hash suffix. It is small, so that long names stay readable.
 const HASH_BYTES: usize = 4;
 
 /// The maximum length of the excerpt of a rejected name in an error, in characters.
@@ -46,8 +46,8 @@ name_type! {
     ToolName, "tool name", STRICT
 }
 name_type! {
-    /// The namespace of a tool: the name of a server or a spec, or the one for built-in tools. It becomes a part of
-    /// exposed names.
+    /// The namespace of a tool: the name of a server or a spec, or the namespace of built-in tools. It becomes a part
+    /// of exposed names.
     Namespace, "namespace", STRICT
 }
 name_type! {

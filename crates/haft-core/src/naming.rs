@@ -50,7 +50,7 @@ impl NamingScheme {
 pub struct ToolIdentity {
     /// The kind of provider. It is part of the keys of caches and grants.
     pub kind: ProviderKind,
-    /// The namespace: the name of the server or the spec, or the one for built-in tools.
+    /// The namespace: the name of the server or the spec, or the namespace of built-in tools.
     pub namespace: Namespace,
     /// The provider's own name for the tool.
     pub tool: ToolName,
@@ -146,9 +146,10 @@ const NEAREST_SIMILARITY_MIN: f64 = 0.6;
 const WRITTEN_BYTES_MAX: usize = 256;
 
 impl NameTable {
-    /// Assigns a name to every tool. The name depends on the tool, on the scheme and on the sources, which are all
-    /// configured providers, even those that have not listed tools yet. Built-in tools keep their own names. Other
-    /// tools whose names collide get a digest of their identity as a suffix; the order of the tools has no effect.
+    /// Assigns a name to every tool. The name depends on the tool, on the naming scheme and on `sources`: all
+    /// configured providers, even those that have not listed their tools yet. Built-in tools keep their own names.
+    /// Other tools whose names collide get a digest of their identity as a suffix; the order of the tools has no
+    /// effect.
     pub fn build(
         scheme: NamingScheme,
         sources: impl IntoIterator<Item = NamingSource>,
@@ -222,7 +223,7 @@ impl NameTable {
         }
     }
 
-    /// Returns the names that are most similar to a written name, the most similar first.
+    /// Returns the exposed names that are most similar to a written name, the most similar first.
     pub fn nearest(&self, written: &str) -> Vec<ToolName> {
         let name = unwrap_name(written);
         if name.len() > WRITTEN_BYTES_MAX {
@@ -264,7 +265,8 @@ impl ComparableName {
         Self { exposed: comparable(&tool.exposed), own: comparable(&tool.identity.tool) }
     }
 
-    /// Compares both names: a model that omits the namespace should still get the tool as a suggestion.
+    /// Compares the written name with both the exposed name and the bare name: a model that omits the namespace should
+    /// still get the tool as a suggestion.
     fn similarity(&self, written: &WrittenName<'_>, least: f64) -> Option<f64> {
         let to =
             |(name, letters): &(String, LetterCounts)| written.similarity(name.as_bytes(), letters, least);
@@ -273,7 +275,7 @@ impl ComparableName {
     }
 }
 
-/// An index from names to tools. A name that two tools claim maps to no tool.
+/// An index from names to tools. A name that belongs to two tools maps to no tool.
 #[derive(Debug, Clone, Default)]
 struct NameIndex(HashMap<String, Option<usize>>);
 

@@ -72,7 +72,7 @@ pub struct TurnNode {
 /// A call that the run answered itself, without a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnCallNode {
-    /// The model's id of the call. The ids of the calls inside a batch begin with this id and a dot.
+    /// The id that the model gave the call. The ids of the calls inside a batch begin with this id and a dot.
     pub call: String,
     /// The name of the tool.
     pub tool: String,

@@ -69,7 +69,7 @@ pub enum OutputContent {
     },
     /// The result of a tool search. Formats that can load tools by name send the names; all others send the text.
     FoundTools(Box<FoundTools>),
-    /// Content that is in the output store, under a handle, instead of inline.
+    /// Content that was moved to the output store. The model gets a handle instead.
     Stored(Box<StoredOutput>),
 }
 

@@ -65,7 +65,7 @@ impl Default for RunPosition {
 pub struct CallOperation {
     /// The number of the call within this process.
     pub id: OperationId,
-    /// The client's id of the call, truncated for display.
+    /// The id that the client gave the call, truncated for display.
     pub call: CallId,
     /// The session and turn of the call.
     pub place: RunPosition,

@@ -90,7 +90,7 @@ pub enum ProviderKind {
     Rest,
     /// Another agent, which runs as a tool.
     Agent,
-    /// Tools of the caller of the run, which executes the call itself.
+    /// Tools that the caller of the run executes itself.
     Client,
 }
 
@@ -104,7 +104,7 @@ crate::name_table!(ProviderKind {
 
 /// The context of a call: everything that the provider needs apart from the arguments.
 pub struct CallContext {
-    /// The caller's id of the call.
+    /// The id that the caller gave the call.
     pub id: CallId,
     /// The run that makes the call, with its principal, its output store, its approver and its models.
     pub run: Arc<RunContext>,

@@ -40,7 +40,7 @@ impl ToolResult {
 /// The figures of a call, such as its latency and sizes.
 #[derive(Debug, Clone, Default)]
 pub struct Receipt {
-    /// True if the call reached the provider. The stage sets it; the error kind does not determine it.
+    /// True if the call reached the provider. The pipeline stage sets this field; the error kind does not determine it.
     pub executed: bool,
     /// The duration of the call, including the time in its queue and the time for approval.
     pub latency: Duration,

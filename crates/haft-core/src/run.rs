@@ -98,7 +98,8 @@ pub struct DriverReadings {
     /// The expected cost of these input tokens, in US dollars; `None` while the price is unknown.
     pub request_usd: Option<f64>,
     /// The estimated part of `context_tokens` that the system text and the tools take; `None` if the driver does not
-    /// count them. The decision about a compaction needs this value from the journal, so that a replay decides alike.
+    /// count them. The decision about a compaction needs this value from the journal, so that a replay makes the same
+    /// decision.
     pub fixed_tokens: Option<u64>,
 }
 
@@ -343,8 +344,8 @@ impl AgentRun {
         }
     }
 
-    /// Gives each reply the tool name that the model wrote. Until now, a reply to a `tool_call` has the name of the
-    /// inner tool, but some wire formats match replies to calls by name.
+    /// Gives each reply the tool name that the model wrote. Without this change, a reply to a `tool_call` has the name
+    /// of the inner tool, but some wire formats match replies to calls by name.
     fn with_written_names(&self, mut message: Message) -> Message {
         for part in &mut message.parts {
             if let PartBody::Reply(reply) = &mut part.body

@@ -158,7 +158,7 @@ pub enum ApprovalPolicy {
     Deny,
 }
 
-/// The client's id of a call. The reply contains the same id.
+/// The id that the client gave the call. The reply contains the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallId(pub String);
 

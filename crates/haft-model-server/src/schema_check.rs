@@ -16,7 +16,7 @@ pub enum SchemaUse {
     /// Anthropic's structured output.
     AnthropicOutput,
     Gemini,
-    /// The keywords in a tool that the models' prompt templates use.
+    /// Ollama's tools: only the keywords that the prompt templates of its models use.
     Ollama,
 }
 

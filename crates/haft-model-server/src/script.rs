@@ -60,8 +60,8 @@ pub struct ScriptConversation {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptStep {
-    /// The number of model turns before this step. By default it is counted from the steps before; a step with a
-    /// failure or a fault is followed by another step for the same turn.
+    /// The number of model turns before this step. By default it is computed from the steps before this one; after a
+    /// step with a failure or a fault, the next step is for the same turn.
     pub turn: Option<usize>,
     pub expect: RequestExpectation,
     pub say: Vec<ScriptPart>,
@@ -138,7 +138,8 @@ pub enum ScriptStop {
 }
 
 /// The token usage of a reply. `input` is the whole prompt, including `cacheRead` and `cacheWrite`; `output` is all
-/// generated tokens, including `reasoning`. Each format subtracts these in the same way as its provider.
+/// generated tokens, including `reasoning`. Each format computes its own fields from these numbers in the same way as
+/// its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptUsage {

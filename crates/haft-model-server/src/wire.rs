@@ -42,7 +42,7 @@ pub(crate) struct ApiRequest {
     pub(crate) beta: bool,
 }
 
-/// The operation that a path stands for.
+/// The operation that a request path selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestTarget {
     Turn(PathParameters),
@@ -57,7 +57,7 @@ pub(crate) struct PathParameters {
     pub(crate) alt: Option<String>,
 }
 
-/// A response to be written.
+/// A response that the server is about to write.
 #[derive(Debug)]
 pub(crate) struct ScriptedReply<'a> {
     pub(crate) step: &'a ScriptStep,

@@ -90,8 +90,8 @@ fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, P
     Ok(paths)
 }
 
-/// Makes the linked worktrees and submodules of a git directory read-only. One that cannot be protected is only
-/// counted: otherwise a command could make every later call fail.
+/// Makes the configuration of linked worktrees and submodules in a git directory read-only. A part that cannot be
+/// protected is only counted: if it were an error, a command could make every later call fail.
 fn freeze_parts(git_dir: &Path) -> GitPaths {
     let parts = GitParts::of(git_dir);
     let worktrees = parts.worktrees.iter().map(|directory| freeze(directory, &WORKTREE_NAMES));
@@ -110,8 +110,8 @@ fn freeze_parts(git_dir: &Path) -> GitPaths {
 pub(crate) const REPOSITORIES_MAX: usize = 64;
 
 /// Inspects the repositories below the workspace and the other granted directories. A repository that cannot be
-/// protected, for example behind a symlink or below a name that is not UTF-8, is left out: otherwise a command could
-/// make every later call fail.
+/// protected, for example behind a symlink or below a name that is not UTF-8, is left out: if it were an error, a
+/// command could make every later call fail.
 pub(crate) fn nested_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) -> GitPaths {
     let scan = WorkspaceScan::of(roots);
     let is_root = |directory: &Path| roots.iter().any(|root| root == directory);
@@ -207,8 +207,8 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// The maximum size of a pointer file, in bytes. It is the same as git's limit, because a repository that git finds and
-/// haft does not would be unprotected.
+/// The maximum size of a pointer file, in bytes. It equals git's own limit: if haft's limit were lower, git could use a
+/// repository that haft does not find and protect.
 const POINTER_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the path in a small pointer file, such as the `.git` file of a worktree. Like git, removes only line ends from

@@ -77,7 +77,7 @@ impl SandboxLevel {
 pub struct SandboxStatus {
     pub level: SandboxLevel,
     pub layers: Vec<SandboxLayer>,
-    /// Each guarantee that this system cannot give, as a sentence.
+    /// The guarantees that the sandbox cannot give on this system, each as a sentence.
     pub weaker: Vec<String>,
 }
 

@@ -30,16 +30,16 @@ pub(crate) struct SandboxPlan {
     /// The read-only paths of nested repositories in the granted directories. Landlock alone cannot make them
     /// read-only: it would also prevent new files next to each of them.
     pub(crate) nested: Vec<PathBuf>,
-    /// The number of nested repositories that are not protected at any level.
+    /// The number of nested repositories that no isolation level of the sandbox protects.
     pub(crate) unprotected_repositories: usize,
-    /// The protected names in writable directories. A mount protects such a name only until another program replaces
+    /// The protected names in writable directories. The mount over such a file is lost when another program replaces
     /// the file.
     pub(crate) watched: Vec<PathBuf>,
     pub(crate) network: bool,
     pub(crate) unix_sockets: bool,
     pub(crate) identity: Option<UnixIdentity>,
     pub(crate) limits: CommandLimits,
-    /// A number that changes if other files are now at the same paths.
+    /// A fingerprint of the files at the planned paths. It changes if a path now refers to another file.
     pub(crate) fingerprint: u64,
 }
 
@@ -55,19 +55,20 @@ pub(crate) struct UnixIdentity {
 pub(crate) enum MountStep {
     /// A fresh `/proc` that shows only the processes of the call.
     Processes,
-    /// The path mounted onto itself, writable. This also keeps the name, because a mount point cannot be renamed.
+    /// The path mounted onto itself, writable. The mount also protects the name, because a mount point cannot be
+    /// renamed.
     Writable(PathBuf),
     /// Another directory mounted onto the path, writable.
     Private { path: PathBuf, source: PathBuf },
     /// The path mounted onto itself, read-only.
     Frozen(PathBuf),
-    /// A device file that can be opened. All other device files cannot.
+    /// A device file that the command can open. It cannot open any other device file.
     Device(PathBuf),
     /// An empty directory private to the call.
     Scratch(PathBuf),
-    /// A file that is covered by one that cannot be opened.
+    /// A file that is covered by another file, which the command cannot open.
     HiddenFile(PathBuf),
-    /// A directory that is covered by an empty one. Only the entries in `keep` stay visible.
+    /// A directory that is covered by an empty directory. Only the entries in `keep` stay visible.
     HiddenDirectory { path: PathBuf, keep: Vec<VisibleEntry> },
 }
 
@@ -175,7 +176,7 @@ impl SandboxPlan {
 fn granted(policy: &SandboxPolicy) -> Vec<PathBuf> {
     match policy.mode {
         SandboxMode::Workspace | SandboxMode::Network => policy.writable_roots(),
-        // A file that was granted stays writable inside a frozen directory.
+        // Add the granted paths: a granted file stays writable even inside a directory that the policy makes read-only.
         SandboxMode::Full => [top_directories(), policy.writable.clone()].concat(),
     }
 }
@@ -313,7 +314,7 @@ fn in_order(
 }
 
 /// Returns the protected names in writable directories. System directories are not included: only root can replace
-/// them, and the mount of a whole directory stays with it.
+/// them, and a mount over a whole directory stays in place if a file in the directory is replaced.
 fn watched(
     steps: &[MountStep],
     pinned: &[PathBuf],

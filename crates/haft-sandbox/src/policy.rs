@@ -265,8 +265,8 @@ impl SandboxPolicy {
     }
 
     /// Shows this directory as `/tmp`, so that commands under this policy share no temporary files with other commands
-    /// on the machine. The directory is created if it does not exist. Such a policy needs namespaces and cannot be
-    /// carried out without them.
+    /// on the machine. The directory is created if it does not exist. The sandbox can enforce such a policy only with
+    /// namespaces.
     pub fn private_tmp(mut self, directory: &Path) -> Result<Self, PolicyError> {
         let unusable = |error: io::Error| PolicyError::Unreadable {
             path: directory.to_path_buf(),
@@ -360,15 +360,16 @@ impl SandboxPolicy {
         }
         match self.neighbours {
             NeighbourVisibility::Visible => {}
-            // A private `/tmp` needs mounts, and these cover the whole home. A server has too many workspaces to list
-            // them for each command, and each new one would change the fingerprint of the plan.
+            // A private `/tmp` needs mounts, and these mounts hide haft's whole home, so the other workspaces need not
+            // be listed. A server has too many workspaces to list them for each command, and each new workspace would
+            // change the fingerprint of the plan.
             NeighbourVisibility::Hidden if self.tmp.is_some() => {}
             NeighbourVisibility::Hidden => add_neighbours(&self.home.workspace(), &self.own(), &mut hidden),
         }
         hidden
     }
 
-    /// Returns true if the path is in another workspace in haft's home. That workspace need not exist.
+    /// Returns true if the path is in another workspace in haft's home, even if that workspace does not exist.
     pub(crate) fn is_neighbour(&self, path: &Path) -> bool {
         self.neighbours == NeighbourVisibility::Hidden
             && is_within(path, &self.home.workspace())
@@ -425,7 +426,8 @@ impl SandboxPolicy {
     }
 }
 
-/// Returns the list of the previous policy in this process if it is equal, so that both share it.
+/// Returns the secrets list of the previous policy in this process if it is equal to `secrets`, so that both policies
+/// share one list.
 fn shared(secrets: Vec<PathBuf>) -> Arc<Vec<PathBuf>> {
     static LAST: Mutex<Option<Arc<Vec<PathBuf>>>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,8 +26,8 @@ const DEPTH_MAX: usize = 10;
 /// The maximum number of directories that are cached.
 const REMEMBERED_MAX: usize = 20_000;
 
-/// The age at which the listing of a directory can be cached. A directory that changed more recently may change again
-/// with the same timestamp.
+/// The time after its last change at which the listing of a directory can be cached. A directory that changed more
+/// recently may change again with the same timestamp.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Files that build tools, editors, shells and other agents run or read settings from.
@@ -299,7 +299,8 @@ impl WorkspaceScan {
         found
     }
 
-    /// Returns true if there are more directories than a scan enters. The command may have created files in the others.
+    /// Returns true if there are more directories than a scan enters. The command may have created files in directories
+    /// that were not scanned.
     pub fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }

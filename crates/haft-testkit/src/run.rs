@@ -29,7 +29,7 @@ pub struct HaftOutput {
     pub stderr: String,
 }
 
-/// A command that creates a user namespace which allows no nested ones, without the capabilities to create others.
+/// A command that runs a program in a user namespace in which no further namespaces can be created.
 pub const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
 const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
 exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;

@@ -32,14 +32,14 @@ pub struct TokenIssuer {
 #[derive(Debug, Default)]
 struct TokenIssuerState {
     url: String,
-    /// The newest key is the last one, and signs.
+    /// The signing keys. The last one is the newest, and signs all new tokens.
     keys: Vec<(String, EcdsaKeyPair)>,
     keys_made: u32,
     key_requests: u32,
     is_down: bool,
-    /// The fields of the login that waits for its code to be redeemed.
+    /// The parameters of the pending login, whose code has not been redeemed yet.
     login: BTreeMap<String, String>,
-    /// The resources that tokens were requested for.
+    /// The resources for which clients requested tokens.
     resources: Vec<String>,
     /// Every token that a client got by a login.
     issued: Vec<String>,
@@ -67,12 +67,12 @@ impl TokenIssuer {
         issuer
     }
 
-    /// The name of the issuer, and the address of its documents.
+    /// Returns the issuer name, which is also the base URL of its documents.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Makes a new key, which signs from now on.
+    /// Creates a new key, which signs all tokens from now on.
     pub fn add_key(&self) {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
@@ -84,24 +84,24 @@ impl TokenIssuer {
         state.keys.push((id, pair));
     }
 
-    /// Forgets all keys but the newest one.
+    /// Removes all keys except the newest one.
     pub fn revoke_old_keys(&self) {
         let mut state = self.state();
         let last = state.keys.pop();
         state.keys = last.into_iter().collect();
     }
 
-    /// Answers every request with an error, or stops doing so.
+    /// Makes the server answer every request with an error (`true`), or answer normally again (`false`).
     pub fn set_down(&self, is_down: bool) {
         self.state().is_down = is_down;
     }
 
-    /// Returns how often the keys were asked for.
+    /// Returns the number of requests for the key set.
     pub fn key_requests(&self) -> u32 {
         self.state().key_requests
     }
 
-    /// Returns the resources that clients named when they redeemed codes.
+    /// Returns the resources that clients named when they redeemed their codes.
     pub fn resources(&self) -> Vec<String> {
         self.state().resources.clone()
     }
@@ -124,7 +124,7 @@ impl TokenIssuer {
         self.signed(&json!({"alg": "ES256", "typ": "JWT", "kid": id}), claims)
     }
 
-    /// Returns a token with this header, which may lie about the key.
+    /// Returns a token with this header, which may name a wrong key.
     pub fn signed(&self, header: &Value, claims: Value) -> String {
         self.state().signed(header, claims)
     }
@@ -147,7 +147,7 @@ impl TokenIssuerState {
     }
 }
 
-/// The seconds since 1970.
+/// Returns the current time in seconds since 1970.
 fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
@@ -192,7 +192,7 @@ impl TokenIssuerState {
         })
     }
 
-    /// Grants every login at once, as a person who agrees would.
+    /// Grants every login at once, as if a person had agreed.
     fn authorize(&mut self, query: &[u8]) -> Response {
         self.login = fields(query);
         let field = |name: &str| self.login.get(name).map(String::as_str).unwrap_or_default();
@@ -200,7 +200,8 @@ impl TokenIssuerState {
         (StatusCode::FOUND, [("location", back)]).into_response()
     }
 
-    /// Redeems a code once, for the resource that the client names in both requests (RFC 8707).
+    /// Redeems a code. A code is valid once, and only for the resource that the client names in both requests (RFC
+    /// 8707).
     fn redeem(&mut self, body: &[u8]) -> Response {
         let (asked, login) = (fields(body), std::mem::take(&mut self.login));
         let field = |name: &str| asked.get(name).cloned().unwrap_or_default();
@@ -223,7 +224,7 @@ impl TokenIssuerState {
 
     fn key_set(&self) -> Value {
         let keys = self.keys.iter().map(|(id, pair)| {
-            // The uncompressed point: a byte, then both coordinates.
+            // The key is an uncompressed point: one byte, followed by both coordinates.
             let point = pair.public_key().as_ref();
             let (x, y) = point[1..].split_at(32);
             json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": id, "x": encoded(x), "y": encoded(y)})

@@ -74,8 +74,8 @@ pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError>
     Ok(McpCommandOutput::new(text, json))
 }
 
-/// Adds the token cost of the new server's tools to the output, or the reason why it is not known, if the server was
-/// started.
+/// Adds a line about the token cost of the new server's tools to the output, or the reason why the cost is unknown.
+/// Adds nothing if the server was not started.
 fn tell_cost(
     name: &str,
     tools: Result<Vec<ToolDefinition>, Option<String>>,

@@ -58,8 +58,8 @@ pub(crate) fn config_hint(server: &str, reason: &str) -> Option<String> {
     Some(format!("check `mcpServers.{server}.{key}`"))
 }
 
-/// Phrases with which programs report a refusal. The phrases of the first list are about writing, the phrases of the
-/// second may be about a socket.
+/// Phrases with which programs report a refused operation. The phrases in the first list are about writing; the phrases
+/// in the second list may be about a socket.
 const NOT_WRITTEN: [&str; 6] = [
     "read-only file system",
     "erofs",

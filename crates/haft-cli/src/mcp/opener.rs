@@ -81,13 +81,14 @@ impl GatewayAgents {
         Ok(Self { runtime, agents: found })
     }
 
-    /// Returns the agents of an HTTP server. The runtime of the server runs them and shuts them down.
+    /// Returns the agents of `haft serve`. The runtime of the server runs them and shuts them down.
     pub(crate) fn of(server: &Server) -> Self {
         let agents = server.agents().graphs().cloned().collect();
         Self { runtime: Some(server.runtime().clone()), agents }
     }
 
-    /// Returns the agents as tools for a client. Agents that can reach built-in tools need the permission to use these.
+    /// Returns the agents as tools for a client. An agent that can reach built-in tools is included only if the client
+    /// may use them.
     fn provider(
         &self,
         client: &GatewayClient,
@@ -102,7 +103,7 @@ impl GatewayAgents {
         Some(Arc::new(ServedAgents::new(runtime, offered, workspace)))
     }
 
-    /// Ends the runs, and the servers that they share.
+    /// Ends the runs and the MCP servers that the runs share.
     pub(crate) async fn shut_down(&self) {
         if let Some(runtime) = &self.runtime {
             runtime.shut_down().await;

@@ -82,7 +82,7 @@ impl RunOutput {
         };
     }
 
-    /// Writes the answer and, with JSON, the account of the run.
+    /// Writes the answer and, for JSON output, the cost and usage of the run.
     pub(super) fn end(&self, finish: &RunFinish, summary: &RunSummary) -> ExitCode {
         // The answer was not streamed, so the status line is still in the row where the answer begins.
         terminal::clear_status_line();

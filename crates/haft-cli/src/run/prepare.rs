@@ -1,4 +1,4 @@
-//! The parts around a run of the command line: the runtime, the screen, watchers and the recording.
+//! Prepares everything around a run of the command line: the runtime, the screen, the watchers and the recording.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -225,7 +225,7 @@ pub(crate) fn warn(warning: &str) {
     terminal::warn(&hints::with(&warning, hints::warning(warning)));
 }
 
-/// Returns the exit code, and the message with its hint.
+/// Returns the exit code and the message, with a hint, for a run that could not start.
 pub(super) fn not_started(error: &StartError) -> CliError {
     let (exit, message): (ExitReason, &dyn std::fmt::Display) = match error {
         // The inner error names the file already.

@@ -56,7 +56,7 @@ pub(crate) struct RunScreen {
     state: Mutex<ScreenState>,
 }
 
-/// The amount of text on the screen.
+/// Selects how much text the screen shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScreenVerbosity {
     /// Only the end of the run is shown: programs read the rest from standard output.
@@ -77,7 +77,7 @@ struct ScreenState {
     texts: Vec<bool>,
     /// The model request of the root run, until its text appears.
     model: Option<ModelWait>,
-    /// The refusals for which the user has already seen a hint.
+    /// The kinds of sandbox refusals for which the user has already seen a hint.
     hinted: HashSet<SandboxRefusal>,
 }
 
@@ -180,7 +180,8 @@ impl RunScreen {
         self.show_wait(retry);
     }
 
-    /// Shows a line about a failed attempt. With `--verbose`, the log already contains it.
+    /// Shows a line about a failed model attempt. With `--verbose` it shows nothing, because the log already contains
+    /// the line.
     fn show_wait(&self, line: Option<String>) {
         if let (Some(line), ScreenVerbosity::Usual) = (line, self.words) {
             self.print_line(&format!("\x1b[33m!\x1b[0m {line}"));

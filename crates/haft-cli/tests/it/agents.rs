@@ -818,7 +818,7 @@ fn agents_of_other_programs_run_once_trusted_with_the_tools_that_haft_can_give()
         };
         Script::of([ScriptStep::text("done").expecting(expected)])
     };
-    // The last two are for every agent that names tools by a pattern.
+    // The last two tools are given to every agent that names tools by a pattern.
     let planner = ["read", "introspect", "current_date", "agent__batch", "agent__task_status"];
     let refused = run(&tree, offers(&["read"], ""), &["@reviewer", "Go"]).expect_code(42);
     assert!(refused.stderr.contains("reviewer.md: it is not trusted"), "{}", refused.stderr);

@@ -91,7 +91,8 @@ fn holder(archived: &str, archive: &str, number: usize) -> String {
 }
 
 /// This test shows that every request of a long run fits, and that the text of its first turns can still be queried at
-/// its end. It does not show that a model would do so: the script asks, with the handle that is in its last request.
+/// its end. It does not show that a model would query it: the script makes the query, with the handle in its last
+/// request.
 #[test]
 fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
     for window in [8_192, 131_072] {

@@ -39,7 +39,7 @@ fn readme_states_the_number_of_providers() {
     assert!(readme.contains(&format!("[{word} providers]")), "{count} providers: {listed}");
 }
 
-/// Every block has a separate directory; its lines run in it in order, as a reader would type them.
+/// Each block runs in its own directory. The lines of a block run in order, as a reader would type them.
 #[test]
 fn documented_commands_exit_with_documented_code() {
     let blocks: Vec<Vec<DocumentedCommand>> =

@@ -55,7 +55,7 @@ pub(crate) const TRIAL: EscapeTrial<'static> = EscapeTrial {
     wrapper: &[],
 };
 
-/// Tries a script that changes a file outside, unless the sandbox prevents it.
+/// Tries a script that changes a file outside the workspace, unless the sandbox prevents it.
 #[track_caller]
 pub(crate) fn attempt(script: &str) {
     TRIAL.attempt(script);
@@ -105,7 +105,7 @@ impl EscapeTrial<'_> {
         }
     }
 
-    /// Checks the opposite: a granted operation works.
+    /// Checks that an operation which the policy allows succeeds.
     #[track_caller]
     pub(crate) fn granted(&self, script: &str) {
         for user in users() {
@@ -171,7 +171,7 @@ pub(crate) fn configuration() -> String {
     format!("{{}} // {CANARY}")
 }
 
-/// Creates a directory with all files that are worth attacking.
+/// Creates a test directory with all files that an attacker would want to read or change.
 pub(crate) fn arena(below: &str, user: TestUser) -> TestTree {
     let tree = TestTree::below(Path::new(below), user);
     for name in [

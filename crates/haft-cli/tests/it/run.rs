@@ -40,7 +40,7 @@ fn run(steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutpu
     run_in(&here(), steps, &[&["-m", "openai/m"], words].concat())
 }
 
-/// Returns the step, which expects this text in the last tool result.
+/// Returns the step with the condition that the last tool result contains this text.
 pub(crate) fn told(step: ScriptStep, text: &str) -> ScriptStep {
     step.expecting(RequestExpectation {
         last_tool_result: Some(text.into()),
@@ -454,7 +454,7 @@ fn interrupt_kills_commands_and_reports_the_aborted_run() {
     assert_eq!(tree.text("ws/kept.txt"), "x");
 }
 
-/// The model list of the scripted server stands for an API of the user.
+/// In this test, the model list of the scripted server is the user's HTTP API.
 #[test]
 fn rest_tools_can_be_called_in_a_run() {
     let tree = here();
@@ -537,7 +537,7 @@ fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
     assert!(!tree.path("home/data/accounting.jsonl").exists());
 }
 
-/// haft finds out once that a model cannot call tools, not once per process.
+/// haft stores the fact that a model cannot call tools, so that later processes need not find it out again.
 #[test]
 fn missing_tool_support_of_a_model_is_cached_across_runs() {
     use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptStep};

@@ -99,7 +99,7 @@ fn tool_search_settings_determine_which_tools_are_hidden() {
     check(20, pinned, &["tool_search", "shop__get_invoice", "shop__get_customer"], &["shop__list_invoice"]);
 }
 
-/// OpenAI refuses more than 128 tools. The operator may pin more: then the search has the rest.
+/// OpenAI refuses more than 128 tools. If the operator pins more, the model finds the remaining tools by a search.
 #[test]
 fn pinned_tools_beyond_the_limit_of_the_provider_are_searched() {
     for (model, most) in [("openai/m", 128), ("openai-responses/m", 128), ("anthropic/m", usize::MAX)] {
@@ -160,7 +160,8 @@ fn doctor_warns_of_tools_that_the_model_would_not_get() {
     check(200, model, 0, "");
 }
 
-/// Providers name cached tokens in different ways: some count them in the input, and some beside it.
+/// Providers report cached tokens in different ways: some include them in the input tokens, others report them
+/// separately.
 #[test]
 fn run_shows_cached_and_fresh_tokens_in_every_format() {
     for model in FORMATS {
@@ -329,7 +330,8 @@ fn tool_added_during_a_run_is_found_by_search_without_changing_the_tool_list() {
     assert!(lists.iter().all(|list| *list == lists[0]), "{lists:#?}");
 }
 
-/// A count before the server has listed its tools would turn the search on, or would not know how many there are.
+/// If haft counted the tools before the server has listed them, it would not know their number and could decide wrongly
+/// about the search.
 #[test]
 fn tools_are_counted_after_the_wait_for_servers() {
     for (tools, is_searched) in [(10, false), (100, true)] {
@@ -349,7 +351,7 @@ fn gate_steps() -> [ScriptStep; 2] {
     let command = "touch gate; until [ -e listed ]; do sleep 0.02; done";
     [
         ScriptStep::call("bash", json!({ "command": command })),
-        // The list is read meanwhile.
+        // haft reads the tool list during this call.
         ScriptStep::call("current_date", json!({})),
     ]
 }
@@ -421,7 +423,7 @@ fn resumed_run_shows_the_same_tools_as_before() {
         ScriptStep::say([ScriptPart::Text("Which one?".into())]),
     ]);
     haft(&place, &first, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
-    // There are more tools than before. The stored exposure decides, not the current configuration.
+    // There are more tools now. The stored decision about the search applies, not the current configuration.
     let text = place.text("home/haft.json").replace(r#""expose": "append""#, r#""toolSearch": "never""#);
     place.file("home/haft.json", &text);
     let second = server([

@@ -18,7 +18,8 @@ use super::written;
 /// command line compares the names.
 pub const BUILTINS: [&str; 6] = ["bash", "read", "write", "edit", "introspect", "current_date"];
 
-/// The pattern of all tools of servers. It also matches the tools for batches and progress, which only help the model.
+/// The pattern that matches the tools of all MCP servers. It also matches the tools for batches and progress, which
+/// only help the model.
 const SERVER_TOOLS: &str = "*__*";
 
 /// The program that an agent file was written for.
@@ -35,7 +36,7 @@ pub(super) const PROJECT_DIRECTORIES: [&str; 3] = [".claude/agents", ".opencode/
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TranslatedAgent {
     pub(super) text: String,
-    /// The settings that were not taken over, with the reasons.
+    /// The settings that were not translated, with the reasons.
     pub(super) notes: Vec<String>,
 }
 
@@ -160,13 +161,13 @@ impl AgentBuilder {
         self.tools.denied.extend(tools);
     }
 
-    /// Removes all tools of servers. A single one cannot be removed from an agent that has all tools.
+    /// Removes all tools of MCP servers, because a single one cannot be removed from an agent that has all tools.
     fn deny_server_tools(&mut self, key: &str, tool: &str) {
         self.tools.server_tools_denied = true;
         self.note(key, &format!("`{tool}` cannot be denied alone, so the agent gets no tools of servers"));
     }
 
-    /// Takes over a positive whole number.
+    /// Translates a key whose value is a positive whole number.
     fn count(&mut self, key: &str, as_key: &str, value: &Value) {
         let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
         match number.filter(|number| (1..=u64::from(u32::MAX)).contains(number)) {

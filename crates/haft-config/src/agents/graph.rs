@@ -287,7 +287,7 @@ fn first_duplicate(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 
-/// Returns one key for all spellings of the same path.
+/// Returns the same key for all spellings of a path.
 fn key(file: &Path) -> PathBuf {
     file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }

@@ -26,7 +26,7 @@ pub struct AgentLoader {
     home: Option<Home>,
     /// The agent directories of the project. A file in them is used only while its digest is trusted.
     project: Vec<PathBuf>,
-    /// The agent directories of other programs in the project. Their files need the same trust.
+    /// The directories in the project that hold agent files of other programs. These files need the same trust.
     foreign: Vec<PathBuf>,
 }
 
@@ -134,8 +134,8 @@ impl AgentLoader {
         all
     }
 
-    /// Lists the directories in the order of precedence. Files for other programs come last: they never replace an agent
-    /// that was written for haft.
+    /// Lists the directories in the order of precedence. Directories with agents of other programs come last, so that
+    /// such an agent never replaces an agent that was written for haft.
     fn directories(&self) -> impl Iterator<Item = PathBuf> {
         let home = self.home.iter().map(|home| home.root().join("agents"));
         self.project.iter().cloned().chain(home).chain(self.foreign.iter().cloned())
@@ -288,7 +288,7 @@ fn read(
     Ok(AgentFile { agent, file: path.to_owned(), source })
 }
 
-/// Explains why a file is not used.
+/// Returns the message that explains why a file is not used.
 pub fn untrusted_message(reason: &UntrustedReason) -> String {
     match reason {
         UntrustedReason::Never => "it is not trusted".to_owned(),

@@ -59,7 +59,7 @@ pub struct AgentDefinition {
     pub body: String,
     /// Whether haft's default system text replaces an empty text.
     pub default_text: DefaultText,
-    /// Warnings about old key names in the file, for its author.
+    /// Warnings about old key names in the agent file, for the author of the file.
     pub warnings: Vec<String>,
 }
 
@@ -91,8 +91,8 @@ pub enum DefaultText {
     Never,
 }
 
-/// The rule for an agent with a budget in US dollars whose model has no known price: the budget cannot limit such a
-/// model.
+/// The rule for a run with a budget in US dollars whose model has no known price. haft cannot compute the cost of such
+/// a run, so the budget cannot limit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnpricedModels {
     /// The run does not start.
@@ -205,7 +205,7 @@ pub enum ReportDelivery {
 }
 
 impl AgentDefinition {
-    /// Builds the rules of one run. `path` lists the agents that had the request before; `nonce` belongs to the
+    /// Builds the rules of one run. `path` lists the agents that handled the request before; `nonce` is unique to the
     /// session.
     pub fn plan(&self, mut path: Vec<String>, nonce: &str) -> RunPlan {
         path.push(self.name.clone());
@@ -229,7 +229,7 @@ impl AgentDefinition {
         }
     }
 
-    /// Adds the links of this agent, by agent names.
+    /// Adds the agents that this agent can call or hand off to, by their names.
     pub fn link(&self, links: &mut AgentLinks) {
         let AgentAccess { agents, destinations, handoff, .. } = &self.reach;
         let targets = agents.iter().chain(destinations).chain(handoff).map(|agent| stem(agent));
@@ -286,7 +286,7 @@ fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
     .collect()
 }
 
-/// Checks that model names have the form `provider/model`; the provider need not exist.
+/// Checks that each model name has the form `provider/model`. The provider need not exist.
 fn model_names(file: &str, written: Option<&Spanned<WordList>>) -> Result<Vec<String>, AgentError> {
     let Some(written) = written else { return Ok(Vec::new()) };
     for name in &written.value.0 {

@@ -1,4 +1,4 @@
-//! The keys of an MCP server, as written.
+//! The configuration keys of MCP servers, as the configuration file contains them, before defaults are applied.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The keys of models and their providers, as written.
+//! The configuration keys of models and their providers, as the configuration file contains them, before defaults are
+//! applied.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

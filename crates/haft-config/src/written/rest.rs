@@ -1,4 +1,4 @@
-//! The keys of HTTP tools, as written.
+//! The configuration keys of HTTP tools, as the configuration file contains them, before defaults are applied.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The keys of `haft serve`, as written.
+//! The configuration keys of `haft serve`, as the configuration file contains them, before defaults are applied.
 
 use std::collections::BTreeMap;
 

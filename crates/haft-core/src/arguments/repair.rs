@@ -72,7 +72,7 @@ pub(super) fn mend(text: &str, start: usize, depth_max: usize) -> Result<Repaire
     Ok(RepairedText { text: pass.out, repairs: pass.repairs, cut_off: pass.cut_off })
 }
 
-/// The token that the grammar expects next inside one object or array.
+/// The kind of token that the grammar expects next inside one object or array.
 #[derive(Clone, Copy, PartialEq)]
 enum ExpectedToken {
     Key,

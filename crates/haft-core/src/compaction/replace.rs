@@ -141,7 +141,7 @@ fn movable_text(reply: &ToolReply) -> Option<String> {
 }
 
 /// Returns true if the content can move to the archive. The decision depends on the text alone, because a journal
-/// stores bytes and handles as text, and a run and its replay must decide alike.
+/// stores bytes and handles as text, and a run and its replay must make the same decision.
 fn is_movable(piece: &OutputContent) -> bool {
     match piece {
         OutputContent::Image { .. }

@@ -43,7 +43,7 @@ pub enum PartBody {
     Call(ToolCall),
     /// The result of a tool call.
     Reply(ToolReply),
-    /// Content that no other format can express. All of it is in `state` of the mark.
+    /// Content that only one wire format can express. All of it is in the `state` field of the mark.
     Opaque,
 }
 

@@ -14,7 +14,7 @@ pub const TASK_STATUS: &str = "agent__task_status";
 /// The progress that a model reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
-    /// The stage of the task. If it is `Completed`, the two flags decide if the task really counts as complete.
+    /// The stage of the task. If it is `Completed`, the two flags decide whether the run treats the task as complete.
     pub state: TaskState,
     /// The completed work; it may be empty.
     pub done: String,

@@ -84,8 +84,8 @@ fn equivalent_program_names(command: &ShellCommand) -> Vec<String> {
     vec![String::new(), name.to_owned(), name.to_ascii_lowercase(), written.to_ascii_lowercase()]
 }
 
-/// Selects how the space before a word that is not literal is treated. Such a word may expand to nothing, and then the
-/// space is absent too.
+/// Selects how the space before a word that is not literal is treated. If such a word expands to nothing, the space is
+/// absent too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WordSpacing {
     Kept,

@@ -16,7 +16,7 @@ pub struct CallerApproval {
     pub tools: ToolGlob,
     /// The tools whose calls need approval.
     pub always: Option<ToolSelector>,
-    /// The tools whose calls need no approval; calls to all other tools do.
+    /// The tools whose calls need no approval. If this is set, calls to all other tools need approval.
     pub never: Option<ToolSelector>,
 }
 

@@ -60,8 +60,8 @@ pub(super) enum ResultSender {
 pub(super) struct OpenCalls(pub(super) Vec<OpenCall>);
 
 impl OpenCalls {
-    /// Returns who must act next. The engine's own calls come first, so that a user or a client is asked only when all
-    /// other calls have ended.
+    /// Returns the party that must act next. The engine's own calls come first, so that a user or a client is asked
+    /// only when all other calls have ended.
     pub(super) fn waiting(&self) -> AwaitedParty {
         let ours = self.in_state(|state| matches!(state, CallState::New | CallState::Running));
         if !ours.is_empty() {

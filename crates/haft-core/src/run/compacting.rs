@@ -47,13 +47,13 @@ pub(super) struct CompactionState {
     pub(super) archives: Vec<StoreEntry>,
     /// A finished compaction. Its note is added when the new context size is known.
     pub(super) finished: Option<Compaction>,
-    /// The number of compactions since the last useful reply, and the number of replies before them.
+    /// The number of compactions since the last useful reply, and the number of useful replies at that time.
     pub(super) rounds: u32,
     pub(super) rounds_turn: u32,
 }
 
 impl CompactionState {
-    /// Returns the state for the next request in the same conversation.
+    /// Returns the state to keep for the next request in the same conversation.
     pub(super) fn for_next_request(self) -> Self {
         Self { archives: self.archives, finished: self.finished, ..Self::default() }
     }

@@ -24,12 +24,12 @@ pub struct RunContext {
     /// The workspace as text. It is part of the keys of caches and grants, because calls in different workspaces are
     /// never equal.
     pub workspace: Arc<str>,
-    /// The sandbox of the calls. By default there is none, so a grant for a narrower sandbox covers no call of this
-    /// run.
+    /// The sandbox of the calls. By default there is none, so a grant that was given for a sandboxed call covers no
+    /// call of this run.
     pub confinement: SandboxBinding,
     /// Decides the calls for which the rules require approval. Without an approver, these calls are denied.
     pub approver: Option<Arc<dyn Approver>>,
-    /// The calls that the approver may approve.
+    /// Selects the calls that the approver may approve.
     pub authority: ApproverAuthority,
     /// Calls that the caller wants to approve, in addition to those for which the rules require approval.
     pub caller_approvals: Arc<[CallerApproval]>,

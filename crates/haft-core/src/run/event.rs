@@ -54,7 +54,7 @@ impl RunEvent {
 /// The agent, the model and the request of a run that starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunStart {
-    /// The names of the agents from the first one down to the agent of this run.
+    /// The chain of agents, from the agent that was asked first to the agent of this run.
     pub path: Vec<String>,
     /// The model, as `provider/model`.
     pub model: String,
@@ -78,7 +78,7 @@ pub enum TextPurpose {
 /// The end of a call, with the text that the model receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallAnswer {
-    /// The model's id of the call.
+    /// The id that the model gave the call.
     pub call: CallId,
     /// The tool name as the model wrote it.
     pub name: String,

@@ -17,7 +17,7 @@ pub enum FinalTurnReason {
     MaxToolCallsPerTurn,
     /// The model reported that the task is complete.
     TaskComplete,
-    /// The run has only one turn, so the limit does not interrupt any work.
+    /// The run has only one turn in total, so making it the last turn interrupts no work.
     OnlyTurn,
     /// The run has one turn left.
     LastTurn,

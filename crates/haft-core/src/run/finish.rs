@@ -9,7 +9,7 @@ use crate::model_error::ModelErrorKind;
 pub struct RunFinish {
     /// The finish reason, which determines the status and the exit code.
     pub reason: FinishReason,
-    /// The model's answer. A run that reached a limit may have one too.
+    /// The model's answer. A run that reached a limit may have an answer too.
     pub answer: Option<RunAnswer>,
     /// The error text for the user; empty if there was no error.
     pub detail: String,
@@ -166,7 +166,7 @@ impl FinishReason {
         self.row().name
     }
 
-    /// The reasons without data. Their name alone identifies them.
+    /// The reasons without data. The name alone identifies such a reason.
     pub(super) const PLAIN: [FinishReason; 19] = [
         Self::Completed,
         Self::MaxTurns,

@@ -42,7 +42,7 @@ impl Durability {
     }
 }
 
-/// The number of a claim on one journal, counted from 1. A holder whose epoch is not the newest must not append
+/// The number of a claim on one journal, counted from 1. A process whose epoch is not the newest must not append
 /// anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
@@ -58,7 +58,7 @@ impl Epoch {
     }
 }
 
-/// The journal could not record an entry, and accepts no further entries from this holder.
+/// The reason why the journal did not record an entry. It accepts no further entries from this process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// The store is full, read-only, gone, or over its limit.
@@ -67,10 +67,10 @@ pub enum JournalError {
         /// The reason, for the operator.
         problem: String,
     },
-    /// Another process claimed the journal, so this holder must stop working on the run.
+    /// Another process claimed the journal, so this process must stop working on the run.
     #[error("another process took this run over (its claim {} replaces claim {})", .by.0, .epoch.0)]
     Fenced {
-        /// The epoch of this holder.
+        /// The epoch of this process.
         epoch: Epoch,
         /// The epoch of the newer claim.
         by: Epoch,

@@ -46,7 +46,7 @@ impl RunContextLimit {
         self.window_tokens.saturating_sub(reserved)
     }
 
-    /// Returns true if a request with this many tokens leaves too little room.
+    /// Returns true if a request with this many tokens does not leave enough room for the answer.
     pub fn is_full(&self, request_tokens: u64) -> bool {
         request_tokens > self.usable_tokens()
     }

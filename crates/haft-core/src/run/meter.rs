@@ -87,7 +87,7 @@ impl Meter {
         self.tally().bill
     }
 
-    /// Returns the budget of this run alone, without those of its parents.
+    /// Returns the budget of this run alone, without the budgets of its parents.
     pub fn budget(&self) -> &SpendLimit {
         &self.budget
     }
@@ -106,8 +106,8 @@ impl Meter {
         (bill.cost.nano_usd > 0).then(|| dollars(priced(&bill, tokens)))
     }
 
-    /// Returns true if a request with this many tokens does not fit only because of the token reservations of pending
-    /// requests, so that waiting for their replies may free enough of the budget.
+    /// Returns true if a request with this many tokens would fit without the token reservations of pending requests.
+    /// Waiting for their replies may then free enough of the budget.
     pub fn is_blocked_by_reservations(&self, request_tokens: u64) -> bool {
         let answered = |tally: &MeterTotals| {
             let calls = tally.held.calls;

@@ -237,7 +237,8 @@ impl AgentRun {
     fn answered(&self, answer: RunAnswer) -> RunFinish {
         let reason = match self.state.final_turn {
             None => FinishReason::Completed,
-            // The model answered without asking for another call, so the turn limit changed nothing.
+            // The model answered on its own, without asking for another call, so the turn limit had no effect on the
+            // answer.
             Some(FinalTurnReason::LastTurn) if !self.state.wanted_more => FinishReason::Completed,
             Some(why) => why.answered(),
         };

@@ -21,13 +21,14 @@ pub(super) struct ClassifiedTurn {
     pub(super) calls: Vec<OpenCall>,
     /// The number of permitted calls, including calls in batches.
     pub(super) let_through: u32,
-    /// The number of calls that can advance the run. If there are none, the turn was wasted.
+    /// The number of calls that can advance the run. If it is zero, the run asks the model again within the same turn.
     pub(super) useful: u32,
     pub(super) report: Option<RunReport>,
     pub(super) bad_report: Option<String>,
     pub(super) handoff: Option<Handoff>,
     pub(super) statuses: Vec<TaskStatus>,
-    /// The number of calls beyond the limit per turn. The next field counts the calls beyond the limit of the run.
+    /// The number of calls beyond the limit per turn. The next field is the number of calls beyond the limit of the
+    /// whole run.
     pub(super) too_many: u32,
     pub(super) beyond_run: u32,
     /// The number of permitted tool searches. They are included in `let_through`.

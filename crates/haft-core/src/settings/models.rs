@@ -25,7 +25,7 @@ pub const PROVIDER_NAMES: &[&str] = &[
 /// The provider name for servers with an OpenAI-compatible API that have no row of their own.
 pub const COMPATIBLE: &str = "compatible";
 
-/// The provider that runs the command Claude Code.
+/// The name of the provider that runs the Claude Code command.
 pub const CLAUDE_CODE: &str = "claude-code";
 
 /// The name of the Claude Code command.

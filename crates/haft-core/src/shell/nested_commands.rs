@@ -48,7 +48,8 @@ pub(super) fn carried(command: &ShellCommand) -> Vec<WrappedCommand> {
     found
 }
 
-/// Builtins that evaluate numbers or subscripts, and so run substitutions even in quoted text, or that set variables.
+/// Builtins that evaluate numbers or subscripts, and so run substitutions even in quoted text, and builtins that set
+/// variables.
 const EVALUATING: [&str; 17] = [
     "[",
     "declare",

@@ -24,7 +24,7 @@ pub enum LockChange {
         /// The key of the source.
         source: String,
     },
-    /// A source whose address has changed.
+    /// A source whose address differs from the locked address.
     SourceMoved {
         /// The key of the source.
         source: String,
@@ -76,7 +76,7 @@ pub enum LockChange {
         /// The current name.
         to: String,
     },
-    /// A tool with the same definition that another source offers now.
+    /// A locked tool that is now in another source, with the same definition.
     ToolRehomed {
         /// The tool name.
         tool: String,

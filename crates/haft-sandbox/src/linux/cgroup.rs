@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use haft_core::settings::limits::CommandLimits;
 
-/// A control group that is created and entered before the call starts. Dropping it leaves and removes the group.
+/// A control group that the launcher creates and enters before the call starts. Dropping it leaves and removes the
+/// group.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     parent: PathBuf,
@@ -52,7 +53,7 @@ fn remove_forgotten(parent: &Path) {
     }
 }
 
-/// Writes only to an existing file: a missing file means that the controller is missing.
+/// Writes to a file that must exist: a missing file means that the controller is missing.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }

@@ -99,8 +99,8 @@ fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetC
 
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Grants access to paths if no mount covers anything. Never grants a parent of a protected path, only the parent's
-/// other entries.
+/// Grants access to paths when there are no namespaces, so no mount hides the protected paths. A Landlock rule for a
+/// directory covers everything below it, so this grants the siblings of a protected path, but never its parent.
 fn grant_unprotected(
     rules: RulesetCreated,
     plan: &SandboxPlan,
@@ -109,7 +109,7 @@ fn grant_unprotected(
 ) -> Result<RulesetCreated, BuildError> {
     let unreadable = [plan.hidden.clone(), vec![PathBuf::from("/dev")]].concat();
     let readable = around(Path::new("/"), &unreadable, &entries);
-    // Allow listing names everywhere, because otherwise a shell could not look around.
+    // Allow listing directory names everywhere, because otherwise shells and file name patterns would not work.
     let rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
     let rules = grant(rules, &readable, read)?;
     let writable: Vec<PathBuf> =
@@ -153,7 +153,7 @@ fn unix_sockets() -> BitFlags<AccessFs> {
     AccessFs::from_all(ABI::V9) & !AccessFs::from_all(ABI::V8)
 }
 
-/// Confines signals to the sandbox, and abstract sockets too, unless the operator allowed sockets.
+/// Confines signals to the sandbox. Also confines abstract sockets, unless the operator allowed Unix sockets.
 fn scope(plan: &SandboxPlan, abi: ABI) -> BitFlags<Scope> {
     let all = Scope::from_all(abi);
     if plan.unix_sockets { all & Scope::Signal } else { all }

@@ -105,7 +105,8 @@ fn processes(limits: &CommandLimits) -> io::Result<DetachedMount> {
         let pid_max = openat(&mount, "sys/kernel/pid_max", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         write(pid_max, limits.processes_max.to_string().as_bytes())?;
     }
-    // Without this, root could write files such as /proc/sys/kernel/core_pattern without any capability.
+    // Without this mount attribute, root could write files such as /proc/sys/kernel/core_pattern even without any
+    // capability.
     set_attributes(mount.as_fd(), READ_ONLY | libc::MOUNT_ATTR_NOEXEC)?;
     Ok(DetachedMount { mount, target: "/proc".into() })
 }

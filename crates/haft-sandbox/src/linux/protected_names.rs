@@ -37,7 +37,7 @@ pub(super) struct NameWatch {
     steps: Vec<MountStep>,
     limits: CommandLimits,
     namespaces: Option<KeeperNamespaces>,
-    /// The names that were replaced during this call. A command may have opened such a file before it was covered
+    /// The names that were replaced during this call. The command may have opened the new file before it was covered
     /// again.
     exposed: BTreeSet<PathBuf>,
 }
@@ -57,7 +57,7 @@ struct NameEvent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameChange {
-    /// Another file has the name now, or no file.
+    /// The name now belongs to another file, or to no file.
     Replaced,
     /// The file was written, or its attributes were changed.
     Written,
@@ -99,7 +99,7 @@ impl NameWatch {
         Ok(())
     }
 
-    /// Handles the pending events. Returns a name that the command may have changed; in this case the call must end.
+    /// Handles the pending events. Returns a name that the command may have changed; the call must then end.
     pub(super) fn handle(&mut self) -> Option<PathBuf> {
         let path = match self.take().and_then(|events| replaced_name(&events, &self.exposed)) {
             Ok(None) => return None,
@@ -118,7 +118,7 @@ impl NameWatch {
     }
 
     /// Checks a last time, after all processes of the call have ended: a command can write to a mapped file without an
-    /// event until the file is closed, and may have been faster than the watcher.
+    /// event until the file is closed, and may have written before the watcher covered the file.
     pub(super) fn last_look(&mut self) -> Option<PathBuf> {
         match self.take().and_then(|events| replaced_name(&events, &self.exposed)) {
             Ok(replaced) => replaced.filter(|path| has_other_names(path)),
@@ -180,8 +180,8 @@ impl NameWatch {
     }
 }
 
-/// Returns the name that was replaced. The error is a name that the command may have changed: a file that was written
-/// after it lost its cover, or a second replacement, which may be the command's own.
+/// Returns the name that was replaced. Returns as an error a name that the command may have changed: a file that was
+/// written after it lost its cover, or a second replacement, which the command itself may have made.
 fn replaced_name(events: &[NameEvent], exposed: &BTreeSet<PathBuf>) -> Result<Option<PathBuf>, PathBuf> {
     let mut replaced: Option<&PathBuf> = None;
     for NameEvent { path, kind } in events {

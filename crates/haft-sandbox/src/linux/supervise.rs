@@ -21,7 +21,7 @@ use super::protected_names::NameWatch;
 #[derive(Debug)]
 pub(super) enum WaitOutcome {
     Exited(WaitStatus),
-    /// The process that started the launcher has ended, or has dropped the call.
+    /// The process that started the launcher has ended, or has cancelled the call.
     LifelineClosed,
     /// The command may have changed this protected file.
     Exposed(PathBuf),

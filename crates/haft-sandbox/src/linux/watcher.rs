@@ -16,7 +16,7 @@ use super::supervise::{self, ChildSignals, Fork, OnTerminate, WaitOutcome};
 use super::{WorkerTable, descriptors, identity};
 use crate::message::{LaunchProgram, LaunchReport, LaunchRequest};
 
-/// The exit code of a launcher that failed. It first reports the reason, if it has the control socket.
+/// The exit code of a launcher that failed. If the launcher has the control socket, it first reports the reason there.
 const LAUNCHER_FAILED: i32 = 125;
 
 /// Runs the launcher. Never returns.

@@ -1,4 +1,5 @@
-//! Hostile descriptions and servers that try to get a credential sent to another origin than the configured one.
+//! Tests with hostile OpenAPI documents and servers that try to make haft send a credential to another origin than the
+//! configured one.
 #![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
 
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ impl Attack {
         self.thief.address.to_string()
     }
 
-    /// Configures each description with the credentials, and calls its operation `it` with the arguments.
+    /// Configures each OpenAPI document with the credentials, and calls its operation `it` with the arguments.
     fn call(&self, descriptions: &BTreeMap<String, (Value, Value)>) -> HaftOutput {
         let tree = TestTree::new(TestUser::Ourselves);
         let mut specs = json!({});
@@ -73,7 +74,7 @@ impl Attack {
     }
 }
 
-/// Returns the redirect that the path asks for, else an ordinary answer.
+/// Returns the redirect that the path requests, or else an ordinary answer.
 fn reply(head: &str, thief: &str) -> String {
     let path = head.split(' ').nth(1).unwrap_or_default();
     let service = head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
@@ -90,7 +91,7 @@ fn reply(head: &str, thief: &str) -> String {
     redirect.unwrap_or_else(|| answer("200 OK", "", r#"{"access_token": "granted"}"#))
 }
 
-/// Targets of redirects, each of another origin than the service's.
+/// Returns redirect targets, all on other origins than the service.
 fn locations(service: &str, thief: &str) -> Vec<String> {
     let thief_port = thief.rsplit(':').next().unwrap();
     let service_port = service.rsplit(':').next().unwrap();
@@ -115,19 +116,20 @@ fn locations(service: &str, thief: &str) -> Vec<String> {
         format!("ftp://{thief}/"),
         "file:///etc/passwd".to_owned(),
     ];
-    // Two hops on the service itself before the last one leaves it.
+    // Two redirects stay on the service before the last one leaves it.
     all.push("/to/302/0".to_owned());
     all.push(format!("/to/307/{}", all.len() - 1));
     all
 }
 
-/// Returns the line that calls the operation `it` of a description.
+/// Returns the line that calls the operation `it` of an OpenAPI document.
 fn call_line(name: &str, arguments: &Value) -> String {
     let line = json!({ "id": name, "tool": format!("rest__{name}_it"), "args": arguments });
     format!("{line}\n")
 }
 
-/// Describes one operation `it` at this path, with more keys for the operation and for the description.
+/// Returns an OpenAPI document with one operation `it` at this path, and with additional keys for the operation and for
+/// the document.
 fn described(path: &str, operation: Value, root: Value) -> Value {
     let mut get = json!({ "operationId": "it" });
     get.as_object_mut().unwrap().extend(operation.as_object().unwrap().clone());
@@ -140,12 +142,12 @@ fn plain(path: &str) -> Value {
     described(path, json!({}), json!({}))
 }
 
-/// Numbers the descriptions, so that each has a name of its own.
+/// Numbers the OpenAPI documents, so that each has its own name.
 fn numbered(all: impl IntoIterator<Item = (Value, Value)>) -> BTreeMap<String, (Value, Value)> {
     all.into_iter().enumerate().map(|(number, attack)| (format!("a{number}"), attack)).collect()
 }
 
-/// The servers of an operation, of its path and of the whole description, in every notation.
+/// Tries servers of an operation, of its path and of the whole document, in every notation.
 #[test]
 fn no_server_of_a_description_gets_a_credential() {
     let attack = Attack::new();
@@ -201,7 +203,7 @@ fn no_server_of_a_description_gets_a_credential() {
     assert!(control.unwrap().contains("authorization: Bearer s3cret-header"));
 }
 
-/// Paths of a description and arguments of a model, in the path, the query, a header and a cookie.
+/// Tries paths of a document and arguments of a model, in the path, the query, a header and a cookie.
 #[test]
 fn no_path_and_no_argument_changes_the_recipient() {
     let attack = Attack::new();
@@ -256,7 +258,7 @@ fn no_path_and_no_argument_changes_the_recipient() {
     }
 }
 
-/// A description may place an API key, and it names the token endpoint.
+/// An OpenAPI document can choose where the API key is sent in a request, and can name the token endpoint.
 #[test]
 fn no_security_scheme_sends_a_secret_elsewhere() {
     let attack = Attack::new();
@@ -297,7 +299,7 @@ fn no_redirect_takes_a_credential_to_another_origin() {
     assert!(ran.stdout.contains("not to localhost") || ran.stdout.contains("not followed"), "{ran:?}");
 }
 
-/// A token endpoint that the operator named may be taken over as well.
+/// An attacker may control even a token endpoint that the operator named.
 #[test]
 fn no_redirect_of_a_token_endpoint_takes_the_client_secret_along() {
     let attack = Attack::new();
@@ -320,7 +322,7 @@ fn no_redirect_of_a_token_endpoint_takes_the_client_secret_along() {
     assert!(attack.service.heads().iter().any(|head| head.starts_with("POST /to/307/0 ")), "{ran:?}");
 }
 
-/// The host of a description is not the service, and the description is downloaded again every day.
+/// The host of the OpenAPI document is not the service, and haft downloads the document again every day.
 #[test]
 fn the_host_of_a_description_gets_no_credential_and_chooses_no_recipient() {
     let service = CannedServer::new(answer("200 OK", "", "fine"));
@@ -346,7 +348,7 @@ fn the_host_of_a_description_gets_no_credential_and_chooses_no_recipient() {
     let reason = format!("the server {} is not the origin of the OpenAPI document", thief.url());
     assert!(refused.stderr.contains(&reason), "{refused:?}");
     assert!(thief.heads().is_empty(), "{:?}", thief.heads());
-    // Without credentials there is nothing to lose, and with `baseUrl` the operator has chosen.
+    // Without credentials there is no secret to steal, and with `baseUrl` the operator has chosen the host.
     assert_eq!(run(json!({ "headers": {} })).expect_code(0).stdout, "stolen\n");
     assert!(!thief.heads().concat().contains(SECRETS[0]), "{:?}", thief.heads());
     run(json!({ "baseUrl": thief.url() })).expect_code(0);
