@@ -65,7 +65,7 @@ fn nginx(root: &Path, port: u16, upstream: &str) -> Command {
         .map(|name| format!("{name}_temp_path {at}/{name};\n"))
         .concat();
     let text = format!(
-        "daemon off;\npid {at}/pid;\nerror_log {at}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n\
+        "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n\
          {temporary}server {{\nlisten 127.0.0.1:{port};\n{location}}}\n}}\n"
     );
     std::fs::write(root.join("nginx.conf"), text).unwrap();
