@@ -384,4 +384,6 @@ fn real_claude_code_asks_haft_for_permission() {
     assert_eq!(made, [true, false, false]);
     let names: Vec<String> = accounted_calls(&tree).into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(names, ["claude_code__Bash"; 3]);
+    // The command asks for a permission by itself; as tools of the model, the permissions would only confuse it.
+    assert!(server.requests().iter().all(|request| !request.raw.contains("mcp__haft__claude_code__")));
 }

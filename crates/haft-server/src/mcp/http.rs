@@ -295,9 +295,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn message_that_does_not_arrive_completely_is_refused() {
-        let begun = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"{"))]);
-        let body = Body::from_stream(begun.chain(stream::pending()));
+        let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"{"))]);
+        let body = Body::from_stream(first.chain(stream::pending()));
+        let began = tokio::time::Instant::now();
         let (status, message) = message_bytes(body, Duration::from_secs(30)).await.unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(31), "{:?}", began.elapsed());
         assert_eq!(
             (status, message.as_str()),
             (StatusCode::BAD_REQUEST, "the message did not arrive within 30 s")

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use haft_model_server::{Script, ScriptStep};
 use reqwest::Method;
@@ -124,9 +125,12 @@ fn idle_connections_are_closed_and_free_their_slots() {
     let kept = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // Open more connections than the server serves at once: without data, with half a head, and with a request and then
     // silence.
+    let began = Instant::now();
     let mut idle: Vec<TcpStream> =
         ["", half, kept].iter().cycle().take(2 * CONNECTIONS_MAX).map(|sent| open(sent)).collect();
     assert_eq!(server.get("/v1/models").status, 200);
+    // Each half of the connections takes all slots until the time limit of a head.
+    assert!(began.elapsed() >= 2 * HEAD_TIMEOUT, "the server serves more connections at once than it may");
     for stream in &mut idle {
         let mut rest = Vec::new();
         // A reset closes the connection too; only a read timeout means that it stayed open.
