@@ -29,8 +29,8 @@ pub(crate) fn races() -> Result<(), String> {
 /// The attempts to escape that the level `landlock` does not stop, or that cannot be tried there.
 const LANDLOCK_EXCEPTIONS: &str = "crates/haft-cli/tests/it/escape/landlock.txt";
 
-/// Runs the attempts to escape at the level `landlock`. Every attempt must fail, except those on the list, which must
-/// all still succeed: otherwise the list claims too little.
+/// Runs the attempts to escape at the level `landlock`. Every attempt must fail, except the attempts on the list. The
+/// test of each listed attempt must still fail; otherwise the attempt must be removed from the list.
 pub(crate) fn landlock() -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{LANDLOCK_EXCEPTIONS}: {error}");
     let list = std::fs::read_to_string(LANDLOCK_EXCEPTIONS).map_err(wrong)?;
@@ -38,7 +38,7 @@ pub(crate) fn landlock() -> Result<(), String> {
     let at_landlock = [("HAFT_TEST_SANDBOX_LEVEL", "landlock")];
     let test = ["test", "--locked", "-p", "haft-cli", "--test", "it", "--", "--exact"];
     for exception in &exceptions {
-        // This attempt waits for an end that does not come.
+        // Skip this attempt: it waits for the end of a command that does not end at this level.
         if exception.ends_with("a_replaced_repository_ends_the_command") {
             continue;
         }

@@ -48,7 +48,8 @@ fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String>
     run(&program.to_string_lossy(), &words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The fuzzer writes new inputs into the first directory and reads both, so the inputs of earlier runs count again.
+/// The fuzzer writes new inputs into the first directory and reads both directories, so it also uses the inputs of
+/// earlier runs.
 fn arguments(found: &str, corpus: &str, seconds: u32) -> Vec<String> {
     vec![
         format!("-max_total_time={seconds}"),
@@ -81,7 +82,7 @@ fn products() -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Everything that haft reads from strangers apart from the replies of models.
+    /// The targets for all untrusted input of haft, except for model replies.
     const READERS: [&str; 6] = ["agent", "config", "journal", "mcp", "openapi", "shell_line"];
 
     #[test]

@@ -1,4 +1,4 @@
-//! All scripts of the project. `cargo xtask` lists them.
+//! The development tasks of the project. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a script talks to the person who runs it")]
 
 mod api;

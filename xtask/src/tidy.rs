@@ -1,4 +1,4 @@
-//! Checks that no other tool does.
+//! Runs project checks for which no other tool exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub(crate) fn tidy() -> Result<(), String> {
     if slips.is_empty() { Ok(()) } else { Err(format!("not tidy:\n  {}", slips.join("\n  "))) }
 }
 
-/// Rejects shell scripts, which belong in xtask, and file names that are too vague to keep unrelated code out of the
-/// file.
+/// Rejects shell scripts, because such tasks belong in xtask. Also rejects file names that are too vague to keep
+/// unrelated code out of the file.
 fn check_name(file: &Path, slips: &mut Vec<String>) {
     let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
     let is_rust = file.extension().is_some_and(|extension| extension == "rs");

@@ -1,7 +1,7 @@
 //! Compares the cost of `bash -c true` in the sandbox with the same command unconfined, interleaved in one run.
 //!
 //! `cargo bench -p haft-cli --bench spawn` prints the table in the README of `haft-sandbox`. It compares minima,
-//! because everything above a minimum is load of other processes.
+//! because everything above a minimum is caused by the load of other processes.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

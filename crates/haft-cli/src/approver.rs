@@ -83,8 +83,8 @@ fn choices(offers: &[KeyOffer]) -> String {
     )
 }
 
-/// Finds the offer for the typed key. Ignores an Enter after the key. Any further text is a paste, which allows
-/// nothing.
+/// Finds the offer for the typed key. Ignores an Enter after the key. If more text follows, the input was pasted, and
+/// no call is allowed.
 fn chosen<'a>(typed: &str, offers: &'a [KeyOffer]) -> Option<&'a KeyOffer> {
     let typed = typed.trim_end_matches(['\r', '\n']);
     offers.iter().find(|offer| typed.eq_ignore_ascii_case(offer.key.encode_utf8(&mut [0; 4])))

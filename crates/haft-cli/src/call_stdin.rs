@@ -66,7 +66,7 @@ impl CallStreamError {
     }
 }
 
-/// Serves calls. Reads a line only while another call may start, so that the input stays in the pipe.
+/// Serves calls. Reads a line only if another call may start now; otherwise the input stays in the pipe.
 async fn serve(
     orchestrator: &Orchestrator,
     watch: &CommandWatchers,

@@ -64,7 +64,7 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, CliCommand, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
 pub use exit::ExitReason;
 
-/// The maximum wait, at the end of the program, until confined processes have ended.
+/// The maximum time that haft waits at its end until confined processes have ended.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the command line and returns its exit code.

@@ -76,7 +76,8 @@ impl LockComparison {
         let path = tool_lock::path_for(project.as_deref(), Some(&home))
             .ok_or_else(|| (ExitReason::Input, "there is no directory for the lock file".to_owned()))?;
         let policy = settings::policy(&PolicyArgs::of_files(files), &configuration).await?;
-        // Load this file alone: the configuration contains it merged with the one in haft's home directory.
+        // Load this file alone, because the configuration contains it merged with the lock file in haft's home
+        // directory.
         let locked = tool_lock::load(&path).map_err(|error| (ExitReason::Input, error.to_string()))?;
         let rest = super::rest::tools(&configuration.resolved, &home, Freshness::Kept).await;
         let mut found = servers(&configuration.resolved, &policy).await?;

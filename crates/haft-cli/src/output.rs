@@ -67,7 +67,8 @@ async fn answer(question: &str, content: &[u8]) -> ExitCode {
     }
 }
 
-/// Answers in a confined worker, as for a model: a filter may come from a model too, and may run forever.
+/// Answers the question in a confined worker, as for a model: the question may contain a filter that a model wrote, and
+/// the filter may run forever.
 async fn confined(question: &str, content: &[u8]) -> Result<Result<String, ExtractError>, CliError> {
     let configuration = settings::configuration(&FileArgs::default())?;
     let limit = configuration.resolved.tool_timeout;

@@ -69,8 +69,8 @@ fn explained(command: &ExplainedCommand) -> Value {
 struct RememberedApprovals {
     /// The approvals that together cover the call.
     covering: Vec<Grant>,
-    /// Approvals for a tool with this name. They may not apply, because only its server has the current definition, and
-    /// this command starts no server.
+    /// Approvals for a tool with this name. They may not cover the call: only the tool's server has the current
+    /// definition, and this command starts no server.
     possible: Vec<Grant>,
 }
 

@@ -68,7 +68,7 @@ pub(super) async fn begin(
     Box::pin(start(args.show, args.record.as_deref(), given, RunLaunch::New(Box::new(spec)))).await
 }
 
-/// Starts a run and shows it to its end. A signal ends it at any time.
+/// Starts a run and shows it until its end. A signal ends the run at any time.
 pub(super) async fn carry_out(
     format: OutputFormat,
     start: LocalBoxFuture<'_, Result<StartedRun, CliError>>,
@@ -77,7 +77,7 @@ pub(super) async fn carry_out(
     match unless_signalled(&mut listening, start).await {
         Ok(started) => Box::pin(to_the_end(started, listening)).await,
         Err((exit, message)) => {
-            // Return the reason as JSON too, for a program that reads JSON.
+            // A program that reads JSON gets the reason as JSON too.
             if let Some(result) = output::not_started(format, exit, &message) {
                 let _ = terminal::answer(&result);
             }
@@ -102,8 +102,8 @@ async fn to_the_end(started: StartedRun, mut listening: SignalListener) -> ExitC
     tokio::select! {
         biased;
         () = started.handle.closed() => {}
-        // The run has ended and its result is known: a signal now must not wait for servers that shut down slowly.
-        // After an earlier signal this branch is disabled, because `heard` resolves only once.
+        // The run has ended and its result is known, so a signal at this point skips the wait for servers that shut
+        // down slowly. After an earlier signal this branch is disabled, because `heard` resolves only once.
         _ = listening.first_signal(), if stopped_by.is_none() => {}
     }
     for warning in started.handle.warnings().iter().skip(started.shown_warnings) {

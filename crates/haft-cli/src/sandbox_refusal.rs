@@ -23,8 +23,8 @@ const NO_NETWORK: [&str; 6] = [
 ];
 
 impl SandboxRefusal {
-    /// Finds the refusal in the message of a failed call. Ignores the tools of servers, whose errors are not about this
-    /// sandbox.
+    /// Finds the refusal in the message of a failed call. Ignores tools of MCP servers, because their errors are not
+    /// about this sandbox.
     pub(super) fn find(tool: &str, message: &str, network: ResourceAccess) -> Option<Self> {
         if !wiring::is_builtin(tool) {
             return None;

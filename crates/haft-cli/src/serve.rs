@@ -24,7 +24,8 @@ use super::settings::{self, CliError, Configuration};
 use super::watch::{self, CallLog, CommandWatchers};
 use super::{agents, keys, mcp, skills, terminal};
 
-/// The maximum time for which an agent without a run keeps its MCP servers for the next request.
+/// The maximum time for which the MCP servers of an agent stay started for the next request after its last run has
+/// ended.
 const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
 
 /// The arguments of every command that serves HTTP.

@@ -10,7 +10,7 @@ use super::terminal;
 use haft_config::ResolvedConfig;
 use haft_runtime::wiring::{self, McpClientSettings};
 
-/// The needs of the command: its tool, and whether it can ask a user.
+/// The parts of a command that determine which servers it needs: its tool, and whether it can ask a user.
 #[derive(Default)]
 pub(super) struct ServerRequirements<'a> {
     /// The only tool of the command; `None` for all tools.
@@ -69,7 +69,7 @@ pub(super) fn awaited<'a>(config: &'a ResolvedConfig, home: &Home) -> Vec<&'a st
     unknown.map(|(name, _)| name.as_str()).collect()
 }
 
-/// Returns the client settings of the command line for servers.
+/// Returns the settings with which the command line connects to servers as a client.
 pub(super) fn face(config: &ResolvedConfig) -> McpClientSettings {
     McpClientSettings { trace: trace(config), ..McpClientSettings::default() }
 }

@@ -54,7 +54,7 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
     }
 }
 
-/// Returns true if a word names a recording: a session id has neither a dot nor a slash.
+/// Returns true if a word is the file name of a recording: a session id contains neither a dot nor a slash.
 fn is_file(word: &str) -> bool {
     word.contains(['.', '/'])
 }
@@ -131,7 +131,7 @@ fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliE
         for below in below {
             sessions.remove(below).map_err(refused)?;
         }
-        // The event log and the outputs contain content of the run, so they are removed with it.
+        // The event log and the stored outputs contain content of the run, so remove them together with the run.
         let key = RunKey { tenant: tenant.unwrap_or_else(|| "local".into()), run: *id };
         let removed = events.remove(&key).and_then(|()| FileOutputs::of(&home).remove(&key));
         removed.map_err(|error| {

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn agents_of_other_programs_can_have_every_builtin_tool() {
         let mut builtins = wiring::builtin_names();
-        // Every agent gets it with its first stored output.
+        // Every agent gets this tool together with its first stored output.
         builtins.retain(|name| name != "tool_output");
         builtins.sort();
         let mut translated = haft_config::agents::TRANSLATED_BUILTINS.to_vec();

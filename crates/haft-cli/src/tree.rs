@@ -126,7 +126,7 @@ fn draw_leaf(tree: &OpTree, leaf: &TurnLeaf<'_>, inside: &str, text: &mut String
     }
 }
 
-/// An entry of a turn that has no calls below it.
+/// An entry of a turn that is not a tool call of a provider.
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Compaction(&'t Compaction),
@@ -177,7 +177,7 @@ fn waited_in_words(operation: &OperationNode) -> String {
     }
 }
 
-/// Draws each item after its branch. Passes the indentation of the lines inside it to `draw`.
+/// Draws each item after its branch line. Passes to `draw` the indentation for the lines inside the item.
 fn branches<T>(items: &[T], indent: &str, text: &mut String, draw: impl Fn(&T, &str, &mut String)) {
     for (at, item) in items.iter().enumerate() {
         let last = at + 1 == items.len();

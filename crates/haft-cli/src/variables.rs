@@ -1,4 +1,4 @@
-//! The variables of the configuration: those of the environment, then the values that haft asked for once.
+//! The variables of the configuration: first the environment, then the values that haft asked for once.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -26,8 +26,8 @@ pub use resolved::{
 };
 pub use written::KEYS;
 
-/// Access to files and variables while an agent is read. The caller passes it in, so that reading depends on neither
-/// disk nor environment.
+/// Access to files and variables while an agent is read. The caller passes it in, so that reading an agent needs
+/// neither the disk nor the environment.
 #[derive(Clone, Copy)]
 pub struct AgentReadContext<'a> {
     /// Returns the text of a file, by the name that the agent file uses for it. The error is a sentence for the user.

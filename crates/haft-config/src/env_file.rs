@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::expand::is_name;
 
-/// Returns the variables of a file, or the number of the first line that is none. The last of equal names counts.
+/// Returns the variables of a file, or the number of the first line that defines no variable. If a name occurs twice,
+/// the last value is used.
 pub fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
@@ -19,7 +20,7 @@ fn variable(line: &str) -> Option<(String, String)> {
     is_name(name).then(|| (name.to_owned(), unquoted(value.trim())))
 }
 
-/// Returns the value without its quotes. Without quotes, a comment ends it.
+/// Returns the value without its quotes. A value without quotes ends at a comment.
 fn unquoted(value: &str) -> String {
     for quote in ['"', '\''] {
         if let Some((inside, _)) = value.strip_prefix(quote).and_then(|rest| rest.rsplit_once(quote)) {

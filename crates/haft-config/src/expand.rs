@@ -2,7 +2,7 @@
 
 use crate::printable::excerpt;
 
-/// Looks up variables. The caller passes it in, so that expansion does not depend on the environment.
+/// Looks up variables. The caller passes the function in, so that expansion does not depend on the environment.
 pub type VariableSource<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 /// Replaces variables by their values. As in a shell, a default also replaces an empty value. The value of a variable

@@ -19,8 +19,8 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
 pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, ConfigError> {
     match read(path, bytes_max) {
         Ok(bytes) => Ok(Some(bytes)),
-        // A component of the path may be a file instead of a directory. A workspace that cannot be used is reported
-        // elsewhere, with a better message.
+        // A part of the path may be a file instead of a directory; treat this like a missing file. Another check
+        // reports an unusable workspace with a better message.
         Err(FileReadError::Io(error))
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {

@@ -36,17 +36,18 @@ impl ForeignFile {
         &self.path
     }
 
-    /// Returns the text with an entry of a JSON section added or replaced.
+    /// Returns the file's text with an entry of a JSON section added or replaced.
     pub fn with_json_entry(&self, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {
         edit::put_into(&self.path, self.text.as_deref().unwrap_or("{}\n"), entry, value)
     }
 
-    /// Returns the text without an entry of a JSON section.
+    /// Returns the file's text without an entry of a JSON section.
     pub fn without_json_entry(&self, entry: ConfigEntry<'_>) -> Result<String, EditError> {
         edit::removed(&self.path, self.text.as_deref().unwrap_or("{}\n"), entry)
     }
 
-    /// Returns the text with a TOML table at its end, which replaces an earlier one. `lines` are its keys.
+    /// Returns the file's text with a TOML table at its end, which replaces an earlier table with the same name.
+    /// `lines` are the keys of the table.
     pub fn with_toml_table(&self, table: ConfigEntry<'_>, lines: &str) -> Result<String, EditError> {
         let rest = without_table(self.text.as_deref().unwrap_or_default(), table).unwrap_or_else(|text| text);
         let gap = if rest.is_empty() || rest.ends_with("\n\n") { "" } else { "\n" };
@@ -55,7 +56,7 @@ impl ForeignFile {
         self.checked_toml(text)
     }
 
-    /// Returns the text without a TOML table.
+    /// Returns the file's text without a TOML table.
     pub fn without_toml_table(&self, table: ConfigEntry<'_>) -> Result<String, EditError> {
         let ConfigEntry { section, name } = table;
         let absent = |_| EditError::Absent { section: section.to_owned(), name: name.to_owned() };
@@ -70,8 +71,8 @@ impl ForeignFile {
         }
     }
 
-    /// Replaces the file atomically, if its content has not changed since it was read. Returns the path of the copy of
-    /// the old file.
+    /// Replaces the file atomically, if its content has not changed since haft read it. Returns the path of the backup
+    /// copy of the old file.
     pub fn replace(&self, changed: &str) -> Result<Option<PathBuf>, EditError> {
         let unwritable = |error| EditError::Unwritable(self.path.clone(), error);
         if content(&self.path)? != self.text {

@@ -90,7 +90,7 @@ pub struct ProviderSettings {
 pub struct CommandSettings {
     pub command: String,
     pub turns_max: u32,
-    /// The command's own tools that are on.
+    /// The built-in tools of the command that are enabled.
     pub allowed_tools: Vec<String>,
     pub resumes_max: u32,
 }

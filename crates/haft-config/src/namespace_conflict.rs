@@ -1,5 +1,5 @@
-//! Detects MCP servers whose names become the same tool namespace. The first of them gets the namespace, and every
-//! command reports the conflict.
+//! Detects MCP servers whose names result in the same tool namespace. The first of these servers gets the namespace,
+//! and every command reports the conflict.
 
 use std::collections::BTreeMap;
 

@@ -73,7 +73,7 @@ impl VariableExpander<'_> {
 }
 
 impl McpOauthSettings {
-    /// Refuses combinations of keys that cannot work, before a login starts.
+    /// Refuses combinations of keys that cannot work, so that the error appears before a login starts.
     fn checked(self) -> Result<Self, String> {
         match self.problem() {
             Some(problem) => Err(problem.to_owned()),

@@ -29,7 +29,7 @@ pub struct ProjectInstructions {
 }
 
 impl ProjectInstructions {
-    /// Reads the files of a project. Leaves out a file that only repeats the one before it.
+    /// Reads the instruction files of a project. Leaves out a file that only repeats the file before it.
     pub fn load(home: Option<&Home>, project: &Path) -> Self {
         let mut found = Self::default();
         let outside =

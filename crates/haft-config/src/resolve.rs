@@ -1,4 +1,4 @@
-//! Resolves the configuration as written: fills in defaults and checks references between keys.
+//! Resolves the configuration that was read from the files: fills in defaults and checks references between keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearc
 /// The tool whose commands policy rules can match.
 const SHELL: &str = "bash";
 
-/// The names of the permission for the shell of `claude-code`, in each form of names.
+/// The names of the permission for the shell of `claude-code`, one for each naming scheme.
 const CLAUDE_CODE_SHELLS: [&str; 3] = ["claude_code__Bash", "mcp__claude_code__Bash", "claude_code_Bash"];
 
 /// Fills in defaults and checks references between keys; returns every error.
@@ -103,7 +103,7 @@ impl ConfigResolver<'_> {
             providers,
             rest,
             serve: self.serve(written.serve.unwrap_or_default()),
-            // `load` reads the lock file, which is not part of the configuration as written.
+            // `load` reads the lock file, which is not part of the configuration files.
             tool_lock: None,
         }
     }

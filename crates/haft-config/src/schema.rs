@@ -40,7 +40,7 @@ fn refine(schema: &mut Schema) {
     if object.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
         object.remove("format");
     }
-    // Keep the mark on a single key. Convert the list on an object to keys.
+    // On a single key, keep the mark. On an object, convert its list to ignored keys.
     let is_list = object.get(PASSED_OVER).is_some_and(Value::is_array);
     let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
@@ -48,7 +48,8 @@ fn refine(schema: &mut Schema) {
     }
 }
 
-/// Marks a key of other programs, which is accepted and ignored. On an object, lists the keys to ignore.
+/// Marks a key that belongs to other programs, which haft accepts and ignores. On an object, the mark is the list of
+/// such keys.
 pub(super) const PASSED_OVER: &str = "x-passed-over";
 
 fn add_ignored_keys(properties: &mut Map<String, Value>, keys: Option<&Value>) {

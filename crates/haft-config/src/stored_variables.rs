@@ -1,4 +1,5 @@
-//! Values of variables that haft asked for once. They are beside the tokens of OAuth, in a file that only its owner reads.
+//! Values of variables that haft asked for once. They are stored next to the OAuth tokens, in a file that only its
+//! owner can read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,10 +9,10 @@ use std::time::Duration;
 use haft_core::home::Home;
 use haft_fs::{file_lock, private_file};
 
-/// The longest wait for another process that stores a value.
+/// The maximum time that haft waits for another process that stores a value.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// The file of the values.
+/// The file with the stored values.
 #[derive(Debug, Clone)]
 pub struct StoredVariables {
     path: PathBuf,
@@ -19,11 +20,11 @@ pub struct StoredVariables {
 
 impl StoredVariables {
     pub fn of(home: &Home) -> Self {
-        // No file of a server's token begins with a dot.
+        // A name that starts with a dot cannot be the token file of a server.
         Self { path: home.data().join("tokens/.variables.json") }
     }
 
-    /// Returns all values, by their names. A missing file has none.
+    /// Returns all values, by name. If the file does not exist, there are none.
     pub fn read(&self) -> io::Result<BTreeMap<String, String>> {
         match std::fs::read(&self.path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
@@ -32,7 +33,7 @@ impl StoredVariables {
         }
     }
 
-    /// Adds values; a value of the same name is replaced.
+    /// Adds values. Replaces an earlier value with the same name.
     pub fn add(&self, values: BTreeMap<String, String>) -> io::Result<()> {
         private_file::create_parent_dir(&self.path)?;
         let lock = file_lock::open_lock_file(&self.path.with_extension("lock"))?;

@@ -28,7 +28,7 @@ impl ChangeCounter {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the number of announcements. Read the count before the list, so that no change is missed.
+    /// Returns the number of announcements. Read this count before the tool list, so that no change is missed.
     pub fn count(&self) -> u64 {
         self.0.count.load(Ordering::Acquire)
     }

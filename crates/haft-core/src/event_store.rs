@@ -9,7 +9,7 @@ use crate::output_store::StoreError;
 use crate::position::SessionId;
 use crate::run::journal::Epoch;
 
-/// The key of all stored data of a run. The tenant comes first, so that no query can reach another tenant's rows.
+/// The key of all stored data of a run. The tenant comes first, so that no query can reach another tenant's data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunKey {
     /// The tenant of the principal that owns the run.

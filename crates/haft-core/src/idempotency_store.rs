@@ -17,7 +17,7 @@ pub trait IdempotencyStore: Send + Sync {
         run: SessionId,
     ) -> BoxFuture<'a, Result<SessionId, StoreError>>;
 
-    /// Releases a key whose run could not be started. Returns no error: if the key stays bound, only a later start with
-    /// it fails.
+    /// Releases a key whose run could not be started. Returns no error: if the key stays bound, the only effect is that
+    /// a later start with this key fails.
     fn release<'a>(&'a self, principal: &'a Principal, key: &'a str) -> BoxFuture<'a, ()>;
 }

@@ -37,7 +37,7 @@ pub fn is_binary(bytes: &[u8]) -> bool {
     sniff(bytes).is_some() || bytes.iter().take(SNIFF_BYTES).any(|byte| *byte == 0)
 }
 
-/// The length of the prefix that is searched for a NUL. A binary file nearly always has a NUL in it.
+/// The length of the prefix that is searched for a NUL byte. A binary file nearly always has a NUL in this prefix.
 const SNIFF_BYTES: usize = 8 << 10;
 
 /// The maximum number of JPEG segments to skip before the frame header. Real files have about a dozen.

@@ -13,7 +13,7 @@ pub const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 /// The length of a mark, in characters; see `stage/untrusted.rs` of the engine.
 const MARK_CHARS: usize = 32;
 
-/// Returns the provider's instructions, or `None` if they differ from the locked ones.
+/// Returns the provider's instructions, or `None` if they differ from the locked instructions.
 pub fn agreed(provider: &dyn ToolProvider, lock: Option<&ToolLock>) -> Option<Arc<str>> {
     let namespace = provider.namespace().as_str();
     let is_agreed = |text: &Arc<str>| {
@@ -22,9 +22,9 @@ pub fn agreed(provider: &dyn ToolProvider, lock: Option<&ToolLock>) -> Option<Ar
     provider.instructions().filter(is_agreed)
 }
 
-/// Returns the provider's instructions under a heading. A server's text is enclosed by marker lines that it cannot
-/// contain, because the marker is a digest of the text. Otherwise the text could pretend to be the next part of the
-/// prompt.
+/// Returns the provider's instructions under a heading. The text of a server is enclosed by marker lines, so that the
+/// text cannot pretend to be the next part of the prompt. The text cannot contain the marker, because the marker is a
+/// digest of the text.
 pub fn labelled(provider: &dyn ToolProvider, instructions: &str) -> String {
     let of = format!("the tools of `{}`", provider.namespace());
     let said = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);

@@ -1,7 +1,7 @@
 //! Operator settings that more than one crate uses.
 //!
 //! `haft-config` fills them from `haft.json`. The sandbox, the tool providers, the model client and the stores read
-//! them. They are in this crate because those crates do not depend on each other.
+//! them. They are in this crate because the crates that use them do not depend on each other.
 
 pub mod limits;
 pub mod mcp;

@@ -20,7 +20,7 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 /// Takes the lock, and waits for it at most `wait_max`. Returns false if another process still holds it after this
-/// time. The wait is limited, because a process that was stopped while it held the lock must not block this one.
+/// time. The wait is limited, because a process that was stopped while it held the lock must not block this process.
 pub fn lock_within(file: &File, wait_max: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + wait_max;
     loop {

@@ -18,7 +18,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
 }
 
-/// Works like [`replace`], for a file that others may read. The permissions are set before the file gets its name:
+/// Works like [`replace`], for a file that other users may read. The permissions are set before the file gets its name:
 /// after that, another program could have put a link in its place, and the permissions would be set on the link's
 /// target.
 pub fn replace_with_permissions(path: &Path, bytes: &[u8], permissions: Permissions) -> io::Result<()> {

@@ -10,7 +10,7 @@ use crate::parsed_request::{
 use crate::script::{CitedText, ScriptPart, ScriptStop, ScriptUsage};
 use crate::wire::{ApiRequest, ProviderApi, ScriptedReply, event, merge};
 
-/// The maximum number of cache markers in a request.
+/// The maximum number of cache markers (`cache_control`) in a request.
 const CACHE_MARKS_MAX: usize = 4;
 
 #[derive(Debug)]

@@ -39,7 +39,7 @@ pub(crate) struct ReceivedRequest<'a> {
     pub(crate) serial: usize,
 }
 
-/// Checks the request first, then follows the script.
+/// Checks the request first, then chooses the response from the script.
 pub(crate) fn decide(
     script: &Script,
     progress: &mut ScriptProgress,

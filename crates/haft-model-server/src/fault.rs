@@ -56,7 +56,7 @@ pub enum ResponseFault {
     Hang { after_frames: usize },
 }
 
-/// One action on the connection.
+/// One action of the server on the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionAction {
     Send(Vec<u8>),

@@ -100,7 +100,7 @@ impl ConversationSummary {
     }
 }
 
-/// Returns the text of a content, which is a string or a list of parts.
+/// Returns the text of a message content, which is a string or a list of parts.
 pub(crate) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -95,7 +95,7 @@ fn attempt(steps: &[ScriptStep], turn: usize, attempt: usize) -> Result<&ScriptS
     }
 }
 
-/// Returns the turn of each step.
+/// Returns the number of the turn for which each step is used.
 fn turns(steps: &[ScriptStep]) -> Vec<usize> {
     let mut next = 0;
     let of_step = |step: &ScriptStep| {

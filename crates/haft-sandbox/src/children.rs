@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The delay between two checks.
+/// The delay between two checks whether a process has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Waits until every released launcher, and everything that it started, has ended. Waits at most `within`.

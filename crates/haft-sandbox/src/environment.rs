@@ -8,8 +8,8 @@ const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ"];
 
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Builds the child's environment: the fixed list, all `LC_*` variables, the variables that the operator named, and
-/// defaults for missing ones.
+/// Builds the child's environment: the variables in the fixed list, all `LC_*` variables, the variables that the
+/// operator named, and defaults for missing variables.
 pub(crate) fn environment(
     ours: impl Iterator<Item = (OsString, OsString)>,
     extra: &[OsString],

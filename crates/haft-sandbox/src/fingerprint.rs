@@ -1,7 +1,7 @@
-//! A number that changes when the directories behind a plan are replaced.
+//! A fingerprint: a number that changes when the directories behind a plan are replaced.
 //!
-//! A confined worker has mounts and Landlock rules, which refer to files and not to paths. If another file is now at
-//! one of the paths, two plans with the same paths produce different sandboxes.
+//! The mounts and Landlock rules of a confined worker refer to files, not to paths. If another file is now at one of
+//! the paths, a new sandbox with the same paths would differ from the sandbox of the worker.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(now(), first, "neither the workspace nor a secret may change it");
         fs::write(path("user/note"), "").unwrap();
         assert_ne!(now(), first);
-        // There are no hidden paths, because the entries next to them change with the directory.
+        // Use no hidden paths in this case, because the entries next to them change together with the directory.
         let of_workspace = || fingerprint(&[path("ws")], &[]);
         let before = of_workspace();
         fs::rename(path("ws"), path("old")).unwrap();

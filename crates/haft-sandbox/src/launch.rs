@@ -26,7 +26,8 @@ pub(crate) struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Builds the environment of the command and its launcher. haft's own environment is not passed beyond this point.
+    /// Builds the environment of the command and its launcher. No other variable of haft's own environment is passed
+    /// on.
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut built = environment(std::env::vars_os(), &self.policy.environment);
         if let Some(UnixIdentity { uid, .. }) = self.plan.identity {

@@ -37,8 +37,8 @@ impl Launcher {
         Self { path: path.into() }
     }
 
-    /// Finds the launcher: haft's own binary after `init`, else `HAFT_LAUNCHER`, else `haft` next to the own binary,
-    /// else `haft` in PATH.
+    /// Finds the launcher: haft's own binary after `init`, else `HAFT_LAUNCHER`, else `haft` next to this program's own
+    /// binary, else `haft` in PATH.
     pub fn find() -> Result<Self, SandboxError> {
         if INITIALISED.get().is_some() {
             return Ok(Self::at(system::ourselves()));
@@ -52,8 +52,8 @@ impl Launcher {
     }
 }
 
-/// Looks for `haft` next to the own binary. If the binary is in `deps`, also looks one directory up, because cargo puts
-/// test binaries into `deps`, below the programs with which they are built.
+/// Looks for `haft` next to this program's own binary. If the binary is in `deps`, also looks one directory up, because
+/// cargo puts test binaries into `deps`, which is below the directory of the programs.
 fn beside_own_binary() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let directory = own.parent()?;

@@ -7,8 +7,9 @@ use std::path::{Component, Path, PathBuf};
 
 /// Follows symlinks in the existing part of the path, and appends the rest after removing `.` and `..`.
 ///
-/// A file that does not exist yet is judged by the real location of its nearest existing parent, so a symlinked parent
-/// cannot get a new name past a check. The result is used for readable refusals; the kernel enforces the boundary.
+/// A file that does not exist yet is judged by the real location of its nearest existing parent, so a new file below a
+/// symlinked parent cannot pass a check by its name. The result is used for readable refusals; the kernel enforces the
+/// boundary.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
     let lexical = normalise(path);
     let mut missing: Vec<OsString> = Vec::new();

@@ -73,8 +73,8 @@ impl SeatbeltWriter {
         self.text.push('\n');
     }
 
-    /// Adds a rule for the path itself and everything below it. A rule for only one of them would still allow the first
-    /// `mkdir`.
+    /// Adds a rule for the path itself and everything below it. With a rule for only the content, a command could still
+    /// create the path itself with `mkdir`.
     fn rule(&mut self, head: &str, kind: &str, path: &Path) {
         let name = self.parameter(kind, path);
         self.line(&format!("{head} (literal (param \"{name}\")) (subpath (param \"{name}\")))"));

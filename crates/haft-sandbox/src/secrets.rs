@@ -33,7 +33,8 @@ pub(crate) fn system_secrets() -> Vec<PathBuf> {
     of_machine.map(|(path, _)| PathBuf::from(path)).collect()
 }
 
-/// Parses the list: a path, in which `%20` stands for a space, its source, and the part that was checked.
+/// Parses the list. Each line has a path (with `%20` for a space), its source, and the part of the source that was
+/// checked.
 fn entries() -> impl Iterator<Item = (String, SecretSource)> {
     let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.filter_map(|line| line.split_once(' ')).map(|(path, about)| {
@@ -42,7 +43,7 @@ fn entries() -> impl Iterator<Item = (String, SecretSource)> {
     })
 }
 
-/// The document about a path, and the part of it that was checked.
+/// The document that mentions the path, and the part of the document that was checked.
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "the list documents itself; only its tests read the sources")

@@ -89,7 +89,7 @@ impl WorkerPool {
     }
 
     /// Returns an idle worker, or starts a new one. Drops a worker whose plan is no longer valid, for example because a
-    /// protected file has been created since.
+    /// protected file was created after the worker started.
     pub async fn take(&self) -> Result<SandboxedWorker, SandboxError> {
         let plan = SandboxPlan::of(&self.policy)?;
         while let Some(worker) = self.pop() {

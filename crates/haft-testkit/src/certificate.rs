@@ -1,10 +1,11 @@
-//! Certificates for servers on the loopback.
+//! Certificates for servers on the loopback interface.
 
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// Writes `cert.pem` and `key.pem` for 127.0.0.1 into a directory, and returns the certificate of their own authority.
+/// Writes `cert.pem` and `key.pem` for 127.0.0.1 into a directory, and returns the certificate of the authority that
+/// signed `cert.pem`.
 pub fn write_certificate(directory: &Path) -> String {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -19,7 +19,7 @@ impl McpCallCost {
         Self { wall: f64::INFINITY, cpu: f64::INFINITY }
     }
 
-    /// Keeps the minimum, because everything above it is load of other processes.
+    /// Keeps the minimum, because everything above the minimum is caused by the load of other processes.
     pub(crate) fn best(&mut self, other: &Self) {
         self.wall = self.wall.min(other.wall);
         self.cpu = self.cpu.min(other.cpu);

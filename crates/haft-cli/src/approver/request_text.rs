@@ -70,7 +70,7 @@ fn diff(text: &mut String, fields: &Map<String, Value>, old: &str, new: &str) {
     lines(text, "+", field(new));
 }
 
-/// Writes a block of lines. The mark before each line prevents that a text imitates other parts of the question.
+/// Writes a block of lines. The mark before each line prevents a text from imitating other parts of the question.
 fn lines(text: &mut String, mark: &str, value: &str) {
     for line in shown_lines(value) {
         let _ = writeln!(text, "    {mark} {line}");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use haft_config::ResolvedConfig;
 
-/// The name of the queue for every tool without a queue of its own.
+/// The name of the queue that is used by every tool for which no queue is configured.
 const DEFAULT: &str = "default";
 
 /// The result of the check of one queue.

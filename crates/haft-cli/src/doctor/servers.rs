@@ -1,4 +1,5 @@
-//! Starts the MCP servers of the configuration concurrently, and reports each as ready or with a reason and a hint.
+//! Starts the MCP servers of the configuration concurrently. Reports each server as ready, or the reason why it is not
+//! ready with a hint.
 
 use std::fmt::Write;
 use std::path::Path;

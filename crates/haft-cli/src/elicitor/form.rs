@@ -41,7 +41,7 @@ pub(super) enum FormFieldInput {
 }
 
 impl ElicitationForm {
-    /// Parses the request of a server. The error says why it cannot be asked at a terminal.
+    /// Parses the request of a server. The error explains why the terminal cannot ask the user for this request.
     pub(super) fn of(request: &Value) -> Result<Self, String> {
         if request["mode"].as_str().is_some_and(|mode| mode != "form") {
             return Err("the request requires a browser".into());

@@ -12,7 +12,7 @@ use super::LogLevel;
 pub(super) struct ModelLogLine<'e> {
     place: RunPosition,
     attempt: &'e ModelAttempt,
-    /// `None` while the request is in progress.
+    /// The figures of the finished request; `None` while the request is in progress.
     account: Option<&'e ModelAccount>,
 }
 

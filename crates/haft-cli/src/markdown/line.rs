@@ -10,10 +10,10 @@ pub(super) enum MarkdownLine {
     Item {
         indent: usize,
     },
-    /// The text after the marker is treated as the beginning of a line.
+    /// A quotation. The text after the marker is treated as the beginning of a line.
     Quote,
     Rule,
-    /// All lines are code until a line that repeats at least this marker.
+    /// A code fence. All lines after it are code, up to a line that repeats at least this marker.
     Fence(String),
 }
 

@@ -94,7 +94,7 @@ fn opens(after: &str, before: char) -> bool {
     !before.is_alphanumeric() && after.chars().next().is_some_and(|next| !next.is_whitespace())
 }
 
-/// Returns the offset of the closing marker: a sequence of the same length.
+/// Returns the offset of the closing marker: a sequence of `mark` with the same length as the opening one.
 fn closing(line: &str, mark: char, run: usize) -> Option<usize> {
     let mut at = run;
     while let Some(found) = line[at..].find(mark) {

@@ -112,7 +112,7 @@ impl OauthConsent for RedirectListener {
     }
 }
 
-/// Returns the first line of standard input that is a redirect URL. Waits for ever if the input ends without one.
+/// Returns the first line of standard input that is a redirect URL. Waits forever if the input ends without one.
 async fn pasted() -> Url {
     let (found, answer) = oneshot::channel();
     // Use a detached thread, because a blocking read of a terminal cannot be cancelled.

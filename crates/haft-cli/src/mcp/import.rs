@@ -70,8 +70,8 @@ async fn consent(plan: &ImportPlan) -> Result<(), CliError> {
     }
 }
 
-/// Returns the values to store: those of the file that the user named, and the answers to questions. A variable that has
-/// a value already is not asked for.
+/// Returns the values to store: the values in the `.env` file that the user named, and the user's answers to questions.
+/// A variable that already has a value is not asked for.
 async fn values(plan: &ImportPlan, args: &McpImportArgs) -> Result<BTreeMap<String, String>, CliError> {
     let mut values = match &args.env_file {
         Some(path) => env_file(path, &plan.added)?,

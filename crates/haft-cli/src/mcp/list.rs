@@ -41,7 +41,7 @@ fn rows(
         .map(|(name, server)| {
             match namespace_conflict(&config.mcp_servers, name).filter(|_| server.enabled) {
                 None => row(name, server, known(name, server)),
-                // The cache under this name belongs to the other server.
+                // Do not use the cache under this name: it belongs to the other server with the same namespace.
                 Some(reason) => row(name, &McpServerSettings { reach: Err(reason), ..server.clone() }, None),
             }
         })

@@ -47,7 +47,7 @@ pub(super) async fn logout(args: &McpLogoutArgs) -> Result<McpCommandOutput, Cli
     Ok(McpCommandOutput::new(text, json!({ "name": args.name, "forgotten": had })))
 }
 
-/// Returns the authorizer with the token of a server; `None` for a server without login.
+/// Returns the authorizer that holds the token of a server; `None` for a server that needs no login.
 pub(super) fn authorizer_of(name: &str) -> Option<Authorizer> {
     let (reach, keyring) = reach(&FileArgs::default(), name).ok()?;
     authorizer(name, &reach, keyring, None).ok()

@@ -41,14 +41,14 @@ impl RunDisplay {
         self.screen.as_deref()
     }
 
-    /// Clears the `^C` that the terminal shows for the key.
+    /// Clears the `^C` that the terminal shows when the user presses Ctrl-C.
     pub(super) fn clear_key_echo(&self) {
         if self.screen.is_some() && !self.output.is_mid_line() {
             terminal::clear_row();
         }
     }
 
-    /// Returns the exit code of a run that no signal ended.
+    /// Returns the exit code of a run that was not ended by a signal.
     pub(super) fn exit(&self, finish: &RunFinish) -> ExitReason {
         summary::exit(finish, self.denials.count())
     }
@@ -70,7 +70,7 @@ impl RunDisplay {
     }
 }
 
-/// Counts denied calls. A run that fails because of them has a separate exit code.
+/// Counts denied calls. A run that fails because of denied calls has a separate exit code.
 #[derive(Debug, Default)]
 struct DenialCounter(AtomicU64);
 

@@ -48,7 +48,7 @@ impl ModelWait {
         Some(Self { model: name(attempt), phase, began: now })
     }
 
-    /// Notes that the model has begun to reason.
+    /// Records that the model has begun to reason.
     pub(super) fn think(&mut self) {
         self.phase = WaitPhase::Thinking;
     }

@@ -114,7 +114,7 @@ pub(super) fn accepts_input(args: &RunArgs, spec: &RunSpec) -> bool {
     args.words.last().is_none_or(|word| word != "-") && takes_text
 }
 
-/// Returns the configuration files of a stored run.
+/// Returns the arguments that name the configuration files of a stored run.
 pub(super) fn files_of(spec: &RunSpec) -> FileArgs {
     let project = spec.config.project.as_ref().unwrap_or(&spec.workspace.directory);
     FileArgs { config: spec.config.named.clone(), workspace: Some(project.clone()), ..FileArgs::default() }

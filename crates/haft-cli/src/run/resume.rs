@@ -110,8 +110,8 @@ pub(super) async fn spec_of_stored_command_line(order: Value, request: &str) -> 
     request::spec(&typed, &configuration, &agents::loader(&typed.policy.files)?).await
 }
 
-/// Parses that command line with another request. Changes to its directory first, because its file names are relative
-/// to it.
+/// Parses the stored command line with another request. First changes to the directory of the stored run, because file
+/// names are relative to it.
 fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, CliError> {
     let order: StoredCommandLine =
         serde_json::from_value(order).map_err(|_| lost(&"it was not started from a command line"))?;

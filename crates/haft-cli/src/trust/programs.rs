@@ -1,5 +1,5 @@
-//! Finds the project files that its configuration starts or reads. The digest of a trusted configuration does not cover
-//! them, so the operator is warned.
+//! Finds the project files that a configuration starts or reads. The digest of a trusted configuration does not cover
+//! these files, so haft warns the operator.
 
 use std::path::{Path, PathBuf};
 

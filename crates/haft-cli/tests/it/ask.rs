@@ -24,7 +24,7 @@ fn server(steps: impl IntoIterator<Item = ScriptStep>) -> ModelServer {
     ModelServer::start(Script::of(steps).with_key(KEY)).unwrap()
 }
 
-/// Returns haft with the usual environment variables of every provider, which name the server.
+/// Returns haft with the usual environment variables of every provider, set to the address of the server.
 fn haft(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     let url = server.url();
     tree.haft(words)

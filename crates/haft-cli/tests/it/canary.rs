@@ -9,7 +9,8 @@ use super::watching::accounting;
 /// A secret in haft's environment, which the configuration uses through a variable. No output of haft may contain it.
 const OURS: &str = "canary-of-the-operator-1f9a";
 
-/// A secret in arguments and outputs. Only the result may contain it, because the result belongs to the caller.
+/// A secret in the arguments and outputs of calls. Only the result of a call may contain it, because the result belongs
+/// to the caller.
 const THEIRS: &str = "canary-of-the-asker-77c2";
 
 const CONFIG: &str = r#"{

@@ -140,7 +140,8 @@ fn run_directories(tree: &TestTree) -> usize {
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".claude-code-")).count()
 }
 
-/// Hooks and instructions in that directory would run, unconfined, the next time the user starts the command.
+/// Hooks and instructions in the user's configuration directory would take effect, without a sandbox, the next time the
+/// user starts the command.
 #[test]
 fn claude_code_cannot_change_the_users_configuration() {
     for (mode, wrapper) in
@@ -329,7 +330,7 @@ pub(super) fn results(wanted: &[&str]) -> RequestExpectation {
     RequestExpectation { tool_results: Some(wanted), ..RequestExpectation::default() }
 }
 
-/// Returns the lines of the accounting about calls, as tool and error kind.
+/// Returns the usage records of calls, as tool and error kind.
 pub(super) fn accounted_calls(tree: &TestTree) -> Vec<(String, Option<String>)> {
     let text = tree.text("home/data/accounting.jsonl");
     let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone());
@@ -337,7 +338,7 @@ pub(super) fn accounted_calls(tree: &TestTree) -> Vec<(String, Option<String>)> 
     events.filter_map(|event| Some((word(&event["tool"])?, word(&event["error_kind"])))).collect()
 }
 
-/// The calls of the command are calls of the run: the rules decide, and the accounting has them.
+/// The calls of the command are calls of the run: the rules decide about them, and the usage records contain them.
 #[test]
 fn real_claude_code_uses_the_tools_of_haft_under_its_rules() {
     let tree = here();
@@ -359,7 +360,7 @@ fn real_claude_code_uses_the_tools_of_haft_under_its_rules() {
     assert_eq!(calls, [("bash".to_owned(), None), ("bash".to_owned(), Some("denied".to_owned()))]);
 }
 
-/// The command asks for its own tools as well, except for those that `allowedTools` allows without a question.
+/// The command also asks haft for permission to use its own tools, except for the tools in `allowedTools`.
 #[test]
 fn real_claude_code_asks_haft_for_permission() {
     let tree = here();

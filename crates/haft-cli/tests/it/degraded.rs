@@ -53,8 +53,8 @@ fn sandbox_command_warns_about_degraded_sandbox() {
     });
 }
 
-/// `cargo xtask test --long` skips these attempts at the level landlock. Each must be a limit that `doctor` states, or
-/// have another reason.
+/// `cargo xtask test --long` skips these attempts at the level landlock. For each attempt, `doctor` must state the
+/// limit, or the list must give another reason.
 #[test]
 fn doctor_states_every_limit_on_the_list_of_exceptions() {
     let list = include_str!("escape/landlock.txt");
@@ -68,7 +68,7 @@ fn doctor_states_every_limit_on_the_list_of_exceptions() {
     });
 }
 
-/// The minimum number of guarantees that are lost.
+/// The minimum number of guarantees that are lost without namespaces.
 const LOST: usize = 4;
 
 #[track_caller]

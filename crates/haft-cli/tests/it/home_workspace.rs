@@ -81,7 +81,7 @@ fn secrets_and_haft_home_stay_hidden_if_the_home_directory_is_the_workspace() {
     assert!(read.code != Some(0) && !read.stdout.contains("private key"), "{}", read.stdout);
     assert_eq!(tree.text("user/.ssh/id_rsa"), "a private key");
     assert_eq!(tree.text("user/.haft/haft.json"), "{}");
-    // Only the home directory itself is allowed, not a directory that contains it or is inside a secret.
+    // Only the home directory itself is allowed as a workspace, not a directory above it, nor one inside a secret.
     for workspace in ["..", ".ssh", ".haft"] {
         call(&tree, &["--allow-home", "--workspace", workspace], "true").output().expect_code(2);
     }

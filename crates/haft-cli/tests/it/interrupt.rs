@@ -13,7 +13,7 @@ use super::call::here;
 /// Interrupts haft once it has reached the stage.
 fn interrupted(run: HaftCommand, moment: &str, mut is_there: impl FnMut(u32) -> bool) -> Output {
     let mut child = run.start();
-    // Keep it open, because the end of standard input would end the request.
+    // Keep standard input open, because its end would end the request.
     let _stdin = child.stdin.take();
     eventually(moment, || is_there(child.id()));
     send_signal(child.id(), libc::SIGINT);
@@ -22,7 +22,8 @@ fn interrupted(run: HaftCommand, moment: &str, mut is_there: impl FnMut(u32) -> 
     output
 }
 
-/// Returns true once haft handles signals. The thread that watches its output is the last one that is started for this.
+/// Returns true once haft handles signals: the thread that watches its output is the last thread that haft starts for
+/// this.
 fn listens(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let name = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -39,7 +40,7 @@ fn hangs_after_frames(step: ScriptStep, frames: usize) -> ScriptStep {
     step.with_fault(ResponseFault::Hang { after_frames: frames })
 }
 
-/// Checks the output of an interrupt before the run began: no answer, and with JSON the reason.
+/// Checks the output of a run that was interrupted before it began: no answer, and for JSON output the reason.
 fn assert_run_not_started(output: &Output) {
     if !output.stdout.is_empty() {
         let said: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -195,7 +196,8 @@ fn resumed_model_gets_the_output_of_the_interrupted_call() {
     let server = ModelServer::start(Script::of([bash("echo half done; touch begun; sleep 300")])).unwrap();
     let run = haft(&tree, &server, &["--output-format", "json", "go"]);
     assert_aborted(&interrupted(run, "the command runs", |_| tree.exists("ws/begun")));
-    // The resumed conversation already has one reply of the model, so its next request is the second of a script.
+    // The resumed conversation already has one model reply, so the server answers its next request with the second step
+    // of a script.
     let answers = ModelServer::start(Script::of([bash("exit 9"), ScriptStep::text("I see.")])).unwrap();
     assert_session_resumes(&tree, &answers, "I see.");
     let request = answers.requests()[0].raw.clone();

@@ -25,7 +25,7 @@ fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
-/// Configures the server `bad`. Runs wait for it, because on a busy machine its start may take longer than
+/// Configures the server `bad`. Runs wait for this server, because on a busy machine its start may take longer than
 /// `mcp.readyWait`.
 pub(crate) fn configure(tree: &TestTree, mode: &str, args: &[&str], keys: &str) {
     let server = tree.misbehaving_server(mode, args);
@@ -111,7 +111,7 @@ fn schema_that_does_not_compile_warns_in_list_test_and_verbose_call() {
     assert!(!echo(&tree).expect_code(0).stderr.contains(reason), "a plain call says nothing of it");
 }
 
-/// Otherwise one such schema would make the provider refuse every request of the run.
+/// Without the reduction, one such schema would make the provider refuse every request of the run.
 #[test]
 fn schema_that_a_provider_refuses_is_reduced_and_named_in_runs_and_checks() {
     let tree = tree();
@@ -207,7 +207,7 @@ fn unanswered_call_times_out_and_is_cancelled() {
     assert!(tree.text("ws/noted").starts_with("cancelled\n"));
 }
 
-/// This applies to any timeout: the tool's timeout is shorter than the server's.
+/// The restart follows any timeout: in this test, the tool's timeout is shorter than the server's.
 #[test]
 fn hanging_server_is_restarted_after_tool_timeout() {
     let tree = tree();
@@ -323,7 +323,7 @@ fn sigterm_shuts_servers_down_cleanly() {
     configure(&tree, "obeys-term", &["x", noted.to_str().unwrap()], "");
     let mut stream = McpCallStream::open(&tree, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
-    // Keep it open, because the end of standard input would also end haft in order.
+    // Keep standard input open, because its end would also make haft shut down.
     let _stdin = stream.child.stdin.take();
     send_signal(stream.child.id(), 15);
     assert_eq!(stream.child.wait().unwrap().code(), Some(143));

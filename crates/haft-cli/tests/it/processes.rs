@@ -8,7 +8,7 @@ use haft_testkit::{
     unique_marker, users,
 };
 
-/// A process that would run for ten minutes, found by its name.
+/// A process that would run for ten minutes. Tests find it by its name.
 struct SleeperProcess {
     marker: String,
 }
@@ -100,7 +100,7 @@ fn start_sleeping_call(tree: &TestTree, sleeper: &SleeperProcess, words: &[&str]
     child
 }
 
-/// Returns both ways to start a command, with the most stubborn daemon and a shell that waits.
+/// Returns both ways to start a command. Each starts the daemon that is hardest to kill, and then a shell that waits.
 fn ways(sleeper: &SleeperProcess) -> [Vec<String>; 2] {
     let script = format!("{}; sleep 600", daemon(sleeper, "(trap '' TERM INT HUP; setsid SLEEPER) &"));
     let arguments = serde_json::json!({ "command": script }).to_string();
@@ -161,7 +161,7 @@ fn killing_the_watcher_kills_the_process_tree() {
     }
 }
 
-/// Without a PID namespace the kernel does not kill the process tree, so the keeper must.
+/// Without a PID namespace the kernel does not kill the process tree, so the keeper must do it.
 #[test]
 fn killing_the_watcher_ends_the_tree_without_namespaces() {
     for user in users() {

@@ -1,4 +1,4 @@
-//! Tests of replays of recorded runs: the same events to the byte, without calling a model or a tool.
+//! Tests of replays of recorded runs: a replay writes the same events byte for byte, and calls no model and no tool.
 
 mod journals;
 mod tree;

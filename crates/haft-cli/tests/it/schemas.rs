@@ -22,8 +22,8 @@ const OPERATIONS: usize = 20;
 /// The maximum depth of generated arguments.
 const DEPTH_MAX: usize = 40;
 
-/// One line per source: the number of its tools and, for each provider grammar, two numbers: how many tools lose a
-/// constraint, and which share of the generated arguments that the grammar accepts is also accepted by the tool.
+/// One line per source: the number of its tools and, for each provider grammar, two numbers: the number of tools that
+/// lose a constraint, and the share of generated arguments, valid for the grammar, that the tool accepts too.
 const SERVERS: &str = include_str!("../schemas/servers.txt");
 const APIS: &str = include_str!("../schemas/apis.txt");
 
@@ -158,7 +158,7 @@ fn fits(original: &Value, down: &DowngradedSchema, arguments: &Value) -> bool {
     }
 }
 
-/// Replaces `nullable`, which only Gemini supports; JSON Schema uses a branch instead.
+/// Replaces the keyword `nullable`, which only Gemini supports, by a branch for null, which JSON Schema uses.
 fn without_nullable(schema: &Value) -> Value {
     match schema {
         Value::Object(object) => {

@@ -119,7 +119,7 @@ fn progress_line_is_no_wider_than_the_terminal() {
     assert!(written.windows(spent.len()).any(|window| window == spent), "{seen}");
 }
 
-/// Neither a draft nor a report in progress is shown as the answer.
+/// haft shows neither a draft nor an unfinished report as the answer.
 #[test]
 fn only_the_last_agent_of_a_handoff_is_printed() {
     let tree = here();

@@ -1,4 +1,4 @@
-//! Tests of `haft serve` and `haft keys`: the first start, the keys, the checks and the end.
+//! Tests of `haft serve` and `haft keys`: the first start, the API keys, `--check` and the shutdown.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -142,7 +142,8 @@ fn sighup_ends_the_trust_in_an_issuer_that_is_not_configured_any_more() {
     stop(child);
 }
 
-/// Asks a server over TLS, and returns the status and the HTTP version; an error if its certificate is not trusted.
+/// Sends a request to a server over TLS, and returns the status and the HTTP version. Returns an error if the server's
+/// certificate is not trusted.
 fn get_securely(address: &str, authority: &str) -> Result<(u16, reqwest::Version), reqwest::Error> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -13,7 +13,7 @@ use super::serve::{listening, stop};
 const AGENT: &str =
     "---\ndescription: Works.\nmodels: openai/m\ntools: [bash, looker__look]\n---\nYou work.\n";
 
-/// An MCP server whose tool searches the file system for the files of others.
+/// An MCP server whose tool searches the file system for files of other principals.
 const LOOKER: &str = r#"
 import json, os, subprocess, sys
 for line in sys.stdin:
@@ -49,7 +49,7 @@ pub(crate) struct ServerReply {
 }
 
 impl WorkspaceServer {
-    /// Starts a server whose model runs the commands of each conversation, one per response.
+    /// Starts a server whose model runs the commands of each conversation, one command per response.
     pub(crate) fn start(serve: &Value, conversations: &[(&str, &[ScriptStep])]) -> Self {
         let tree = TestTree::new(TestUser::Ourselves);
         let script = tree.file("outside/looker.py", LOOKER);

@@ -193,7 +193,8 @@ fn running_session_cannot_be_resumed_or_removed() {
     assert!(list.contains("unfinished"), "{list}");
 }
 
-/// The first process is stopped, as by Ctrl-Z. When it continues after the takeover, its model asks for one more call.
+/// The first process is stopped, as by Ctrl-Z. When it continues after another process has taken over the run, its
+/// model asks for one more call.
 #[test]
 fn stopped_process_makes_no_call_after_takeover() {
     let tree = here();
@@ -221,7 +222,7 @@ fn stopped_process_makes_no_call_after_takeover() {
     assert_eq!(resume(&tree, &more, &["last", "and now?"]).expect_code(0).stdout, "more\n");
 }
 
-/// A file size limit simulates a full disk; it affects the journal like any other write.
+/// A file size limit simulates a full disk, because it makes writes to the journal fail like any other write.
 #[test]
 fn run_with_full_journal_ends_before_its_next_call() {
     let tree = here();

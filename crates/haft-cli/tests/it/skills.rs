@@ -140,7 +140,7 @@ fn skills_of_claude_code_are_used_once_trusted_and_lists_what_has_no_effect() {
     assert!(found.stdout.contains("pdf  ") && !found.stdout.contains("person"), "{}", found.stdout);
     assert!(found.stderr.contains("SKILL.md:3: `model` has no effect in haft"), "{}", found.stderr);
     assert!(found.stderr.contains("only a person may start this skill"), "{}", found.stderr);
-    // A skill of haft with the same name is used instead.
+    // haft uses its own skill with the same name instead.
     tree.file("home/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Own\n---\nHi.\n");
     assert!(listed().stdout.contains("Own") && !listed().stdout.contains("Fills"), "{}", listed().stdout);
 }

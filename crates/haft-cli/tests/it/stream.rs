@@ -193,7 +193,7 @@ fn jobs_1_runs_calls_sequentially() {
     assert_eq!(tree.text("ws/log"), expected);
 }
 
-/// Each call waits for all others: with one job fewer, the first call would wait until its timeout.
+/// Each call waits for all other calls: with one job fewer, the first call would wait until its timeout.
 #[test]
 fn jobs_8_runs_eight_calls_concurrently() {
     let tree = here();
@@ -378,7 +378,7 @@ fn workspace_replaced_during_a_stream_stays_writable() {
     stream.expect_end(0);
 }
 
-/// A file next to a secret that appears later is an ordinary file.
+/// A file that is created later next to a secret is an ordinary file.
 #[test]
 fn file_created_next_to_a_secret_can_be_read() {
     let tree = here();

@@ -58,7 +58,7 @@ fn query_lines_are_answered_in_order_and_bad_lines_get_an_error() {
     assert_eq!(lines.len(), 4);
 }
 
-/// Another program can compare its ranker with this one: only the tools of the file are searched.
+/// Another program can compare its ranking with haft's: only the tools of the given file are searched.
 #[test]
 fn query_lines_search_the_servers_of_another_file_only() {
     let place = here();
@@ -99,7 +99,7 @@ const CATALOGS: [&[(&str, &str)]; 3] = [
     &[("stripe", "stripe.com"), ("digitalocean", "digitalocean.com"), ("zoom", "zoom.us")],
 ];
 
-/// The minimum share of queries whose tool is in one answer, in percent.
+/// The minimum percentage of queries for which a single search answer contains the right tool.
 const RECALL_PERCENT_MIN: usize = 95;
 const TUNING_PERCENT_MIN: usize = 91;
 const HELD_OUT_PERCENT_MIN: usize = 94;

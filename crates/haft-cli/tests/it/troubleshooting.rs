@@ -73,7 +73,7 @@ fn tool_denied_by_its_server_is_denied_to_streams_and_models() {
     let model = run::server([call(), run::told(ScriptStep::text("I may not."), told)]);
     let ran = run::haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(ran.stdout == "I may not.\n" && ran.stderr.contains("1 denied"), "{}", ran.stderr);
-    // A run that makes only denied calls ends in the same way if the list for all tools denies them.
+    // A run that makes only denied calls ends with the exit code for denied calls.
     let model = run::server((0..9).map(|_| call()));
     run::haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(4);
 }

@@ -24,7 +24,7 @@ pub(super) fn expand(
 
 struct BodyExpander<'a> {
     around: AgentReadContext<'a>,
-    /// The files that are being read. Each is included by the one before it.
+    /// The files that are being read, in the order of inclusion: each file is included by the file before it.
     open: Vec<String>,
     includes: usize,
     done: String,

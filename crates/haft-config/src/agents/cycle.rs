@@ -1,8 +1,8 @@
-//! Detects agents that would call each other for ever.
+//! Detects agents that would call each other forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The agents that each agent may call or hand over to.
+/// The agents that each agent may call or hand off to.
 pub type AgentLinks = BTreeMap<String, Vec<String>>;
 
 /// A cycle of links between agents.
@@ -23,7 +23,7 @@ pub fn check(links: &AgentLinks) -> Result<(), AgentCycle> {
 }
 
 /// Follows all links from an agent. Does not recurse: the configuration determines the length of a chain, and a long
-/// one must not overflow the stack.
+/// chain must not overflow the stack.
 fn walk<'l>(
     links: &'l AgentLinks,
     start: &'l str,

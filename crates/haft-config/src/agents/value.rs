@@ -12,7 +12,7 @@ use super::written::RawCompactionKeys;
 use crate::duration;
 use crate::resolved::CompactionStart;
 
-/// A word, several words in one text separated by commas, or a list.
+/// A single word, one text with several words separated by commas, or a list of words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WordList(pub(super) Vec<String>);
 
@@ -40,7 +40,7 @@ pub(super) struct CompactionStartValue(pub(super) CompactionStart);
 #[serde(try_from = "i64")]
 pub(super) struct PositiveCount(pub(super) u32);
 
-/// A number from 0 to `MAX` hundredths.
+/// A number from 0 to `MAX` hundredths (`MAX` 200 means 2.00).
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(try_from = "f64")]
 pub(super) struct BoundedNumber<const MAX: u32>(pub(super) f64);

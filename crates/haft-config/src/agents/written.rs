@@ -1,4 +1,4 @@
-//! Every key of an agent's front matter, as written.
+//! Every key of an agent's front matter, as the agent file contains it, before defaults are applied.
 
 use haft_core::model_request::ReasoningEffort;
 use serde::Deserialize;
@@ -110,7 +110,7 @@ pub(super) struct RawAgentBudget {
     pub(super) tokens: Option<u64>,
     pub(super) calls: Option<u64>,
     pub(super) time: Option<DurationValue>,
-    /// The old form of `time`.
+    /// The earlier form of `time`, in seconds.
     pub(super) seconds: Option<BoundedNumber<{ u32::MAX }>>,
     pub(super) unpriced: Option<WrittenUnpriced>,
 }
@@ -208,7 +208,7 @@ fn other_unknown_keys(
     };
     let keys: Map<String, Value> = yaml::from_str(parts.yaml).unwrap_or_default();
     if !keys.contains_key(field.as_str()) {
-        // The unknown key is inside another one.
+        // The unknown key is not at the top level but inside another key.
         return Vec::new();
     }
     let is_unknown = |key: &&String| *key != field && !expected.contains(&key.as_str());

@@ -200,7 +200,7 @@ fn symlinked_and_invalid_skills_are_skipped() {
     assert_eq!(found.matching("x", &variables).len(), 1);
 }
 
-/// The commands of the linked skill would be looked up in the project that contains the link.
+/// The commands of a linked skill would be looked up in the project that contains the link.
 #[test]
 fn trust_in_one_project_does_not_apply_to_another() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The OAuth keys of a remote MCP server, as written.
+//! The OAuth keys of a remote MCP server, as the configuration file contains them, before defaults are applied.
 
 use haft_core::settings::mcp::OAuthGrant;
 use schemars::JsonSchema;

@@ -1,4 +1,5 @@
-//! The keys of an MCP server's access to models (sampling), as written.
+//! The configuration keys of an MCP server's access to models (sampling), as the configuration file contains them,
+//! before defaults are applied.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

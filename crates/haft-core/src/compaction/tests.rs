@@ -85,9 +85,9 @@ fn plan_moves_outputs_first_and_summarizes_if_that_frees_too_little() {
     };
     check(&[], 100, None);
     check(&[4000], 100, None);
-    // Two turns stay; the one before them is old.
+    // The last two turns stay; the turn before them is old.
     check(&[4000, 40, 40], 1_000, Some((Outputs, 3)));
-    // The recent turns may take 40 % of the available tokens, so only one of them stays.
+    // The recent turns may take 40 % of the available tokens, so only the last turn stays.
     check(&[4000, 4000, 4000], 1_500, Some((Outputs, 5)));
     // Two references would take more tokens than one summary.
     check(&[700, 700, 700, 700, 4000], 1_200, Some((Turns, 9)));

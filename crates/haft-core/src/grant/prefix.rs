@@ -47,7 +47,8 @@ pub(super) fn by_commands<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Opt
 }
 
 /// Returns the prefix that would cover the call: the program and its subcommand, up to the first option or path.
-/// Returns `None` if the commands that need approval differ, or if one of them does more than its words say.
+/// Returns `None` if the commands that need approval differ, or if one of them does more than run its words, such as
+/// write a file.
 pub fn offered_prefix(call: &AskedCall<'_>) -> Option<Vec<String>> {
     let commands = commands_to_approve(call)?;
     let prefix = prefix_of(commands.first()?)?;

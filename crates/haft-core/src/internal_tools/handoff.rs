@@ -25,7 +25,7 @@ pub struct Handoff {
 pub struct HandoffRoutes {
     /// The agent names, in the order of the configuration.
     pub destinations: Vec<String>,
-    /// The agents that had the request before, including the current one.
+    /// The agents that handled the request before, including the current one.
     pub path: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ impl HandoffRoutes {
         Ok(Handoff { agent, message: message.filter(|message| !message.trim().is_empty()) })
     }
 
-    /// Returns the destinations that have not had the request yet, so that agents cannot hand a request around in a
+    /// Returns the destinations that have not handled the request yet, so that agents cannot hand off a request in a
     /// circle.
     fn open(&self) -> Vec<&str> {
         let open = self.destinations.iter().filter(|agent| !self.path.contains(agent));

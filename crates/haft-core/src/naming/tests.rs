@@ -175,7 +175,7 @@ fn unknown_name_among_10_000_tools_is_faster_than_all_distances() {
             work();
             began.elapsed()
         };
-        // Takes the shortest of several measurements, because other programs may run at the same time.
+        // Take the shortest of several measurements, because other programs may run at the same time.
         (0..5).map(|_| once()).min().unwrap()
     };
     let written = "search_web_page";

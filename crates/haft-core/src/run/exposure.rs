@@ -9,7 +9,7 @@ use crate::model_request::ModelTool;
 pub struct ToolExposure {
     /// The exposed names of the shown tools, in the order of the request, without the run's own tools.
     pub shown: Vec<String>,
-    /// The search that gives access to all other tools; `None` if there are none.
+    /// The search that gives access to all other tools; `None` if there are no other tools.
     pub search: Option<ToolSearchPlan>,
 }
 

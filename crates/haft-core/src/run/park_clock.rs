@@ -1,12 +1,12 @@
-//! Measures the time for which a run waits for a person or its caller. This time does not count as the run's own.
+//! Measures the time for which a run waits for a person or its caller. This time is not part of the run's own time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// The time for which a run, or an agent that works for it, was parked (waiting). If several agents are parked at once,
-/// the clock counts the time once.
+/// The total time for which a run, or an agent that works for it, was parked (waiting). If several agents are parked at
+/// the same time, the clock counts this time once.
 #[derive(Default)]
 pub struct ParkClock {
     /// The clock of the parent run. It stops too, because the parent waits for this run.
@@ -18,7 +18,7 @@ pub struct ParkClock {
 struct ParkState {
     /// The number of runs that are parked now.
     parked: usize,
-    /// The time at which the first of them was parked.
+    /// The time at which the first of these runs was parked.
     since: Option<Instant>,
     /// The total parked time of earlier periods.
     total: Duration,

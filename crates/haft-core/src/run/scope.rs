@@ -11,11 +11,11 @@ use super::park_clock::ParkClock;
 pub struct RunScope {
     /// The meter, which receives every event of the run and its sub-agents.
     pub meter: Arc<Meter>,
-    /// The names of the agents from the first one down to the agent of this run.
+    /// The chain of agents, from the agent that was asked first to the agent of this run.
     pub path: Vec<String>,
     /// The start of the run, at which the time budget starts too.
     pub began: Instant,
-    /// The deadline of the run if neither it nor a sub-agent is ever parked.
+    /// The deadline of the run, if neither the run nor a sub-agent is ever parked (waiting for a person or the caller).
     pub until: Instant,
     /// The time for which the run waited for a person or its caller. It is not counted for the deadline or the budget.
     pub parked: Arc<ParkClock>,
@@ -27,7 +27,7 @@ impl RunScope {
         Self { meter, path, began, until, parked: Arc::default() }
     }
 
-    /// Returns the time that is counted for the time budget.
+    /// Returns the time that the run has used of its time budget, without the parked time.
     pub fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began).saturating_sub(self.parked.total(now))
     }

@@ -23,7 +23,7 @@ pub(super) struct AgentRunState {
     pub(super) ending: Option<RunFinish>,
     /// The messages to send to the model after the calls of this turn.
     pub(super) pending_instructions: Vec<String>,
-    /// True if the model called a tool that it may not call at that moment, usually in its last turn.
+    /// True if the model called a tool that it must not call in this turn, usually in its last turn.
     pub(super) wanted_more: bool,
     /// The text so far of a reply that reached the limit on output tokens and is being continued.
     pub(super) partial: Option<String>,

@@ -1,4 +1,4 @@
-//! Tables of whole runs: the model's replies on the left, the expected steps on the right.
+//! Tables of whole runs, with the model's replies and the expected steps of each run.
 
 mod compaction;
 mod endings;

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyScope {
-    /// The routes below `/v1`, and `/mcp`.
+    /// Access to the routes below `/v1`, and to `/mcp`.
     Api,
-    /// The shell and file tools of the server, in the workspace of the caller.
+    /// Use of the server's shell and file tools, in the workspace of the caller.
     BuiltinTools,
-    /// Decisions about calls that wait for approval.
+    /// The right to decide about calls that wait for approval.
     Approvals,
-    /// Keys, configuration and the data of all tenants.
+    /// Access to keys, to the configuration and to the data of all tenants.
     Admin,
 }
 
@@ -34,16 +34,16 @@ impl fmt::Display for KeyScope {
 /// The limits of a caller; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyLimits {
-    /// Requests below `/v1` and to `/mcp`, and the messages of a WebSocket.
+    /// The maximum number of requests per minute below `/v1` and to `/mcp`, including the messages of a WebSocket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
-    /// Input and output tokens of models.
+    /// The maximum number of input and output tokens of models per minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_minute: Option<u64>,
-    /// Responses that are in progress at the same time.
+    /// The maximum number of responses that are in progress at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_responses: Option<u32>,
-    /// The cost of models in a month of UTC, in billionths of a US dollar.
+    /// The maximum cost of models in a calendar month (UTC), in billionths of a US dollar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nano_usd_per_month: Option<u64>,
 }

@@ -7,7 +7,7 @@ use crate::glob::ToolGlob;
 pub struct ToolSearchSettings {
     /// Selects whether tools are hidden behind a search.
     pub mode: ToolSearchMode,
-    /// Tools that are always shown, in addition to the built-in ones.
+    /// Tools that the model always sees, in addition to the built-in tools.
     pub always_show: Vec<ToolGlob>,
     /// Selects how the model can use tools that a search found.
     pub expose: ToolExposeForm,

@@ -25,7 +25,7 @@ pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<Wrapped
     })
 }
 
-/// Returns true for a file name that means standard input, or another open descriptor.
+/// Returns true for a file name that refers to standard input or to another open descriptor.
 pub(super) fn is_input(file: &str) -> bool {
     // `../../dev/stdin` may be standard input too.
     let mut parts = file.split('/').filter(|part| !matches!(*part, "" | "." | ".."));

@@ -1,5 +1,5 @@
-//! Commands that are hidden behind programs that run other programs. Without the second check of the rules, the parser
-//! alone must find the command, detect that an unknown command runs, or reject the line.
+//! Commands that are hidden behind programs that run other programs. These tests do not use the second check of the
+//! rules: the parser alone must find the command, detect that an unknown command runs, or reject the line.
 
 use proptest::prelude::*;
 

@@ -77,7 +77,7 @@ impl SpaceDivision {
     }
 
     /// Returns the part, shortened if necessary, or `None` if no bytes are left for it. `around` is the size of the
-    /// text next to the part, such as its key.
+    /// text around the part, such as its key.
     fn next(&mut self, part: &Value, around: usize) -> Option<Value> {
         let room = self.left.checked_sub(around + ",".len())?;
         let share = (room / self.parts.max(1)).max(PART_BYTES_MIN).min(room);

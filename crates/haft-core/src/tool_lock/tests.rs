@@ -45,7 +45,7 @@ fn only_definitions_equal_to_the_lock_file_are_accepted() {
     };
     let mcp = ProviderKind::Mcp;
     check(mcp, "a", echo, LockStanding::Agreed);
-    // The order of keys, icons and metadata are ignored.
+    // The order of keys is ignored, and so are icons and metadata.
     let same = r#"{"icons":[],"inputSchema":{"type":"object"},"_meta":{"a":1},"description":"Says it","name":"echo"}"#;
     check(mcp, "a", same, LockStanding::Agreed);
     for changed in [

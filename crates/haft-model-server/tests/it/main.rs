@@ -8,7 +8,7 @@
 
 // The providers' official SDKs work with the server.
 mod sdk;
-// How steps are chosen: turns, concurrent runs, strict order.
+// The choice of steps: by turns, in concurrent runs, in strict order.
 mod conversation;
 // The order of stream frames, as each provider documents it.
 mod frames;

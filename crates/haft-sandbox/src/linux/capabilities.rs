@@ -10,8 +10,8 @@ use super::stage::{InStage, StageError};
 pub(super) fn drop_all() -> Result<(), StageError> {
     for capability in CapabilitySet::all().iter() {
         match thread::remove_capability_from_bounding_set(capability) {
-            // This kernel does not have the capability, or it may not be dropped. no_new_privs and the check below
-            // apply in both cases.
+            // Ignore the error: this kernel does not have the capability, or it may not be dropped. no_new_privs and
+            // the check below apply in both cases.
             Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
             Err(error) => return Err(error).stage("capabilities", "dropping the bounding set"),
         }

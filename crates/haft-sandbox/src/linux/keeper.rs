@@ -22,14 +22,14 @@ use crate::plan::{SandboxPlan, UnixIdentity};
 /// it cannot be mistaken for this code.
 pub(super) const LEVEL_UNAVAILABLE: i32 = 99;
 
-/// The settings of a call that the watcher determined.
+/// The settings of a call that the watcher passes to the keeper.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeeperSettings {
     pub(super) memory: MemoryLimitScope,
     pub(super) protection: NameProtection,
 }
 
-/// The way in which names in writable directories are protected.
+/// Selects how names in writable directories are protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameProtection {
     /// If a file is replaced from outside the sandbox, the new file is covered again.
@@ -94,7 +94,8 @@ fn confine(
         supervise::die_with_parent();
     }
     capabilities::drop_all()?;
-    // The command has the same uid: without this, it could stop the keeper with ptrace in a mode that allows tracing.
+    // Deny tracing: the command has the same uid as the keeper and, in a mode that allows ptrace, could stop the keeper
+    // with it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .stage("keeper", "disabling tracing of this process")?;
     layers.push(SandboxLayer::active("capabilities", "all dropped, none can be gained"));
@@ -136,7 +137,7 @@ fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandE
         .stage("run", "waiting for the command")?
     {
         WaitOutcome::Exited(status) => Ok(exit_of(status)),
-        // The watcher also sees a closed lifeline and kills the whole tree, unless it has ended itself.
+        // If the watcher is still alive, it also sees the closed lifeline and kills the whole tree.
         WaitOutcome::LifelineClosed | WaitOutcome::Exposed(_) => {
             supervise::kill_descendants();
             Ok(CommandExit::Signal(libc::SIGKILL))

@@ -23,8 +23,8 @@ pub(super) fn around(
     if !excluded.iter().any(|path| is_within(path, root)) {
         return vec![root.to_path_buf()];
     }
-    // Even if a directory cannot be listed, or only in part, the excluded paths and their siblings must be reached
-    // through it.
+    // The list may be empty or incomplete, because not every directory can be listed. Add the entries that lead to the
+    // excluded paths, so that the siblings of these paths are granted too.
     let mut entries = list(root);
     entries.extend(excluded.iter().filter_map(|path| next_towards(root, path)));
     entries.sort();

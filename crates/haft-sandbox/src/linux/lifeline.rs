@@ -27,7 +27,8 @@ const SIGKILL: i32 = 9;
 pub(crate) struct Lifeline {
     launcher: Child,
     control: BufReader<UnixStream>,
-    /// The bytes of an incomplete report. They are kept, so that a caller that drops its wait loses nothing.
+    /// The bytes of an incomplete report. They are kept, so that no byte is lost if a caller drops the future that
+    /// waits for the report.
     line: Vec<u8>,
     skipped: Vec<String>,
     exit: Option<CommandExit>,
@@ -81,7 +82,7 @@ impl Lifeline {
                 Some(LaunchReport::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
                 Some(LaunchReport::Exposed { path }) => self.exposed = Some(path),
                 Some(LaunchReport::Skipped { .. } | LaunchReport::Ready(_)) => {}
-                // Only now has the watcher done its last check.
+                // The watcher closes its end only after its last check.
                 None => break,
             }
         }

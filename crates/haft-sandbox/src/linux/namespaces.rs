@@ -47,7 +47,7 @@ impl LevelAttempt {
         }
     }
 
-    /// Returns true if a failed fork means that this level is not available on this machine.
+    /// Returns true if a failed fork means that this isolation level is not available on this machine.
     pub(super) fn may_be_unavailable(self) -> bool {
         self.has_namespaces()
     }
@@ -95,8 +95,8 @@ impl LevelAttempt {
     }
 }
 
-/// Returns true if the number of processes is limited: by the pid namespace, or by the process count of a user
-/// namespace.
+/// Returns true if the system limits the number of processes of the call: by the pid namespace, or by the process count
+/// of a user namespace.
 pub(super) fn bounds_processes(attempt: LevelAttempt) -> bool {
     match attempt {
         LevelAttempt::Namespaces => pid_max_is_per_namespace(),

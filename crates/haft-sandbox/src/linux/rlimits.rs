@@ -7,7 +7,7 @@ use super::stage::{InStage, StageError};
 use crate::message::SandboxLayer;
 use haft_core::settings::limits::CommandLimits;
 
-/// The scope of the memory limit, in addition to the limit on each process.
+/// Selects whether a memory limit exists in addition to the limit on each process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryLimitScope {
     OfEachProcess,

@@ -38,7 +38,8 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
     supervise::become_subreaper();
     let mut signals = ChildSignals::take_over().stage("session", "installing the SIGCHLD handler")?;
     let attempts = namespaces::attempts(&order.plan);
-    // Without haft's own privileges, the launcher might be unable to leave and remove the control group.
+    // Without haft's own privileges, the launcher may not be able to leave and remove a control group, so it creates
+    // none.
     let privileged = attempts.first() == Some(&LevelAttempt::Namespaces);
     let cgroup = if privileged { Cgroup::enter(&order.plan.limits) } else { None };
     for attempt in attempts {
@@ -68,7 +69,8 @@ struct WatchedNames {
     protection: NameProtection,
 }
 
-/// Starts to watch names if mounts protect them and a command could use the moment in which a mount is gone.
+/// Starts to watch protected names, if mounts protect them and if a command could write to a file during the short time
+/// in which its mount is gone.
 fn names(attempt: LevelAttempt, order: &LaunchRequest) -> WatchedNames {
     let is_needed = attempt.has_namespaces() && matches!(order.program, LaunchProgram::Command);
     match if is_needed { NameWatch::begin(&order.plan) } else { Ok(None) } {
@@ -105,7 +107,8 @@ fn start(
         identity::take(identity).stage("identity", "switching to the user that owns the workspace")?;
     }
     let ids = identity::own();
-    // The keeper waits until the watcher has opened its namespaces, because later it denies access to the watcher.
+    // The keeper waits until the watcher has opened the keeper's namespaces, because the keeper later denies access to
+    // the watcher.
     let (wait, go) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).stage("fork", "making a pipe")?;
     match supervise::fork(attempt.clone_flags(&order.plan)) {
         Ok(Fork::Child) => {

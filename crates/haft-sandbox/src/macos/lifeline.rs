@@ -101,7 +101,7 @@ fn hidden(plan: &SandboxPlan) -> Vec<PathBuf> {
     plan.hidden.iter().filter(|hidden| !is_open(hidden)).cloned().collect()
 }
 
-/// A process group that is killed once, at the latest on drop.
+/// A process group that is killed once, when it is dropped at the latest.
 #[derive(Debug)]
 struct ProcessGroup(Option<Pid>);
 

@@ -164,7 +164,7 @@ async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefiniti
     }
 }
 
-/// The tool by which the suite sees the schema of another tool as the client got it.
+/// The tool with which the suite receives, as an argument, the schema of another tool as the client got it.
 const SCHEMA_ECHO: &str = "json_schema_echo";
 
 /// Returns the arguments that the suite requires, or else arguments generated from the schema.

@@ -4,7 +4,7 @@ use haft_testkit::{HaftOutput, TestUser, checks, users};
 
 use super::{ESCAPED, EscapeTrial, TRIAL, tried, whole};
 
-/// Runs as root on a copy of the machine that is thrown away, because a failing test would damage the real machine.
+/// A script that runs as root on a temporary copy of the machine, because a failing test would damage the real machine.
 const MACHINE: &str = r#"set -e
 machine=$1; shift; mkdir "$machine"; mount -t tmpfs none "$machine"; cd "$machine"; mkdir up work root
 mount -t overlay none -o lowerdir=/,upperdir=up,workdir=work root
@@ -21,7 +21,8 @@ fn in_overlay_root(mode: &str, script: &str) -> HaftOutput {
     ran
 }
 
-/// Checks that the script fails as root in the mode `full`. As any other user it fails anyway, but is still tried.
+/// Checks that the script fails as root in the mode `full`. Also tries it as an ordinary user, who cannot change these
+/// directories even without a sandbox.
 #[track_caller]
 fn blocked(script: &str) {
     if users().contains(&TestUser::Nobody) {
@@ -88,7 +89,7 @@ fn cannot_grant_a_blocked_directory_for_writing() {
     for user in users() {
         let tree = TRIAL.arena(user);
         let script = whole(&tree, "(: >> /etc/passwd) && echo ESCAPED; (: >> /etc/new-$$) && echo ESCAPED");
-        // `/etc` also contains the password hashes of the machine, so root is refused this grant.
+        // `/etc` also contains the password hashes of the machine, so haft refuses this grant for root.
         let ran = tree.confined(&["--writable", "/etc"], &script).output();
         if ran.code != Some(2) {
             tried(&ran);

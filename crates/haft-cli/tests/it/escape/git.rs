@@ -90,7 +90,7 @@ fn cannot_point_the_repository_to_another_common_directory() {
     assert_git_executes_nothing_planted(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
 }
 
-/// An editor queries git all the time, even while a call runs.
+/// An editor runs git all the time, even while a call runs.
 #[test]
 fn cannot_point_the_repository_elsewhere_while_the_call_runs() {
     for user in users() {
@@ -103,7 +103,7 @@ fn cannot_point_the_repository_elsewhere_while_the_call_runs() {
     }
 }
 
-/// The second call starts while the file of the first call exists, and writes it again after it was removed.
+/// The second call starts while the file of the first call exists. It writes the file again after the file was removed.
 #[test]
 fn cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
     for user in users() {
@@ -119,7 +119,7 @@ fn cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
     }
 }
 
-/// A call that has done its first part, and waits before the second.
+/// A running call that has finished its first part, and waits before the second.
 struct WaitingCall {
     child: Child,
     go: PathBuf,
@@ -179,7 +179,8 @@ fn cannot_write_hooks_of_a_separate_git_directory() {
     way.attempt("echo 'gitdir: evil' > .git");
 }
 
-/// A mount cannot protect the name of a symlink. The error names a file that git follows in the same way.
+/// A mount cannot protect the name of a symlink. The error suggests a `.git` file instead, which git follows in the
+/// same way.
 #[test]
 fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
     for user in users() {
@@ -205,7 +206,7 @@ fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
     }
 }
 
-/// The other writable directories of the operator may be repositories too.
+/// The other directories in which the operator allows writes may be repositories too.
 #[test]
 fn cannot_change_the_repository_of_a_writable_directory() {
     for mode in ["workspace", "network", "full"] {
@@ -241,7 +242,7 @@ fn git_writable_flag_allows_writing_hooks_and_config() {
         .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
 }
 
-/// git opens such a repository as soon as the index of the root names it.
+/// git uses such a repository as soon as the index of the root repository refers to it.
 #[test]
 fn cannot_write_hooks_and_config_of_a_nested_repository() {
     let setup =

@@ -6,8 +6,8 @@ use haft_testkit::{TestUser, checks, users};
 
 use super::{CANARY, EscapeTrial, TRIAL, arena, attempt_to_read, configuration, tried, whole};
 
-/// haft's home directory outside all writable directories, then inside of one in each mode, and with the workspace
-/// inside of it.
+/// The locations of haft's home directory: outside all writable directories, inside a writable directory in each mode,
+/// and around the workspace.
 const WAYS: [EscapeTrial<'static>; 5] = [
     EscapeTrial { watched: HOME, ..TRIAL },
     EscapeTrial { below: "/tmp", watched: HOME, ..TRIAL },

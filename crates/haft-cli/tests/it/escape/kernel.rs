@@ -287,7 +287,7 @@ fn cannot_create_setuid_program() {
         "cp /usr/bin/id one && chmod 2755 one && echo ESCAPED; install -m 2755 /usr/bin/id five && echo ESCAPED",
     );
     for mode in ["0o4755", "0o2755"] {
-        // A file that is created without a name gets one later.
+        // A file that is created without a name (`O_TMPFILE`) can get a name later.
         refused(&python(&format!(
             r#"
 try: file = os.open(".", os.O_TMPFILE | os.O_WRONLY, {mode})

@@ -1,4 +1,4 @@
-//! Attempts with sockets of every kind. Listeners of the test detect whether they are reached.
+//! Attempts to reach sockets of every kind. The test has listeners, which detect a connection.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
@@ -20,7 +20,8 @@ pub(crate) const PATHNAME: &str = "socket.socket(socket.AF_UNIX).connect(outside
 pub(crate) const ABSTRACT: &str = "socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['name'])";
 pub(crate) const DATAGRAM: &str =
     "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'hello', outside + '/datagrams')";
-/// `socketpair` needs no call of `socket`, and a datagram socket can send to an address other than its peer.
+/// `socketpair` creates sockets without a call of `socket`, and a datagram socket can send to an address other than its
+/// peer.
 pub(crate) const DATAGRAM_OF_A_PAIR: &str =
     "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', outside + '/datagrams')";
 
@@ -221,7 +222,7 @@ impl SocketListeners {
     }
 }
 
-/// Checks that the script reaches the test without a sandbox, and has the expected outcome with the flags.
+/// Checks that the script reaches the listeners without a sandbox, and that it has the expected outcome with the flags.
 #[track_caller]
 fn check(flags: &[&str], script: &str, expected: ConnectionOutcome) {
     check_through(&[], flags, script, expected);

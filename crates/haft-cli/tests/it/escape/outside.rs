@@ -119,7 +119,7 @@ checks!(attempt {
 
 #[test]
 fn cannot_write_through_the_directory_of_any_process() {
-    // Run it only where it leads outside: the run without a sandbox must not write into directories of unrelated
+    // Run the script only where it leads outside: without a sandbox, it must not write into directories of unrelated
     // processes.
     attempt(
         r#"cd "$outside"; for process in /proc/[0-9]*; do

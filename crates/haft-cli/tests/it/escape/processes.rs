@@ -114,7 +114,7 @@ for number in range(3, 20): refused({}, keeper, number, 0)",
 
 #[test]
 fn cannot_trace_the_keeper_in_full_mode() {
-    // Detach at once: a keeper that stays stopped would block the test.
+    // Detach at once, because a keeper that stays stopped would block the test.
     let attach = python(&format!(
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
         libc::SYS_ptrace
@@ -196,7 +196,7 @@ fn cannot_read_shared_memory_of_others() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Otherwise a command could type into the terminal in which haft runs.
+/// If this were possible, a command could type into the terminal in which haft runs.
 #[test]
 fn cannot_type_into_the_terminal() {
     let on_a_terminal = ["python3", "-c", "import pty, sys; pty.spawn(sys.argv[1:])"];
@@ -255,7 +255,7 @@ fn inherited(open: &str, script: &str) {
     }
 }
 
-/// Replaces `PID` by the process of the test, which the script must not reach.
+/// Runs the script with the test's own process id in place of `PID`. The script must not reach this process.
 #[track_caller]
 fn assert_cannot_reach_test_process(script: &str) {
     refused(&script.replace("PID", &std::process::id().to_string()));

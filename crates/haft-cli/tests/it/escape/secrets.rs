@@ -59,7 +59,7 @@ fn the_read_tool_refuses_every_listed_secret() {
     assert!(!ran.stdout.contains(SECRET), "{ran:?}");
 }
 
-/// CI jobs and containers run as root.
+/// CI jobs and containers run as root, which can read these files.
 #[test]
 fn passwords_of_the_machine_are_hidden_from_root() {
     let root = users().contains(&TestUser::Nobody);

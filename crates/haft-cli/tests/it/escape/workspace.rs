@@ -101,7 +101,7 @@ fn command_of_root_runs_as_workspace_owner() {
     }
 }
 
-/// An owner without an account has no home directory, and must not get root's.
+/// A workspace owner without an account has no home directory. The command must not get root's home directory instead.
 #[test]
 fn owner_without_account_does_not_inherit_user_home() {
     if !users().contains(&TestUser::Nobody) {

@@ -86,7 +86,8 @@ fn cancelled_agent_stops_with_all_its_processes() {
     assert_eq!(client.end(), 0);
 }
 
-/// The end of the process would end the command in any case; a run that was cancelled first says so in its session.
+/// The end of the process would end the command in any case. The test therefore checks that the session records the run
+/// as cancelled.
 #[test]
 fn disconnected_client_ends_its_agents() {
     let marker = unique_marker();
@@ -100,7 +101,7 @@ fn disconnected_client_ends_its_agents() {
     assert!(sessions.contains("\"state\": \"interrupted\""), "{sessions}");
 }
 
-/// Here the process goes on after the client.
+/// In this test, the process continues to run after the client has disconnected.
 #[test]
 fn closed_session_over_http_ends_its_agents() {
     let marker = unique_marker();

@@ -29,7 +29,7 @@ fn client_with_a_handshake_approves_by_elicitation() {
         assert!(text(&refused).contains("the user refused"), "{refused}");
     }
     assert_eq!(text(&run(&mut client, accept("always allow this exact call"))).trim(), "done");
-    // The approval is remembered from now on, so there is no question.
+    // The approval is remembered, so haft does not ask again.
     let again = client.call("bash", json!({"command": "echo done"}));
     assert_eq!(text(&again).trim(), "done");
 }

@@ -78,7 +78,7 @@ fn cancelled_call_gets_no_reply_and_reaches_the_upstream_server() {
     let mut client = McpClient::handshake(&place, &[], json!({}));
     client.names();
     let id = client.begin("tools/call", json!({"name": "up__echo", "arguments": {}}));
-    // Another request is answered after the call, so the call has been read.
+    // A later request has been answered, so haft has read the call.
     client.ask("ping", json!({}));
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
     eventually("the server learns it", || place.exists("ws/cancelled.txt"));
@@ -165,14 +165,14 @@ fn client_that_never_reads_does_not_make_haft_grow_or_hang() {
     let mut input = client.input.take().unwrap();
     let writer = std::thread::spawn(move || {
         let line = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n";
-        // This loop ends when haft does not read any more, or has ended.
+        // This loop ends when haft reads no more input or has ended.
         for _ in 0..20_000 {
             if input.write_all(line).is_err() {
                 return;
             }
         }
     });
-    // The output is not read: closing it ends haft, even while its queue is full.
+    // Do not read the output, so that the queue fills up. Closing the output ends haft, even while its queue is full.
     let McpClient { mut child, output, .. } = client;
     drop(output);
     child.wait().unwrap();
@@ -197,7 +197,7 @@ fn list_that_changes_all_the_time_is_announced_about_once_a_second() {
         .filter(|message| message["method"] == "notifications/tools/list_changed")
         .count();
     let seconds = usize::try_from(began.elapsed().as_secs()).unwrap();
-    // The first announcement is not among them. A slow machine has fewer, but more than none.
+    // The first announcement is not counted. On a slow machine there are fewer announcements, but at least one.
     assert!((1..=seconds + 1).contains(&announced), "{announced} in {seconds} s: {:?}", client.others);
 }
 

@@ -265,7 +265,8 @@ fn haft_serve_offers_the_gateway_at_the_path_mcp() {
     let listed =
         server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/list", &json!({}))).message();
     assert!(listed.to_string().contains("up__echo"), "{listed}");
-    // Every process of the machine reaches a server without keys, so the API and its gateway have no shell there.
+    // Every process on the machine can reach a server without keys, so the API and its gateway offer no shell on such a
+    // server.
     assert!(!listed.to_string().contains("\"bash\""), "{listed}");
 }
 
@@ -309,7 +310,7 @@ fn overlong_message_is_refused() {
     let place = place();
     configure(&place, &[], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
-    // One byte more than the limit, so that the gateway reads the whole body before it refuses it.
+    // Send one byte more than the limit, so that the gateway reads the whole body before it refuses the request.
     assert_eq!(server.send("POST", &[], &"x".repeat((32 << 20) + 1)).status(), 413);
     assert_eq!(server.post(&[], &initialize()).status(), 200);
 }

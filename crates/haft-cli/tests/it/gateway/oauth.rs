@@ -34,7 +34,7 @@ fn typescript_sdk_logs_in_where_the_gateway_says_and_calls_a_tool() {
     let report: Value =
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"));
     assert_eq!((&report["refused"], &report["echo"]), (&json!(true), &json!("echo: hi")), "{report}");
-    // This is the smallest scope that the challenge names, and does not include the shell.
+    // `tools` is the smallest scope that the challenge names. It does not include the shell.
     assert_eq!(report["scope"], "tools", "{report}");
     assert!(!report["tools"].as_array().unwrap().contains(&json!("bash")), "{report}");
     let resource = format!("{public}/mcp");

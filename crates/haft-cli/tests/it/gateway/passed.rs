@@ -161,7 +161,7 @@ fn prompt_elicitation_reaches_clients_with_and_without_handshake() {
     let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
     assert_eq!(question["method"], "elicitation/create");
     params["requestState"] = asked["requestState"].clone();
-    // Without the answer, the question is asked again, with another state.
+    // Without an answer, the server asks the question again, with another state.
     let again = client.ask("prompts/get", params.clone());
     assert_eq!(again["inputRequests"], asked["inputRequests"], "{again}");
     assert_eq!(client.error("prompts/get", params.clone()), -32602, "the state was used");
@@ -208,7 +208,7 @@ fn sampling_and_roots_go_to_the_client_that_called() {
         let told: Value = serde_json::from_str(text(&reply["result"])).unwrap();
         assert_eq!(told, answer, "{mode}");
         client.end();
-        // A client without the capability is not asked.
+        // The server does not ask a client without the capability.
         let mut client = McpClient::handshake(&place, &[], json!({}));
         let refused = client.call("up__echo", json!({}));
         assert!(text(&refused).contains("code"), "{mode} {refused}");

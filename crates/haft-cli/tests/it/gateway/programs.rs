@@ -1,4 +1,4 @@
-//! Claude Code and Codex with the gateway as their MCP server, against the scripted model server.
+//! Tests of Claude Code and Codex as clients of the gateway, with the scripted model server.
 
 use std::process::{Command, Stdio};
 
@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use super::super::claude_code::{accounted_calls, installed, results, tool};
 use super::{configure, place};
 
-/// A place whose rules deny `rm`, and a model that calls `echo` of a server, and `rm`. `prefix` is the way in which the
-/// client names the tools of the gateway.
+/// Returns a test directory whose rules deny `rm`, and a model that calls the tool `echo` of a server and the command
+/// `rm`. `prefix` is the prefix with which the client names the tools of the gateway.
 fn scripted(prefix: &str) -> (TestTree, ModelServer) {
     let place = place();
     let rules = r#", "policy": {"rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]}"#;
     configure(&place, &[("up", "good", &[])], rules);
     place.file("ws/kept", "x");
-    // Clients list tools once; a server whose tools are known is in the list before it has started.
+    // Clients list tools only once. If haft already knows the tools of a server, they are in the list before the server
+    // has started.
     place.haft(&["tools"]).output().expect_code(0);
     let call = |name: &str, arguments: Value| ScriptStep::call(&format!("{prefix}{name}"), arguments);
     let steps = [
@@ -27,7 +28,7 @@ fn scripted(prefix: &str) -> (TestTree, ModelServer) {
     (place, ModelServer::start(Script::of(steps)).unwrap())
 }
 
-/// Runs the client in the workspace, and checks that the calls passed the gateway.
+/// Runs the client in the workspace, and checks that its calls went through the gateway.
 fn check(place: &TestTree, command: &mut Command) {
     command.current_dir(place.path("ws")).env("HOME", place.path("user")).stdin(Stdio::null());
     let ran = command.output().unwrap();
@@ -52,7 +53,7 @@ fn claude_code_calls_tools_through_the_gateway() {
     check(&place, &mut claude);
 }
 
-/// Codex would ask its own user about tools that may change something; haft's rules decide here.
+/// Codex would ask its own user about tools that may change something. In this test, haft's rules decide instead.
 #[test]
 fn codex_calls_tools_through_the_gateway() {
     let (place, server) = scripted("");

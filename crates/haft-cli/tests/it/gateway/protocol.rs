@@ -67,7 +67,7 @@ fn initialize_is_answered_before_any_server_has_started() {
     let silent: Vec<(&str, &str, &[&str])> =
         servers.iter().map(|name| (name.as_str(), "never-greets", &[] as &[&str])).collect();
     configure(&place, &silent, r#", "mcp": {"readyWait": "50ms"}"#);
-    // The handshake returns although no server ever answers; so does the list, after `readyWait`.
+    // The handshake returns although no server ever answers. The tool list also returns, after `readyWait`.
     let mut client = McpClient::handshake(&place, &[], json!({}));
     assert_eq!(client.ask("ping", json!({})), json!({}));
     assert!(client.names().contains(&"bash".into()));
@@ -94,7 +94,7 @@ fn selected_groups_and_tools_are_the_only_ones_listed_and_called() {
 #[test]
 fn read_only_flag_offers_only_tools_that_are_known_to_be_read_only() {
     let place = place();
-    // The server claims that `echo` only reads; haft does not trust that claim alone.
+    // The server claims that `echo` only reads. haft does not rely on the claim alone.
     configure(&place, &[("up", "good", &[])], "");
     let mut client = McpClient::handshake(&place, &["--read-only"], json!({}));
     let names = client.names();

@@ -78,7 +78,7 @@ fn typescript_sdk_lists_calls_and_approves_with_and_without_handshake() {
     check("node", "client_v2.mjs", "auto", "2026-07-28");
 }
 
-/// The inspector needs a newer Node than the other clients; the conformance suite brings one.
+/// The inspector needs a newer Node than the other clients, so this test uses the Node of the conformance suite.
 #[test]
 fn inspector_lists_and_calls_in_both_eras_over_both_transports() {
     let place = place();

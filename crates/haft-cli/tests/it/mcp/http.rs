@@ -259,7 +259,7 @@ fn each_http_failure_has_a_specific_error() {
     }
 }
 
-/// A server that received the request may have executed it; a server that was never reached has not.
+/// A server that received the request may have executed the call; a server that haft never reached has not executed it.
 #[test]
 fn lost_reply_of_mutating_call_is_unknown_outcome() {
     let check = |answer: &'static [u8], tool: &str, expected: &str, words: &str| {

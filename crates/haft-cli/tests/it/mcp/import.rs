@@ -127,7 +127,8 @@ fn mcp_install_adds_and_removes_the_entry_in_a_client_file() {
     assert_eq!(tree.text("user/.cursor/mcp.json"), "{");
 }
 
-/// Such files contain tokens of servers. A copy that haft makes must not be readable if the file itself is hidden.
+/// Such files contain tokens of servers. A copy that haft makes must not be readable by users who cannot read the file
+/// itself.
 #[test]
 fn files_of_other_programs_and_their_copies_are_secrets() {
     let home = Path::new("/home/u");
@@ -146,7 +147,7 @@ const ASKING: &str = r#"{
     "servers": {"notes": {"SERVER, "env": {"NOTES_TOKEN": "${input:notes-key}"}}}
 }"#;
 
-/// The entry of VS Code for a server that gives the length of its token.
+/// Writes a VS Code entry for a server that reports the length of its token.
 fn asking(tree: &TestTree) {
     let server = tree.misbehaving_server("counts-token", &[]);
     tree.file("ws/.vscode/mcp.json", &ASKING.replace("\"SERVER", &server));

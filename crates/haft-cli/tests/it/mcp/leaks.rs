@@ -1,4 +1,4 @@
-//! Kills servers, lets them crash and cancels calls many times, and checks that haft leaks no process and no
+//! Kills servers, makes them crash and cancels calls many times, and checks that haft leaks no process and no
 //! descriptor.
 
 use std::io::Write;

@@ -127,7 +127,7 @@ fn login_callback_with_wrong_state_is_rejected() {
     assert!(!place.path("home/data/tokens/far.json").exists());
 }
 
-/// Any web page can send a browser to the port, and any local program can connect to it.
+/// Any web page can send a browser to the callback port, and any local program can connect to it.
 #[test]
 fn foreign_requests_at_the_callback_port_do_not_end_or_delay_a_login() {
     let server = GuardedServer::start();
@@ -257,7 +257,7 @@ fn client_credentials_grant_authorizes_calls() {
     let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", &secret).output();
     let called = run().expect_code(0);
     assert!(called.stdout.contains("let in") && !format!("{called:?}").contains(CANARY), "{called:?}");
-    // An expired token is replaced without the user.
+    // haft replaces an expired token without asking the user.
     server.expire();
     run().expect_code(0);
     let wrong = place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", "wrong").output();
@@ -295,7 +295,7 @@ fn files(directory: &Path, seen: &mut Vec<String>) {
     }
 }
 
-/// A separate secret service on its own bus. It ends with the test.
+/// A secret service for the test alone, on its own bus. It ends with the test.
 struct SecretService {
     bus: Child,
     daemon: Child,

@@ -89,7 +89,7 @@ fn terminal_user_answers_elicitation_with_and_without_handshake() {
     }
 }
 
-/// A request without fields asks for agreement, and only an explicit yes agrees.
+/// A request without fields asks only for agreement. Any answer other than an explicit yes is a refusal.
 #[test]
 fn yes_or_no_elicitation_accepts_only_yes() {
     let tree = tree();

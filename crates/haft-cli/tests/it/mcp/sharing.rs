@@ -1,4 +1,5 @@
-//! Tests of several runs in one process: which of them share a server, and that no task is left when all have ended.
+//! Tests of several runs in one process: they check which runs share a server, and that no task is left when all runs
+//! have ended.
 
 use std::time::Duration;
 

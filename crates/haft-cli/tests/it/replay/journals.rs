@@ -1,4 +1,4 @@
-//! Tests of the journals in a recording: they have the lines of the stored sessions, and the same reader.
+//! Tests of the journals in a recording: they contain the same lines as stored sessions, and the same code reads them.
 
 use std::fs;
 
@@ -87,7 +87,7 @@ fn sessions_show_prints_a_recording_like_its_session() {
     assert_eq!((&of_session["state"], &of_session["calls"]), (&json!("completed"), &json!(4)));
     let drawn = place.haft(&["sessions", "show", "./r.jsonl"]).output().expect_code(0).stdout;
     assert!(drawn.contains("completed: LEAD") && drawn.contains("1-1.1-1 bash"), "{drawn}");
-    // The lines with the same session are a separate journal.
+    // The lines with the same session form a separate journal.
     let id = of_session["session"].as_str().unwrap();
     let journal: Vec<String> = place
         .text("ws/r.jsonl")

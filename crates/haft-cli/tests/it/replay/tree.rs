@@ -109,7 +109,7 @@ fn handoffs_and_routing_replay_identically() {
         ("hands this request", vec![bash("echo law"), slowly("It is allowed.")]),
         (
             "MAY I?",
-            // As a reply to the model choice, this call is not a valid word, so haft uses the complex model.
+            // haft expects one word as the model choice. This reply is a call, so haft uses the complex model.
             vec![ScriptStep::call("router__handoff-to", json!({"agent": "legal", "message": "Look at 5."}))],
         ),
     ]))

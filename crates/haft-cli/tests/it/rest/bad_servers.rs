@@ -149,8 +149,8 @@ fn html_instead_of_json_is_an_error() {
     assert!(ran.stdout.contains("expected JSON; the server answered text/html: <html>"), "{ran:?}");
 }
 
-/// The maximum memory of haft for a call with any response, in megabytes: haft holds the bytes that it read a few
-/// times, never the whole response.
+/// The maximum memory of haft for a call with any response, in megabytes: haft keeps a few copies of the bytes that it
+/// has read, never the whole response.
 const PEAK_MEGABYTES_MAX: u64 = 250;
 
 /// A program that runs a command and prints its peak memory in kilobytes on standard error.

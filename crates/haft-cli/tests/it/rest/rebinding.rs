@@ -1,4 +1,5 @@
-//! Tests of DNS rebinding: haft connects to the address that it checked, not to a later answer for the name.
+//! Tests of DNS rebinding: haft connects to the IP address that it checked, even if the name resolves to another
+//! address later.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use super::shop::python;
 const PUBLIC: &str = "93.184.216.34";
 const PRIVATE: &str = "127.0.0.1";
 
-/// Makes this many calls, in a network where the name resolves to these answers in turn.
+/// Makes this many calls, in a network where the name resolves to each of these addresses in turn.
 fn call(answers: &[&str], says: &str, calls: usize) -> HaftOutput {
     let tree = TestTree::new(TestUser::Ourselves);
     tree.file(

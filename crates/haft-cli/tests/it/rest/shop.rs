@@ -1,5 +1,5 @@
-//! Tests with a shop whose framework publishes its OpenAPI document: every operation is called and its effect is
-//! checked.
+//! Tests with the server of a shop, whose framework publishes an OpenAPI document: each test calls an operation and
+//! checks its effect.
 
 use std::net::TcpListener;
 use std::path::PathBuf;

@@ -17,7 +17,7 @@ fn script(about: [(&'static str, Vec<ScriptStep>); 2]) -> ModelServer {
     ModelServer::start(script).unwrap()
 }
 
-/// Returns the command of the sub-agent that is running when haft is killed.
+/// Returns the command that the sub-agent is running when haft is killed.
 fn hangs(marker: &str) -> ScriptPart {
     bash(&format!("echo three >> marks; exec -a {marker} sleep 300"))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{bash, events, here, journals, resume, run, server};
 
-/// The number of directories in which cases are tested concurrently.
+/// The number of test directories in which cases run concurrently.
 const PLACES: usize = 3;
 
 const MARKS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
@@ -118,7 +118,7 @@ impl CompleteRun {
     }
 }
 
-/// The part of the next line that was written.
+/// Selects how much of the next journal line was written before the kill.
 #[derive(Debug, Clone, Copy)]
 enum NextLinePart {
     Nothing,

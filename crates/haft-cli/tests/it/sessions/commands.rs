@@ -91,7 +91,7 @@ fn last_never_skips_an_unreadable_newest_session() {
     }
     tree.haft(&["sessions", "rm", "last"]).output().expect_code(0);
     assert_eq!(journals(&tree), [first]);
-    // A session that was killed before its first line has not begun, so `last` skips it.
+    // This session was killed before it wrote its first line, so it has not begun, and `last` skips it.
     std::fs::write(&second, "").unwrap();
     let shown = tree.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
     assert!(shown.contains("the first"), "{shown}");

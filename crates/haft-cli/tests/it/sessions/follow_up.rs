@@ -70,8 +70,8 @@ fn resume_keeps_triggered_skills() {
     assert_eq!(ran.stdout, "at noon\n");
 }
 
-/// Finished calls of a batch are kept. The agent in the batch resumes its own session, and the outcome of its command
-/// is unknown.
+/// After a kill, finished calls of a batch are kept. The agent in the batch resumes its own session, and the outcome of
+/// its interrupted command is unknown.
 #[test]
 fn killed_batch_resumes_without_repeating_calls() {
     let marker = unique_marker();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::AgentBuilder;
 
-/// Takes over one key, or returns the reason why the agent cannot be used.
+/// Translates one key, or returns the reason why the agent cannot be used.
 pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
     match key {
         "description" => agent.set("description", value.as_str().unwrap_or_default()),
@@ -17,14 +17,15 @@ pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<
         "mcpServers" => agent.note(key, "an agent file cannot add servers; add them to `haft.json`"),
         "skills" => agent.note(key, "an agent file cannot load skills; haft offers all trusted skills"),
         "hooks" => agent.note(key, "haft runs no hooks"),
-        // They have no effect on the work of the agent.
+        // These keys have no effect on the work of the agent.
         "name" | "color" => {}
         _ => agent.no_such_setting(key),
     }
     Ok(())
 }
 
-/// Adds the listed tools. A tool that haft does not have never widens the list to all tools.
+/// Adds the listed tools. If haft does not have a listed tool, the agent still gets only the other listed tools, never
+/// all tools.
 fn tools(items: &[String], agent: &mut AgentBuilder) {
     if items.iter().any(|item| item == "*") {
         return;

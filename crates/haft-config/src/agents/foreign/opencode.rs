@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{AgentBuilder, BUILTINS};
 
-/// Takes over one key, or returns the reason why the agent cannot be used.
+/// Translates one key, or returns the reason why the agent cannot be used.
 pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
     match key {
         "disable" if value == &Value::Bool(true) => {
@@ -19,7 +19,7 @@ pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<
         "temperature" => number(key, "temperature", value, agent),
         "top_p" => number(key, "topP", value, agent),
         "reasoningEffort" => agent.effort(key, value),
-        // They have no effect on the work of the agent.
+        // These keys have no effect on the work of the agent.
         "name" | "mode" | "color" | "hidden" | "disable" => {}
         _ => agent.no_such_setting(key),
     }
@@ -91,7 +91,7 @@ fn deny_all(agent: &mut AgentBuilder) {
     agent.tools.server_tools_denied = true;
 }
 
-/// The tools of haft that a name in opencode stands for.
+/// The tools of haft that correspond to a tool name in opencode.
 enum ToolMeaning {
     Haft(&'static [&'static str]),
     /// A tool of opencode that haft does not have.

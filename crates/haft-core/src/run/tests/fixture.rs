@@ -82,7 +82,7 @@ pub(super) fn succeeded(call: &ToolCall) -> ToolResult {
     ToolResult { call: call.clone(), outcome, receipt: Receipt::default() }
 }
 
-/// Returns the outcome of appending a text to an archive. The archive has no content, only a size.
+/// Returns the outcome of appending a text to an archive. The test archive stores no content, only its size.
 pub(super) fn stored(request: &ArchiveRequest) -> ArchiveOutcome {
     const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
     let (bytes, lines) = request.archive.as_ref().map_or((0, 0), |entry| (entry.bytes, entry.lines));

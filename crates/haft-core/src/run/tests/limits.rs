@@ -250,7 +250,7 @@ fn a_reply_cut_by_its_length_is_continued_once() {
     );
     let half = || ModelReply { stop: StopReason::Length, ..calls(&[("write", r#"{"content": "ha"#)]) };
     check(RunPlan::default(), vec![half(), half()], &["model auto", "model auto", "done max_output_tokens"]);
-    // A call between them resets the count, and drops the text before it.
+    // A call between the two replies resets the count, and drops the text before the call.
     let steps = ["model auto", "model auto", "tools read", "model auto", "model auto", "done completed: bc"];
     check(RunPlan::default(), vec![cut("a"), read(1), cut("b"), says("c")], &steps);
     let plan = RunPlan { report: super::fixture::report_xml(), ..RunPlan::default() };

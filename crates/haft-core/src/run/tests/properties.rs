@@ -126,7 +126,8 @@ struct ScriptedEnvironment {
     readings: DriverReadings,
     steps: Vec<String>,
     inputs: Vec<RunInput>,
-    /// The context size, counted at the end of each call, as a driver does, not at the end of each turn.
+    /// The context size. Like a driver, this environment counts it at the end of each call, not at the end of each
+    /// turn.
     tokens: u64,
 }
 
