@@ -1,8 +1,9 @@
 //! Measures `haft mcp serve`: calls through the gateway compared with direct calls in the same run, a list of 1,000
 //! tools, the start with ten servers, and the memory per HTTP client.
 //!
-//! `cargo bench -p haft-cli --bench gateway` prints the figures, and fails if a limit is exceeded. The server behind
-//! the gateway is this program too. Gateway rounds and direct rounds alternate, and the best round of each is used.
+//! `cargo bench -p haft-cli --bench gateway` prints the figures, and fails if a limit is exceeded. This program also
+//! acts as the server behind the gateway. Gateway rounds and direct rounds alternate, and the best round of each is
+//! used.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -18,7 +18,7 @@ use super::settings::{self, CliError};
 use super::{question, terminal};
 use haft_store::accounting::now_ms;
 
-/// The time between two lines about the progress of a backup.
+/// The interval between two progress lines of a backup.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(command: &StoreCommand) -> ExitCode {

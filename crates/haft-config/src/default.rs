@@ -49,9 +49,9 @@ pub(super) const WORKSPACE_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 pub(super) const RETENTION_KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 pub(super) const RETENTION_RESPONSES_MAX: u64 = 100_000;
 pub(super) const RETENTION_BYTES_MAX: u64 = 10 << 30;
-/// The maximum disk space of a tenant, in bytes.
+/// The maximum disk space that the data of a tenant may take, in bytes.
 pub(super) const TENANT_BYTES_MAX: u64 = 50 << 30;
-/// The share of the disk that must be free, in percent.
+/// The percentage of the disk that must stay free.
 pub(super) const FREE_DISK_PERCENT_MIN: u64 = 5;
 
 pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;

@@ -13,11 +13,12 @@ pub struct McpOauthSettings {
     pub client_id: Option<String>,
     pub issuer: Option<String>,
     pub client_secret: Option<ExpandedSecret>,
-    /// The key of the client, in PEM.
+    /// The private key of the client, in PEM format.
     pub private_key: Option<ExpandedSecret>,
-    /// Set for the grants that need it.
+    /// The file with the token that identifies the workload or the user; set for the grants `jwtBearer` and
+    /// `enterprise`.
     pub assertion_file: Option<PathBuf>,
-    /// Set for the grant `enterprise`.
+    /// The identity provider of the organization; set for the grant `enterprise`.
     pub identity_provider: Option<IdentityProviderSettings>,
     pub client_metadata_url: Option<String>,
     pub scopes: Vec<String>,
@@ -26,7 +27,7 @@ pub struct McpOauthSettings {
     pub redirect_port: u16,
 }
 
-/// The identity provider of an organization.
+/// The settings for the identity provider of an organization.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IdentityProviderSettings {
     pub issuer: String,
@@ -97,7 +98,8 @@ impl McpOauthSettings {
             OAuthGrant::ClientCredentials => (self.client_id.is_none() || !has_proof).then_some(
                 "`oauth.grant` is `clientCredentials`; set `oauth.clientId` and `oauth.clientSecret` or `oauth.privateKey` too",
             ),
-            // The MCP server chooses its authorization server, and the token of a workload is valid at others too.
+            // Require an issuer: the MCP server chooses its authorization server, and a server that is not the issuer
+            // could use the token of the workload elsewhere.
             OAuthGrant::JwtBearer => (self.client_id.is_none() || self.issuer.is_none() || !self.has_assertion())
                 .then_some(
                     "`oauth.grant` is `jwtBearer`; set `oauth.clientId`, `oauth.issuer` and `oauth.assertionFile`, an absolute path, too",

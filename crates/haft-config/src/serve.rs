@@ -94,15 +94,15 @@ impl Default for ServeRunLimits {
 /// The limits on the data that the server stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StorageSettings {
-    /// The time after the last change for which responses and conversations are kept.
+    /// The time for which responses and conversations are kept after their last change.
     pub keep: Duration,
     /// The maximum number of stored responses of a tenant.
     pub responses_max: u64,
     /// The maximum size of the responses, conversations and event logs of a tenant, in bytes.
     pub bytes_max: u64,
-    /// The maximum disk space of all data of a tenant, in bytes.
+    /// The maximum disk space that all data of a tenant may take, in bytes.
     pub tenant_bytes_max: u64,
-    /// The share of the disk that must be free, in percent.
+    /// The percentage of the disk that must stay free.
     pub free_disk_percent_min: u64,
 }
 

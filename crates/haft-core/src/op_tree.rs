@@ -123,7 +123,7 @@ pub enum OperationState {
 /// Sums over all finished calls, including those that the tree does not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationTotals {
-    /// The number of finished calls, including those of sub-agents.
+    /// The number of finished calls, including the calls of sub-agents.
     pub calls: u64,
     /// The number of calls that failed.
     pub errors: u64,
@@ -296,7 +296,7 @@ impl OpTree {
         }
     }
 
-    /// Adds a compaction. For the limit of the tree it counts as a model attempt.
+    /// Adds a compaction. It is included in the tree's limit on model attempts.
     fn compact(&mut self, place: RunPosition, compaction: Compaction) {
         if self.models < self.operations_max {
             self.models += 1;

@@ -121,7 +121,7 @@ impl Default for PermissionRules {
 pub(crate) struct JudgedCommand {
     pub(crate) command: shell::ShellCommand,
     pub(crate) ruling: Ruling,
-    /// True if the command does nothing but run its literal words: it sets no variable and writes no file.
+    /// True if the command only runs its literal words: it sets no variable and writes no file.
     pub(crate) is_literal: bool,
 }
 

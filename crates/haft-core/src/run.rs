@@ -91,7 +91,7 @@ pub struct ArchiveRequest {
 pub struct DriverReadings {
     /// The current time, in milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// The remaining budget of this run and its parents. Reservations of other runs count as spent.
+    /// The remaining budget of this run and its parents. The reservations of other runs are subtracted too.
     pub left: SpendLimit,
     /// The input tokens of the next request; `None` if the driver does not count them.
     pub context_tokens: Option<u64>,

@@ -39,7 +39,7 @@ pub const CARRIED_DEPTH_MAX: usize = 6;
 /// The maximum number of simple commands in one line.
 pub const COMMANDS_MAX: usize = 1_000;
 
-/// The maximum number of redirections of one command, including those of the groups around it.
+/// The maximum number of redirections of one command, including the redirections of the groups around it.
 pub const REDIRECTIONS_MAX: usize = 64;
 
 /// One simple command. A command without words only sets variables or opens files.

@@ -2,8 +2,8 @@
 //! measures the cost of starting servers and keeping them open.
 //!
 //! `cargo bench -p haft-cli --bench mcp` prints the table in the README of `haft-tools`, and fails if a limit is
-//! exceeded. The servers of the benchmark are this program too. Rounds of the two clients alternate, and the best round
-//! of each is used.
+//! exceeded. This program also acts as the servers of the benchmark. Rounds of the two clients alternate, and the best
+//! round of each is used.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -385,6 +385,7 @@ fn real_claude_code_asks_haft_for_permission() {
     assert_eq!(made, [true, false, false]);
     let names: Vec<String> = accounted_calls(&tree).into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(names, ["claude_code__Bash"; 3]);
-    // The command asks for a permission by itself; as tools of the model, the permissions would only confuse it.
+    // The command asks haft for permissions itself, so they must not appear as tools of the model, which they would
+    // only confuse.
     assert!(server.requests().iter().all(|request| !request.raw.contains("mcp__haft__claude_code__")));
 }

@@ -106,7 +106,7 @@ impl WorkspaceServer {
     }
 }
 
-/// Sends one request. `rest` is the end of the head, and the body.
+/// Sends one request. `rest` is the rest of the head, followed by the body.
 fn exchange(address: &str, key: &str, what: &str, rest: &str) -> ServerReply {
     let mut stream = TcpStream::connect(address).unwrap();
     let head =

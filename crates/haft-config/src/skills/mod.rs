@@ -23,7 +23,7 @@ use crate::ResolvedConfig;
 use crate::expand::VariableSource;
 use crate::resolved::McpServerSettings;
 
-/// The name of a skill file. Each is in a directory of its own.
+/// The name of a skill file. Each skill file is in its own directory.
 pub const FILE_NAME: &str = "SKILL.md";
 
 /// The largest skill file that is read, in bytes.

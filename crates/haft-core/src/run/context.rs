@@ -33,7 +33,7 @@ pub struct RunContext {
     pub authority: ApproverAuthority,
     /// Calls that the caller wants to approve, in addition to those for which the rules require approval.
     pub caller_approvals: Arc<[CallerApproval]>,
-    /// The permanent approvals of all principals. A call uses only those of its own principal.
+    /// The permanent approvals of all principals. A call uses only the approvals of its own principal.
     pub grants: Arc<dyn GrantStore>,
     /// Stores outputs that are too large for a conversation. Without a store, they are truncated.
     pub outputs: Option<Arc<dyn OutputStore>>,

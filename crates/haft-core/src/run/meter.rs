@@ -92,9 +92,9 @@ impl Meter {
         &self.budget
     }
 
-    /// Returns the remaining budget after `time`, within the limits of this run and all its parents. Reservations count
-    /// as spent. The parents' time limits are not applied, because a sub-agent gets its share of the remaining time
-    /// when it starts.
+    /// Returns the remaining budget after `time`, within the limits of this run and all its parents. Reservations are
+    /// subtracted too. The parents' time limits are not applied, because a sub-agent gets its share of the remaining
+    /// time when it starts.
     pub fn left(&self, time: Duration) -> SpendLimit {
         self.left_after(time, |tally| tally.spent(time))
     }

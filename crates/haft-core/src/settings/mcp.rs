@@ -20,9 +20,9 @@ pub enum OAuthGrant {
     Person,
     /// Client credentials: the client authenticates itself with its secret or its key.
     ClientCredentials,
-    /// JWT bearer: a token of the platform on which the client runs.
+    /// JWT bearer: the client authenticates itself with a token from the platform on which it runs.
     JwtBearer,
-    /// Enterprise-managed authorization: the identity provider of the organization vouches for the user.
+    /// Enterprise-managed authorization: the identity provider of the organization confirms the identity of the user.
     Enterprise,
 }
 

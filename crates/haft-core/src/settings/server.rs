@@ -1,4 +1,4 @@
-//! The permissions and limits of callers of the server, for API keys and access tokens alike.
+//! The permissions and limits of callers of the server, for both API keys and access tokens.
 
 use std::fmt;
 
