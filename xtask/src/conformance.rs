@@ -87,7 +87,7 @@ fn suite(side: &str, chosen: &[&str], tested: &[&str]) -> Result<(), String> {
     run(&node.to_string_lossy(), &words)
 }
 
-/// A `haft mcp serve` process with the suite's scenario server as its upstream. It is stopped when it is dropped.
+/// A `haft mcp serve` process with the suite's scenario server as its upstream. Dropping this value stops the process.
 struct Gateway {
     child: Child,
     url: String,

@@ -12,7 +12,8 @@ use super::terminal;
 enum TextTreatment {
     /// The text is written unchanged, because a program reads it.
     Raw,
-    /// The text is for a terminal without colours. Markdown markers are kept, because it is most readable with them.
+    /// The text is for a terminal without colours. Markdown markers are kept, because without colours the text is most
+    /// readable with its markers.
     Harmless,
     /// The text has its own colours. Only bidirectional controls are removed.
     Coloured,

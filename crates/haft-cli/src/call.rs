@@ -245,7 +245,8 @@ fn print_text(result: &ToolResult, policy: &PolicyArgs) -> ExitCode {
     }
 }
 
-/// Converts a message that was written for a model. A user sees `error:` before it, and a hint after it.
+/// Returns a message, which was written for a model, in the form for a user: with `error:` before it and a hint after
+/// it.
 fn message_with_hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| strip_error_label(line, error.kind)).collect();
     let message = lines.join("\n");

@@ -229,7 +229,7 @@ impl MarkdownRenderer {
 }
 
 /// Returns the part of a text that is searched for the end of a marker. A marker whose end is further away is literal,
-/// even if all the text has arrived: otherwise a text with many markers would be searched to its end for each of them,
+/// even if all the text has arrived: otherwise haft would search a text with many markers to its end for each marker,
 /// in quadratic time.
 fn reach(text: &str, rest: TextCompleteness) -> (&str, TextCompleteness) {
     if text.len() > HELD_BYTES_MAX {

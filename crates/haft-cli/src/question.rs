@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use super::terminal;
 
-/// The time without any key after which a question accepts an answer. Without this pause, a user who types while a
-/// question appears would answer it before reading it.
+/// The time without any key after which a question accepts an answer. Without this pause, a user who is typing when a
+/// question appears would answer the question before reading it.
 const KEYBOARD_QUIET: Duration = Duration::from_millis(400);
 
 /// The interval at which the keyboard is polled while a question is open.

@@ -15,8 +15,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::exit::ExitReason;
 use super::table;
 
-/// Prints an answer and ends it with a newline. The text may quote untrusted text (from a server, a file name, an
-/// output), so control characters are removed on a terminal; a program gets it unchanged.
+/// Prints an answer and ends it with a newline. The answer may quote untrusted text (from a server, a file name, an
+/// output), so control characters are removed on a terminal; a program gets the answer unchanged.
 pub(super) fn answer(text: &str) -> ExitCode {
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let text = format!("{text}{newline}");
@@ -117,7 +117,7 @@ fn waiting_lines() -> MutexGuard<'static, Option<WaitingLines>> {
     WAITING_LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Holds lines back, so that none appears between a question and its answer. Dropping it prints them.
+/// Holds lines back, so that no line appears between a question and its answer. Dropping this value prints the lines.
 #[derive(Debug)]
 pub(super) struct HeldLines(());
 
@@ -209,8 +209,8 @@ fn cut(line: &str, columns: usize) -> &str {
     end.map_or(line, |(end, _)| &line[..end])
 }
 
-/// Removes control characters and bidirectional controls from untrusted text, so that it cannot control the terminal
-/// and is shown in the order in which it is stored.
+/// Removes control characters and bidirectional controls from untrusted text. The text then cannot control the
+/// terminal, and is shown in the order in which it is stored.
 pub(super) fn harmless(text: &str) -> String {
     text.chars().filter(|c| !controls_terminal(*c) || matches!(c, '\n' | '\t')).collect()
 }

@@ -45,7 +45,7 @@ impl std::fmt::Debug for AgentReadContext<'_> {
 pub const AGENT_BYTES_MAX: usize = 1024 * 1024;
 
 impl AgentDefinition {
-    /// Reads an agent. `file` is its name in errors; without folder and extension it is the agent name.
+    /// Reads an agent. `file` is the file name for errors; without folder and extension, it is also the agent name.
     pub fn read(file: &str, text: &str, around: AgentReadContext<'_>) -> Result<Self, AgentError> {
         if text.len() > AGENT_BYTES_MAX {
             let message = format!("the file has {} bytes; the limit is {AGENT_BYTES_MAX}", text.len());

@@ -114,7 +114,7 @@ fn heading(ConfigEntry { section, name }: ConfigEntry<'_>) -> String {
     format!("[{section}.{name}]")
 }
 
-/// Removes the lines of a table and of the tables inside it. Returns the unchanged text if it has no such table.
+/// Removes the lines of a table and of the tables inside it. Returns the text unchanged if the text has no such table.
 fn without_table(text: &str, table: ConfigEntry<'_>) -> Result<String, String> {
     let heading = heading(table);
     let inner = format!("{}.", heading.trim_end_matches(']'));

@@ -33,8 +33,8 @@ const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.iss
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServerSettings {
     pub enabled: bool,
-    /// The way to connect to the server, or the reason why it is unavailable for now: an unset variable, with the key
-    /// that uses it.
+    /// The way to connect to the server, or the reason why the server is unavailable for now: an unset variable, with
+    /// the key that uses the variable.
     pub reach: Result<McpEndpoint, String>,
     pub tools_allowed: Vec<ToolGlob>,
     pub tools_denied: Vec<ToolGlob>,

@@ -31,7 +31,8 @@ pub use super::serve::{
     WebhookSecret, WebhookSettings, WorkspaceScope, WorkspaceSettings, is_loopback,
 };
 
-/// The effective configuration. Only [`load`](super::load) builds one, so code that uses it need not check it again.
+/// The effective configuration. Only [`load`](super::load) builds one, so code that uses a configuration need not check
+/// it again.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a key of haft.json")]
 pub struct ResolvedConfig {

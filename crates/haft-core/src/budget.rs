@@ -32,7 +32,7 @@ impl ContextLimits {
 
 /// The token budget of one run. The tool calls of a turn share it and cannot together reserve more than is left.
 ///
-/// A text never has more tokens than bytes. While that upper bound fits, the budget does not count tokens, and its
+/// A text never has more tokens than bytes. As long as this upper bound fits, the budget need not count tokens, and its
 /// decisions are the same as with exact counts. The tokenizer's vocabulary is therefore loaded only when a context is
 /// nearly full.
 pub struct ContextWindow {
@@ -227,9 +227,9 @@ impl Reservation {
         taken.current.grow(tokens);
     }
 
-    /// Adds `text` to the conversation without counting its tokens, if it fits at one token per byte together with
-    /// `tokens` for the other content. Otherwise returns the reservation and the text, so that the caller can count the
-    /// tokens.
+    /// Adds `text` to the conversation without counting its tokens, if one token per byte of the text, together with
+    /// `tokens` for the other content, fits into the budget. Otherwise returns the reservation and the text, so
+    /// that the caller can count the tokens.
     pub fn settle_uncounted(self, text: String, tokens: u64) -> Result<(), (Self, String)> {
         let mut taken = self.budget.taken();
         let most = taken.most().saturating_sub(self.tokens).saturating_add(tokens);

@@ -62,7 +62,7 @@ impl fmt::Debug for CacheLease {
 
 /// Stores cached outputs until they expire, within size limits. A store may drop an entry at any time.
 pub trait CacheStore: Send + Sync {
-    /// Returns the entry under a key, or `None` if there is none, if it has expired, or if it cannot be decoded.
+    /// Returns the entry under a key, or `None` if there is no entry, or if the entry has expired or cannot be decoded.
     fn get(&self, key: CacheKey) -> BoxFuture<'_, Result<Option<CacheEntry>, StoreError>>;
 
     /// Stores an entry and replaces an earlier one. An entry that exceeds the limits is not stored; this is not an

@@ -127,8 +127,8 @@ pub struct ModelAccount {
     pub latency: Duration,
     /// The time until the first event of the reply.
     pub first_event: Option<Duration>,
-    /// The token usage; `None` if it is unknown. If a provider over HTTP does not report its usage, it is estimated by
-    /// length, so that budgets still hold.
+    /// The token usage; `None` if it is unknown. If a provider over HTTP does not report the usage, haft estimates it
+    /// by length, so that budgets are still enforced.
     pub usage: Option<TokenUsage>,
     /// The cost; `None` if the usage or the price is unknown.
     pub cost: Option<Cost>,

@@ -71,7 +71,8 @@ pub trait OutputStores: Send + Sync {
 
 /// Stores outputs for a limited time and within size limits.
 pub trait OutputStore: Send + Sync {
-    /// Starts an output. The output has no handle until it is finished; if it is dropped before, nothing is stored.
+    /// Starts an output. The output gets its handle when it is finished. If the spool is dropped before, nothing is
+    /// stored.
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError>;
 
     /// Reads the bytes in this range, up to the end of the output. Reads only outputs of the store's own session.
@@ -81,8 +82,8 @@ pub trait OutputStore: Send + Sync {
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>>;
 
-    /// Continues a finished output of the store's own session after the bytes of `entry`. Drops later bytes: they come
-    /// from a writer that stopped before it recorded them. The handle stays the same.
+    /// Continues a finished output of the store's own session after the bytes of `entry`. Drops later bytes, which a
+    /// writer stored but did not record before it stopped. The handle stays the same.
     fn reopen(&self, entry: &StoreEntry) -> Result<Box<dyn Spool>, StoreError>;
 
     /// Removes an output of the store's own session.

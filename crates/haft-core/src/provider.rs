@@ -109,7 +109,7 @@ pub struct CallContext {
     /// The run that makes the call, with its principal, its output store, its approver and its models.
     pub run: Arc<RunContext>,
     /// The time at which the call is stopped. A provider with partial output watches this time and returns the partial
-    /// output when it is reached; the engine waits a short grace period for it.
+    /// output when the time is reached; the engine waits a short grace period for this output.
     pub time_limit: Option<TimeLimit>,
     operation: Arc<CallOperation>,
     /// The priority of the call. Calls that the provider itself makes use the same priority.
@@ -167,7 +167,8 @@ impl CallContext {
         }
     }
 
-    /// Returns the operation of the call. The session of a sub-agent has it as its parent.
+    /// Returns the operation of the call. If the call starts a sub-agent, this operation is the parent of the
+    /// sub-agent's session.
     pub fn operation(&self) -> &CallOperation {
         &self.operation
     }

@@ -65,7 +65,8 @@ pub struct ToolError {
     /// The unchanged failed result of the MCP server, for a caller that passes it on. `None` once a stage has changed
     /// the message.
     pub raw: Option<RawResult>,
-    /// The MCP protocol error, if the client of a gateway must receive it unchanged because the client can act on it.
+    /// The MCP protocol error. It is set if the client of a gateway must receive the error unchanged, because the
+    /// client can act on it.
     pub protocol: Option<Box<ProtocolError>>,
     source: Option<BoxError>,
 }

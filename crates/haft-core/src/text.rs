@@ -15,8 +15,8 @@ pub fn truncation_notice(chars_total: usize, chars_shown: usize) -> String {
     format!("\n... (output truncated: {chars_total} total chars, showing first {chars_shown})")
 }
 
-/// Returns true for a character that must not reach a terminal from untrusted text: it could move the cursor, or
-/// display the text around it in a different order than programs read it. Line breaks and tabs are included.
+/// Returns true for a character that must not reach a terminal from untrusted text, because it could move the cursor or
+/// change the order in which the text around it is displayed. Line breaks and tabs are included.
 pub fn controls_terminal(c: char) -> bool {
     c.is_control() || is_bidi_control(c)
 }

@@ -46,8 +46,8 @@ const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// The maximum number of backtracking steps for a `pattern` with look-around on one string.
 const BACKTRACK_STEPS_MAX: usize = 10_000;
 
-/// The maximum size of arguments for which all errors are listed, in bytes. The validator collects every error before
-/// it returns the first, so for larger arguments haft asks it for only one.
+/// The maximum size of arguments for which all errors are listed, in bytes. The validator collects all errors before it
+/// returns the first one, so for larger arguments haft requests only one error.
 const ALL_COMPLAINTS_BYTES_MAX: usize = 256 * 1024;
 
 /// The maximum number of errors in one message to a model.
@@ -185,8 +185,8 @@ impl ValidArguments {
         self.unvalidated
     }
 
-    /// Returns the paths of corrected values, such as `limit` or `edits[0].line`. In each of them a string was replaced
-    /// by the JSON value that it contains, or a null was removed.
+    /// Returns the paths of corrected values, such as `limit` or `edits[0].line`. At each path, a string was replaced
+    /// by the JSON value in the string, or a null was removed.
     pub fn mended(&self) -> &[String] {
         &self.mended
     }

@@ -27,8 +27,8 @@ pub fn sandboxed_command(program: impl Into<OsString>, policy: &SandboxPolicy) -
     }
 }
 
-/// Builds a command in `full` mode. It is restricted only by the blocklist, the protection of haft's own data and the
-/// environment filter, and its process tree is killed with it.
+/// Builds a command in `full` mode. Only the blocklist, the protection of haft's own data and the environment filter
+/// restrict the command. Its process tree is killed together with it.
 pub fn protected_command(
     program: impl Into<OsString>,
     workspace: &Path,
@@ -63,8 +63,8 @@ pub struct SandboxedCommand {
     output: OutputPipes,
 }
 
-/// A running confined command. Dropping it kills everything that it started. On Linux, the death of haft's process does
-/// so too.
+/// A running confined command. Dropping this value kills everything that the command started. On Linux, the death of
+/// haft's process has the same effect.
 #[derive(Debug)]
 pub struct SandboxedChild {
     pub stdin: Option<pipe::Sender>,

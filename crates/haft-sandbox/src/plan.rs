@@ -27,8 +27,8 @@ pub(crate) struct SandboxPlan {
     /// The hidden paths, for Landlock without a mount namespace and for Seatbelt.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
-    /// The read-only paths of nested repositories in the granted directories. Landlock alone cannot make them
-    /// read-only: it would also prevent new files next to each of them.
+    /// The read-only paths of nested repositories in the granted directories. Landlock alone cannot make these paths
+    /// read-only, because it would also prevent new files next to each path.
     pub(crate) nested: Vec<PathBuf>,
     /// The number of nested repositories that no isolation level of the sandbox protects.
     pub(crate) unprotected_repositories: usize,
@@ -372,8 +372,8 @@ pub enum PlanError {
     /// A protected path is below a writable directory but does not exist, so no mount can cover it.
     #[error("`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first", .path.display())]
     NameUnprotected { path: PathBuf },
-    /// `.git` is a symlink. A mount cannot protect the name of a symlink, so a command could replace it by its own
-    /// repository.
+    /// `.git` is a symlink. A mount cannot protect the name of a symlink, so a command could replace the symlink by its
+    /// own repository.
     #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by a file with the line `gitdir: {}`, which git follows in the same way", .path.display(), .target.display())]
     DotGitSymlink { path: PathBuf, target: PathBuf },
     #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace the symlink by its target", .path.display())]

@@ -41,8 +41,8 @@ pub struct SandboxPolicy {
     pub(crate) tmp: Option<PathBuf>,
     /// A home directory in which only the policy's own directories are visible.
     pub(crate) covered_home: Option<PathBuf>,
-    /// The user's home directory, if the operator allows it as a workspace. It may be granted although it contains
-    /// secrets and haft's own home, which stay hidden.
+    /// The user's home directory, if the operator allows it as a workspace. The home directory may be granted although
+    /// it contains secrets and haft's own home, which stay hidden.
     home_workspace: Option<PathBuf>,
     pub(crate) network: ResourceAccess,
     pub(crate) unix_sockets: ResourceAccess,
@@ -165,7 +165,7 @@ impl SandboxPolicy {
 
     /// Builds a policy for another command with its own mode and workspace. Copies the protections and the limits, but
     /// none of the extra grants. A covered home stays covered except in `full`, which the operator chooses for a
-    /// program that needs access to it.
+    /// program that needs access to the home.
     pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
         let mut policy = Self::unchecked(mode, workspace, &self.home, None, &[])?;
         // The base policy decides which secrets of the machine are hidden.
@@ -208,8 +208,8 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Creates `cache/NAME` in haft's home and grants write access to it. Each server has its own cache, so that it
-    /// cannot change another server's downloads.
+    /// Creates `cache/NAME` in haft's home and grants write access to it. Each server has its own cache, so that no
+    /// server can change another server's downloads.
     pub fn cache(mut self, name: &str) -> Result<Self, PolicyError> {
         let directory = self.home.cache(name);
         let unusable =
@@ -223,7 +223,8 @@ impl SandboxPolicy {
         Ok(self)
     }
 
-    /// Removes a path from the list of secrets, together with every secret below it and every secret that contains it.
+    /// Removes a path from the list of secrets, together with every secret below the path and every secret that
+    /// contains the path.
     fn readable(mut self, path: &Path) -> Result<Self, PolicyError> {
         let path = path::resolve(path);
         if is_within(&path, self.home.root()) && !is_within(&path, &self.home.workspace()) {

@@ -249,8 +249,8 @@ impl WorkspaceScan {
         found
     }
 
-    /// Scans only a file and the directories between it and its root, for a tool that writes one file. The file may not
-    /// exist yet. The result is empty for a file outside the roots.
+    /// Scans only a file and the directories between the file and its root, for a tool that writes one file. The file
+    /// may not exist yet. The result is empty for a file outside the roots.
     pub fn around(roots: &[PathBuf], file: &Path) -> Self {
         let file = resolve(file);
         let mut found = Self::default();
@@ -391,8 +391,8 @@ fn read(directory: &Path, place: ScanPlace) -> DirectoryListing {
     listing
 }
 
-/// Returns false for an empty `.git` directory: git ignores it, and only content makes it a repository. The listing of
-/// its parent does not change when content is added.
+/// Returns false for an empty `.git` directory, which git ignores until it has content. The cached listing of the
+/// parent directory does not show this, because it does not change when content is added.
 fn is_used_by_git(dot_git: &Path) -> bool {
     fs::read_dir(dot_git).map_or(true, |mut entries| entries.next().is_some())
 }

@@ -56,7 +56,7 @@ pub struct SecureServer {
 }
 
 impl SecureServer {
-    /// Starts a server that answers its first request at once. Later requests wait until `together` of them have
+    /// Starts a server that answers its first request at once. Later requests wait until `together` requests have
     /// arrived, and are then answered together.
     pub fn start(offer: OfferedProtocols, together: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();

@@ -45,7 +45,8 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
 const LIST_WAIT: Duration = Duration::from_secs(10);
 
 /// Adds a server, and starts it once to report the token cost of its tools. The user has just typed the command or the
-/// URL, so starting it needs no further trust. Nothing is started if the project file is not trusted.
+/// URL, so haft starts the server without asking for trust. It does not start the server if the project file is not
+/// trusted.
 pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     if args.name.trim().is_empty() {

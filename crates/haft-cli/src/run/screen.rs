@@ -48,8 +48,8 @@ pub(crate) struct RunScreen {
     /// True on a terminal, where the status line can be redrawn.
     moves: bool,
     output: Arc<RunOutput>,
-    /// The meter of the run, which shows the spent budget. The reference is weak, because the meter holds its watchers,
-    /// and this screen is one of them.
+    /// The meter of the run, from which the screen reads the spent budget. The reference is weak, because the meter
+    /// holds its watchers, and this screen is one of them.
     meter: OnceLock<Weak<Meter>>,
     /// The network access of commands, which explains some failures.
     network: OnceLock<ResourceAccess>,

@@ -155,7 +155,7 @@ impl EscapeTrial<'_> {
     }
 }
 
-/// Checks that a script ran to its end without errors; otherwise it did not try the escape.
+/// Checks that a script ran to its end without errors. A script that failed earlier did not try the escape.
 #[track_caller]
 pub(crate) fn tried(ran: &HaftOutput) {
     assert!(ran.stdout.ends_with("tried\n"), "the attempt did not run to its end: {ran:?}");

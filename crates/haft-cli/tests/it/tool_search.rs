@@ -330,8 +330,8 @@ fn tool_added_during_a_run_is_found_by_search_without_changing_the_tool_list() {
     assert!(lists.iter().all(|list| *list == lists[0]), "{lists:#?}");
 }
 
-/// If haft counted the tools before the server has listed them, it would not know their number and could decide wrongly
-/// about the search.
+/// If haft counted the tools before the server has listed them, haft would not know their number and could wrongly turn
+/// the search on or off.
 #[test]
 fn tools_are_counted_after_the_wait_for_servers() {
     for (tools, is_searched) in [(10, false), (100, true)] {

@@ -450,8 +450,8 @@ fn input(file: &str, written: RawAgentInput, around: AgentReadContext<'_>) -> Re
     Ok(AgentInput { format, schema: schema.map(|schema| schema.value) })
 }
 
-/// Decides how the run ends. If the form of the report matters, the run asks for it through a tool; otherwise the run
-/// ends with its last text.
+/// Decides how the run delivers its answer. If the form of the report matters, the model submits the report through a
+/// tool; otherwise the last text is the answer.
 fn reporting(
     file: &str,
     written: RawAgentOutput,

@@ -42,7 +42,8 @@ pub struct Skill {
     /// The text for the model.
     pub body: String,
     pub path: PathBuf,
-    /// The whole file. A run stores it, so that it can continue with the same skill after the file has changed.
+    /// The text of the whole file. A run stores this text, so that the run can continue with the same skill after the
+    /// file has changed.
     pub text: String,
     /// Warnings about unknown keys. Skills for other programs have keys of their own.
     pub warnings: Vec<SkillError>,
@@ -50,7 +51,7 @@ pub struct Skill {
 
 impl Skill {
     /// Reads a skill, or returns every error in it. `variables` is the environment; the servers of the skill see only
-    /// the variables that it requires.
+    /// the variables that the skill requires.
     pub fn read(
         path: &std::path::Path,
         text: &str,

@@ -206,8 +206,8 @@ impl SkillReader<'_> {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// Reads the requirements: programs alone, or programs (`bins`) and variables (`env`). Without this key, reads them
-    /// from `metadata`, where other products keep them.
+    /// Reads the requirements: either programs alone, or programs (`bins`) and variables (`env`). If this key is
+    /// missing, reads the requirements from `metadata`, where other products keep them.
     fn requires(&mut self) -> SkillRequirements {
         let of_metadata = self.keys.get("metadata").and_then(Value::as_object).into_iter().flatten();
         let kept: Vec<&Value> = of_metadata.filter_map(|(_, product)| product.get("requires")).collect();

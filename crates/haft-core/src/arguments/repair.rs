@@ -258,8 +258,8 @@ impl<'a> RepairPass<'a> {
         }
     }
 
-    /// Copies a number or a word. `serde_json` checks later if it is valid JSON. This function drops it only if it is
-    /// incomplete because the text ends.
+    /// Copies a number or a word. `serde_json` checks later if the literal is valid JSON. This function drops the
+    /// literal only if it is incomplete because the text ends.
     fn literal(&mut self) -> Result<(), RepairError> {
         let rest = &self.text[self.at..];
         let length = rest.find(|c: char| !is_literal(c)).unwrap_or(rest.len());

@@ -58,8 +58,8 @@ pub struct CompactionPlan {
 
 impl CompactionPlan {
     /// Decides what to compact; returns `None` if no compaction would save enough tokens. Moving old outputs to the
-    /// archive loses nothing and needs no model request, so it is tried first. If it frees too little, old turns are
-    /// summarized in one step, from their full text.
+    /// archive loses nothing and needs no model request, so this is tried first. If it frees too few tokens, old turns
+    /// are summarized in one step, from their full text.
     pub fn of(conversation: &Conversation, room: &ConversationRoom) -> Option<Self> {
         let messages = conversation.messages();
         let recent_from = recent_from(messages, room);

@@ -132,7 +132,7 @@ fn old_outputs(messages: &[Arc<Message>], recent_from: usize) -> impl Iterator<I
 }
 
 /// Returns the text of a reply that can move to the archive, or `None` if the text is too short to be worth it. A
-/// reference to the archive is shorter than this limit, so it is never moved again.
+/// reference to the archive is shorter than this limit, so a reference is never moved to the archive.
 fn movable_text(reply: &ToolReply) -> Option<String> {
     let movable = reply.content.iter().filter(|piece| is_movable(piece));
     let texts: Vec<String> = movable.map(OutputContent::as_text).collect();

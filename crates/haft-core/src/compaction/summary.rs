@@ -93,8 +93,8 @@ impl fmt::Display for SummaryFault {
 }
 
 impl CompactionPlan {
-    /// Returns the request for a summary. It has no tools and contains the old turns as plain text: every model can
-    /// read them in this form, whichever provider wrote them, and no signature or open call causes an error.
+    /// Returns the request for a summary. The request has no tools and contains the old turns as plain text. Every
+    /// model can read plain text, whichever provider wrote the turns, and no signature or open call causes an error.
     pub fn summary_request(
         &self,
         conversation: &Conversation,

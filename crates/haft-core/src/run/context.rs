@@ -15,8 +15,8 @@ use crate::run::untrusted::UntrustedReads;
 use crate::sampling::Sampler;
 use crate::settings::sandbox::SandboxBinding;
 
-/// The context of one run, shared by all its calls. One orchestrator serves the runs of many principals, so it keeps
-/// nothing from this context between calls.
+/// The context of one run, shared by all its calls. One orchestrator serves the runs of many principals, so the
+/// orchestrator keeps nothing from this context between calls.
 #[derive(Clone)]
 pub struct RunContext {
     /// The principal for which the run works.
@@ -47,7 +47,7 @@ pub struct RunContext {
     pub events: Arc<dyn EventSink>,
     /// Selects whether outputs of MCP tools keep the server's own JSON, for an interface that passes it on.
     pub raw_results: RawResults,
-    /// Records that the run has read untrusted text. Sub-agents share it with the agent that called them.
+    /// Records that the run has read untrusted text. Sub-agents share this record with the agent that called them.
     pub untrusted: Arc<UntrustedReads>,
 }
 

@@ -1,5 +1,5 @@
-//! The inputs of a run's state machine. A run is a fold over its inputs, so the initial state and the inputs reproduce
-//! it. The journal appends one entry per input, so the cost per turn does not grow.
+//! The inputs of a run's state machine. A run is a fold over its inputs, so a run can be reproduced from its initial
+//! state and its inputs. The journal appends one entry per input, so the cost per turn does not grow.
 
 use super::calls::CallState;
 use super::{AbortReason, AgentRun, ApprovalVerdict, DriverReadings, RunError};

@@ -10,7 +10,7 @@ use super::event::RunBill;
 use crate::event::{Event, EventSink};
 
 /// Forwards every event, and keeps the bill of one run and its sub-agents. A sub-agent's meter forwards to its parent's
-/// meter, so each bill includes the cost of every run below it exactly once.
+/// meter, so the bill of a run includes the cost of each run below it exactly once.
 pub struct Meter {
     next: EventReceiver,
     budget: SpendLimit,

@@ -183,8 +183,8 @@ impl SchemaComparison {
         self.compare(&child(path, "items"), before, now, depth + 1);
     }
 
-    /// Handles all other keywords. A keyword that is new or differs may narrow the schema. A keyword that was removed
-    /// only widens it, unless another keyword refers to it.
+    /// Handles all other keywords. A keyword that is new or differs may narrow the schema. A removed keyword only
+    /// widens the schema, unless another keyword refers to the removed one.
     fn others(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
         for (key, value) in new {
             let known = DESCRIBING.contains(&key.as_str()) || COMPARED.contains(&key.as_str());

@@ -114,8 +114,8 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// Counts the schemas that apply if every reference is replaced by its target. Most tools have definitions that do not
-/// refer to themselves. For them this single count replaces a count for each call, which would take longer than the
-/// validation.
+/// refer to themselves. For such tools, this single count replaces a count for each call, which would take longer than
+/// the validation.
 struct Expansion<'s> {
     root: &'s Value,
     /// The counts of the targets, by address, because a target has many spellings; `None` while a target is being

@@ -16,7 +16,8 @@ use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "landlock";
 
-/// A rule set that is built but not yet enforced. Building it opens the paths while the process may still access them.
+/// A Landlock rule set that is built but not yet enforced. Building the rule set opens the paths, while the process may
+/// still access them.
 pub(super) enum LandlockRules {
     Ready { rules: RulesetCreated, abi: i32 },
     NotUsed,
@@ -84,8 +85,8 @@ fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetC
     }
     let mut rules = rules.create()?;
     if attempt.has_namespaces() {
-        // A mount that covers a secret disappears if a process outside the sandbox replaces the secret by a rename. The
-        // new file has no rule, and none of its parents has one, so it stays unreadable.
+        // A mount that covers a secret disappears if a process outside the sandbox replaces the secret by a rename.
+        // Neither the new file nor any of its parents has a Landlock rule, so the file stays unreadable.
         rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
         rules = grant(rules, &around(Path::new("/"), &plan.hidden, &entries), read)?;
         rules = grant(rules, &plan.writable, handled & !make_devices())?;

@@ -83,8 +83,8 @@ const OTHER_PROCESSES: &[libc::c_long] = &[
     libc::SYS_kcmp,
 ];
 
-/// Calls that change a process, with the position of the argument that contains its pid. Without a pid namespace they
-/// are refused if this argument is not 0, because it then refers to another process.
+/// System calls that change a process, with the position of the argument that contains the pid. Without a pid
+/// namespace, a call with a pid other than 0 is refused, because the pid refers to another process.
 const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
     (libc::SYS_prlimit64, 0),
     (libc::SYS_setpriority, 1),
@@ -179,8 +179,8 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
 /// Matches every socket family that is not allowed.
 fn foreign_family(attempt: LevelAttempt, plan: &SandboxPlan) -> Option<SeccompRule> {
     let mut families = vec![libc::AF_NETLINK];
-    // In its own network namespace, the call reaches only itself. Without one, it must not open internet sockets at
-    // all.
+    // With its own network namespace, the command can reach only itself. Without one, the command must not open
+    // internet sockets at all.
     if plan.network || attempt.has_namespaces() {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }

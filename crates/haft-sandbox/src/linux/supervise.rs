@@ -61,8 +61,8 @@ pub(super) struct ChildSignals {
 }
 
 impl ChildSignals {
-    /// Blocks SIGCHLD and SIGTERM for this process and its forks, and reads them from a descriptor instead. A program
-    /// started with `exec` would inherit the mask; see [`unblock_signals`].
+    /// Blocks SIGCHLD and SIGTERM for this process and its forks, and reads these signals from a descriptor instead. A
+    /// program started with `exec` would inherit the mask; see [`unblock_signals`].
     pub(super) fn take_over() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `set` is initialised by `sigemptyset` before it is read; no other thread exists.
