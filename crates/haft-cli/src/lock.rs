@@ -1,5 +1,5 @@
-//! `haft lock`: writes the definitions of all tools to `haft.lock`, compares them with it, and lets the user accept
-//! changes.
+//! `haft lock`: writes the definitions of all tools to `haft.lock`, compares the current definitions with the file, and
+//! lets the user accept changes.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -115,7 +115,7 @@ async fn to_the_end(started: StartedRun, mut listening: SignalListener) -> ExitC
     }
 }
 
-/// Shows the run until it has finished. A signal cancels it, and its end is still shown.
+/// Shows the run until it has finished. If a signal cancels the run, the end of the run is still shown.
 async fn watched(
     started: &StartedRun,
     listening: &mut SignalListener,

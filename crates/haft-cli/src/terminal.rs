@@ -231,7 +231,7 @@ pub(super) fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Shows the progress of a slow call on a terminal: its last line of output, or the part that is done.
+/// Shows the progress of a slow call on a terminal: the last line of its output, or the completed fraction.
 #[derive(Debug)]
 pub(super) struct StatusLine {
     began: Instant,

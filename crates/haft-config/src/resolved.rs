@@ -173,7 +173,7 @@ pub struct PolicyRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutputSettings {
     pub enabled: bool,
-    /// The settings with which `tool_output` reads an output if the question names no part of it.
+    /// The settings with which `tool_output` reads an output if the question does not select a part of the output.
     pub reading: OutputReadSettings,
     /// The limits of the output store.
     pub limits: StoreLimits,

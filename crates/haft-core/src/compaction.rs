@@ -66,7 +66,7 @@ pub struct ArchiveSpan {
 
 impl ArchiveSpan {
     /// Returns the lines that an appended text takes in an archive. `before` is the archive before the append. A text
-    /// that did not fit into it starts a new archive.
+    /// that did not fit into this archive starts a new archive.
     pub fn appended(before: Option<&StoreEntry>, after: &StoreEntry) -> Self {
         let continued = before.filter(|before| before.handle == after.handle);
         let first = continued.map_or(0, |before| before.lines).saturating_add(1);

@@ -289,8 +289,8 @@ impl Ruling {
             Ordering::Greater => self,
             Ordering::Less => other,
             Ordering::Equal => {
-                // If one of them asks for a reason other than an ask rule, approving the other's rules would not be
-                // enough.
+                // If one ruling asks for a reason other than an ask rule, approving the rules of the other ruling would
+                // not be enough.
                 let both_ask = !self.asking.is_empty() && !other.asking.is_empty();
                 let indices: BTreeSet<_> = self.asking.iter().chain(&other.asking).copied().collect();
                 let asking = if both_ask { indices.into_iter().collect() } else { Vec::new() };

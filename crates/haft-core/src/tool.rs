@@ -93,7 +93,7 @@ pub enum Effects {
     ReadOnly,
     /// Repeating a call changes nothing more, so an interrupted call may be repeated.
     Idempotent,
-    /// Each call may change something, so an interrupted call is not repeated.
+    /// Each call may change a resource, so an interrupted call is not repeated.
     Mutating,
     /// The provider declares no effects. The engine treats the tool as mutating.
     Unknown,

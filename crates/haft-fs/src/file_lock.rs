@@ -34,7 +34,7 @@ pub fn lock_within(file: &File, wait_max: Duration) -> io::Result<bool> {
     }
 }
 
-/// Opens a file for its lock, and creates it with mode 0600 if it is missing.
+/// Opens a file whose lock the caller wants to take, and creates the file with mode 0600 if it is missing.
 pub fn open_lock_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }

@@ -24,7 +24,7 @@ const SECRET_HEADERS: [&str; 6] =
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     pub format: ApiFormat,
-    /// The path with its query. A key in it is redacted.
+    /// The path with its query. An API key in the query is redacted.
     pub path: String,
     /// The headers. Secret values are redacted, but the header names are kept.
     pub headers: BTreeMap<String, String>,

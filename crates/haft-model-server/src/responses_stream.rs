@@ -40,7 +40,8 @@ fn item_events(reply: &ScriptedReply, part: &ScriptPart, item: &Value) -> Vec<Va
         ScriptPart::Json(value) => content_events(reply, item, "output_text", &value.to_string()),
         ScriptPart::Cited(cited) => {
             let mut events = content_events(reply, item, "output_text", &cited.text);
-            // The citation is a separate event before the text is done, so the part is announced without it.
+            // The citation is a separate event before the end of the text, so the event that starts the part does not
+            // contain it.
             events[0]["part"]["annotations"] = json!([]);
             let added = json!({
                 "type": "response.output_text.annotation.added", "annotation": citation(cited),

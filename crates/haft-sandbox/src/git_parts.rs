@@ -23,7 +23,7 @@ pub(crate) struct GitParts {
 }
 
 impl GitParts {
-    /// Inspects a git directory. If `modules` is a link, it is treated as a submodule, because git follows it.
+    /// Inspects a git directory. Treats `modules` as a submodule if it is a link, because git follows the link.
     pub(crate) fn of(git_dir: &Path) -> Self {
         let mut found = Self { worktrees: directories_in(&git_dir.join("worktrees")), ..Self::default() };
         found.is_cut = found.worktrees.len() > PARTS_MAX;

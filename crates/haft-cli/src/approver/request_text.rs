@@ -1,4 +1,5 @@
-//! The text that describes a call to the user who approves it. Characters that could hide a part of it are escaped.
+//! The text that describes a call to the user who approves it. Characters that could hide a part of the text are
+//! escaped.
 
 use std::fmt::Write;
 

@@ -40,7 +40,7 @@ impl MarkdownLine {
     }
 }
 
-/// Detects a fence. A fence may name a language, so its line must be complete. If the line repeats the marker, it is
+/// Detects a fence. A fence may name a language, so haft must have the complete line. A line that repeats the marker is
 /// inline code.
 fn fence(text: &str, indent: usize, mark: &str, rest: TextCompleteness) -> Option<(usize, MarkdownLine)> {
     let end = text.find('\n');

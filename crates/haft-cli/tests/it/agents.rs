@@ -586,7 +586,7 @@ fn fifo_as_included_file_is_rejected_without_blocking() {
     }
 }
 
-/// A process that can write to the workspace can create links and files of any name in it.
+/// A process that can write to the workspace can create links and files with any name.
 #[test]
 fn symlink_or_same_named_file_does_not_become_agent() {
     let tree = here();

@@ -8,7 +8,7 @@ use super::run::{self, bash, told};
 
 const QUESTION: &str = "work in it? [y] yes, any other key: no";
 
-/// Returns a home directory with haft's home directory and a secret in it.
+/// Returns a test tree whose home directory contains haft's home directory and a secret.
 fn tree() -> TestTree {
     let tree = here();
     tree.file("user/.haft/haft.json", "{}");

@@ -65,8 +65,8 @@ fn a_model_that_never_stops_calling_gets_one_request_after_its_budget() {
     }
 }
 
-/// haft does not ask Mistral for usage, because Mistral always sends it. The scripted server sends it only if asked, so
-/// this run gets none.
+/// haft does not ask Mistral for usage, because Mistral always sends usage. The scripted server sends usage only on
+/// request, so this run gets none.
 #[test]
 fn token_budget_is_enforced_if_the_provider_reports_no_usage() {
     let tree = here();

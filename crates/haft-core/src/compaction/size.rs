@@ -20,8 +20,8 @@ pub struct VisibleContent {
 }
 
 impl VisibleContent {
-    /// Collects the content of a message. Reasoning and opaque state are counted as text of the same length, because
-    /// providers that get them back count them too.
+    /// Collects the content of a message. Reasoning and opaque state are counted as text of the same length, because a
+    /// provider counts this content too when haft sends it back.
     pub fn of(message: &Message) -> Self {
         let mut content = Self::default();
         message.parts.iter().for_each(|part| content.add(part));

@@ -210,7 +210,7 @@ fn model_attempts_are_listed_under_their_turn_and_totals_add_their_cost() {
         .map(|turn| turn.models.iter().map(|node| node.account.as_ref().map(|one| one.failure)).collect())
         .collect();
     assert_eq!(ends, [vec![Some(Some(ModelErrorKind::Overloaded)), Some(None)], vec![None]]);
-    // The tree is full, so it counts a fourth attempt but does not keep it.
+    // The tree is full, so it counts a fourth attempt but does not store it.
     tree.apply(&asked(second, 2));
     tree.apply(&told(second, 2, None));
     assert_eq!(tree.turns(tree.roots().next().unwrap())[1].models.len(), 1);

@@ -322,7 +322,7 @@ impl AgentRun {
         compaction.rounds = compaction.rounds.saturating_add(rounds);
     }
 
-    /// Remembers the archive, and returns the lines that the new text takes in it.
+    /// Remembers the archive, and returns the archive lines that the new text takes.
     fn keep_archive(&mut self, entry: StoreEntry) -> ArchiveSpan {
         let archives = &mut self.state.compaction.archives;
         let span = ArchiveSpan::appended(archives.last(), &entry);

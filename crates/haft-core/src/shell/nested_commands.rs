@@ -106,8 +106,8 @@ struct OptionScan<'w> {
 }
 
 impl<'w> OptionScan<'w> {
-    /// Scans the options of a wrapper. Returns `None` if one of them is unknown, because then the start of the command
-    /// is unknown too.
+    /// Scans the options of a wrapper. Returns `None` for an unknown option, because then the start of the command is
+    /// unknown too.
     fn leading(options: OptionGrammar, words: &'w [ShellWord]) -> Option<Self> {
         Self::lenient(options, words).filter(|scan| !scan.unknown)
     }

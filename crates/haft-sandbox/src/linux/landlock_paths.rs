@@ -1,7 +1,7 @@
 //! Computes the paths to which Landlock grants access.
 //!
 //! Landlock rules are a union: a narrow rule below a wide one does not remove rights. Therefore, if no mount covers a
-//! protected path, access to its parents is never granted, only to the other entries in them.
+//! protected path, no parent of this path is granted, only the other entries in each parent.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The same guarantees with Apple's `sandbox-exec`, as far as it supports them.
+//! The sandbox on macOS, with the same guarantees as far as Apple's `sandbox-exec` supports them.
 //!
 //! On macOS there is no launcher process: the profile is applied to the command itself, and a worker is haft's own
 //! binary, started again inside a profile.

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::server_requests::at_a_terminal;
 use super::{McpCallStream, configure, echo, http, tree};
 
-/// The memory limit of haft in these tests. haft needs only a part of it; ten million parsed zeros would exceed it.
+/// The memory limit of haft in these tests. haft normally needs less; ten million parsed zeros would exceed the
+/// limit.
 const MEMORY: &str = "--data=700000000";
 
 fn called(mode: &str) -> HaftOutput {
@@ -91,7 +92,7 @@ fn long_server_text_is_truncated_and_has_no_escapes() {
     assert!(ran.stdout.len() + ran.stderr.len() < 20_000, "{}", ran.stdout.len());
 }
 
-/// Covers the results of a server, and its output before it exits.
+/// Covers the results of a server, and the output that the server writes before it exits.
 #[test]
 fn server_text_reaches_the_terminal_without_escapes() {
     let tree = tree();
