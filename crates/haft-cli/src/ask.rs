@@ -82,7 +82,7 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
     let record = |file: &Path| PendingRecording::create(file, config, &variables);
     let recording = args.record.as_deref().map(record).transpose()?;
     let home = settings::home()?;
-    // A replay was paid for when it was recorded, so its cost is not recorded a second time.
+    // The cost of a replay was already recorded with the original run, so it is not recorded a second time.
     let is_paid = args.replay.is_none();
     let stores = if is_paid { accounting_stores(&home) } else { Stores::at(&home).without_accounting() };
     let watch = CommandWatchers::of_question(args);

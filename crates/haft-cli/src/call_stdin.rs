@@ -148,7 +148,7 @@ impl CallInputLine {
             );
             CallOutputLine::bad_line(id_of(&text), message)
         };
-        // Require an object: serde would accept a JSON array as the fields in their order.
+        // Require an object, because serde would also accept a JSON array with the values of the fields in order.
         if !text.trim_ascii_start().starts_with(b"{") {
             return Err(not_a_call(&"the line is not a JSON object"));
         }

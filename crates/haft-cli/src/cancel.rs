@@ -172,7 +172,7 @@ fn watch_reader() -> oneshot::Receiver<()> {
             let _ = notice_sender.send(());
         }
     };
-    // Use a separate thread and not one of the pool, because it may block as long as the process runs.
+    // Use a separate thread instead of a pool thread, because it may block as long as the process runs.
     let _ = thread::Builder::new().name("stdout-watch".into()).spawn(watch);
     notice
 }

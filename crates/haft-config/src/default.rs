@@ -30,8 +30,8 @@ pub(super) const MCP_SAMPLING_OUTPUT_TOKENS_MAX: u32 = 1024;
 /// server that needs more.
 pub(super) const MCP_SAMPLING_REQUESTS_MAX: u32 = 8;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
-/// The maximum number of pieces in which `auto` returns a stored output in full. Of a longer output, it returns the
-/// beginning and the end.
+/// The maximum number of pieces up to which the mode `auto` returns a stored output in full. Of a longer output, `auto`
+/// returns only the beginning and the end.
 pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;
 pub(super) const OUTPUT_OVERLAP_PERCENT: u64 = 10;
 pub(super) const OUTPUT_AVG_LINE_BYTES: u64 = 1000;

@@ -63,7 +63,8 @@ pub enum McpRootsReply {
 }
 
 impl McpServerSettings {
-    /// Returns the time for which results of one of the server's tools are cached, if it is set.
+    /// Returns the time for which results of one of the server's tools are cached; `None` if the server's entry does
+    /// not set it.
     pub fn cache_of(&self, tool: &str) -> Option<CacheTtl> {
         let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
         own.or(self.cache)

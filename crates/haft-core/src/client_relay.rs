@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
-/// Passes a server's requests to the MCP client whose call caused them, and to no other client.
+/// Passes a server's requests to the MCP client whose call caused the requests, and to no other client.
 pub trait ClientRelay: Send + Sync {
     /// Passes the request to the client and returns the client's result as JSON. On error the server gets the error
     /// text. Dropping the future withdraws the request.

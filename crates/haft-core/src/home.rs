@@ -1,4 +1,4 @@
-//! haft's home directory, and the parts of it that a tool may read or write.
+//! haft's home directory, and its parts that a tool may read or write.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The exposed tool names, and the lookup from a written name to its tool.
+//! The exposed tool names, and the lookup from a name that a model wrote to its tool.
 
 mod distinct;
 mod nearest;

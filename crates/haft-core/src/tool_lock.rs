@@ -116,7 +116,7 @@ pub enum LockStanding {
 }
 
 impl LockStanding {
-    /// Returns the reason why the tool is quarantined, or `None` if it is not.
+    /// Returns the reason why the tool is quarantined, or `None` if the tool is not quarantined.
     pub fn quarantine(self) -> Option<&'static str> {
         match self {
             LockStanding::Exempt | LockStanding::Agreed => None,

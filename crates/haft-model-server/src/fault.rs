@@ -15,7 +15,7 @@ pub struct ErrorResponse {
     pub kind: Option<String>,
     #[serde(default)]
     pub retry_after_seconds: Option<u64>,
-    /// A body that is sent unchanged instead of the provider's format, for example a proxy's HTML page.
+    /// A body that is sent unchanged instead of a body in the provider's format, for example a proxy's HTML page.
     #[serde(default)]
     pub raw: Option<String>,
 }

@@ -45,8 +45,8 @@ pub(crate) async fn pause(wait: Duration) {
     }
 }
 
-/// Sends the pieces with their delays. Records the outcome before the last piece is sent, so that a client that has
-/// received everything always finds it.
+/// Sends the pieces with their delays. Records the outcome before the last piece is sent, so that the outcome is
+/// already recorded when a client has received the whole response.
 pub(crate) fn play(decision: PlannedResponse, noting: OutcomeGuard) -> impl Stream<Item = io::Result<Bytes>> {
     let PlannedResponse { pace, pieces, outcome, .. } = decision;
     let state = (pieces.into_iter().peekable(), Duration::ZERO);

@@ -33,8 +33,8 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// Resolves many paths like [`resolve`]. Most of a user's secrets share their directories and do not exist, so each
-/// distinct name is looked up only once instead of several times for each path.
+/// Resolves many paths like [`resolve`]. Looks up each distinct name only once, because most paths in the list of
+/// secrets share their directories and do not exist.
 pub(crate) fn resolve_all(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     let mut known = HashMap::new();
     paths.into_iter().map(|path| resolve_known(&normalise(&path), &mut known).path).collect()

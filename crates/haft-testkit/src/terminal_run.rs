@@ -15,7 +15,7 @@ pub struct TerminalRun {
     /// Everything that the terminal showed.
     shown: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
-    /// The length of the output in which [`TerminalRun::wait_for`] has already found its text.
+    /// The length of the output up to and including the text that [`TerminalRun::wait_for`] found last.
     seen: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Reports the queues of the configuration, with the tools and servers that use each.
+//! Reports the queues of the configuration. Each queue is listed with the tools and servers that use it.
 
 use std::fmt::Write;
 

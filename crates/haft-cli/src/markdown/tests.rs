@@ -85,7 +85,7 @@ fn unclosed_mark_is_flushed_at_the_byte_limit() {
     assert_eq!(markdown.push(&format!("**{long}")), format!("**{long}"));
 }
 
-/// A complete text is searched no further than a text that arrives in pieces.
+/// The search for the end of a marker has the same limit for a complete text as for a text that arrives in pieces.
 #[test]
 fn spans_over_the_limit_render_equally_whole_or_streamed() {
     for letter in ["x", "ü", "字"] {

@@ -48,8 +48,8 @@ pub(crate) struct RunSetup {
     pub(crate) variables: Variables,
     /// A provider that replaces the configured models.
     pub(crate) models: Option<Arc<dyn ModelProvider>>,
-    /// False for a run that stores nothing: no session and no usage records. `haft stats` would count the cost of a
-    /// scripted or replayed model as if it had been paid.
+    /// False for a run that stores nothing: no session and no usage records. With records, `haft stats` would include
+    /// the cost of a scripted or replayed model as if it had been paid.
     pub(crate) keeps_session: bool,
     /// Standard input that is added to the request.
     pub(crate) piped: Option<String>,

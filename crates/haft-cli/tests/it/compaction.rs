@@ -33,7 +33,7 @@ fn code(number: usize) -> String {
     format!("CODE-{number} is {}", 7_919 * (number + 1))
 }
 
-/// Writes files of this many bytes, each with a code in its middle.
+/// Writes files of this many bytes. Each file has a code word in its middle.
 fn files(tree: &TestTree, count: usize, bytes: usize) {
     for number in 0..count {
         let line = format!("Line of prose number {number}, as a tool might print it.\n");

@@ -31,7 +31,7 @@ use std::path::Path;
 /// The content of every file that must not be read or changed.
 pub(crate) const CANARY: &str = "canary-6f1d";
 
-/// The output of an attempt that succeeded and leaves no other trace.
+/// The text that a script prints if the attempt succeeded and changed no file.
 pub(crate) const ESCAPED: &str = "ESCAPED";
 
 /// The settings of an attempt. In flags, `@` is replaced by the root of the test directory.

@@ -150,7 +150,7 @@ fn content_is_exported_only_if_capture_is_enabled() {
     check(on, "false", false);
 }
 
-/// One port has no listener, and the listener of the other never answers.
+/// Tests two ports: one has no listener, and the listener of the other one never answers.
 #[test]
 fn unreachable_collector_causes_one_warning() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -142,7 +142,8 @@ fn json_log_lines_are_tool_events() {
     assert_eq!((&lines[1]["decision"], &lines[1]["error_kind"]), (&json!("allow"), &Value::Null));
 }
 
-/// Makes a run whose request, arguments, output and answer contain a word. Tests check whether log lines contain it.
+/// Makes a run whose request, arguments, output and answer contain a special word. Tests check whether log lines
+/// contain this word.
 fn run_with_canaries(config: &str, variable: &str) -> (TestTree, HaftOutput) {
     let call = ScriptStep::call("bash", json!({"command": "echo canary-in-a-call"}));
     let server = ModelServer::start(Script::of([call, ScriptStep::text("canary-in-an-answer")])).unwrap();
@@ -157,7 +158,7 @@ fn run_with_canaries(config: &str, variable: &str) -> (TestTree, HaftOutput) {
     (tree, ran)
 }
 
-/// Returns the log lines of a run, without the lines of its screen.
+/// Returns the log lines of a run, without the other lines on standard error.
 fn log_of(ran: &HaftOutput) -> String {
     let lines: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with('{')).collect();
     lines.join("\n")

@@ -198,7 +198,7 @@ pub struct ReportSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportDelivery {
     None,
-    /// The last text is the answer, even if programs read its format.
+    /// The last text is the answer, even for a format that programs read.
     Text,
     Tool,
     Xml,

@@ -51,8 +51,8 @@ const CONTROL: &str = "escaped a line break in a string";
 
 /// Returns the offset at which the value starts: at `[` if the text starts with `[`, else at the first `{`.
 ///
-/// Does not search an array for objects: if only the first one were used as the arguments, the others would be dropped
-/// silently.
+/// Does not search an array for objects: if only the first object were used as the arguments, the other objects would
+/// be dropped silently.
 pub(super) fn start(text: &str) -> Option<usize> {
     let body = skip_fence(text);
     let opening = body.trim_start();

@@ -182,7 +182,8 @@ pub fn read_summary(
         | StopReason::StopSequence
         | StopReason::Other(_) => {}
     }
-    // Only haft may write the closing line: in a model's text, it could hide a part of the summary.
+    // Only haft may write the closing line. If the model's text contained it, a part of the summary could be mistaken
+    // for haft's own notes.
     let text = reply.text().replace(CLOSING, "");
     let text = text.trim();
     if text.is_empty() {

@@ -31,7 +31,7 @@ pub struct BatchPlan {
 pub enum BatchCompleteness {
     /// The whole list arrived.
     Whole,
-    /// The text ended before the list did. The plan holds only the complete calls.
+    /// The text was cut off before the end of the list. The plan holds only the complete calls.
     CutOff,
 }
 

@@ -46,7 +46,7 @@ impl FinalReport {
         }
     }
 
-    /// Returns true if programs read the answer. Text in any other form would mislead them.
+    /// Returns true if programs read the answer. A program must not get an answer in any other form.
     pub fn is_structured(&self) -> bool {
         self.shape().is_some_and(|shape| shape.format().is_structured())
     }

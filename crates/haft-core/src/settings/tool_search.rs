@@ -2,7 +2,7 @@
 
 use crate::glob::ToolGlob;
 
-/// Selects the tools that a model sees, and how it can use the others.
+/// Selects the tools that a model sees, and how the model can use the other tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolSearchSettings {
     /// Selects whether tools are hidden behind a search.

@@ -33,7 +33,7 @@ pub(super) fn is_input(file: &str) -> bool {
     file == "-" || may_be_absolute && matches!(parts.next(), Some("dev" | "proc"))
 }
 
-/// The long options of bash, which it also accepts with one dash. The other shells have no options with these names.
+/// The long options of bash, which bash also accepts with one dash. The other shells have no options with these names.
 const BASH_LONG: [&str; 14] = [
     "debug",
     "debugger",

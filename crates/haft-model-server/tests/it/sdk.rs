@@ -135,7 +135,7 @@ fn ollama_sdk_works_with_the_chat_endpoint() {
     check_common(&told, &requests, ApiFormat::Ollama, "ResponseError");
 }
 
-/// Returns the script for all SDKs. A conversation is chosen by its first words.
+/// Returns the script for all SDKs. The server selects a conversation by the first words of the request.
 fn script() -> Script {
     let usage = ScriptUsage { input: 120, output: 12, cache_read: 80, cache_write: 10, reasoning: 4 };
     let calls = CALLS.map(|city| ScriptPart::call("weather", json!({ "city": city })));

@@ -1,4 +1,4 @@
-//! Tests that `haft doctor` tries every server and reports it as ready, or with a reason and a hint.
+//! Tests that `haft doctor` tries every server, and reports the server as ready or gives a reason and a hint.
 
 use serde_json::Value;
 
