@@ -14,8 +14,8 @@ use crate::principal::Principal;
 /// The audit fields of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallAudit {
-    /// The principal: `local`, or `TENANT/SUBJECT`. When accounting sums up a file, it skips this field and everything
-    /// after it.
+    /// The principal: `local`, or `TENANT/SUBJECT`. A summary of usage records reads this field last and ignores the
+    /// fields after it, so this field must stay the first audit field.
     pub principal: String,
     /// The SHA-256 digest of the arguments as the model wrote them.
     pub arguments_digest: String,
@@ -76,8 +76,8 @@ pub struct CallContent {
 /// The audit fields of an attempt to call a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelAudit {
-    /// The principal: `local`, or `TENANT/SUBJECT`. When accounting sums up a file, it skips this field and everything
-    /// after it.
+    /// The principal: `local`, or `TENANT/SUBJECT`. A summary of usage records reads this field last and ignores the
+    /// fields after it, so this field must stay the first audit field.
     pub principal: String,
     /// The id of the request, which all its attempts share.
     pub request_id: String,
