@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropped_line_read_loses_no_input() {
+    async fn cancelled_read_of_a_line_loses_no_input() {
         let (mut writer, reader) = tokio::io::duplex(16);
         let mut lines = InputLineReader::new(tokio::io::BufReader::new(reader), 64);
         tokio::io::AsyncWriteExt::write_all(&mut writer, b"half").await.unwrap();

@@ -126,9 +126,11 @@ impl ModelErrorKind {
             Self::Blocked => ("blocked", false, "the provider's content filter blocked the request"),
             Self::Malformed => ("malformed", true, "the server may use another API format; check `baseUrl`"),
             Self::ReplyTooLarge => ("reply_too_large", false, "ask for less output"),
-            Self::NotRecorded => {
-                ("not_recorded", false, "send the request as it was recorded, or record again")
-            }
+            Self::NotRecorded => (
+                "not_recorded",
+                false,
+                "the recording does not contain this request; repeat the recorded run unchanged, or record a new run",
+            ),
             Self::Cancelled => ("cancelled", false, "the request was cancelled"),
         };
         ModelErrorRow { name, retryable, hint }

@@ -278,7 +278,7 @@ pub enum StoreError {
         reason: String,
     },
     /// Another process now runs this run, so this process must not store anything more for it.
-    #[error("another process took the run over")]
+    #[error("another process has taken over the run")]
     Fenced,
 }
 

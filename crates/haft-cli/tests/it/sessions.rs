@@ -214,7 +214,7 @@ fn stopped_process_makes_no_call_after_takeover() {
     let woken = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&woken.stderr);
     assert_eq!(woken.status.code(), Some(3), "{said}");
-    assert!(said.contains("another process took this run over"), "{said}");
+    assert!(said.contains("another process has taken over this run"), "{said}");
     assert_eq!(tree.text("ws/marks"), "one\n");
     let list = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(list.contains("completed"), "{list}");

@@ -68,7 +68,7 @@ pub enum JournalError {
         problem: String,
     },
     /// Another process claimed the journal, so this process must stop working on the run.
-    #[error("another process took this run over (its claim {} replaces claim {})", .by.0, .epoch.0)]
+    #[error("another process has taken over this run (claim {} replaced claim {} of this process)", .by.0, .epoch.0)]
     Fenced {
         /// The epoch of this process.
         epoch: Epoch,

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_the_parked_time_wakes_the_waiting_task() {
+    fn unparking_wakes_the_waiting_task() {
         struct ParkWakeCounter(std::sync::atomic::AtomicU32);
         impl std::task::Wake for ParkWakeCounter {
             fn wake(self: Arc<Self>) {

@@ -23,9 +23,9 @@ impl ShellParser<'_> {
             "fi" => self.close(groups, ShellGroup::If),
             "done" => self.close(groups, ShellGroup::Loop),
             "esac" => Ok(NextSyntax::EndOfCase),
-            _ if next == NextSyntax::Operator => {
-                Err(ShellError::Unclear { what: "a word after the end of a group" })
-            }
+            _ if next == NextSyntax::Operator => Err(ShellError::Unclear {
+                what: "a word directly after a compound command, for example after `}` or `done`",
+            }),
             "!" | "coproc" => Ok(NextSyntax::Command),
             "{" => Ok(self.open(groups, ShellGroup::Brace)),
             "if" => Ok(self.open(groups, ShellGroup::If)),

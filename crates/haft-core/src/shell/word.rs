@@ -271,7 +271,7 @@ impl ShellParser<'_> {
         }
         loop {
             if self.is_next("@P") || self.is_next("<(") || self.is_next(">(") {
-                return Err(ShellError::Unclear { what: "an expansion inside `${}`" });
+                return Err(ShellError::Unclear { what: "`@P` or a process substitution inside `${}`" });
             }
             match self.peek().ok_or(ShellError::Unclosed { what: "`${`" })? {
                 b'}' => {

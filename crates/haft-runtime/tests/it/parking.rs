@@ -192,7 +192,7 @@ async fn run_that_was_taken_over_makes_no_call_in_the_old_runtime() {
         let outcome = finished(&old).await;
         assert_eq!(outcome.finish.reason, FinishReason::Unrecorded);
         let detail = outcome.finish.detail;
-        assert!(detail.contains("took this run over"), "{detail}");
+        assert!(detail.contains("has taken over this run"), "{detail}");
         assert_eq!(fixture.calls.count(), 0, "the older runtime made no call");
         run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
         assert_eq!(answer(&finished(&run).await), "done");
