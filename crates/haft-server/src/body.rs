@@ -3,15 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::to_bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::header;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
+
+/// The maximum number of bytes of a refused body that are read and discarded.
+const DISCARD_BYTES_MAX: usize = 256 << 20;
+
+/// The maximum time for discarding a refused body.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A body that is one JSON object.
 #[derive(Debug)]
@@ -25,6 +32,10 @@ impl FromRequest<Arc<ServerState>> for JsonObject {
         let announced = request.headers().get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if announced.is_some_and(|length| length > limit) {
+            // A client that expects `100 Continue` has not sent the body yet.
+            if !request.headers().contains_key(header::EXPECT) {
+                discard(request.into_body()).await;
+            }
             return Err(too_large(limit));
         }
         let wait = state.settings.body_timeout;
@@ -32,6 +43,23 @@ impl FromRequest<Arc<ServerState>> for JsonObject {
         let bytes = read.map_err(|error| unread(&error, limit))?;
         parse(&bytes).map(Self)
     }
+}
+
+/// Reads a refused body without keeping it. If the server closed the connection while the client still sends, the client
+/// would see a connection error instead of the reply.
+async fn discard(body: Body) {
+    let read = async {
+        let mut pieces = body.into_data_stream();
+        let mut bytes = 0;
+        while let Some(Ok(piece)) = pieces.next().await {
+            bytes += piece.len();
+            if bytes > DISCARD_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // A slower client may see a connection error.
+    let _ = timeout(DISCARD_TIMEOUT, read).await;
 }
 
 fn unread(error: &axum::Error, limit: usize) -> ApiError {
