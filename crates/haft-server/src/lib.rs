@@ -15,6 +15,7 @@ mod auth;
 mod body;
 mod conversations;
 mod error;
+mod event_stream;
 mod failed_logins;
 mod health;
 pub mod mcp;

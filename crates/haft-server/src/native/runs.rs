@@ -1,13 +1,10 @@
 //! Runs of the native API: list, get, cancel, and events from any number on.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use haft_core::event_log::EventEnvelope;
@@ -16,7 +13,6 @@ use haft_core::position::SessionId;
 use haft_runtime::runtime::{ListedRun, RunListPage};
 use haft_runtime::{EventSeq, RunEvents};
 use haft_store::events::FileEvents;
-use http::{HeaderValue, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -25,11 +21,9 @@ use uuid::Uuid;
 use super::{NativePage, PAGE_MAX, number};
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
+use crate::event_stream::{self, PING, PING_INTERVAL};
 use crate::pending_approvals;
 use crate::server::ServerState;
-
-/// The maximum silence on a stream, as on the streams of `/v1`.
-const PING_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The number of stored events that are read at a time.
 const READ_MAX: usize = 500;
@@ -172,20 +166,13 @@ fn block(event: &EventEnvelope) -> String {
 }
 
 fn stream_response(source: RunEventSource) -> Response {
-    let blocks = stream::unfold(source, |mut source| async {
+    event_stream::response(stream::unfold(source, |mut source| async {
         let block = match timeout(PING_INTERVAL, source.next()).await {
-            Ok(block) => block?,
-            Err(_) => ": ping\n\n".to_owned(),
+            Ok(block) => Bytes::from(block?),
+            Err(_) => Bytes::from_static(PING),
         };
-        Some((Ok::<Bytes, Infallible>(Bytes::from(block)), source))
-    });
-    let mut response = Body::from_stream(blocks).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // nginx would hold back events until a buffer is full.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+        Some((block, source))
+    }))
 }
 
 /// Returns the session of a run, if it belongs to the caller. A run of another principal does not exist for the caller.

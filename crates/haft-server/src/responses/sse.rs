@@ -1,24 +1,14 @@
 //! A response as a stream of server-sent events.
 
-use std::convert::Infallible;
-use std::time::Duration;
-
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderValue, header};
 use tokio::time::timeout;
 
 use super::drive::ActiveResponse;
 use super::fold::StreamEvent;
 use super::live::LiveFollower;
-
-/// The maximum silence on a stream. Proxies close connections that are silent for longer, often after 30 or 60 seconds.
-const PING_INTERVAL: Duration = Duration::from_secs(15);
-
-/// A comment line, which every client ignores.
-const PING: &[u8] = b": ping\n\n";
+use crate::event_stream::{self, PING, PING_INTERVAL};
 
 /// The last block of every stream.
 const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -51,19 +41,8 @@ enum StreamPhase {
     Done,
 }
 
-/// Sends each event in a separate chunk: some clients lose an event that arrives in two reads.
 pub(crate) fn stream_response(source: EventSource) -> Response {
-    let blocks = stream::unfold(StreamPhase::Events(source), |phase| async {
-        let (block, phase) = next_block(phase).await?;
-        Some((Ok::<Bytes, Infallible>(block), phase))
-    });
-    let mut response = Body::from_stream(blocks).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Without this header, nginx would hold back events until a buffer is full.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    event_stream::response(stream::unfold(StreamPhase::Events(source), next_block))
 }
 
 async fn next_block(phase: StreamPhase) -> Option<(Bytes, StreamPhase)> {

@@ -1,6 +1,5 @@
 //! Responses: one JSON message if the reply is available at once, otherwise a stream of server-sent events.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::event_stream;
 use crate::mcp::message::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
 use crate::mcp::outbox::{MessageScope, OutMessage};
 
@@ -61,14 +61,11 @@ pub(super) fn event_stream(
     let state = EventStreamState { first, messages, is_over: false, _guard: guard };
     let events = unfold(state, |mut state| async move {
         let event = state.next().await?;
-        Some((Ok::<_, Infallible>(event), state))
+        Some((event, state))
     });
-    let mut response = Response::new(Body::from_stream(events));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // Some proxies buffer a response before they forward it.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    let mut response = event_stream::response(events);
+    let cache = HeaderValue::from_static("no-cache, no-transform");
+    response.headers_mut().insert(header::CACHE_CONTROL, cache);
     response
 }
 
