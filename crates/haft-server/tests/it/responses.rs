@@ -1,7 +1,10 @@
 //! `POST /v1/responses`, with the official Python client and with plain HTTP.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use haft_model_server::{
     ErrorResponse, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptPart, ScriptStep,
@@ -167,6 +170,30 @@ fn malformed_and_oversized_bodies_are_refused() {
     }
     assert_eq!(send(format!("{{\"input\":\"{}\"}}", "x".repeat(49 << 20))).status, 413);
     assert_eq!(send("[".repeat(100_000)).status, 400);
+}
+
+/// Most clients send the whole body before they read the reply.
+#[test]
+fn client_that_first_sends_a_whole_oversized_body_reads_the_refusal() {
+    const BODY_BYTES: usize = 60 << 20;
+    let server = answering("x");
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head = format!(
+        "POST /v1/responses HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nContent-Length: {BODY_BYTES}\r\nConnection: close\r\n\r\n",
+        server.key
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let piece = vec![b'x'; 1 << 20];
+    for sent in 0..BODY_BYTES / piece.len() {
+        let written = stream.write_all(&piece);
+        assert!(written.is_ok(), "the server closed the connection after {sent} MiB: {written:?}");
+    }
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 413 "), "{reply}");
 }
 
 #[test]
