@@ -202,7 +202,8 @@ pub(super) fn login_at(server: &str) -> String {
     format!("`haft mcp login {server}` logs in")
 }
 
-/// Returns the hint for a warning. A warning about tools is a text, not an error type, so the hint is found by its words.
+/// Returns the hint for a warning. A warning about tools is a text, not an error type, so the hint is found by its
+/// words.
 pub(super) fn warning(text: &str) -> Option<String> {
     if text.starts_with("there is no tool `") {
         return Some("`haft tools` lists all tools".into());

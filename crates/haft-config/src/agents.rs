@@ -1,9 +1,9 @@
 //! Agents: Markdown files with YAML front matter, read, checked and resolved.
 //!
-//! Start with [`AgentDefinition::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them and fills
-//! in defaults, and `body` expands the variables and includes of its text. None of these opens a file: the caller
-//! passes in the functions that read files and variables, as `loader` does. `foreign` translates the files of other
-//! programs first. [`cycle`] checks many agents together.
+//! Start with [`AgentDefinition::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them
+//! and fills in defaults, and `body` expands the variables and includes of its text. None of these opens a file: the
+//! caller passes in the functions that read files and variables, as `loader` does. `foreign` translates the files of
+//! other programs first. [`cycle`] checks many agents together.
 
 mod body;
 pub mod cycle;

@@ -45,8 +45,8 @@ impl FromRequest<Arc<ServerState>> for JsonObject {
     }
 }
 
-/// Reads a refused body without keeping it. If the server closed the connection while the client still sends, the client
-/// would see a connection error instead of the reply.
+/// Reads a refused body without keeping it. If the server closed the connection while the client still sends, the
+/// client would see a connection error instead of the reply.
 async fn discard(body: Body) {
     let read = async {
         let mut pieces = body.into_data_stream();

@@ -1,7 +1,7 @@
 //! The approval requests that wait for an answer, and their expiry.
 //!
-//! An approval request that expires counts as denied, and the run behind it ends. The run does not go on by itself: its
-//! client has gone, and further requests to a model would cost money that nobody asked to spend.
+//! When an approval request expires, haft denies the call and ends the run. The run does not continue by itself: its
+//! client may have gone, and further model requests would cost money without the client's consent.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -130,7 +130,8 @@ pub(crate) async fn expire(state: Arc<ServerState>) {
     }
 }
 
-/// Denies the requests of a response and ends its run. `reason` is for the audit log. The conversation of the response can go on with the denied calls.
+/// Denies the requests of a response and ends its run. `reason` is for the audit log. The client can continue the
+/// conversation, which then contains the denied calls.
 pub(crate) async fn end(state: &ServerState, record: &PendingApprovalRecord, reason: &str) {
     let principal = record.principal();
     let messages = end_run(state, &principal, &record.run).await;

@@ -21,8 +21,8 @@ pub(crate) async fn sweep_repeatedly(state: Arc<ServerState>) {
         let begun = Instant::now();
         let (swept, done) = oneshot::channel::<()>();
         let sweeping = Arc::clone(&state);
-        // A thread of its own: a sweep pauses between its steps, and must not delay the end of the process. If no thread
-        // can be started, the sender is dropped and the next interval tries again.
+        // A thread of its own: a sweep pauses between its steps, and must not delay the end of the process. If no
+        // thread can be started, the sender is dropped and the next interval tries again.
         let _ = thread::Builder::new().name("sweep".into()).spawn(move || {
             sweep(&sweeping, SystemTime::now());
             drop(swept);

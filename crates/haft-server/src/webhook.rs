@@ -29,8 +29,8 @@ const RETRY_PAUSES: [Duration; 4] =
 /// The maximum time of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum number of deliveries in progress. Further ones are dropped, because a receiver that is this far behind does
-/// not get better by more requests.
+/// The maximum number of deliveries in progress. Further ones are dropped, because a receiver that is this far behind
+/// does not get better by more requests.
 const DELIVERIES_MAX: usize = 100;
 
 /// Sends the events of a server. Clones share the deliveries in progress.
@@ -112,7 +112,8 @@ async fn deliver(receiver: &WebhookReceiver, event: &WebhookEvent, metrics: &Met
     }
 }
 
-/// Returns the request with its signature. The signature covers the time, so that a recorded request cannot be used later.
+/// Returns the request with its signature. The signature covers the time, so that a recorded request cannot be used
+/// later.
 fn signed(receiver: &WebhookReceiver, event: &WebhookEvent, now_s: u64) -> RestRequest {
     let key = hmac::Key::new(hmac::HMAC_SHA256, &receiver.secret.0);
     let content = format!("{}.{now_s}.{}", event.id, event.body);

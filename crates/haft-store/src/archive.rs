@@ -48,7 +48,8 @@ impl<W: Write> ArchiveWriter<W> {
         self.content(file, metadata.len())
     }
 
-    /// Adds a directory and all files and links in it. Leaves out files that disappear, and special files such as sockets.
+    /// Adds a directory and all files and links in it. Leaves out files that disappear, and special files such as
+    /// sockets.
     pub fn add_tree(&mut self, name: &Path, directory: &Path) -> io::Result<()> {
         self.add_directory(name)?;
         for entry in fs::read_dir(directory)?.flatten() {
@@ -82,7 +83,8 @@ impl<W: Write> ArchiveWriter<W> {
         Ok(self.out)
     }
 
-    /// Writes exactly `length` bytes. A file that became shorter is an error, because the header already has the length.
+    /// Writes exactly `length` bytes. A file that became shorter is an error, because the header already has the
+    /// length.
     fn content(&mut self, content: impl Read, length: u64) -> io::Result<()> {
         let written = io::copy(&mut content.take(length), &mut self.out)?;
         if written < length {
@@ -128,8 +130,8 @@ impl<W: Write> ArchiveWriter<W> {
     }
 }
 
-/// Returns the header of one entry in the format of GNU tar. Fields that are too long are cut; their entries of kind `L` and
-/// `K` contain them in full.
+/// Returns the header of one entry in the format of GNU tar. Fields that are too long are cut; their entries of kind
+/// `L` and `K` contain them in full.
 fn header_block(
     name: &[u8],
     kind: u8,

@@ -1,9 +1,9 @@
 //! Backups of haft's data while other processes write it.
 //!
 //! Each file is consistent by itself: haft replaces a file as a whole, or appends lines to it, and readers skip an
-//! incomplete last line. Between files, the order of reading is the reverse of the order of writing: a response is written
-//! after the journal of its run, and a journal after the blobs that it names. So everything that a file of the backup names
-//! is in the backup too.
+//! incomplete last line. Between files, the order of reading is the reverse of the order of writing: a response is
+//! written after the journal of its run, and a journal after the blobs that it names. So everything that a file of the
+//! backup names is in the backup too.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -42,8 +42,8 @@ pub struct ArchiveSummary {
     pub bytes: u64,
 }
 
-/// Writes haft's data to an archive, which appears under its name only when it is complete. `progress` gets the number of
-/// files and bytes so far.
+/// Writes haft's data to an archive, which appears under its name only when it is complete. `progress` gets the number
+/// of files and bytes so far.
 pub fn backup(
     home: &Home,
     path: &Path,
@@ -150,8 +150,8 @@ struct SavedStatus {
     status: String,
 }
 
-/// Adds a response, and the record that makes the next process finish it. The server removes that record only after it has
-/// stored the finished response. So if the record is gone, the response is read again.
+/// Adds a response, and the record that makes the next process finish it. The server removes that record only after it
+/// has stored the finished response. So if the record is gone, the response is read again.
 fn add_response(
     archive: &mut ArchiveWriter<BufWriter<File>>,
     data: &Path,

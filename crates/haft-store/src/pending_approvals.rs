@@ -1,5 +1,5 @@
-//! The approval requests of the server that wait for an answer: one small file for each response, so that a start need not
-//! read all responses.
+//! The approval requests of the server that wait for an answer: one small file for each response, so that a start need
+//! not read all responses.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! The workspaces of the server: a directory for the files of each conversation, with a record of its last use.
 //!
-//! The directory is in `workspace/TENANT`, where commands see it. The record is in `data/workspaces`, where they do not:
-//! its modification time is the last use, and its lock is shared by the runs that use the workspace. The kernel releases
-//! the lock of a process that was killed.
+//! The directory is in `workspace/TENANT`, where commands see it. The record is in `data/workspaces`, where they do
+//! not: its modification time is the last use, and its lock is shared by the runs that use the workspace. The kernel
+//! releases the lock of a process that was killed.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -167,8 +167,9 @@ impl WorkspaceStore {
     }
 }
 
-/// Returns the bytes that the files of a directory occupy on the disk, or a number above `bytes_max` as soon as they exceed
-/// it. Links are not followed. Returns an error for a directory that cannot be read, because it may hide any size.
+/// Returns the bytes that the files of a directory occupy on the disk, or a number above `bytes_max` as soon as they
+/// exceed it. Links are not followed. Returns an error for a directory that cannot be read, because it may hide any
+/// size.
 pub fn occupied_bytes(directory: &Path, bytes_max: u64) -> io::Result<u64> {
     let mut bytes = 0;
     let mut directories = vec![directory.to_owned()];
@@ -249,8 +250,8 @@ fn remove_retired(tenant: &Path) {
 }
 
 fn remove_tree(directory: &Path, removed: &mut usize) {
-    // A command can take away our permission to read its directory. No command runs in this directory any more, so that no
-    // link can take its place now.
+    // A command can take away our permission to read its directory. No command runs in this directory any more, so that
+    // no link can take its place now.
     let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
     for entry in sweep::entries(directory) {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

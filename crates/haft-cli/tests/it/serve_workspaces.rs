@@ -132,7 +132,8 @@ pub(crate) fn bash(command: &str) -> ScriptStep {
 fn commands_see_their_own_conversation_and_no_other_tenant() {
     let name = format!("mine-{}", unique_marker());
     let look = || ScriptStep::call("looker__look", json!({ "name": name }));
-    // The command line of the server contains `--address`, and the name of the file `mine-`. This command contains neither.
+    // The command line of the server contains `--address`, and the name of the file `mine-`. This command contains
+    // neither.
     let pattern = name.replace("mine", "m?ne");
     let search = format!(
         "find / -name '{pattern}' 2>/dev/null; ls -A /tmp; ls -A; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; \

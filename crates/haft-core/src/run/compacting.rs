@@ -84,7 +84,8 @@ impl CompactionStage {
     }
 }
 
-/// The sizes that determine whether to compact. All are estimates by length, corrected by the measured size of the context.
+/// The sizes that determine whether to compact. All are estimates by length, corrected by the measured size of the
+/// context.
 #[derive(Debug, Clone, Copy)]
 struct CompactionSizes {
     room: ConversationRoom,

@@ -204,8 +204,8 @@ pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Ro
     Router::new().route(PATH, any(handler)).layer(limit).layer(check)
 }
 
-/// Reads the body of a message. Without the time limit, a client that sends half a message would keep its connection for
-/// ever.
+/// Reads the body of a message. Without the time limit, a client that sends half a message would keep its connection
+/// for ever.
 async fn message_bytes(body: Body, wait: Duration) -> Result<Bytes, (StatusCode, String)> {
     match timeout(wait, to_bytes(body, MESSAGE_BYTES_MAX)).await {
         Ok(Ok(bytes)) => Ok(bytes),

@@ -124,8 +124,8 @@ impl ClientQuestions {
         timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Sends a question of a task as a request, on the stream of the request that waits for the task. Without an answer,
-    /// the question counts as declined.
+    /// Sends a question of a task as a request, on the stream of the request that waits for the task. Without an
+    /// answer, the question counts as declined.
     pub(super) async fn pass_on(&self, request: &RawValue, question: CallQuestion) {
         let scope = MessageScope::Request(request.to_owned());
         let asked = self.ask_by_request(scope, &question.method, &question.params);

@@ -1,8 +1,9 @@
-//! The native API, `/api/v1`: runs with their events and outputs, approval requests, and the names that requests can use.
+//! The native API, `/api/v1`: runs with their events and outputs, approval requests, and the names that requests can
+//! use.
 //!
-//! [`ROUTES`] is the list of all routes. The router and the `OpenAPI` document are both built from it, so that no route is
-//! missing in the document. No route starts a run or changes the configuration: `POST /v1/responses` starts runs, and a
-//! command that runs is named only in files of the operator.
+//! [`ROUTES`] is the list of all routes. The router and the `OpenAPI` document are both built from it, so that no route
+//! is missing in the document. No route starts a run or changes the configuration: `POST /v1/responses` starts runs,
+//! and a command that runs is named only in files of the operator.
 
 mod approvals;
 mod catalog;

@@ -45,9 +45,9 @@ impl ResponseWorkspace {
     }
 }
 
-/// Opens the workspace of a new run. `known` is the name of the workspace that the conversation already has, and `id` is the
-/// id of the response. A run that cannot use files works in the directory of its owner, so that it can share MCP servers with
-/// earlier runs.
+/// Opens the workspace of a new run. `known` is the name of the workspace that the conversation already has, and `id`
+/// is the id of the response. A run that cannot use files works in the directory of its owner, so that it can share MCP
+/// servers with earlier runs.
 pub(crate) async fn open(
     state: &ServerState,
     caller: &Caller,

@@ -259,8 +259,8 @@ mod tests {
         assert!(cache.usable(after(AGE_MAX)).is_err());
     }
 
-    /// Asks a server for the URL of its keys. The server answers every path with this status and body, in which `ISSUER` is
-    /// its own address.
+    /// Asks a server for the URL of its keys. The server answers every path with this status and body, in which
+    /// `ISSUER` is its own address.
     async fn discovered(status: StatusCode, body: &str) -> Result<String, String> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let issuer = format!("http://{}", listener.local_addr().unwrap());

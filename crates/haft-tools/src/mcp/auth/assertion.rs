@@ -33,8 +33,8 @@ pub(super) fn of_client(key: &SigningKey, id: &str, issuer: &str, now: u64) -> R
     key.sign(json!({ "typ": "JWT" }), &claims).map_err(AuthError::Refused)
 }
 
-/// Reads an assertion from its file. It is read for every token, because platforms replace the file before the assertion
-/// expires.
+/// Reads an assertion from its file. It is read for every token, because platforms replace the file before the
+/// assertion expires.
 pub(super) fn of_file(path: &Path) -> Result<SecretString, AuthError> {
     let unreadable =
         |reason: String| AuthError::Refused(format!("`oauth.assertionFile` {}: {reason}", path.display()));

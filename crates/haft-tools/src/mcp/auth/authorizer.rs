@@ -395,8 +395,8 @@ impl Authorizer {
         }
     }
 
-    /// Lets the identity provider exchange an ID token for a grant that only this authorization server accepts, and only
-    /// for this server.
+    /// Lets the identity provider exchange an ID token for a grant that only this authorization server accepts, and
+    /// only for this server.
     async fn exchange_id_token(
         &self,
         id_token: &SecretString,

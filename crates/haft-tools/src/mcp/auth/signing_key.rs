@@ -1,5 +1,5 @@
-//! Keys with which the client signs tokens. They use ES256, the algorithm that proofs of a key (RFC 9449) and assertions
-//! of clients commonly use.
+//! Keys with which the client signs tokens. They use ES256, the algorithm that proofs of a key (RFC 9449) and
+//! assertions of clients commonly use.
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
