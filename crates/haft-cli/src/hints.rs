@@ -104,7 +104,7 @@ pub(super) fn recording(error: &RecordingError) -> &'static str {
         }
         RecordingProblem::BadLine { .. } => "remove the line, or record again",
         RecordingProblem::NoModel => {
-            "the file may not be a recording, or the recording ended before a model was called"
+            "either the file is not a recording, or the run ended before it called a model; name another file"
         }
         RecordingProblem::NoRun => "give a file that `haft run --record` wrote",
         RecordingProblem::NoJournal => "recordings have journals since version 3: record again",
@@ -169,7 +169,7 @@ pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
             Some("--git writable turns the protection of git hooks and git configuration off")
         }
         SandboxError::Plan(PlanError::DotGitSymlink { .. }) => Some(
-            "`t=$(readlink -f .git) && rm .git && echo \"gitdir: $t\" > .git`; `git status` stays the same",
+            "replace the link by a file that names its target: `t=$(readlink -f .git) && rm .git && echo \"gitdir: $t\" > .git`; git works as before",
         ),
         SandboxError::Layer { .. } => Some(SANDBOX_LAYERS),
         SandboxError::Plan(

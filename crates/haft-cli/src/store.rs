@@ -96,7 +96,7 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
     }
     let pseudonym = printable(&deleted.pseudonym);
     Ok(format!(
-        "deleted {} files and directories of {shown}; the usage records name {pseudonym}",
+        "deleted {} files and directories of {shown}; the usage records stay, under the pseudonym {pseudonym}",
         deleted.removed
     ))
 }

@@ -127,7 +127,7 @@ impl CommandWatchers {
         Arc::new(self.sinks.clone())
     }
 
-    /// Returns the lookup of spans that become parents of the spans of MCP servers.
+    /// Returns the object that finds the parent span for the spans of an MCP server.
     pub(super) fn trace_parents(&self) -> Option<Arc<dyn TraceParents>> {
         self.telemetry.as_ref().map(Telemetry::trace_parents)
     }

@@ -38,7 +38,7 @@ pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>
 pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        whole(path, &format!("is not UTF-8: byte {} is invalid", at + 1))
+        whole(path, &format!("is not UTF-8: the byte at position {} is invalid", at + 1))
     })
 }
 

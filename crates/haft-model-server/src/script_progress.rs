@@ -14,7 +14,7 @@ const REMEMBERED_MAX: usize = 100_000;
 pub(crate) struct ScriptProgress {
     /// The number of requests for each turn of each conversation.
     attempts: HashMap<(ApiFormat, String, String, usize), usize>,
-    /// The number of used steps in each list, for strict order.
+    /// The number of steps that are already used, by list, for scripts with strict order.
     given: HashMap<usize, usize>,
     /// The states of conversations that a request can continue, by response id.
     answers: HashMap<String, ResponseState>,

@@ -59,7 +59,7 @@ pub struct ClaudeCodeSettings {
 }
 
 impl ClaudeCodeSettings {
-    /// Returns the names of the command's own tools, without patterns.
+    /// Returns the names of the command's own tools: `Bash(git *)` becomes `Bash`.
     fn own_tool_names(&self) -> Vec<&str> {
         own_tool_names(&self.own_tools)
     }

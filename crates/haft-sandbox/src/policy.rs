@@ -478,7 +478,7 @@ pub enum PolicyError {
     InPrivateTmp { path: PathBuf },
     #[error("granting `{}` would expose haft's own home `{}`", .path.display(), .home.display())]
     ExposesHome { path: PathBuf, home: PathBuf },
-    #[error("granting `{}` would expose `{}`, which is hidden as a secret unless `sandbox.readable` names it", .path.display(), .secret.display())]
+    #[error("access to `{}` would expose the secret `{}`; to allow this, add the path of the secret to `sandbox.readable`", .path.display(), .secret.display())]
     ExposesSecret { path: PathBuf, secret: PathBuf },
 }
 

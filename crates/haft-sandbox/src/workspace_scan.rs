@@ -392,7 +392,7 @@ fn read(directory: &Path, place: ScanPlace) -> DirectoryListing {
 }
 
 /// Returns false for an empty `.git` directory, which git ignores until it has content. The cached listing of the
-/// parent directory does not show this, because it does not change when content is added.
+/// parent directory cannot tell, because adding content to `.git` does not change that listing.
 fn is_used_by_git(dot_git: &Path) -> bool {
     fs::read_dir(dot_git).map_or(true, |mut entries| entries.next().is_some())
 }

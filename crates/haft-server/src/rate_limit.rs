@@ -352,7 +352,8 @@ fn parts(limit: Option<u64>) -> i128 {
     i128::from(limit.unwrap_or(0)) * PARTS
 }
 
-/// Returns the time in which an allowance refills by `missing` parts, rounded up. A limit of 0 never refills.
+/// Returns the time until `missing` parts ([`PARTS`] per request or token) are refilled, rounded up. It is at most
+/// 24 hours, also for a limit of 0, which never refills.
 fn refill_time(missing: i128, limit: u64) -> Duration {
     const LONGEST: Duration = Duration::from_hours(24);
     let millis =

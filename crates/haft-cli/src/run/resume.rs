@@ -121,7 +121,7 @@ fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, Cli
     let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(StoredArgument::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(CliCommand::Run(typed)) => typed,
-        Ok(_) => return Err(lost(&"it was not started with `haft run`")),
+        Ok(_) => return Err(lost(&"the session was not started with `haft run`")),
         Err(error) => return Err(lost(&error)),
     };
     if let Some(last) = typed.words.last_mut() {

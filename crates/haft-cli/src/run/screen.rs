@@ -86,7 +86,7 @@ struct ScreenState {
 struct RunningCall {
     session: SessionId,
     call: ToolCall,
-    /// The time at which its tool started.
+    /// The time at which the tool of this call started.
     began: Option<Instant>,
     /// The end of its output so far.
     output: String,

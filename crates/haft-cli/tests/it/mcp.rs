@@ -113,7 +113,7 @@ fn schema_that_does_not_compile_warns_in_list_test_and_verbose_call() {
 
 /// Without the reduction, one such schema would make the provider refuse every request of the run.
 #[test]
-fn schema_that_a_provider_refuses_is_reduced_and_named_in_runs_and_checks() {
+fn runs_and_checks_report_a_schema_that_was_reduced_for_its_provider() {
     let tree = tree();
     let schema =
         r#"{"type": "object", "properties": {"text": {"type": "any"}, "$filter": {"type": "string"}}}"#;

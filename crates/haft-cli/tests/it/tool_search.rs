@@ -124,7 +124,7 @@ fn pinned_tools_beyond_the_limit_of_the_provider_are_searched() {
 }
 
 #[test]
-fn tools_that_fill_a_small_window_are_searched() {
+fn tools_that_would_fill_a_small_window_are_hidden_behind_tool_search() {
     for (window, is_searched) in [(6_000, true), (100_000, false)] {
         let place = here();
         let keys = format!(r#", "models": {{"settings": {{"openai/m": {{"contextTokens": {window}}}}}}}"#);

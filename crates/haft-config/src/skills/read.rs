@@ -275,7 +275,7 @@ impl SkillReader<'_> {
                 let near = nearest(key, SERVER_KEYS.iter().copied());
                 let hint = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("set it in `haft.json`, under `mcpServers.{name}`"),
+                    None => format!("set this key in `haft.json`, under `mcpServers.{name}`"),
                 };
                 let message = format!("a skill may not set the key `{key}` of a server");
                 self.wrong(&["mcp", name, key], message).hint = Some(hint);

@@ -125,7 +125,7 @@ pub struct ToolReply {
 }
 
 impl MessagePart {
-    /// Creates a part that no wire format has identified.
+    /// Creates a part without an identity in a wire format.
     pub fn new(body: PartBody) -> Self {
         Self { body, mark: None }
     }

@@ -302,8 +302,9 @@ fn option_anywhere(options: OptionGrammar, word: &ShellWord, rest: &[ShellWord])
     }
 }
 
-/// Returns the command up to `;` or `+`. A word with a placeholder for the found names is opaque. Without a
-/// placeholder, `fd` adds the names at the end, so an opaque word is added: a rule such as `rm *` must match it.
+/// Returns the command of `fd -x` or `find -exec`, up to `;` or `+`. A word with a placeholder (`{}`) is opaque. Without
+/// a placeholder, `fd` appends the names that it finds, so this function appends an opaque word. Then a rule such as
+/// `rm *` matches the command.
 fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedCommand {
     let is_end = |word: &ShellWord| matches!(word.text.as_str(), ";" | "+");
     let words = rest.iter().take_while(|word| !is_end(word)).cloned();

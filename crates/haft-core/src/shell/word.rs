@@ -138,7 +138,7 @@ impl ShellParser<'_> {
         Ok(word.finish())
     }
 
-    /// Parses a word outside of a command, and keeps its text as data.
+    /// Parses a word that is not part of a command, and adds its text to `data`.
     pub(super) fn data_word(&mut self) -> Result<ParsedWord, ShellError> {
         let word = self.word()?;
         self.data.push(word.word.text.clone());

@@ -26,7 +26,7 @@ const AIM_PERCENT: u64 = 95;
 /// The bytes reserved for line breaks and indentation in one definition.
 const LINE_BYTES: usize = 24;
 
-/// The maximum number of sources that a result without a match names.
+/// The maximum number of sources that are listed in a result without a match.
 const SOURCES_MAX: usize = 5;
 
 /// The minimum share of a query that the best tool must match. Below it, the result says that no tool matches well,
@@ -64,7 +64,8 @@ pub(crate) fn answer(
         let aim = (bytes_max as u64).saturating_mul(ANSWER_TOKENS_MAX * AIM_PERCENT) / (tokens * 100);
         bytes_max = usize::try_from(aim).unwrap_or(bytes_max);
     }
-    // Only a signature in an unusual script is still too long at this point. `select:` shows it.
+    // Definitions in a writing system with many tokens per character can still be too long. Return only the names: the
+    // model can read a definition with `select:NAME`.
     let rest = format!("Found: {}.", names_of(found));
     FoundTools { text: format!("{rest}\n{}", footer()), defined: Vec::new(), rest }
 }

@@ -117,7 +117,7 @@ async fn provider_can_return_partial_output_at_the_deadline() {
 
 /// Uses a real clock, because timers of the same instant then fire in no fixed order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn partial_output_is_always_returned_on_a_real_clock() {
+async fn timed_out_call_always_returns_its_partial_output() {
     let mut policies = ToolPolicies::default();
     policies.default.timeout = Duration::from_millis(20);
     let (orchestrator, _) = orchestrator_with(policies);

@@ -51,7 +51,7 @@ enum ServerKind {
     /// A program on the machine of the server
     Process,
     Remote,
-    /// A variable of its configuration is not set
+    /// A variable in the configuration of the server is not set
     Unavailable,
 }
 

@@ -39,7 +39,9 @@ fn answer(asked: &ExtractRequest) -> Result<String, ExtractError> {
 
 /// Sends a query to a worker and awaits the answer. Dropping the future kills the worker, and with it the jq filter.
 pub async fn ask(workers: &WorkerPool, extract: &str, content: &[u8]) -> Result<String, ExtractError> {
-    let failed = |error: &dyn std::fmt::Display| ExtractError(format!("the extract worker failed: {error}"));
+    let failed = |error: &dyn std::fmt::Display| {
+        ExtractError(format!("the process that reads parts of stored outputs failed: {error}"))
+    };
     let mut worker = workers.take().await.map_err(|error: SandboxError| failed(&error))?;
     let request =
         ExtractRequest { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };

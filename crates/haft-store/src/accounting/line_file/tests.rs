@@ -85,7 +85,7 @@ fn incomplete_line_does_not_corrupt_the_next_one() {
 }
 
 #[test]
-fn full_file_is_rotated_during_the_process() {
+fn full_file_is_rotated_without_a_restart() {
     let fixture = LineFileFixture::new();
     let one = line("one").len() as u64;
     let mut file = fixture.file(3 * one);

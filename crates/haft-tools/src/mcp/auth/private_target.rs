@@ -37,8 +37,8 @@ enum NetworkKind {
 }
 
 impl ServerNetwork {
-    /// Derives the network from the URL, if possible: an IP address and `localhost` show the network, other names do
-    /// not.
+    /// Derives from the URL whether the server is in a private or a public network. Only an IP address and `localhost`
+    /// show this; for other names, the kind is unknown.
     pub(super) fn of(server: &Url) -> Self {
         let is_local = matches!(server.host(), Some(Host::Domain("localhost")));
         let named = if is_local { Some(NetworkKind::Private) } else { literal(server).map(NetworkKind::of) };
