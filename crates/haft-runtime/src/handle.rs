@@ -203,6 +203,11 @@ impl RunHandle {
         self.shared.stop.send_replace(StopRequest::Cancel);
     }
 
+    /// Returns true after [`cancel`](Self::cancel), even if the run had already stopped before.
+    pub fn is_cancelled(&self) -> bool {
+        *self.shared.stop.borrow() == StopRequest::Cancel
+    }
+
     /// Stops driving the run without ending it: its journal stays open for [`resume`](crate::Runtime::resume), in this
     /// or another process. Suspend a run preferably while it is parked: a call in progress is interrupted, and the
     /// resumed run does not repeat a call that may have taken effect.

@@ -244,6 +244,16 @@ impl Runtime {
         }
     }
 
+    /// Returns a stored root run. Returns "not found" for a run of another principal.
+    pub async fn stored_run(&self, principal: &Principal, id: SessionId) -> Result<ListedRun, ResumeFailure> {
+        match self.opened(principal, id).await? {
+            opened if opened.origin.is_none() => {
+                Ok(ListedRun::of(id, opened, self.attach_for(principal, id).is_ok()))
+            }
+            _ => Err(ResumeFailure::Session(SessionError::NotFound { id: id.to_string() })),
+        }
+    }
+
     /// Returns the spec of a stored run. Returns "not found" for a run of another principal.
     pub async fn stored_spec(&self, principal: &Principal, id: SessionId) -> Result<RunSpec, ResumeFailure> {
         let opened = self.opened(principal, id).await?;

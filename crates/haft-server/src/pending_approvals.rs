@@ -8,13 +8,16 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use haft_core::conversation::{Conversation, Message, ToolReply};
 use haft_core::home::Home;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::stored::StoredMessage;
-use haft_runtime::{AnswerSource, QueueEntry, RunHooks, RunSecrets};
+use haft_runtime::runtime::ResumeFailure;
+use haft_runtime::{AnswerSource, FinishedRun, QueueEntry, RunHooks, RunSecrets};
 use haft_store::audit_log::AuditEvent;
-use haft_store::pending_approvals::{PendingApprovalRecord, PendingApprovalStore};
+use haft_store::pending_approvals::{PendingApprovalRecord, PendingApprovalStore, expires_ms};
+use haft_store::sessions::SessionError;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
@@ -56,11 +59,22 @@ impl PendingApprovals {
         stored
     }
 
+    /// Removes the requests of a response, because they are answered or were deleted.
     pub(crate) fn remove(&self, response: &str) {
-        if self.records().remove(response).is_some() {
-            // A file that stays is removed when it expires.
-            let _ = self.store.remove(response);
+        if self.take(response).is_some() {
+            self.forget(response);
         }
+    }
+
+    /// Removes the requests of a response from memory, so that only the caller ends its run. The file stays until the
+    /// run has ended, so that the next process ends the run if this one cannot.
+    pub(crate) fn take(&self, response: &str) -> Option<PendingApprovalRecord> {
+        self.records().remove(response)
+    }
+
+    fn forget(&self, response: &str) {
+        // A file that stays is removed when it expires.
+        let _ = self.store.remove(response);
     }
 
     /// Returns the requests of a principal.
@@ -92,7 +106,7 @@ impl PendingApprovals {
     /// Returns the time until the next request expires.
     fn next_expiry(&self, now_ms: u64, lifetime: Duration) -> Duration {
         let oldest = self.records().values().map(|record| record.since_ms).min();
-        let left = oldest.map(|since| since.saturating_add(milliseconds(lifetime)).saturating_sub(now_ms));
+        let left = oldest.map(|since| expires_ms(since, lifetime).saturating_sub(now_ms));
         // One millisecond more, because a request expires after its time, not at it.
         left.map_or(CHECK_INTERVAL, |left| Duration::from_millis(left + 1).min(CHECK_INTERVAL))
     }
@@ -104,11 +118,7 @@ impl PendingApprovals {
 
 /// Tests if a request that waits from `since_ms` on has expired.
 pub(crate) fn is_expired(since_ms: u64, now_ms: u64, lifetime: Duration) -> bool {
-    since_ms.saturating_add(milliseconds(lifetime)) < now_ms
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    expires_ms(since_ms, lifetime) < now_ms
 }
 
 /// Ends the runs of expired requests until the server stops.
@@ -116,10 +126,11 @@ pub(crate) async fn expire(state: Arc<ServerState>) {
     loop {
         let lifetime = state.runtime.config().serve.approval_timeout;
         for record in state.pending_approvals.expired(now_ms(), lifetime) {
-            // A run that does not end in time is tried again at the next check.
-            if timeout(END_TIMEOUT, end(&state, &record, "expired")).await.is_ok() {
-                state.metrics.approvals_expired(record.requests.len());
-            }
+            let Some(record) = state.pending_approvals.take(&record.response) else { continue };
+            let owned = Arc::clone(&state);
+            // A run that takes longer ends in the background.
+            let _ =
+                timeout(END_TIMEOUT, tokio::spawn(async move { end_expired(&owned, &record).await })).await;
         }
         let next = state.pending_approvals.next_expiry(now_ms(), lifetime);
         tokio::select! {
@@ -130,42 +141,103 @@ pub(crate) async fn expire(state: Arc<ServerState>) {
     }
 }
 
-/// Denies the requests of a response and ends its run. `reason` is for the audit log. The client can continue the
-/// conversation, which then contains the denied calls.
-pub(crate) async fn end(state: &ServerState, record: &PendingApprovalRecord, reason: &str) {
-    let principal = record.principal();
-    let messages = end_run(state, &principal, &record.run).await;
-    let (store, id) = (state.responses.clone(), record.response.clone());
-    let owner = principal.clone();
-    let changed = tokio::task::spawn_blocking(move || store.expire_approvals(&owner, &id, messages)).await;
-    state.pending_approvals.remove(&record.response);
-    if !matches!(changed, Ok(Ok(true))) {
-        // The response was deleted.
-        return;
-    }
-    for request in &record.requests {
-        state.audit.decided(&principal, AuditEvent::ApprovalDecided, &request.id, reason);
+async fn end_expired(state: &ServerState, record: &PendingApprovalRecord) {
+    if end(state, record, "expired").await {
+        state.metrics.approvals_expired(record.requests.len());
     }
 }
 
-/// Ends the suspended run, and returns its conversation. A run that cannot be resumed any more stays as it is: it does
-/// nothing.
-async fn end_run(state: &ServerState, principal: &Principal, run: &str) -> Option<Vec<StoredMessage>> {
-    let session = SessionId(Uuid::parse_str(run).ok()?.as_u128());
-    let spec = state.runtime.stored_spec(principal, session).await.ok()?;
+/// Denies the requests of a response, which the caller has taken, and ends its run. `reason` is for the audit log. The
+/// client can continue the conversation, which then contains the denied calls. Returns false if there was nothing to
+/// deny.
+pub(crate) async fn end(state: &ServerState, record: &PendingApprovalRecord, reason: &str) -> bool {
+    let principal = record.principal();
+    let ended = end_run(state, &principal, &record.run).await;
+    if matches!(ended, DeniedRun::Answered) {
+        state.pending_approvals.forget(&record.response);
+        return false;
+    }
+    let (store, id) = (state.responses.clone(), record.response.clone());
+    let owner = principal.clone();
+    let changed = tokio::task::spawn_blocking(move || {
+        store.expire_approvals(&owner, &id, |stored| match ended {
+            DeniedRun::Ended(messages) => messages,
+            DeniedRun::Unavailable | DeniedRun::Answered => with_results(stored),
+        })
+    });
+    match changed.await {
+        Ok(Ok(true)) => {}
+        // The response was deleted.
+        Ok(Ok(false)) => {
+            state.pending_approvals.forget(&record.response);
+            return false;
+        }
+        // The next process tries again.
+        Ok(Err(_)) | Err(_) => return false,
+    }
+    state.pending_approvals.forget(&record.response);
+    for request in &record.requests {
+        state.audit.decided(&principal, AuditEvent::ApprovalDecided, &request.id, reason);
+    }
+    true
+}
+
+/// The outcome of ending a run that waits for approval.
+enum DeniedRun {
+    /// The run has ended with this conversation.
+    Ended(Vec<StoredMessage>),
+    /// The run cannot be resumed, for example because the URL of an MCP server is not stored. It does nothing.
+    Unavailable,
+    /// An answer has resumed the run at the same time.
+    Answered,
+}
+
+async fn end_run(state: &ServerState, principal: &Principal, run: &str) -> DeniedRun {
+    let Ok(id) = Uuid::parse_str(run) else { return DeniedRun::Unavailable };
+    let session = SessionId(id.as_u128());
+    let Ok(spec) = state.runtime.stored_spec(principal, session).await else { return DeniedRun::Unavailable };
     let hooks = RunHooks {
         approvals: AnswerSource::ThroughHandle,
         elicitations: AnswerSource::Denied,
         queue_entry: QueueEntry::Accepted,
+        // An earlier process may have ended the run, but not changed the response.
+        finished: FinishedRun::EndsAgain,
         ..RunHooks::default()
     };
-    let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
-    let handle = resumed.ok()?;
+    let handle = match state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await {
+        Ok(handle) => handle,
+        Err(ResumeFailure::Session(SessionError::Busy { .. })) => return DeniedRun::Answered,
+        Err(_) => return DeniedRun::Unavailable,
+    };
     handle.cancel();
-    handle.stopped().await.ok()?;
-    let conversation = handle.conversation()?;
-    Some(conversation.messages().iter().map(|message| StoredMessage::of(message)).collect())
+    let stopped = handle.stopped().await;
+    match handle.conversation().filter(|_| stopped.is_ok()) {
+        Some(conversation) => {
+            let messages = conversation.messages().iter();
+            DeniedRun::Ended(messages.map(|message| StoredMessage::of(message)).collect())
+        }
+        None => DeniedRun::Unavailable,
+    }
 }
+
+/// Adds a result to each call that has none, because a model accepts no other message after such calls.
+fn with_results(stored: Vec<StoredMessage>) -> Vec<StoredMessage> {
+    let mut conversation = Conversation::default();
+    for message in &stored {
+        let pushed = message.clone().into_message().is_ok_and(|message| conversation.push(message).is_ok());
+        if !pushed {
+            return stored;
+        }
+    }
+    let replies = conversation.open_calls().map(|call| ToolReply::error(call, NO_RESULT)).collect::<Vec<_>>();
+    if replies.is_empty() {
+        return stored;
+    }
+    stored.into_iter().chain([StoredMessage::of(&Message::tool(replies))]).collect()
+}
+
+/// The result of the calls of a turn that ended before all of them were approved.
+const NO_RESULT: &str = "Error: this call has no result, because a call of the same turn was not approved";
 
 #[cfg(test)]
 mod tests {

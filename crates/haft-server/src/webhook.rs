@@ -75,7 +75,7 @@ impl Webhook {
 }
 
 fn approval_event(record: &PendingApprovalRecord, lifetime: Duration) -> WebhookEvent {
-    let expires_ms = record.since_ms.saturating_add(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX));
+    let expires_ms = record.expires_ms(lifetime);
     let requests = record
         .requests
         .iter()

@@ -124,7 +124,8 @@ pub struct ListedRun {
 }
 
 impl ListedRun {
-    pub(crate) fn of(id: SessionId, opened: SessionStart, is_running: bool) -> Self {
+    /// Returns the entry of a run with this first line.
+    pub fn of(id: SessionId, opened: SessionStart, is_running: bool) -> Self {
         let SessionStart { title, agent, at_ms, .. } = opened;
         Self { id, title, agent, started_ms: at_ms, is_running }
     }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use haft_core::home::Home;
 use haft_core::principal::Principal;
@@ -43,6 +44,16 @@ impl PendingApprovalRecord {
     pub fn principal(&self) -> Principal {
         Principal::new(&self.tenant, &self.subject, &self.credential_id)
     }
+
+    /// Returns the time at which the requests expire, in milliseconds since 1970.
+    pub fn expires_ms(&self, lifetime: Duration) -> u64 {
+        expires_ms(self.since_ms, lifetime)
+    }
+}
+
+/// Returns the time at which a request that waits from `since_ms` on expires.
+pub fn expires_ms(since_ms: u64, lifetime: Duration) -> u64 {
+    since_ms.saturating_add(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The files of all approval requests that wait.

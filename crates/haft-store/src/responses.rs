@@ -186,13 +186,13 @@ impl ResponseStore {
         Ok(is_own.then_some(record))
     }
 
-    /// Marks the open approval requests of a response as expired and denied, and replaces its conversation if there is
-    /// one. Returns false if the owner has no such response.
+    /// Marks the open approval requests of a response as expired and denied, and changes its conversation. Returns false
+    /// if the owner has no such response.
     pub fn expire_approvals(
         &self,
         owner: &Principal,
         id: &str,
-        messages: Option<Vec<StoredMessage>>,
+        change: impl FnOnce(Vec<StoredMessage>) -> Vec<StoredMessage>,
     ) -> io::Result<bool> {
         let (Some(mut record), Some(path)) = (self.get(owner, id)?, self.path(owner, id)) else {
             return Ok(false);
@@ -200,7 +200,7 @@ impl ResponseStore {
         for waiting in record.approvals.iter_mut().filter(|waiting| waiting.approved.is_none()) {
             (waiting.approved, waiting.expired) = (Some(false), true);
         }
-        record.messages = messages.unwrap_or(record.messages);
+        record.messages = change(record.messages);
         private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)?;
         Ok(true)
     }

@@ -47,6 +47,9 @@ pub(crate) struct ApprovalList {
 #[expect(dead_code, reason = "only its schema is used; the body is read field by field")]
 pub(crate) struct ApprovalDecisionBody {
     approve: bool,
+    /// Needed only if the response used MCP servers by `server_url`: their entries of `tools` again, because the server
+    /// does not store URLs and headers
+    tools: Option<Vec<Value>>,
 }
 
 /// `GET /api/v1/approvals`.
@@ -55,11 +58,14 @@ pub(super) async fn list(
     caller: Caller,
 ) -> Result<Json<ApprovalList>, ApiError> {
     let lifetime = state.runtime.config().serve.approval_timeout;
-    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
     let mut data = Vec::new();
-    for record in state.pending_approvals.of_principal(&caller.principal) {
-        let stored = responses::find(&state, &caller, &record.response).await?;
+    let mut records = state.pending_approvals.of_principal(&caller.principal);
+    records.sort_by_key(|record| record.since_ms);
+    for record in records {
+        // A response that cannot be read must not hide the other requests.
+        let stored = responses::find(&state, &caller, &record.response).await.ok().flatten();
         let waiting = stored.map(|stored| stored.approvals).unwrap_or_default();
+        let expires_ms = record.expires_ms(lifetime);
         for request in record.requests {
             let of_call = waiting.iter().find(|waiting| waiting.item == request.id);
             data.push(ApprovalObject {
@@ -71,11 +77,10 @@ pub(super) async fn list(
                 arguments: of_call.map_or(Value::Null, |waiting| waiting.arguments.clone()),
                 needs_scope: request.needs_scope,
                 since_ms: record.since_ms,
-                expires_ms: record.since_ms.saturating_add(lifetime_ms),
+                expires_ms,
             });
         }
     }
-    data.sort_by_key(|one| one.since_ms);
     Ok(Json(ApprovalList { data }))
 }
 
@@ -84,7 +89,7 @@ pub(super) async fn decide(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(id): Path<String>,
-    JsonObject(body): JsonObject,
+    JsonObject(mut body): JsonObject,
 ) -> Result<Response, ApiError> {
     let Some(approve) = body.get("approve").and_then(Value::as_bool) else {
         return Err(invalid("approve", "`approve` must be true or false"));
@@ -102,6 +107,7 @@ pub(super) async fn decide(
         ("previous_response_id", response.into()),
         ("input", json!([answer])),
         ("background", true.into()),
+        ("tools", body.remove("tools").unwrap_or_default()),
     ];
     let body = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     responses::create_in_background(&state, &caller, body).await

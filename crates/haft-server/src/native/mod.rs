@@ -19,14 +19,8 @@ use schemars::{Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use crate::error::ApiError;
-use crate::responses::invalid;
+use crate::responses::{invalid, page_limit};
 use crate::server::ServerState;
-
-/// The most entries of a page.
-const PAGE_MAX: usize = 100;
-
-/// The entries of a page, if the request does not say.
-const PAGE_DEFAULT: usize = 20;
 
 /// One route and its description.
 struct NativeRoute {
@@ -202,11 +196,7 @@ pub(crate) struct NativePage {
 
 impl NativePage {
     fn limit(&self) -> Result<usize, ApiError> {
-        let limit = number("limit", self.limit.as_deref(), PAGE_DEFAULT as u64)?;
-        match usize::try_from(limit) {
-            Ok(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
-            _ => Err(invalid("limit", format!("`limit` must be a number from 1 to {PAGE_MAX}"))),
-        }
+        page_limit(self.limit.as_deref())
     }
 
     fn skip(&self) -> Result<usize, ApiError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use haft_core::event_store::RunKey;
-use haft_core::output_store::{Handle, OutputStores as _};
+use haft_core::output_store::{Handle, OutputStores as _, StoreError};
 use haft_store::outputs::FileOutputs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub(super) async fn get(
     Path((id, handle)): Path<(String, String)>,
     Query(query): Query<OutputPartQuery>,
 ) -> Result<Json<OutputPart>, ApiError> {
-    let run = runs::owned(&state, &caller, &id).await?;
+    let run = runs::find(&state, &caller, &id).await?.id;
     let from = number("from", query.from.as_deref(), 0)?;
     let bytes = number("bytes", query.bytes.as_deref(), PART_BYTES_DEFAULT)?;
     if !(1..=PART_BYTES_MAX).contains(&bytes) {
@@ -57,9 +57,14 @@ pub(super) async fn get(
     let parsed = Handle::parse(&handle).ok_or_else(missing)?;
     let key = RunKey { tenant: caller.principal.tenant().to_owned(), run };
     let limits = state.runtime.config().tool_output.limits.clone();
-    let store = FileOutputs::of(state.runtime.home()).open(&key, &limits).map_err(|_| missing())?;
+    let unreadable = |error: StoreError| match error {
+        StoreError::NotFound => missing(),
+        // The reason may contain a path of the server.
+        _ => ApiError::new(ApiErrorKind::ServerError, "the output cannot be read"),
+    };
+    let store = FileOutputs::of(state.runtime.home()).open(&key, &limits).map_err(unreadable)?;
     let range = from..from.saturating_add(bytes);
-    let part = store.read_range(&parsed, range).await.map_err(|_| missing())?;
+    let part = store.read_range(&parsed, range).await.map_err(unreadable)?;
     let text = String::from_utf8_lossy(&part);
     let text = match query.find.filter(|find| !find.is_empty()) {
         None => text.into_owned(),

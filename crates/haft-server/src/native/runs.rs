@@ -10,15 +10,17 @@ use futures_util::stream;
 use haft_core::event_log::EventEnvelope;
 use haft_core::event_store::{EventStore as _, RunKey};
 use haft_core::position::SessionId;
-use haft_runtime::runtime::{ListedRun, RunListPage};
+use haft_runtime::runtime::{ListedRun, ResumeFailure, RunListPage};
 use haft_runtime::{EventSeq, RunEvents};
 use haft_store::events::FileEvents;
+use haft_store::sessions::SessionError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{NativePage, PAGE_MAX, number};
+use super::{NativePage, number};
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::event_stream::{self, PING, PING_INTERVAL};
@@ -85,8 +87,8 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<RunObject>, ApiError> {
-    let session = owned(&state, &caller, &id).await?;
-    find(&state, &caller, session, &id).await.map(Json)
+    let run = find(&state, &caller, &id).await?;
+    Ok(Json(object(&state, &caller, run)))
 }
 
 /// `POST /api/v1/runs/{id}/cancel`. The end of the run is recorded when the reply arrives.
@@ -95,15 +97,17 @@ pub(super) async fn cancel(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<RunObject>, ApiError> {
-    let session = owned(&state, &caller, &id).await?;
-    if let Ok(handle) = state.runtime.attach_for(&caller.principal, session) {
+    let run = find(&state, &caller, &id).await?;
+    if let Ok(handle) = state.runtime.attach_for(&caller.principal, run.id) {
         handle.cancel();
         // A run with an internal error has stopped too.
         let _ = handle.stopped().await;
-    } else if let Some(record) = state.pending_approvals.of_run(&caller.principal, &id) {
+    }
+    let waiting = state.pending_approvals.of_run(&caller.principal, &id);
+    if let Some(record) = waiting.and_then(|waiting| state.pending_approvals.take(&waiting.response)) {
         pending_approvals::end(&state, &record, "cancelled").await;
     }
-    find(&state, &caller, session, &id).await.map(Json)
+    Ok(Json(object(&state, &caller, run)))
 }
 
 /// `GET /api/v1/runs/{id}/events`.
@@ -113,7 +117,7 @@ pub(super) async fn events(
     Path(id): Path<String>,
     Query(query): Query<EventQuery>,
 ) -> Result<Response, ApiError> {
-    let session = owned(&state, &caller, &id).await?;
+    let session = find(&state, &caller, &id).await?.id;
     let next = number("after", query.after.as_deref(), 0)?.saturating_add(1);
     let source = match state.runtime.attach_for(&caller.principal, session) {
         Ok(handle) => RunEventSource::Live(handle.events(EventSeq(next))),
@@ -122,6 +126,7 @@ pub(super) async fn events(
             key: RunKey { tenant: caller.principal.tenant().to_owned(), run: session },
             next,
             read: Vec::new(),
+            failed: false,
         },
     };
     Ok(stream_response(source))
@@ -136,6 +141,8 @@ enum RunEventSource {
         next: u64,
         /// Events that are not sent yet, in reverse order.
         read: Vec<EventEnvelope>,
+        /// True if the stream has said that the next events cannot be read.
+        failed: bool,
     },
 }
 
@@ -146,10 +153,16 @@ impl RunEventSource {
                 Ok(event) => Some(block(&event)),
                 Err(gap) => Some(format!(": {gap}\n\n")),
             },
-            Self::Stored { store, key, next, read } => {
+            Self::Stored { store, key, next, read, failed } => {
                 if read.is_empty() {
-                    *read = store.read(key, *next, READ_MAX).await.unwrap_or_default();
-                    read.reverse();
+                    match store.read(key, *next, READ_MAX).await {
+                        Ok(events) => *read = events.into_iter().rev().collect(),
+                        Err(_) if *failed => return None,
+                        Err(_) => {
+                            *failed = true;
+                            return Some(error_block(*next));
+                        }
+                    }
                 }
                 let event = read.pop()?;
                 *next = event.seq + 1;
@@ -165,6 +178,13 @@ fn block(event: &EventEnvelope) -> String {
     format!("id: {}\ndata: {data}\n\n", event.seq)
 }
 
+/// Tells the client that the stream ends too early.
+fn error_block(next: u64) -> String {
+    let message = format!("the server cannot read the events from number {next} on");
+    let error = json!({"error": {"type": "server_error", "message": message}});
+    format!("event: error\ndata: {error}\n\n")
+}
+
 fn stream_response(source: RunEventSource) -> Response {
     event_stream::response(stream::unfold(source, |mut source| async {
         let block = match timeout(PING_INTERVAL, source.next()).await {
@@ -175,38 +195,20 @@ fn stream_response(source: RunEventSource) -> Response {
     }))
 }
 
-/// Returns the session of a run, if it belongs to the caller. A run of another principal does not exist for the caller.
-pub(super) async fn owned(state: &ServerState, caller: &Caller, id: &str) -> Result<SessionId, ApiError> {
-    let session = Uuid::parse_str(id).map(|id| SessionId(id.as_u128())).map_err(|_| missing(id))?;
-    if state.runtime.attach_for(&caller.principal, session).is_ok() {
-        return Ok(session);
-    }
-    let spec = state.runtime.stored_spec(&caller.principal, session).await;
-    spec.map(|_| session).map_err(|_| missing(id))
-}
-
-async fn find(
-    state: &ServerState,
-    caller: &Caller,
-    session: SessionId,
-    id: &str,
-) -> Result<RunObject, ApiError> {
-    let mut skip = 0;
-    loop {
-        let runs = listed(state, caller, RunListPage { skip, count: PAGE_MAX }).await?;
-        if runs.is_empty() {
-            return Err(missing(id));
-        }
-        skip += runs.len();
-        if let Some(run) = runs.into_iter().find(|run| run.id == session) {
-            return Ok(object(state, caller, run));
-        }
-    }
+/// Returns a stored run of the caller. A run of another principal does not exist for the caller.
+pub(super) async fn find(state: &ServerState, caller: &Caller, id: &str) -> Result<ListedRun, ApiError> {
+    let missing = || ApiError::new(ApiErrorKind::NotFound, format!("there is no run `{id}`"));
+    let session = Uuid::parse_str(id).map(|id| SessionId(id.as_u128())).map_err(|_| missing())?;
+    let found = state.runtime.stored_run(&caller.principal, session).await;
+    found.map_err(|error| match error {
+        ResumeFailure::Session(SessionError::NotFound { .. }) => missing(),
+        _ => unreadable(),
+    })
 }
 
 async fn listed(state: &ServerState, caller: &Caller, page: RunListPage) -> Result<Vec<ListedRun>, ApiError> {
     let listed = state.runtime.list(&caller.principal, page).await;
-    listed.map_err(|_| ApiError::new(ApiErrorKind::ServerError, "the runs cannot be read"))
+    listed.map_err(|_| unreadable())
 }
 
 fn object(state: &ServerState, caller: &Caller, run: ListedRun) -> RunObject {
@@ -224,6 +226,6 @@ fn object(state: &ServerState, caller: &Caller, run: ListedRun) -> RunObject {
     RunObject { id: text, status, agent, title, started_ms }
 }
 
-fn missing(id: &str) -> ApiError {
-    ApiError::new(ApiErrorKind::NotFound, format!("there is no run `{id}`"))
+fn unreadable() -> ApiError {
+    ApiError::new(ApiErrorKind::ServerError, "the runs cannot be read")
 }

@@ -3,7 +3,7 @@
 //! The run of such a response is suspended, and its journal is kept. The answers resume the run, which makes the call
 //! in the journal. A client therefore cannot change the arguments of an approved call.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use haft_core::approval::ApprovalId;
@@ -39,7 +39,7 @@ pub(crate) const ITEM_PREFIX: &str = "mcpr";
 pub(crate) struct ApprovalAnswers {
     given: HashMap<ApprovalId, ClientDecision>,
     /// The approvals that the client was asked about and has not answered yet.
-    open: HashSet<ApprovalId>,
+    open: HashMap<ApprovalId, WaitingApproval>,
 }
 
 #[derive(Debug, Clone)]
@@ -70,6 +70,16 @@ impl ApprovalAnswers {
         self.given.iter().map(stored).collect()
     }
 
+    /// Returns all requests in the form of the store, for a run that has not used the answers yet.
+    pub(crate) fn unused(&self) -> Vec<WaitingApproval> {
+        self.stored().into_iter().chain(self.open.values().cloned()).collect()
+    }
+
+    /// Returns the answers of a response that another process began; `None` if it does not answer any requests.
+    pub(crate) fn of_unfinished(record: &ResponseRecord, caller: &Caller) -> Option<Self> {
+        matched(record, &[], caller).ok().filter(|answers| !answers.given.is_empty())
+    }
+
     /// Returns true if the client has not answered all requests yet.
     pub(crate) fn is_partial(&self) -> bool {
         !self.open.is_empty()
@@ -77,7 +87,7 @@ impl ApprovalAnswers {
 
     /// Returns true if the client may still answer about a waiting call.
     pub(crate) fn is_open(&self, pending: &PendingApproval) -> bool {
-        self.open.contains(&pending.id)
+        self.open.contains_key(&pending.id)
     }
 
     /// Returns the items of the approval requests by their approval ids, so that the items of the calls can name them.
@@ -93,6 +103,8 @@ pub(crate) struct ContinuedRun {
     /// The number of the first event that belongs to the new response.
     pub(crate) first_event: EventSeq,
     pub(crate) workspace: Option<ResponseWorkspace>,
+    /// The conversation that the response before belongs to.
+    pub(crate) conversation: Option<String>,
 }
 
 /// Returns the hooks of a run for this caller.
@@ -167,7 +179,8 @@ pub(crate) async fn resume(
         state.audit.decided(&caller.principal, AuditEvent::ApprovalDecided, item, word);
     }
     let first_event = handle.first_event();
-    Ok(ContinuedRun { handle, answers, first_event, workspace })
+    let conversation = record.response["conversation"]["id"].as_str().map(str::to_owned);
+    Ok(ContinuedRun { handle, answers, first_event, workspace, conversation })
 }
 
 async fn waiting_record(
@@ -195,7 +208,8 @@ async fn waiting_record(
     {
         let seconds = lifetime.as_secs();
         let message = format!(
-            "the approval request `{item}` has expired; the client must answer within {seconds} seconds"
+            "the approval request `{item}` does not wait any more: it was cancelled, or had no answer within \
+             {seconds} seconds"
         );
         return Err(invalid("input", message).with_code("approval_request_expired"));
     }
@@ -224,7 +238,7 @@ fn matched(
         }
         let of = |approved: bool| if approved { ApprovalDecision::Allow } else { ApprovalDecision::Deny };
         let Some(decision) = waiting.approved.map(of).or(given) else {
-            answers.open.insert(id);
+            answers.open.insert(id, waiting.clone());
             continue;
         };
         let (item, arguments) = (waiting.item.clone(), waiting.arguments.clone());
@@ -281,7 +295,7 @@ mod tests {
         };
         let (item, arguments) = ("mcpr_1".to_owned(), json!({"n": 1}));
         let given = ClientDecision { item, arguments, decision: ApprovalDecision::Allow };
-        let answers = ApprovalAnswers { given: HashMap::from([(id, given)]), open: HashSet::new() };
+        let answers = ApprovalAnswers { given: HashMap::from([(id, given)]), ..ApprovalAnswers::default() };
         assert_eq!(answers.decision(&pending(json!({"n": 1}))), Some(ApprovalDecision::Allow));
         assert_eq!(answers.decision(&pending(json!({"n": 2}))), Some(ApprovalDecision::Deny));
         assert_eq!(ApprovalAnswers::default().decision(&pending(json!({"n": 1}))), None);

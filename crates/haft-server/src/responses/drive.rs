@@ -22,6 +22,7 @@ use super::sealed_turn;
 use super::workspace::{ResponseWorkspace, WatchedWorkspace};
 use crate::auth::{Caller, now_ms};
 use crate::conversations;
+use crate::pending_approvals;
 use crate::server::{ActiveWork, ServerState};
 
 /// A response whose run is in progress. Dropping it cancels the run, because a disconnected client needs no answer.
@@ -439,10 +440,18 @@ impl ActiveResponse {
             since_ms: self.fold.head().created_s * 1000,
             requests,
         };
-        self.state.webhook.approval_requested(&self.state.runtime.config().serve, &record);
-        let state = Arc::clone(&self.state);
+        let (state, added) = (Arc::clone(&self.state), record.clone());
         // A record that is not stored is lost at a restart. The response then still checks the age of its requests.
-        let _ = tokio::task::spawn_blocking(move || state.pending_approvals.add(record)).await;
+        let _ = tokio::task::spawn_blocking(move || state.pending_approvals.add(added)).await;
+        if self.handle.is_cancelled() {
+            // The run was cancelled after it was suspended, when no record named it yet.
+            if let Some(record) = self.state.pending_approvals.take(&record.response) {
+                pending_approvals::end(&self.state, &record, "cancelled").await;
+            }
+            return;
+        }
+        // Last, so that a receiver finds the requests that it is told about.
+        self.state.webhook.approval_requested(&self.state.runtime.config().serve, &record);
     }
 
     /// Encrypts the turn into its item, if the client asked for one. If the keys cannot be read, the item stays empty,
@@ -481,6 +490,7 @@ impl ActiveResponse {
             conversation.messages().iter().map(|message| StoredMessage::of(message)).collect()
         });
         let is_ended = !is_open(response);
+        let unused = self.answers.as_ref().filter(|_| !is_ended).map(ApprovalAnswers::unused);
         let new = NewResponse {
             id: self.fold.head().id.clone(),
             run: self.handle.id().to_string(),
@@ -490,7 +500,7 @@ impl ActiveResponse {
             messages: messages.unwrap_or_else(|| self.kept.opening.clone()),
             open_calls: self.open_calls(),
             events: self.replayable.clone(),
-            approvals: self.approvals.clone(),
+            approvals: unused.unwrap_or_else(|| self.approvals.clone()),
             first_event: self.kept.first_event.0,
             request_digest: self.kept.request_digest.clone(),
             workspace: self.workspace_name(),

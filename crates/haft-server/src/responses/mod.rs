@@ -26,7 +26,7 @@ mod workspace;
 
 pub use spec::needs_builtin_tools;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
 pub(crate) use request::check_metadata;
 pub(crate) use restart::continue_unfinished;
-pub(crate) use stored::{ListPage, blocking, cancel, delete, find, get, input_items, list};
+pub(crate) use stored::{ListPage, blocking, cancel, delete, find, get, input_items, list, page_limit};
 
 /// `POST /v1/responses`.
 pub(crate) async fn create(
@@ -262,18 +262,29 @@ async fn start(
     if state.is_stopping() {
         return Err(ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").after(RESTART_S));
     }
+    let known = known_lists(state, caller, &request).await?;
     let given = approvals::answers(&request)?;
     let (run, opening, compacted) = if given.is_empty() {
         storage_limits::check(state, &caller.principal)?;
         new_run(state, caller, &mut request, &response_id(id), last).await?
     } else {
         let continued = approvals::resume(state, caller, &request, &given).await?;
-        let approvals::ContinuedRun { handle, answers, first_event, workspace } = continued;
+        let approvals::ContinuedRun { handle, answers, first_event, workspace, conversation } = continued;
+        if let (None, Some(id)) = (&request.conversation, conversation) {
+            // The same run continues, so its items belong to the same conversation.
+            request.echo.insert("conversation".into(), json!({"id": id}));
+            request.conversation = Some(id);
+        }
         let run =
             ResponseRun { handle, answers: Some(answers), first_event, workspace, known_workspace: None };
         (run, Vec::new(), None)
     };
-    let listed = listed_servers(state, caller, &request, &run).await?;
+    // From here on nothing may wait or fail: only the response below cancels the run when its client disconnects.
+    let listed = match &run.answers {
+        None => requested_servers::list_items(run.handle.server_listings(), &request.tools, &known),
+        // A run that continues after an approval has already listed its tools.
+        Some(_) => Vec::new(),
+    };
     let head = ResponseHead { listed, ..head(state, &mut request, id, &run) };
     let head = match compacted {
         Some(sealed) => ResponseHead {
@@ -333,24 +344,19 @@ async fn new_run(
     Ok((run, stored, compacted))
 }
 
-/// Returns the tool lists that the response begins with.
-async fn listed_servers(
+/// Returns the labels of the servers whose tool lists the conversation already contains.
+async fn known_lists(
     state: &ServerState,
     caller: &Caller,
     request: &CreateRequest,
-    run: &ResponseRun,
-) -> Result<Vec<Value>, ApiError> {
-    let listings = run.handle.server_listings();
-    // A run that continues after an approval has already listed its tools.
-    if listings.is_empty() || run.answers.is_some() {
-        return Ok(Vec::new());
-    }
+) -> Result<BTreeSet<String>, ApiError> {
     let mut known = requested_servers::listed_in(request.input_items.iter());
-    if let Some(id) = &request.previous_response_id {
+    let names_server = requested_servers::named(&request.tools).next().is_some();
+    if let Some(id) = request.previous_response_id.as_ref().filter(|_| names_server) {
         let before = stored::find(state, caller, id).await?;
         known.extend(before.iter().flat_map(|record| requested_servers::listed_before(&record.response)));
     }
-    Ok(requested_servers::list_items(listings, &request.tools, &known))
+    Ok(known)
 }
 
 fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &ResponseRun) -> ResponseHead {

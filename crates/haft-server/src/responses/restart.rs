@@ -14,6 +14,7 @@ use haft_store::responses::{NewResponse, ResponseRecord, UnfinishedResponse};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::approvals::ApprovalAnswers;
 use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
 use super::fold::ResponseFold;
 use super::object::{ResponseEnd, ResponseHead, is_open};
@@ -76,6 +77,7 @@ fn active(
     (handle, workspace): (RunHandle, Option<ResponseWorkspace>),
 ) -> ActiveResponse {
     let head = head(state, &record);
+    let answers = ApprovalAnswers::of_unfinished(&record, &caller);
     let kept = KeptResponse {
         caller,
         input: record.input,
@@ -86,7 +88,7 @@ fn active(
         request_digest: record.request_digest,
     };
     let first_event = EventSeq(record.first_event);
-    let run = ResponseRun { handle, answers: None, first_event, workspace, known_workspace: None };
+    let run = ResponseRun { handle, answers, first_event, workspace, known_workspace: None };
     ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept)
 }
 

@@ -158,13 +158,7 @@ impl ListPage {
 
     /// Returns the page of the list `newest_first`.
     pub(crate) fn of(&self, newest_first: Vec<Value>) -> Result<Value, ApiError> {
-        let limit = match self.limit.as_deref().map(str::parse::<usize>) {
-            None => PAGE_DEFAULT,
-            Some(Ok(limit)) if (1..=PAGE_MAX).contains(&limit) => limit,
-            Some(_) => {
-                return Err(invalid("limit", format!("`limit` must be a number from 1 to {PAGE_MAX}")));
-            }
-        };
+        let limit = page_limit(self.limit.as_deref())?;
         let mut all = newest_first;
         match self.order.as_deref() {
             None | Some("desc") => {}
@@ -185,6 +179,15 @@ impl ListPage {
             "object": "list", "data": data, "first_id": id(data.first()), "last_id": id(data.last()),
             "has_more": rest.len() > data.len(),
         }))
+    }
+}
+
+/// Reads the parameter `limit` of a list.
+pub(crate) fn page_limit(written: Option<&str>) -> Result<usize, ApiError> {
+    match written.map(str::parse::<usize>) {
+        None => Ok(PAGE_DEFAULT),
+        Some(Ok(limit)) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        Some(_) => Err(invalid("limit", format!("`limit` must be a number from 1 to {PAGE_MAX}"))),
     }
 }
 

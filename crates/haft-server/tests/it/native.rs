@@ -138,6 +138,36 @@ fn approval_is_listed_with_its_arguments_and_decided() {
 }
 
 #[test]
+fn decision_continues_a_response_with_its_conversation_and_the_servers_that_it_named() {
+    let tools = ToolServer::start();
+    let steps = [ScriptStep::call("far__add", json!({"n": 1})), ScriptStep::text("Done.")];
+    let config = json!({"models": {"default": "openai/m"}, "serve": {"serverUrls": "any"}});
+    let server = TestServer::configured(Script::of(steps), &config, &[]);
+    let tool = json!({"type": "mcp", "server_label": "far", "server_url": tools.url()});
+    let create = server.request(Method::POST, "/v1/conversations");
+    let conversation = server.send(create.header("content-type", "application/json").body("{}")).json();
+    let first = ask(
+        &server,
+        &json!({"model": "openai/m", "input": "Add.", "tools": [tool], "conversation": conversation["id"]}),
+    );
+    assert_eq!(types(&first), ["mcp_list_tools", "mcp_approval_request"], "{first}");
+    let path = format!("/api/v1/approvals/{}", first["output"][1]["id"].as_str().unwrap());
+    let refused = send_json(&server, &server.key, Method::POST, &path, &json!({"approve": true}));
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let body = json!({"approve": true, "tools": [tool]});
+    let decided = send_json(&server, &server.key, Method::POST, &path, &body);
+    assert_eq!(decided.status, 200, "{}", decided.text);
+    let ended = poll(&server, decided.json()["id"].as_str().unwrap(), "completed");
+    assert_eq!((text(&ended), tools.calls()), ("Done.", vec![json!({"n": 1})]));
+    assert_eq!(ended["conversation"], json!({"id": conversation["id"]}));
+    let items = format!("/v1/conversations/{}/items?order=asc", conversation["id"].as_str().unwrap());
+    let items = server.get(&items).json();
+    let kinds: Vec<&Value> = items["data"].as_array().unwrap().iter().map(|item| &item["type"]).collect();
+    assert_eq!(kinds.last().unwrap(), &"message", "{items}");
+    assert!(kinds.contains(&&json!("mcp_call")), "{items}");
+}
+
+#[test]
 fn run_that_waits_for_approval_can_be_cancelled() {
     let tools = ToolServer::start();
     let steps = [ScriptStep::call("docs__add", json!({"n": 1})), ScriptStep::text("Done.")];

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{Reply, TestServer, key, scoped_key};
 use super::responses::{events, poll};
+use super::tool_server::ToolServer;
 
 /// Starts a server whose model never answers a request with the text `Block`.
 fn server(runs: usize, waiting_runs: usize) -> TestServer {
@@ -162,4 +163,31 @@ fn waiting_response_survives_a_restart_with_the_same_events() {
     let seen = kinds(&server.get(&format!("/v1/responses/{id}?stream=true")));
     assert_eq!(seen[..3], ["response.created", "response.queued", "response.in_progress"]);
     assert_eq!(seen.last().map(String::as_str), Some("response.completed"));
+}
+
+#[test]
+fn decision_about_a_call_survives_a_restart_in_the_queue() {
+    let tools = ToolServer::start();
+    let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
+    let steps = [ScriptStep::call("docs__add", json!({"n": 1})), ScriptStep::text("Done.")];
+    let script = Script::of(steps).about("Block", [ScriptStep::text("Late.").at_pace(pace)]);
+    let mut config = tools.config();
+    config["serve"] = json!({"maxRuns": 1});
+    let mut server = TestServer::configured(script, &config, &[]);
+    let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "always"});
+    let asked = json!({"model": "openai/m", "input": "Add.", "tools": [tool]});
+    let asked = post(&server, &server.key, &asked).json();
+    let blocking = background(&server, &server.key, "Block");
+    let request = &asked["output"][0]["id"];
+    let answer = json!({"type": "mcp_approval_response", "approval_request_id": request, "approve": true});
+    let answer = json!({
+        "model": "openai/m", "previous_response_id": asked["id"], "input": [answer], "background": true,
+    });
+    let decided = post(&server, &server.key, &answer).json();
+    assert_eq!(decided["status"], "queued", "{decided}");
+    server.restart();
+    eventually("the responses continue", || cancel(&server, &server.key, &blocking)["status"] == "cancelled");
+    let ended = poll(&server, decided["id"].as_str().unwrap(), "completed");
+    assert_eq!(ended["output"][0]["type"], "mcp_call", "{ended}");
+    assert_eq!(tools.calls(), [json!({"n": 1})]);
 }

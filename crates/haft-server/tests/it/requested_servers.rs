@@ -5,10 +5,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use haft_model_server::{Script, ScriptStep, StepOrder};
+use haft_testkit::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::approvals::types;
+use super::approvals::{audited, types};
 use super::fixture::{TestServer, key};
 use super::responses::{ask, events, post, python_with, text, tools};
 use super::tool_server::ToolServer;
@@ -95,6 +96,23 @@ fn requested_server_needs_approval_and_its_secrets_are_never_stored() {
     assert_eq!(server.files_with(SECRET), [""; 0]);
     let sent: String = server.model.requests().iter().map(|request| request.raw.clone()).collect();
     assert!(!sent.contains(SECRET), "the model gets no secret: {sent}");
+}
+
+#[test]
+fn conversation_goes_on_after_the_approval_request_of_a_requested_server_expired() {
+    let tools = ToolServer::start();
+    let mut config = config();
+    config["serve"]["approvalTimeout"] = json!("1s");
+    let steps = [ScriptStep::call("far__add", json!({"n": 1})), ScriptStep::text("It was not made.")];
+    let server = TestServer::configured(in_order(&steps), &config, &[]);
+    let first = ask(&server, &request(&far(tools.url())));
+    assert_eq!(types(&first), ["mcp_list_tools", "mcp_approval_request"], "{first}");
+    eventually("the request expires", || !audited(&server, "approval.decided").is_empty());
+    assert_eq!(audited(&server, "approval.decided")[0]["detail"], "expired");
+    let next = json!({"model": "openai/m", "previous_response_id": first["id"], "input": "And?"});
+    assert_eq!(text(&ask(&server, &next)), "It was not made.");
+    let sent = &server.model.requests()[1].raw;
+    assert!(sent.contains("this call has no result") && tools.calls().is_empty(), "{sent}");
 }
 
 #[test]

@@ -345,7 +345,12 @@ impl JournalStore for SessionStore {
         principal: &'a Principal,
         page: RunListPage,
     ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>> {
-        Box::pin(async move { self.of_tenant(principal.tenant()).list_now(principal, page) })
+        let (store, principal) = (self.of_tenant(principal.tenant()), principal.clone());
+        Box::pin(async move {
+            // Reads the beginning of each journal, which would block other requests of a server.
+            let listed = tokio::task::spawn_blocking(move || store.list_now(&principal, page)).await;
+            listed.unwrap_or_else(|error| Err(io::Error::other(error).into()))
+        })
     }
 
     fn remove<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<(), SessionError>> {
