@@ -446,7 +446,8 @@ impl ActiveResponse {
         if self.handle.is_cancelled() {
             // The run was cancelled after it was suspended, when no record named it yet.
             if let Some(record) = self.state.pending_approvals.take(&record.response) {
-                pending_approvals::end(&self.state, &record, "cancelled").await;
+                // Box the future, because each of the futures around it would otherwise have its size.
+                Box::pin(pending_approvals::end(&self.state, &record, "cancelled")).await;
             }
             return;
         }
