@@ -426,7 +426,7 @@ pub struct RunEvents {
 
 /// Events that a slow reader has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("events {first} to {last} are missing, because the reader was too slow and they were not stored")]
+#[error("events {first} to {last} are missing: they were not stored, and the reader was too slow or came later")]
 pub struct EventGap {
     /// The number of the first missed event.
     pub first: u64,

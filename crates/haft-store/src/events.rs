@@ -4,6 +4,10 @@
 //! Readers skip events whose epoch is older than the newest claim before them. A writer appends, and then checks for a
 //! newer claim; a claimant writes its claim, and then reads. So either the writer finds the claim and stops, or the
 //! claimant continues the numbers after the writer's events. No number is used twice or left out.
+//!
+//! If an append fails, readers of that process get the events from memory, with numbers that are not in the file. A
+//! mark beside the file then keeps the next process from using these numbers again: it leaves out [`UNSTORED_MAX`]
+//! numbers, and readers see a gap.
 
 mod memory;
 mod tail;
@@ -11,7 +15,7 @@ mod tail;
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -37,6 +41,9 @@ const INDEX_EVERY: u64 = 256;
 /// The maximum number of logs whose files stay open. It is small, because a server with thousands of runs needs its
 /// descriptors for connections.
 const OPEN_MAX: usize = 16;
+
+/// The number of events that a process can number after its store has failed.
+const UNSTORED_MAX: u64 = 1 << 32;
 
 /// The maximum number of logs whose index and end are kept in memory.
 const LOGS_MAX: usize = 4_096;
@@ -69,10 +76,13 @@ impl FileEvents {
         lock(&self.index).remove(key);
         lock(&self.ends).remove(key);
         self.close(key);
-        match std::fs::remove_file(self.path(key)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        for path in [self.mark_path(key), self.path(key)] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// Removes logs that have not been written for this time.
@@ -90,11 +100,40 @@ impl FileEvents {
         self.root.join(directory_of(&key.tenant)).join(format!("{}.jsonl", key.run))
     }
 
+    fn mark_path(&self, key: &RunKey) -> PathBuf {
+        self.path(key).with_extension("unstored")
+    }
+
+    /// Marks the numbers from `first` on as used if the store failed, because the process goes on without it.
+    fn mark_failed<T>(&self, key: &RunKey, first: u64, outcome: &Result<T, StoreError>) {
+        if let Err(StoreError::Unavailable { .. }) = outcome {
+            // If the mark cannot be written either, there is no other place for it.
+            let _ = self.mark_unstored(key, first);
+        }
+    }
+
+    /// Writes the mark: a symbolic link whose target is the number, because a full disk has no block for the content of
+    /// a file, but a short link needs none.
+    fn mark_unstored(&self, key: &RunKey, first: u64) -> io::Result<()> {
+        let mark = self.mark_path(key);
+        let new = mark.with_extension(format!("unstored-{}", uuid::Uuid::new_v4().simple()));
+        symlink(first.to_string(), &new)?;
+        std::fs::rename(&new, &mark).inspect_err(|_| drop(std::fs::remove_file(&new)))
+    }
+
+    /// Returns the last number that events may have that could not be stored; `None` if all were stored.
+    fn last_unstored(&self, key: &RunKey) -> Option<u64> {
+        let target = std::fs::read_link(self.mark_path(key)).ok()?;
+        let first = target.to_str()?.parse::<u64>().ok()?;
+        Some(first.saturating_add(UNSTORED_MAX))
+    }
+
     /// Fences older writers. Returns the number of the last event before the claim; readers skip the events of an older
     /// writer after the claim.
     fn claim_now(&self, key: &RunKey, epoch: Epoch) -> Result<u64, StoreError> {
         self.known_end(key).check(epoch)?;
-        self.write(key, &tail::claim_lines(epoch)).map_err(unavailable)?;
+        let claim = tail::claim_lines(epoch, self.last_unstored(key));
+        self.write(key, &claim).map_err(unavailable)?;
         let end = self.find_end(key).map_err(unavailable)?;
         end.check(epoch)?;
         Ok(end.last)
@@ -232,7 +271,11 @@ impl FileEvents {
 
 impl EventStore for FileEvents {
     fn claim<'a>(&'a self, key: &'a RunKey, epoch: Epoch) -> BoxFuture<'a, Result<u64, StoreError>> {
-        Box::pin(async move { self.claim_now(key, epoch) })
+        Box::pin(async move {
+            let claimed = self.claim_now(key, epoch);
+            self.mark_failed(key, self.known_end(key).last + 1, &claimed);
+            claimed
+        })
     }
 
     fn append<'a>(
@@ -241,7 +284,13 @@ impl EventStore for FileEvents {
         epoch: Epoch,
         events: &'a [Arc<EventEnvelope>],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.append_now(key, epoch, events) })
+        Box::pin(async move {
+            let stored = self.append_now(key, epoch, events);
+            if let Some(first) = events.first() {
+                self.mark_failed(key, first.seq, &stored);
+            }
+            stored
+        })
     }
 
     fn last<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<u64, StoreError>> {

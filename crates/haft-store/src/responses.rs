@@ -186,8 +186,8 @@ impl ResponseStore {
         Ok(is_own.then_some(record))
     }
 
-    /// Marks the open approval requests of a response as expired and denied, and changes its conversation. Returns false
-    /// if the owner has no such response.
+    /// Marks the open approval requests of a response as expired and denied, and changes its conversation. Returns
+    /// false if the owner has no such response.
     pub fn expire_approvals(
         &self,
         owner: &Principal,

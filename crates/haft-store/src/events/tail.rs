@@ -37,8 +37,10 @@ impl LogPosition {
                 (self.epoch, self.last) = (epoch, seq);
                 true
             }
-            Some(LogLine::Claim(epoch)) => {
-                self.epoch = self.epoch.max(epoch);
+            Some(LogLine::Claim { epoch, after }) => {
+                if epoch > self.epoch {
+                    (self.epoch, self.last) = (epoch, self.last.max(after));
+                }
                 false
             }
             Some(LogLine::Event { .. }) | None => false,
@@ -55,16 +57,26 @@ impl LogPosition {
 }
 
 enum LogLine {
-    Event { seq: u64, epoch: Epoch },
-    Claim(Epoch),
+    Event {
+        seq: u64,
+        epoch: Epoch,
+    },
+    /// The events of this writer have numbers above `after`.
+    Claim {
+        epoch: Epoch,
+        after: u64,
+    },
 }
 
 impl LogLine {
     /// Parses only the beginning and the end of a line. Returns `None` for a line that a crash cut off.
     fn of(line: &[u8]) -> Option<Self> {
         let fields = line.strip_suffix(b"}")?;
-        if let Some(epoch) = fields.strip_prefix(br#"{"claim":"#) {
-            return number(epoch).map(|epoch| Self::Claim(Epoch(epoch)));
+        if let Some(claim) = fields.strip_prefix(br#"{"claim":"#) {
+            let mut parts = claim.split(|byte| *byte == b',');
+            let epoch = Epoch(number(parts.next()?)?);
+            let after = parts.next().map_or(Some(0), |after| number(after.strip_prefix(br#""after":"#)?))?;
+            return Some(Self::Claim { epoch, after });
         }
         let rest = fields.strip_prefix(br#"{"seq":"#)?;
         let seq = number(rest.split(|byte| *byte == b',').next()?)?;
@@ -102,9 +114,10 @@ pub(super) fn event_lines(epoch: Epoch, events: &[Arc<EventEnvelope>]) -> io::Re
 /// end was missing. This is correct, because its writer was never told that the line is stored.
 pub(super) const LINE_BREAK: &[u8] = b"#\n";
 
-/// Returns the line of a claim.
-pub(super) fn claim_lines(epoch: Epoch) -> Vec<u8> {
-    let claim = format!("{{\"claim\":{}}}\n", epoch.0);
+/// Returns the line of a claim. `after` is the last number of events that could not be stored.
+pub(super) fn claim_lines(epoch: Epoch, after: Option<u64>) -> Vec<u8> {
+    let after = after.map(|after| format!(",\"after\":{after}")).unwrap_or_default();
+    let claim = format!("{{\"claim\":{}{after}}}\n", epoch.0);
     [LINE_BREAK, claim.as_bytes()].concat()
 }
 

@@ -185,7 +185,7 @@ async fn act(actions: Vec<WriterAction>, writer: &dyn Fn() -> Box<dyn EventStore
             }
             WriterAction::DieInClaim { bytes } => {
                 let epoch = model.newest().next();
-                let lines = tail::claim_lines(epoch);
+                let lines = tail::claim_lines(epoch, None);
                 leave(&lines, bytes);
                 // A journal gives each epoch to only one claimant, so the next claimant has a higher epoch.
                 let dead = TestWriter { store: writer(), epoch, next: 1, is_alive: false };
@@ -295,4 +295,28 @@ async fn incomplete_last_line_is_skipped() {
     assert_eq!(events.claim(&key(), Epoch(2)).await.unwrap(), 1);
     events.append(&key(), Epoch(2), &[event(2)]).await.unwrap();
     assert_eq!(numbers(&events, 1, 10).await, [1, 2], "the incomplete line does not damage the next one");
+}
+
+#[tokio::test]
+async fn numbers_of_events_that_could_not_be_stored_are_not_used_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let home = Home::at(directory.path());
+    let first = FileEvents::of(&home);
+    first.append(&key(), Epoch::FIRST, &[event(1), event(2)]).await.unwrap();
+    let (path, aside) = (first.path(&key()), directory.path().join("aside"));
+    std::fs::rename(&path, &aside).unwrap();
+    // Every write to this device fails as on a full disk.
+    symlink("/dev/full", &path).unwrap();
+    let full = FileEvents::of(&home);
+    let failed = full.append(&key(), Epoch::FIRST, &[event(3)]).await;
+    assert!(matches!(failed, Err(StoreError::Unavailable { .. })), "{failed:?}");
+    std::fs::rename(&aside, &path).unwrap();
+    let next = FileEvents::of(&home);
+    let last = next.claim(&key(), Epoch(2)).await.unwrap();
+    assert_eq!((last, FileEvents::of(&home).last(&key()).await), (3 + UNSTORED_MAX, Ok(last)));
+    next.append(&key(), Epoch(2), &[event(last + 1)]).await.unwrap();
+    assert_eq!(numbers(&next, 1, 10).await, [1, 2, last + 1]);
+    assert_eq!(FileEvents::of(&home).claim(&key(), Epoch(3)).await, Ok(last + 1));
+    next.remove(&key()).unwrap();
+    assert_eq!(FileEvents::of(&home).last(&key()).await, Ok(0));
 }
