@@ -95,7 +95,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
         check("", "found a directory");
         check("large", "larger than 1048576 bytes");
-        check("latin1", "byte 8 is invalid");
+        check("latin1", "position 8 is invalid");
         check("socket", "cannot be read");
         check("pipe", "found a pipe or device");
         assert_eq!(bytes(&dir.path().join("none")), Ok(None));
