@@ -45,7 +45,7 @@ pub(super) fn translate(path: &Path, text: &str) -> Result<Option<TranslatedAgen
     let Some(format) = format_of(path) else { return Ok(None) };
     let file = path.display().to_string();
     let parts = front_matter::split(&file, text)?;
-    let keys =
+    let (keys, source) =
         keys_of(format, &parts).map_err(|error| written::yaml_error(&file, parts.yaml_line, &error))?;
     let mut agent = AgentBuilder::default();
     for (key, value) in &keys {
@@ -54,6 +54,12 @@ pub(super) fn translate(path: &Path, text: &str) -> Result<Option<TranslatedAgen
             AgentFormat::Opencode => opencode::key(key, value, &mut agent),
         }
         .map_err(|reason| AgentError::new(&file, parts.yaml_line, reason))?;
+    }
+    // Without valid YAML, an unknown name may be a misread restriction, so a note is not enough.
+    if let (KeySource::Lines, Some(name)) = (source, agent.tools.unknown_denied.first()) {
+        let reason = format!("haft knows no tool `{name}` to deny, and the front matter is not valid YAML");
+        let hint = Some("write the description in quotes".into());
+        return Err(AgentError::new(&file, parts.yaml_line, reason).with_hint(hint));
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     if let Some(name) = keys.get("name").and_then(Value::as_str).filter(|name| **name != *stem) {
@@ -76,34 +82,43 @@ fn format_of(path: &Path) -> Option<AgentFormat> {
     })
 }
 
+/// The way in which the keys of a file were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeySource {
+    Yaml,
+    /// Line by line, because the file is not valid YAML.
+    Lines,
+}
+
 /// Returns the keys of a file. Claude Code accepts descriptions that are not valid YAML, such as a line with a second
-/// colon, and many published agents have one. Then each line with a key at its beginning is a text. Only a description
-/// may have further lines: as a text, a list of denied tools would have no effect.
+/// colon, and many published agents have one. Then each line that begins with a key has its value, and only the
+/// description may have further lines.
 fn keys_of(
     format: AgentFormat,
     parts: &AgentFileParts<'_>,
-) -> Result<Map<String, Value>, serde_saphyr::Error> {
+) -> Result<(Map<String, Value>, KeySource), serde_saphyr::Error> {
     if parts.yaml.trim().is_empty() {
-        return Ok(Map::new());
+        return Ok((Map::new(), KeySource::Yaml));
     }
-    crate::yaml::from_str(parts.yaml).or_else(|error| {
-        let keys = keys_of_lines(parts.yaml);
-        let has_more_lines = |(key, value): (&String, &Value)| {
-            key != "description" && value.as_str().is_some_and(|text| text.contains('\n'))
-        };
-        match format {
-            AgentFormat::ClaudeCode if !keys.is_empty() && !keys.iter().any(has_more_lines) => Ok(keys),
-            AgentFormat::ClaudeCode | AgentFormat::Opencode => Err(error),
-        }
-    })
+    let error = match crate::yaml::from_str(parts.yaml) {
+        Ok(keys) => return Ok((keys, KeySource::Yaml)),
+        Err(error) => error,
+    };
+    let keys = match format {
+        AgentFormat::ClaudeCode => keys_of_lines(parts.yaml),
+        AgentFormat::Opencode => None,
+    };
+    keys.map(|keys| (keys, KeySource::Lines)).ok_or(error)
 }
 
-fn keys_of_lines(yaml: &str) -> Map<String, Value> {
-    let mut keys: Vec<(String, String)> = Vec::new();
+/// Reads the keys line by line. Returns `None` if this could lose a restriction.
+fn keys_of_lines(yaml: &str) -> Option<Map<String, Value>> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
     for line in yaml.lines() {
         let key = line.split_once(':').filter(|(key, _)| is_plain_key(key));
-        match (key, keys.last_mut()) {
-            (Some((key, value)), _) => keys.push((key.to_owned(), value.trim().to_owned())),
+        match (key, lines.last_mut()) {
+            (Some((key, value)), _) => lines.push((key, value.trim().to_owned())),
+            (None, _) if hides_a_restriction(line) => return None,
             (None, Some((_, value))) => {
                 value.push('\n');
                 value.push_str(line);
@@ -111,7 +126,35 @@ fn keys_of_lines(yaml: &str) -> Map<String, Value> {
             (None, None) => {}
         }
     }
-    keys.into_iter().map(|(key, value)| (key, Value::from(value.trim()))).collect()
+    let mut keys = Map::new();
+    for (key, text) in lines {
+        // The second of two equal keys would replace the restrictions of the first.
+        if keys.insert(key.to_owned(), value_of_line(key, text.trim())?).is_some() {
+            return None;
+        }
+    }
+    (!keys.is_empty()).then_some(keys)
+}
+
+/// Reads the value of a line as YAML, because as a text it would keep its quotes, brackets and comments, and then no
+/// tool would have a name in it. A description is always a text.
+fn value_of_line(key: &str, text: &str) -> Option<Value> {
+    match text {
+        _ if key == "description" => Some(text.into()),
+        "" => Some(Value::Null),
+        // In YAML, this is a reference without a name.
+        "*" => Some(text.into()),
+        _ if text.contains('\n') => None,
+        _ => crate::yaml::from_str(text).ok(),
+    }
+}
+
+/// Returns whether a line without a plain key sets a restriction in another form, such as `"disallowedTools": Bash` or
+/// an indented key. Without this check, it would become a part of the description.
+fn hides_a_restriction(line: &str) -> bool {
+    let key = line.split(':').next().unwrap_or_default();
+    let key = key.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    line.contains(':') && claude_code::RESTRICTIONS.iter().any(|known| known.eq_ignore_ascii_case(key))
 }
 
 fn is_plain_key(key: &str) -> bool {
@@ -134,6 +177,8 @@ struct ToolAccess {
     listed: Option<Vec<String>>,
     denied: Vec<&'static str>,
     server_tools_denied: bool,
+    /// The denied names that belong to no known tool.
+    unknown_denied: Vec<String>,
 }
 
 impl AgentBuilder {
@@ -165,6 +210,11 @@ impl AgentBuilder {
     fn deny_server_tools(&mut self, key: &str, tool: &str) {
         self.tools.server_tools_denied = true;
         self.note(key, &format!("`{tool}` cannot be denied alone, so the agent gets no tools of servers"));
+    }
+
+    fn deny_unknown(&mut self, key: &str, tool: &str) {
+        self.tools.unknown_denied.push(tool.to_owned());
+        self.note(key, &format!("haft knows no tool `{tool}` to deny"));
     }
 
     /// Translates a key whose value is a positive whole number.

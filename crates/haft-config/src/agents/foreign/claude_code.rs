@@ -1,19 +1,61 @@
 //! Translates the keys of an agent of Claude Code.
 
+use haft_core::glob::ToolGlob;
 use serde_json::Value;
 
-use super::AgentBuilder;
+use super::{AgentBuilder, BUILTINS, SERVER_TOOLS};
+
+/// The keys that take tools from an agent.
+pub(super) const RESTRICTIONS: [&str; 3] = ["tools", "disallowedTools", "permissionMode"];
+
+/// The tools of Claude Code, with haft's tools that have the same effect.
+const TOOLS: [(&str, &[&str]); 5] = [
+    ("Read", &["read"]),
+    ("Write", &["write"]),
+    ("Edit", &["edit"]),
+    ("MultiEdit", &["edit"]),
+    ("Bash", &["bash"]),
+];
+
+/// The tools of Claude Code that haft does not have, so that every agent of haft is without them.
+const TOOLS_WITHOUT_COUNTERPART: [&str; 22] = [
+    "Agent",
+    "AskUserQuestion",
+    "BashOutput",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "Glob",
+    "Grep",
+    "KillBash",
+    "KillShell",
+    "LS",
+    "LSP",
+    "ListMcpResourcesTool",
+    "NotebookEdit",
+    "NotebookRead",
+    "ReadMcpResourceTool",
+    "Skill",
+    "SlashCommand",
+    "Task",
+    "TodoRead",
+    "TodoWrite",
+    "WebFetch",
+    "WebSearch",
+];
+
+/// The beginning of the names of tools of MCP servers.
+const SERVER_PREFIX: &str = "mcp__";
 
 /// Translates one key, or returns the reason why the agent cannot be used.
 pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
     match key {
         "description" => agent.set("description", value.as_str().unwrap_or_default()),
         "tools" => tools(&items(key, value)?, agent),
-        "disallowedTools" => items(key, value)?.iter().for_each(|item| deny(item, agent)),
+        "disallowedTools" => disallowed_tools(&items(key, value)?, agent),
         "model" => model(value, agent),
         "maxTurns" => agent.count(key, "maxTurns", value),
         "effort" => agent.effort(key, value),
-        "permissionMode" => permission_mode(value, agent),
+        "permissionMode" => permission_mode(value, agent)?,
         "mcpServers" => agent.note(key, "an agent file cannot add servers; add them to `haft.json`"),
         "skills" => agent.note(key, "an agent file cannot load skills; haft offers all trusted skills"),
         "hooks" => agent.note(key, "haft runs no hooks"),
@@ -47,39 +89,71 @@ fn tools(items: &[String], agent: &mut AgentBuilder) {
     }
 }
 
+fn disallowed_tools(items: &[String], agent: &mut AgentBuilder) {
+    // Claude Code separates tools by commas or by spaces.
+    let is_separator = |c: char| c == ',' || c.is_whitespace();
+    let items = items.iter().flat_map(|item| split_outside_parentheses(item, is_separator));
+    items.for_each(|item| deny(&item, agent));
+}
+
+/// Denies the tools that an item matches. The item may be a pattern.
 fn deny(item: &str, agent: &mut AgentBuilder) {
     // A denied argument denies the whole tool, because an agent file cannot limit arguments.
     let name = item.split('(').next().unwrap_or_default();
-    match (tools_of(name), server_tool(name)) {
-        (Some(names), _) => agent.deny(names),
-        (None, Some(_)) => agent.deny_server_tools("disallowedTools", item),
-        (None, None) => {}
+    let denied = denied_tools(name);
+    let reaches_servers = may_name_servers(name);
+    agent.deny(&denied);
+    if reaches_servers {
+        agent.deny_server_tools("disallowedTools", item);
     }
+    if denied.is_empty() && !reaches_servers && !TOOLS_WITHOUT_COUNTERPART.contains(&name) {
+        agent.deny_unknown("disallowedTools", item);
+    }
+}
+
+fn denied_tools(name: &str) -> Vec<&'static str> {
+    match ToolGlob::new(name) {
+        _ if name == "*" => BUILTINS.to_vec(),
+        Ok(glob) => {
+            let matched = TOOLS.iter().filter(|(tool, _)| glob.matches(tool));
+            matched.flat_map(|(_, names)| *names).copied().collect()
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Returns whether a name or a pattern can match a tool of an MCP server.
+fn may_name_servers(name: &str) -> bool {
+    let fixed = name.split(['*', '?']).next().unwrap_or_default();
+    fixed.starts_with(SERVER_PREFIX) || (fixed.len() < name.len() && SERVER_PREFIX.starts_with(fixed))
 }
 
 /// Returns haft's tools with the effect of a tool of Claude Code.
 fn tools_of(name: &str) -> Option<&'static [&'static str]> {
-    Some(match name {
-        "Read" => &["read"],
-        "Write" => &["write"],
-        "Edit" | "MultiEdit" => &["edit"],
-        "Bash" => &["bash"],
-        _ => return None,
-    })
+    TOOLS.iter().find(|(tool, _)| *tool == name).map(|(_, names)| *names)
 }
 
 fn no_such_tool(name: &str) -> &'static str {
     match name {
+        _ if name.starts_with(SERVER_PREFIX) => "haft expects `mcp__SERVER` or `mcp__SERVER__TOOL`",
         "Grep" | "Glob" | "LS" => "haft has no such tool; the model can search with `bash`",
         "Task" | "Agent" => "haft has no such tool; an agent file of haft lists its sub-agents in `agents`",
         _ => "haft has no such tool",
     }
 }
 
-/// Translates `mcp__SERVER__TOOL` and `mcp__SERVER`.
+/// Translates `mcp__*`, `mcp__SERVER` and `mcp__SERVER__TOOL`. The result always contains `__` outside of a wildcard:
+/// built-in tools and groups have names without it, so a server that is called `bash` or `builtin` cannot select them.
 fn server_tool(name: &str) -> Option<String> {
-    let name = name.strip_prefix("mcp__")?;
-    Some(name.strip_suffix("__*").unwrap_or(name).to_owned())
+    let name = name.strip_prefix(SERVER_PREFIX)?;
+    if name == "*" {
+        return Some(SERVER_TOOLS.to_owned());
+    }
+    let (server, tool) = name.split_once("__").unwrap_or((name, "*"));
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let is_server = !server.is_empty() && server.chars().all(is_name_char);
+    let is_tool = !tool.is_empty() && tool.chars().all(|c| is_name_char(c) || c == '*');
+    (is_server && is_tool).then(|| format!("{server}__{tool}"))
 }
 
 fn model(value: &Value, agent: &mut AgentBuilder) {
@@ -92,8 +166,8 @@ fn model(value: &Value, agent: &mut AgentBuilder) {
     }
 }
 
-fn permission_mode(value: &Value, agent: &mut AgentBuilder) {
-    match value.as_str().unwrap_or_default() {
+fn permission_mode(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
+    match value.as_str().ok_or("`permissionMode`: expected the name of a mode")? {
         "default" => {}
         "plan" => {
             agent.deny(&["bash", "write", "edit"]);
@@ -101,20 +175,21 @@ fn permission_mode(value: &Value, agent: &mut AgentBuilder) {
         }
         _ => agent.note("permissionMode", "the rules and approvals of `haft.json` decide"),
     }
+    Ok(())
 }
 
 /// Returns the items of a list, or of a text with commas. A comma in parentheses separates arguments and not tools.
 fn items(key: &str, value: &Value) -> Result<Vec<String>, String> {
     let items = match value {
         Value::Array(list) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
-        Value::String(text) => Some(split_outside_parentheses(text)),
+        Value::String(text) => Some(split_outside_parentheses(text, |c| c == ',')),
         Value::Null => Some(Vec::new()),
         Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
     };
     items.ok_or_else(|| format!("`{key}`: expected a list of tool names"))
 }
 
-fn split_outside_parentheses(text: &str) -> Vec<String> {
+fn split_outside_parentheses(text: &str, is_separator: impl Fn(char) -> bool) -> Vec<String> {
     let mut depth = 0_usize;
     let words = text.split(|c| {
         match c {
@@ -122,7 +197,7 @@ fn split_outside_parentheses(text: &str) -> Vec<String> {
             ')' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        c == ',' && depth == 0
+        depth == 0 && is_separator(c)
     });
     words.map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }

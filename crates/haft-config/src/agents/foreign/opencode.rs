@@ -1,9 +1,44 @@
 //! Translates the keys of an agent of opencode.
 
+use haft_core::glob::ToolGlob;
 use haft_core::settings::models::PROVIDER_NAMES;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{AgentBuilder, BUILTINS};
+
+/// haft's tools that change files. Newer versions of opencode have one permission for all of them, so that `write: false`
+/// denies editing too.
+const CHANGES: &[&str] = &["edit", "write"];
+
+/// The tools of opencode, with haft's tools that have the same effect.
+const TOOLS: [(&str, &[&str]); 7] = [
+    ("read", &["read"]),
+    ("bash", &["bash"]),
+    ("write", CHANGES),
+    ("edit", CHANGES),
+    ("patch", CHANGES),
+    ("multiedit", CHANGES),
+    ("apply_patch", CHANGES),
+];
+
+/// The tools and permissions of opencode that have no counterpart in haft.
+const TOOLS_WITHOUT_COUNTERPART: [&str; 15] = [
+    "glob",
+    "grep",
+    "list",
+    "lsp",
+    "task",
+    "agent",
+    "skill",
+    "question",
+    "webfetch",
+    "websearch",
+    "codesearch",
+    "todowrite",
+    "todoread",
+    "external_directory",
+    "doom_loop",
+];
 
 /// Translates one key, or returns the reason why the agent cannot be used.
 pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
@@ -36,14 +71,15 @@ fn tools(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
         let listed = BUILTINS.into_iter().filter(|tool| is(tool, true)).map(str::to_owned).collect();
         agent.tools.listed = Some(listed);
     }
-    for (name, allowed) in tools.iter().filter(|(name, _)| *name != "*") {
-        match (tools_of(name), allowed) {
-            (ToolMeaning::Haft(names), Value::Bool(false)) => agent.deny(names),
-            (ToolMeaning::Haft(_) | ToolMeaning::None, _) => {}
-            (ToolMeaning::Server, Value::Bool(false)) => agent.deny_server_tools("tools", name),
-            (ToolMeaning::Server, _) => {
+    for (name, allowed) in tools {
+        match allowed {
+            Value::Bool(_) if name == "*" => {}
+            Value::Bool(false) => deny("tools", name, agent),
+            Value::Bool(true) if is_tool_of_opencode(name) => {}
+            Value::Bool(true) => {
                 agent.note("tools", &format!("`{name}` was left out: haft names tools `server__tool`"));
             }
+            _ => return Err(format!("`tools.{name}`: expected true or false")),
         }
     }
     Ok(())
@@ -52,10 +88,9 @@ fn tools(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
 /// Reads the permissions. Only `deny` changes the agent: haft's own rules decide about approvals.
 fn permissions(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
     match value {
-        Value::String(word) if word == "deny" => deny_all(agent),
-        Value::String(_) => {}
+        Value::String(_) => permission("*", value, agent)?,
         Value::Object(permissions) => {
-            permissions.iter().for_each(|(name, value)| permission(name, value, agent));
+            permissions.iter().try_for_each(|(name, value)| permission(name, value, agent))?;
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
             return Err("`permission`: expected tool names with allow, ask or deny".into());
@@ -65,52 +100,48 @@ fn permissions(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
     Ok(())
 }
 
-fn permission(name: &str, value: &Value, agent: &mut AgentBuilder) {
+fn permission(name: &str, value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
     let has_denied = match value {
-        Value::String(word) => word == "deny",
         // A rule for some arguments denies the whole tool, because an agent file cannot limit arguments.
-        Value::Object(patterns) => denies_some(patterns),
-        _ => false,
-    };
-    match (has_denied, name, tools_of(name)) {
-        (false, ..) | (true, _, ToolMeaning::None) => {}
-        (true, "*", _) => deny_all(agent),
-        // This permission of opencode covers every change of a file.
-        (true, "edit", _) => agent.deny(&["edit", "write"]),
-        (true, _, ToolMeaning::Haft(names)) => agent.deny(names),
-        (true, _, ToolMeaning::Server) => agent.deny_server_tools("permission", name),
-    }
-}
-
-fn denies_some(patterns: &Map<String, Value>) -> bool {
-    patterns.values().any(|value| value == "deny")
-}
-
-fn deny_all(agent: &mut AgentBuilder) {
-    agent.deny(&BUILTINS);
-    agent.tools.server_tools_denied = true;
-}
-
-/// The tools of haft that correspond to a tool name in opencode.
-enum ToolMeaning {
-    Haft(&'static [&'static str]),
-    /// A tool of opencode that haft does not have.
-    None,
-    Server,
-}
-
-fn tools_of(name: &str) -> ToolMeaning {
-    match name {
-        "read" => ToolMeaning::Haft(&["read"]),
-        "write" => ToolMeaning::Haft(&["write"]),
-        "edit" | "patch" | "multiedit" => ToolMeaning::Haft(&["edit"]),
-        "bash" => ToolMeaning::Haft(&["bash"]),
-        "glob" | "grep" | "list" | "lsp" | "task" | "agent" | "skill" | "question" | "webfetch"
-        | "websearch" | "codesearch" | "todowrite" | "todoread" | "external_directory" | "doom_loop" => {
-            ToolMeaning::None
+        Value::Object(patterns) => {
+            let denied: Result<Vec<bool>, String> =
+                patterns.values().map(|value| is_denied(name, value)).collect();
+            denied?.contains(&true)
         }
-        _ => ToolMeaning::Server,
+        value => is_denied(name, value)?,
+    };
+    if has_denied {
+        deny("permission", name, agent);
     }
+    Ok(())
+}
+
+fn is_denied(name: &str, value: &Value) -> Result<bool, String> {
+    match value.as_str() {
+        Some("deny") => Ok(true),
+        Some("allow" | "ask") => Ok(false),
+        _ => Err(format!("`permission` of `{name}`: expected allow, ask or deny")),
+    }
+}
+
+/// Denies the tools that a name or a pattern matches. A pattern for built-in tools can match tools of servers too.
+fn deny(key: &str, name: &str, agent: &mut AgentBuilder) {
+    if name == "*" {
+        agent.deny(&BUILTINS);
+        agent.tools.server_tools_denied = true;
+        return;
+    }
+    if let Ok(glob) = ToolGlob::new(name) {
+        TOOLS.iter().filter(|(tool, _)| glob.matches(tool)).for_each(|(_, tools)| agent.deny(tools));
+        BUILTINS.iter().filter(|tool| glob.matches(tool)).for_each(|tool| agent.deny(&[tool]));
+    }
+    if !is_tool_of_opencode(name) {
+        agent.deny_server_tools(key, name);
+    }
+}
+
+fn is_tool_of_opencode(name: &str) -> bool {
+    TOOLS.iter().any(|(tool, _)| *tool == name) || TOOLS_WITHOUT_COUNTERPART.contains(&name)
 }
 
 fn model(value: &Value, agent: &mut AgentBuilder) {

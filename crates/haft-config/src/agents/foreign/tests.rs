@@ -29,7 +29,7 @@ fn agent_of_claude_code_becomes_an_agent_with_notes_about_the_rest() {
     let (agent, notes) = read(CLAUDE, include_str!("fixtures/claude-code.md")).unwrap();
     assert!(agent.description.starts_with("Use this agent after a change. Examples: <example>"));
     let tools: Vec<String> = agent.reach.tools.unwrap().iter().map(ToString::to_string).collect();
-    assert_eq!(tools, ["read", "github__get_issue", "docs"]);
+    assert_eq!(tools, ["read", "github__get_issue", "docs__*"]);
     assert_eq!(agent.limits.turns_max, 12);
     assert_eq!(format!("{:?}", agent.asking.effort), "Some(Highest)");
     assert_eq!(agent.body, "You review code. Print ${HOME} and $${x} as they are.\n");
@@ -69,16 +69,36 @@ fn restriction_of_another_program_never_gives_more_tools() {
     check(CLAUDE, "tools: '*'", None);
     check(CLAUDE, "tools: []", Some(&[]));
     check(CLAUDE, "tools: WebFetch, Task(a, b)", Some(&[]));
-    check(CLAUDE, "tools: [Read, mcp__docs__*]", Some(&["read", "docs"]));
+    check(CLAUDE, "tools: [Read, mcp__docs__*]", Some(&["read", "docs__*"]));
     check(CLAUDE, "tools: Read, Bash\ndisallowedTools: [Bash]", Some(&["read"]));
     check(CLAUDE, "disallowedTools: Write, Edit", Some(all_but_edits));
     check(CLAUDE, "disallowedTools: mcp__docs__delete", Some(builtins));
     check(CLAUDE, "tools: Read, mcp__docs\ndisallowedTools: mcp__docs__delete", Some(&["read"]));
+    check(CLAUDE, "disallowedTools: Write Edit(a b)", Some(all_but_edits));
+    check(CLAUDE, "disallowedTools: [write, 'Ed*']", Some(all_but_edits));
+    // This pattern can match tools of servers too.
+    check(CLAUDE, "disallowedTools: [Write, '*Edit']", Some(&["bash", "read", "introspect", "current_date"]));
+    check(CLAUDE, "disallowedTools: 'mcp*'", Some(builtins));
+    check(CLAUDE, "disallowedTools: '*'", Some(&[]));
+    check(CLAUDE, "disallowedTools: WebFetch", None);
     check(CLAUDE, "permissionMode: plan", Some(&["read", "introspect", "current_date"]));
     check(OPENCODE, "description: x", None);
     check(OPENCODE, "tools: {'*': false, read: true, docs_search: true}", Some(&["read"]));
     check(OPENCODE, "tools: {write: false, edit: false, webfetch: false}", Some(all_but_edits));
     check(OPENCODE, "tools: {'docs_*': false}", Some(builtins));
+    check(OPENCODE, "tools: {write: false}", Some(all_but_edits));
+    check(OPENCODE, "tools: {apply_patch: false}", Some(all_but_edits));
+    check(
+        OPENCODE,
+        "tools: {'bash*': false}",
+        Some(&["read", "write", "edit", "introspect", "current_date"]),
+    );
+    check(OPENCODE, "tools: {'w*': false}", Some(&["bash", "read", "introspect", "current_date"]));
+    check(
+        OPENCODE,
+        "permission: {'?ash': deny}",
+        Some(&["read", "write", "edit", "introspect", "current_date"]),
+    );
     check(OPENCODE, "permission: {edit: deny}", Some(all_but_edits));
     check(
         OPENCODE,
@@ -91,6 +111,52 @@ fn restriction_of_another_program_never_gives_more_tools() {
 }
 
 #[test]
+fn restriction_in_a_file_that_is_not_valid_yaml_has_its_effect() {
+    let check = |keys: &str, expected: &[&str]| {
+        let found = tools(CLAUDE, &format!("description: Use when: a: b\n{keys}"));
+        assert_eq!(found.unwrap(), expected, "{keys}");
+    };
+    let all_but_bash = ["read", "write", "edit", "introspect", "current_date", "*__*"];
+    check("disallowedTools: [Bash, Write]", &["read", "edit", "introspect", "current_date", "*__*"]);
+    check("disallowedTools: Bash", &all_but_bash);
+    check("disallowedTools: \"Bash\"", &all_but_bash);
+    check("disallowedTools: 'Bash' # no shell", &all_but_bash);
+    check("disallowedTools: Bash, WebFetch # no shell", &all_but_bash);
+    check("disallowedTools: *", &[]);
+    check("permissionMode: \"plan\"", &["read", "introspect", "current_date"]);
+    check("tools: [\"Read\", 'Edit'] # no shell", &["read", "edit"]);
+}
+
+#[test]
+fn listed_tools_of_servers_never_select_builtin_tools() {
+    let check = |item: &str, expected: &[&str]| {
+        let expected: Vec<_> = ["read"].iter().chain(expected).map(ToString::to_string).collect();
+        assert_eq!(tools(CLAUDE, &format!("tools: [Read, '{item}']")), Some(expected), "{item}");
+    };
+    check("mcp__*", &["*__*"]);
+    check("mcp__docs", &["docs__*"]);
+    check("mcp__docs__get_*", &["docs__get_*"]);
+    check("mcp__bash", &["bash__*"]);
+    check("mcp__builtin", &["builtin__*"]);
+    for left_out in
+        ["mcp__b*", "mcp__b?sh", "mcp__[b]ash", "mcp__@builtin", "mcp__*sh__x", "mcp__", "mcp__docs__"]
+    {
+        check(left_out, &[]);
+    }
+    for builtin in BUILTINS {
+        let found = tools(CLAUDE, &format!("tools: ['mcp__*', mcp__{builtin}, mcp__{builtin}__*]")).unwrap();
+        let selects = |item: &String| haft_core::glob::ToolGlob::new(item).unwrap().matches(builtin);
+        assert!(!found.iter().any(selects), "{builtin}: {found:?}");
+    }
+}
+
+#[test]
+fn denied_name_of_an_unknown_tool_is_noted() {
+    let (_, notes) = read(CLAUDE, "---\ndisallowedTools: [Bsh, Bash]\n---\nHi.\n").unwrap();
+    check_notes(&notes, &["`disallowedTools`: haft knows no tool `Bsh` to deny"]);
+}
+
+#[test]
 fn file_with_an_unclear_restriction_is_refused() {
     let check = |path: &str, keys: &str, expected: &str| {
         let error = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap_err();
@@ -99,6 +165,23 @@ fn file_with_an_unclear_restriction_is_refused() {
     check(CLAUDE, "description: a: b\ndisallowedTools:\n  - Bash\n  - Write", "reviewer.md:");
     check(CLAUDE, "disallowedTools: {Bash: true}", "`disallowedTools`: expected a list of tool names");
     check(CLAUDE, "disallowedTools: [Bash, 1]", "`disallowedTools`: expected a list of tool names");
+    check(CLAUDE, "permissionMode: [plan]", "`permissionMode`: expected the name of a mode");
+    for restriction in [
+        "disallowedTools: \"Bash\", \"Write\"",
+        "disallowedTools: [Bash",
+        "disallowedTools: Bash\ndisallowedTools: Write",
+        " disallowedTools: Bash",
+        "\"disallowedTools\": Bash",
+        "disallowedTools : Bash",
+    ] {
+        check(CLAUDE, &format!("description: a: b\n{restriction}"), "reviewer.md:2");
+    }
+    check(CLAUDE, "description: a: b\ndisallowedTools: [Bsh]", "haft knows no tool `Bsh` to deny");
+    check(OPENCODE, "tools: {bash: 'false'}", "`tools.bash`: expected true or false");
+    check(OPENCODE, "tools: {'*': 'false'}", "`tools.*`: expected true or false");
+    check(OPENCODE, "permission: {bash: false}", "`permission` of `bash`: expected allow, ask or deny");
+    check(OPENCODE, "permission: {bash: {'rm *': no}}", "`permission` of `bash`: expected allow");
+    check(OPENCODE, "permission: never", "`permission` of `*`: expected allow, ask or deny");
     check(OPENCODE, "description: a: b\npermission: deny", "reviewer.md:");
     check(OPENCODE, "tools: [read]", "`tools`: expected tool names with true or false");
     check(OPENCODE, "permission: [deny]", "`permission`: expected tool names");
