@@ -426,7 +426,9 @@ pub struct RunEvents {
 
 /// Events that a slow reader has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("events {first} to {last} are missing: they were not stored, and the reader was too slow or came later")]
+#[error(
+    "events {first} to {last} are missing: they were not stored, and the reader was too slow or came later"
+)]
 pub struct EventGap {
     /// The number of the first missed event.
     pub first: u64,
