@@ -16,6 +16,7 @@ mod programs;
 mod protocol;
 mod sdk;
 mod search;
+mod tasks;
 
 fn place() -> TestTree {
     TestTree::new(TestUser::Ourselves)

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use self::calls::CallTable;
 use self::opened::OpenedClient;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
-use super::gateway::{GatewayUser, McpGateway};
+use super::gateway::{GatewayUser, McpGateway, TaskListAccess};
 use super::lines::{GatewayLine, next_line};
 use super::message::{
     self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST, METHOD_NOT_FOUND, params,
@@ -97,6 +97,8 @@ pub(super) struct ClientConnection {
     user: GatewayUser,
     out: Outbox,
     era: Mutex<ConnectionEra>,
+    /// The revision that the handshake chose.
+    negotiated: OnceLock<&'static str>,
     /// The tools, opened by the first request that determines the protocol revision.
     opened: OnceLock<Arc<OpenedClient>>,
     calls: CallTable,
@@ -112,6 +114,7 @@ impl ClientConnection {
             pool,
             user,
             era: Mutex::default(),
+            negotiated: OnceLock::new(),
             opened: OnceLock::new(),
             calls: CallTable::default(),
             questions: Arc::new(ClientQuestions::new(out.clone())),
@@ -192,8 +195,13 @@ impl ClientConnection {
             ("tasks/get" | "tasks/update" | "tasks/cancel", RequestEra::Stateless(abilities)) => {
                 self.task(&request, abilities, tasks)
             }
-            ("tasks/get" | "tasks/list" | "tasks/cancel", RequestEra::Handshake) => self.core_task(&request),
-            ("tasks/result", RequestEra::Handshake) => return self.begin_task_result(request).await,
+            ("tasks/get" | "tasks/cancel", RequestEra::Handshake) if self.has_core_tasks() => {
+                self.core_task(&request)
+            }
+            ("tasks/list", RequestEra::Handshake) if self.lists_core_tasks() => self.core_task(&request),
+            ("tasks/result", RequestEra::Handshake) if self.has_core_tasks() => {
+                return self.begin_task_result(request).await;
+            }
             (method, _) => {
                 let message = format!("the method `{method}` is not supported");
                 Err(GatewayError::new(METHOD_NOT_FOUND, message))
@@ -243,9 +251,13 @@ impl ClientConnection {
         let mut capabilities = Self::capabilities();
         capabilities["logging"] = json!({});
         let version = negotiated(&asked.protocol_version);
-        if version == CORE_TASKS {
-            capabilities["tasks"] =
-                json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        // Only the first handshake of a connection reaches this line.
+        let _ = self.negotiated.set(version);
+        if self.has_core_tasks() {
+            capabilities["tasks"] = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+        }
+        if self.lists_core_tasks() {
+            capabilities["tasks"]["list"] = json!({});
         }
         let mut result = json!({
             "protocolVersion": version,
@@ -256,6 +268,16 @@ impl ClientConnection {
             result["instructions"] = instructions.as_str().into();
         }
         Ok(result.to_string())
+    }
+
+    /// Returns true if the revision of the connection has tasks that the client asks for.
+    fn has_core_tasks(&self) -> bool {
+        self.negotiated.get() == Some(&CORE_TASKS)
+    }
+
+    /// Returns true if the client may also list its tasks.
+    fn lists_core_tasks(&self) -> bool {
+        self.has_core_tasks() && self.user.task_list == TaskListAccess::Offered
     }
 
     fn discovered(&self) -> String {

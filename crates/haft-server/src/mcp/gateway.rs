@@ -43,12 +43,27 @@ pub struct GatewayClient {
 pub(crate) struct GatewayUser {
     pub(crate) principal: Principal,
     pub(crate) builtin_tools: BuiltinAccess,
+    pub(crate) task_list: TaskListAccess,
+}
+
+/// Selects whether a client may list tasks. On an HTTP server without keys, all clients are one principal, and a list
+/// would give each client the ids, and with them the results, of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskListAccess {
+    /// The list contains the tasks of the client's principal.
+    Offered,
+    /// The method does not exist for the client.
+    Withheld,
 }
 
 impl GatewayUser {
     /// Returns the user who started the gateway.
     pub(crate) fn local() -> Self {
-        Self { principal: Principal::local(), builtin_tools: BuiltinAccess::Offered }
+        Self {
+            principal: Principal::local(),
+            builtin_tools: BuiltinAccess::Offered,
+            task_list: TaskListAccess::Offered,
+        }
     }
 }
 

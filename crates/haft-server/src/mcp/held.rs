@@ -90,11 +90,16 @@ pub(super) enum ResumedCall {
     Incomplete(Value),
 }
 
-/// Returns a name for a question that differs from the names of all other open questions.
-pub(super) fn question_name(question: &CallQuestion, open: &[(String, CallQuestion)]) -> String {
-    let wanted = question.key.clone().unwrap_or_else(|| QUESTION_KEY.to_owned());
-    let taken = open.iter().filter(|(name, _)| name.starts_with(&wanted)).count();
-    if taken == 0 { wanted } else { format!("{wanted}-{}", taken + 1) }
+/// Returns a name for a question that is not taken yet.
+pub(super) fn question_name(question: &CallQuestion, is_taken: impl Fn(&str) -> bool) -> String {
+    let wanted = question.key.as_deref().unwrap_or(QUESTION_KEY);
+    let mut name = wanted.to_owned();
+    let mut number = 1;
+    while is_taken(&name) {
+        number += 1;
+        name = format!("{wanted}-{number}");
+    }
+    name
 }
 
 /// The default name of a question.
@@ -105,7 +110,8 @@ impl HeldCalls {
     pub(super) fn hold(&self, call: DetachedCall, questions: Vec<CallQuestion>) -> Value {
         let mut named: Vec<(String, CallQuestion)> = Vec::new();
         for question in questions {
-            named.push((question_name(&question, &named), question));
+            let name = question_name(&question, |name| named.iter().any(|(taken, _)| taken == name));
+            named.push((name, question));
         }
         self.keep(call, named)
     }
@@ -177,21 +183,27 @@ pub(super) mod tests {
 
     /// A call that never ends. The text is the request that it belongs to.
     pub(in crate::mcp) fn endless_call(request: &str) -> DetachedCall {
+        asking_call(request).0
+    }
+
+    /// A call that never ends, and the channel of its questions.
+    pub(in crate::mcp) fn asking_call(request: &str) -> (DetachedCall, mpsc::Sender<CallQuestion>) {
         let (out, _) = Outbox::new();
-        let (ask, questions) = mpsc::channel(1);
-        let carrying = Arc::new(ClientQuestions::new(out)).carry(None, QuestionCarrier::Reply(ask));
+        let (ask, questions) = mpsc::channel(2);
+        let carrying = Arc::new(ClientQuestions::new(out)).carry(None, QuestionCarrier::Reply(ask.clone()));
         let (finished, result) = oneshot::channel();
         let task = tokio::spawn(async move {
             std::future::pending::<()>().await;
             let _ = finished.send(Ok(String::new()));
         });
-        DetachedCall {
+        let call = DetachedCall {
             result,
             questions,
             _task: AbortOnDrop(task.abort_handle()),
             _carrying: carrying,
             request: Digest::of_text(request),
-        }
+        };
+        (call, ask)
     }
 
     fn hold(held: &HeldCalls, request: &str) -> String {

@@ -28,7 +28,7 @@ use self::headers::{RequestTarget, SESSION_HEADER, check_stateless, target};
 use self::sessions::{GatewaySession, SessionTable};
 use self::stream::{ErrorStatus, empty, event_stream, respond};
 use super::connection::{ClientConnection, MESSAGE_BYTES_MAX};
-use super::gateway::{BuiltinAccess, GatewayUser, McpGateway};
+use super::gateway::{BuiltinAccess, GatewayUser, McpGateway, TaskListAccess};
 use super::message::{self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST};
 use super::outbox::Outbox;
 use super::shared_tools::ToolPool;
@@ -91,7 +91,12 @@ impl HttpGateway {
     fn user(&self, caller: Caller) -> GatewayUser {
         let has_scope = caller.scopes.contains(&KeyScope::BuiltinTools);
         let by_key = if has_scope { BuiltinAccess::Offered } else { BuiltinAccess::Withheld };
-        GatewayUser { principal: caller.principal, builtin_tools: self.without_keys.unwrap_or(by_key) }
+        let task_list = match self.without_keys {
+            None => TaskListAccess::Offered,
+            Some(_) => TaskListAccess::Withheld,
+        };
+        let builtin_tools = self.without_keys.unwrap_or(by_key);
+        GatewayUser { principal: caller.principal, builtin_tools, task_list }
     }
 
     async fn handle(&self, user: GatewayUser, request: Request, body_timeout: Duration) -> Response {

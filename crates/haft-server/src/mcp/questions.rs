@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::message;
 use super::object::RawObject;
 use super::outbox::{MessageScope, Outbox};
+use super::tasks::TaskQuestion;
 
 /// The maximum wait for an answer of the client's user.
 pub(super) const ANSWER_WAIT_MAX: Duration = Duration::from_mins(10);
@@ -124,15 +125,15 @@ impl ClientQuestions {
         timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Sends a question of a task as a request, on the stream of the request that waits for the task. Without an
-    /// answer, the question counts as declined.
-    pub(super) async fn pass_on(&self, request: &RawValue, question: CallQuestion) {
+    /// Sends a question of a task as a request, on the stream of the request that waits for the task. Returns the
+    /// client's reply; `None` if the question did not reach the client or the client has disconnected.
+    pub(super) async fn pass_on(
+        &self,
+        request: &RawValue,
+        question: &TaskQuestion,
+    ) -> Option<Result<Box<RawValue>, String>> {
         let scope = MessageScope::Request(request.to_owned());
-        let asked = self.ask_by_request(scope, &question.method, &question.params);
-        if let Ok(Ok(answer)) = timeout(ANSWER_WAIT_MAX, asked).await {
-            // The call may have ended in the meantime; its result shows this.
-            let _ = question.answer.send(answer);
-        }
+        self.request(scope, &question.method, &question.params).await.ok()
     }
 
     /// Returns the call that is used to send a question: the call to approve, otherwise the newest. All calls of a
@@ -149,6 +150,16 @@ impl ClientQuestions {
         method: &str,
         params: &str,
     ) -> Result<Box<RawValue>, String> {
+        self.request(scope, method, params).await?
+    }
+
+    /// Sends a request to the client, and returns its reply. The outer error says why there is no reply.
+    async fn request(
+        &self,
+        scope: MessageScope,
+        method: &str,
+        params: &str,
+    ) -> Result<Result<Box<RawValue>, String>, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
@@ -163,7 +174,7 @@ impl ClientQuestions {
         if !self.out.send(scope, message::request(id, method, params)).await {
             return Err(gone());
         }
-        answered.await.map_err(|_| gone())?
+        answered.await.map_err(|_| gone())
     }
 
     fn sent(&self) -> MutexGuard<'_, SentQuestions> {

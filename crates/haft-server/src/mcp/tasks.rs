@@ -2,7 +2,8 @@
 //! questions, and can cancel it. In revisions without sessions, haft makes a call a task; in revision 2025-11-25, the
 //! client asks for it, and gets the questions while it waits for the result.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,18 +13,23 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot::error::TryRecvError;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::held::{DetachedCall, question_name};
-use super::message::{GatewayError, INVALID_PARAMS, MISSING_CAPABILITY};
+use super::message::{GatewayError, INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY};
 use super::object::RawObject;
 use super::questions::CallQuestion;
 
 /// The protocol extension that a client declares.
 pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The time for which a task is kept, counted from its start. A task that still runs then is cancelled.
+/// The time for which a task is kept, counted from its start. A task that still runs then is cancelled. It is also the
+/// longest time that a client can ask for.
 const TASK_TTL: Duration = Duration::from_hours(1);
+
+/// The shortest time that a client can ask for. With less, the result would be gone before a client that polls in the
+/// suggested interval can fetch it.
+const TASK_TTL_MIN: Duration = Duration::from_secs(5);
 
 /// The interval in which haft looks for the result of a task that the client waits for.
 pub(super) const RESULT_PAUSE: Duration = Duration::from_millis(50);
@@ -93,7 +99,9 @@ impl TaskOffer {
     }
 }
 
-/// The tasks of one client, by id. The ids are random, so that only the client that received an id can use it.
+/// The tasks of one principal, by id. All its clients with the same capabilities share them, so that a client can fetch
+/// a result after it has connected again. The ids are random: where the clients are not told apart, because the server
+/// requires no keys, only a client that received an id can use it.
 #[derive(Debug, Default)]
 pub(super) struct TaskTable(Mutex<HashMap<String, GatewayTask>>);
 
@@ -104,26 +112,51 @@ struct GatewayTask {
     updated: SystemTime,
     ttl: Duration,
     until: Instant,
+    /// The names of all questions so far. A name is not used again: a late answer to one question must not approve
+    /// another one.
+    used_names: HashSet<String>,
 }
 
-/// The wish of a client for a task, in revision 2025-11-25.
+/// The request of a client to run a call as a task, in revision 2025-11-25.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct TaskWish {
+pub(super) struct TaskRequest {
     /// The time in milliseconds for which the client wants the task to be kept.
     ttl: Option<u64>,
 }
 
-impl TaskWish {
-    fn ttl(&self) -> Duration {
-        self.ttl.map_or(TASK_TTL, |wanted| Duration::from_millis(wanted).min(TASK_TTL))
+impl TaskRequest {
+    /// Returns the time for which the task is kept.
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl.map_or(TASK_TTL, |wanted| Duration::from_millis(wanted).clamp(TASK_TTL_MIN, TASK_TTL))
     }
+}
+
+/// Ends the work of a task when the time of the task is over. Otherwise a client that disconnects would leave the work
+/// running although no request can fetch its result any more.
+pub(super) async fn within_ttl(
+    ttl: Duration,
+    work: impl Future<Output = Result<String, GatewayError>>,
+) -> Result<String, GatewayError> {
+    let over = || GatewayError::new(INTERNAL_ERROR, "the time of the task is over; the task was cancelled");
+    timeout(ttl, work).await.unwrap_or_else(|_| Err(over()))
 }
 
 /// The state of a task for a client that waits for its result.
 pub(super) enum AwaitedTask {
     Finished(Result<String, GatewayError>),
-    Asks(Vec<CallQuestion>),
+    /// The first question without an answer.
+    Asks(TaskQuestion),
     Working,
+}
+
+/// A copy of a question of a task. The question itself stays with the task until it is answered, because the request
+/// that passes it to the client can be cancelled.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TaskQuestion {
+    pub(super) name: String,
+    pub(super) method: String,
+    /// The parameters as JSON.
+    pub(super) params: String,
 }
 
 #[derive(Debug)]
@@ -144,14 +177,17 @@ impl TaskTable {
         tasks.len() < TASKS_MAX
     }
 
+    /// Returns true if there are no tasks. Removes the tasks whose time is over, with their results.
     pub(super) fn is_empty(&self) -> bool {
+        let mut tasks = self.lock();
         let now = Instant::now();
-        self.lock().values().all(|task| task.until <= now)
+        tasks.retain(|_, task| task.until > now);
+        tasks.is_empty()
     }
 
     /// Stores a call as a task, and returns the reply to its request.
-    pub(super) fn begin(&self, call: DetachedCall) -> String {
-        let (id, task) = GatewayTask::new(call, TASK_TTL);
+    pub(super) fn begin(&self, call: DetachedCall, ttl: Duration) -> String {
+        let (id, task) = GatewayTask::new(call, ttl);
         let mut reply = task.json(&id);
         reply["resultType"] = "task".into();
         self.lock().insert(id, task);
@@ -159,8 +195,8 @@ impl TaskTable {
     }
 
     /// Stores a call as a task of revision 2025-11-25, and returns the reply to its request.
-    pub(super) fn begin_wished(&self, call: DetachedCall, wish: &TaskWish) -> String {
-        let (id, task) = GatewayTask::new(call, wish.ttl());
+    pub(super) fn begin_requested(&self, call: DetachedCall, ttl: Duration) -> String {
+        let (id, task) = GatewayTask::new(call, ttl);
         let reply = json!({ "task": task.core_json(&id) });
         self.lock().insert(id, task);
         reply.to_string()
@@ -198,13 +234,17 @@ impl TaskTable {
         })
     }
 
-    /// Returns the result of a task, or the questions that it waits for. The caller asks the client and calls again.
+    /// Returns the result of a task, or the question that it waits for. The caller asks the client and calls again.
     pub(super) fn awaited(&self, id: &str) -> Result<AwaitedTask, GatewayError> {
         self.with_task(id, |task| {
-            Ok(match &mut task.state {
+            Ok(match &task.state {
                 TaskState::Working(_) => AwaitedTask::Working,
                 TaskState::InputRequired(_, questions) => {
-                    AwaitedTask::Asks(questions.drain(..).map(|(_, question)| question).collect())
+                    questions.first().map_or(AwaitedTask::Working, |(name, question)| {
+                        let CallQuestion { method, params, .. } = question;
+                        let (name, method, params) = (name.clone(), method.clone(), params.clone());
+                        AwaitedTask::Asks(TaskQuestion { name, method, params })
+                    })
                 }
                 TaskState::Finished(Ok(result)) => AwaitedTask::Finished(Ok(related(result, id))),
                 TaskState::Finished(Err(error)) => AwaitedTask::Finished(Err(error.clone())),
@@ -215,15 +255,20 @@ impl TaskTable {
         })
     }
 
-    /// Marks a task whose questions the client has answered.
-    pub(super) fn answered(&self, id: &str) {
-        if let Some(task) = self.lock().get_mut(id) {
-            let state = std::mem::replace(&mut task.state, TaskState::Cancelled);
-            task.state = match state {
-                TaskState::InputRequired(call, open) if open.is_empty() => TaskState::Working(call),
-                other => other,
-            };
+    /// Waits until a question needs no answer any more: another request has answered it, or the task has ended.
+    pub(super) async fn until_closed(&self, id: &str, name: &str) {
+        while self.with_task(id, |task| Ok(task.has_open(name))).unwrap_or(false) {
+            sleep(RESULT_PAUSE).await;
         }
+    }
+
+    /// Delivers the reply of the client to one question. An error counts as a refusal to answer.
+    pub(super) fn answer(&self, id: &str, name: &str, reply: Result<Box<RawValue>, String>) {
+        // The task may have ended in the meantime; its result shows this.
+        let _ = self.with_task(id, |task| {
+            task.close_question(name, reply.ok());
+            Ok(())
+        });
     }
 
     fn with_task<T>(
@@ -246,38 +291,24 @@ impl TaskTable {
     pub(super) fn update(
         &self,
         id: &str,
-        mut answers: HashMap<String, Box<RawValue>>,
+        answers: HashMap<String, Box<RawValue>>,
     ) -> Result<String, GatewayError> {
-        let mut tasks = self.lock();
-        let task = tasks.get_mut(id).ok_or_else(unknown)?;
-        task.refresh();
-        let state = std::mem::replace(&mut task.state, TaskState::Cancelled);
-        task.state = match state {
-            TaskState::InputRequired(call, questions) => {
-                let mut open = Vec::new();
-                for (name, question) in questions {
-                    match answers.remove(&name) {
-                        // The call may have ended in the meantime; the next state shows this.
-                        Some(answer) => drop(question.answer.send(answer)),
-                        None => open.push((name, question)),
-                    }
-                }
-                if open.is_empty() { TaskState::Working(call) } else { TaskState::InputRequired(call, open) }
+        self.with_task(id, |task| {
+            for (name, answer) in answers {
+                task.close_question(&name, Some(answer));
             }
-            other => other,
-        };
-        Ok(ACKNOWLEDGED.to_owned())
+            Ok(ACKNOWLEDGED.to_owned())
+        })
     }
 
     /// Cancels a task. Has no effect on a task that has ended.
     pub(super) fn cancel(&self, id: &str) -> Result<String, GatewayError> {
-        let mut tasks = self.lock();
-        let task = tasks.get_mut(id).ok_or_else(unknown)?;
-        task.refresh();
-        if matches!(task.state, TaskState::Working(_) | TaskState::InputRequired(..)) {
-            task.set(TaskState::Cancelled);
-        }
-        Ok(ACKNOWLEDGED.to_owned())
+        self.with_task(id, |task| {
+            if matches!(task.state, TaskState::Working(_) | TaskState::InputRequired(..)) {
+                task.set(TaskState::Cancelled);
+            }
+            Ok(ACKNOWLEDGED.to_owned())
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, GatewayTask>> {
@@ -293,7 +324,8 @@ impl GatewayTask {
     fn new(call: DetachedCall, ttl: Duration) -> (String, Self) {
         let now = SystemTime::now();
         let state = TaskState::Working(call);
-        let task = Self { state, created: now, updated: now, ttl, until: Instant::now() + ttl };
+        let (until, used_names) = (Instant::now() + ttl, HashSet::new());
+        let task = Self { state, created: now, updated: now, ttl, until, used_names };
         (uuid::Uuid::new_v4().to_string(), task)
     }
 
@@ -312,21 +344,52 @@ impl GatewayTask {
         }
         let mut asked = Vec::new();
         while let Ok(question) = call.questions.try_recv() {
-            asked.push(question);
+            let name = question_name(&question, |name| self.used_names.contains(name));
+            self.used_names.insert(name.clone());
+            asked.push((name, question));
         }
-        if asked.is_empty() {
-            return;
-        }
+        // The call does not wait for ever: after some time, it drops the receiver of the answer.
+        self.change_questions(|open| {
+            open.retain(|(_, question)| !question.answer.is_closed());
+            open.extend(asked);
+        });
+    }
+
+    fn has_open(&self, name: &str) -> bool {
+        let TaskState::InputRequired(_, questions) = &self.state else { return false };
+        questions.iter().any(|(open, _)| open == name)
+    }
+
+    /// Closes a question, with its answer if there is one. Ignores names that no open question has.
+    fn close_question(&mut self, name: &str, answer: Option<Box<RawValue>>) {
+        self.change_questions(|open| {
+            let Some(at) = open.iter().position(|(known, _)| known == name) else { return };
+            let (_, question) = open.remove(at);
+            if let Some(answer) = answer {
+                // The call may have ended in the meantime; the next state shows this.
+                let _ = question.answer.send(answer);
+            }
+        });
+    }
+
+    /// Changes the open questions of a call that has not ended, and with them its state.
+    fn change_questions(&mut self, change: impl FnOnce(&mut Vec<(String, CallQuestion)>)) {
         let state = std::mem::replace(&mut self.state, TaskState::Cancelled);
         let (call, mut questions) = match state {
             TaskState::Working(call) => (call, Vec::new()),
             TaskState::InputRequired(call, questions) => (call, questions),
-            other @ (TaskState::Finished(_) | TaskState::Cancelled) => return self.set(other),
+            ended @ (TaskState::Finished(_) | TaskState::Cancelled) => return self.state = ended,
         };
-        for question in asked {
-            questions.push((question_name(&question, &questions), question));
+        let before = questions.len();
+        change(&mut questions);
+        if questions.len() != before {
+            self.updated = SystemTime::now();
         }
-        self.set(TaskState::InputRequired(call, questions));
+        self.state = if questions.is_empty() {
+            TaskState::Working(call)
+        } else {
+            TaskState::InputRequired(call, questions)
+        };
     }
 
     fn status(&self) -> &'static str {
@@ -414,12 +477,28 @@ fn timestamp(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::held::tests::endless_call;
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::super::held::tests::{asking_call, endless_call};
     use super::*;
 
     fn begin(tasks: &TaskTable) -> String {
-        let reply: Value = serde_json::from_str(&tasks.begin(endless_call("call"))).unwrap();
+        begin_call(tasks, endless_call("call"))
+    }
+
+    fn begin_call(tasks: &TaskTable, call: DetachedCall) -> String {
+        let reply: Value = serde_json::from_str(&tasks.begin(call, TASK_TTL)).unwrap();
         reply["taskId"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn time_of_a_task_has_a_minimum_and_a_maximum() {
+        let check = |ttl: Option<u64>, expected: Duration| assert_eq!(TaskRequest { ttl }.ttl(), expected);
+        check(None, TASK_TTL);
+        check(Some(0), TASK_TTL_MIN);
+        check(Some(1), TASK_TTL_MIN);
+        check(Some(60_000), Duration::from_mins(1));
+        check(Some(u64::MAX), TASK_TTL);
     }
 
     #[tokio::test(start_paused = true)]
@@ -442,5 +521,73 @@ mod tests {
         assert!(tasks.get(&id).unwrap().contains("\"cancelled\""));
         tasks.update(&id, HashMap::new()).unwrap();
         assert!(tasks.get(&id).unwrap().contains("\"cancelled\""));
+    }
+    /// Sends a question on the channel of a call.
+    fn ask(ask: &mpsc::Sender<CallQuestion>) -> oneshot::Receiver<Box<RawValue>> {
+        let (answer, answered) = oneshot::channel();
+        let question =
+            CallQuestion { key: None, method: "elicitation/create".into(), params: "{}".into(), answer };
+        ask.try_send(question).unwrap();
+        answered
+    }
+
+    fn name_of_question(tasks: &TaskTable, id: &str) -> Option<String> {
+        match tasks.awaited(id).unwrap() {
+            AwaitedTask::Asks(question) => Some(question.name),
+            AwaitedTask::Working => None,
+            AwaitedTask::Finished(outcome) => panic!("{outcome:?}"),
+        }
+    }
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn question_stays_with_its_task_until_it_is_answered() {
+        let tasks = TaskTable::default();
+        let (call, channel) = asking_call("call");
+        let id = begin_call(&tasks, call);
+        let (mut first, mut second) = (ask(&channel), ask(&channel));
+        assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question"));
+        assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question"), "nothing has answered it");
+        assert!(first.try_recv().is_err_and(|error| error == TryRecvError::Empty), "it is still open");
+        tasks.answer(&id, "question", Ok(raw("1")));
+        assert_eq!(first.try_recv().unwrap().get(), "1");
+        assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question-2"));
+        tasks.answer(&id, "question-2", Err("refused".into()));
+        assert_eq!(second.try_recv().unwrap_err(), TryRecvError::Closed);
+        assert_eq!(name_of_question(&tasks, &id), None);
+    }
+
+    #[tokio::test]
+    async fn late_answer_does_not_count_for_a_later_question() {
+        let tasks = TaskTable::default();
+        let (call, channel) = asking_call("call");
+        let id = begin_call(&tasks, call);
+        let _first = ask(&channel);
+        tasks.answer(&id, &name_of_question(&tasks, &id).unwrap(), Ok(raw("1")));
+        let mut later = ask(&channel);
+        assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question-2"));
+        tasks.answer(&id, "question", Ok(raw("1")));
+        assert_eq!(later.try_recv().unwrap_err(), TryRecvError::Empty);
+    }
+
+    #[tokio::test]
+    async fn question_that_the_call_has_given_up_is_not_asked_any_more() {
+        let tasks = TaskTable::default();
+        let (call, channel) = asking_call("call");
+        let id = begin_call(&tasks, call);
+        let given_up = ask(&channel);
+        assert!(tasks.get(&id).unwrap().contains("input_required"));
+        drop(given_up);
+        assert!(tasks.get(&id).unwrap().contains("working"));
+        tasks.until_closed(&id, "question").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_ends_with_the_time_of_its_task() {
+        let ended = within_ttl(TASK_TTL_MIN, std::future::pending()).await;
+        assert!(ended.unwrap_err().message.contains("time of the task is over"));
     }
 }

@@ -9,7 +9,7 @@ use super::http::{GatewayServer, initialize, request};
 use super::{McpClient, configure, place, text};
 
 /// Returns a test directory with the agent `helper`, and a model that follows the script.
-fn with_agent(steps: impl IntoIterator<Item = ScriptStep>, keys: &str) -> (TestTree, ModelServer) {
+pub(super) fn with_agent(steps: impl IntoIterator<Item = ScriptStep>, keys: &str) -> (TestTree, ModelServer) {
     let place = place();
     let server = ModelServer::start(Script::of(steps)).unwrap();
     let provider = format!(
@@ -21,7 +21,7 @@ fn with_agent(steps: impl IntoIterator<Item = ScriptStep>, keys: &str) -> (TestT
     (place, server)
 }
 
-fn bash(command: &str) -> ScriptStep {
+pub(super) fn bash(command: &str) -> ScriptStep {
     ScriptStep::call("bash", json!({ "command": command }))
 }
 
@@ -117,101 +117,4 @@ fn closed_session_over_http_ends_its_agents() {
         eventually("the command ends", || processes_with(&marker).is_empty());
     });
     assert_eq!(server.post(&[], &initialize()).status(), 200, "the server goes on");
-}
-
-/// Returns the capabilities of a client that supports tasks and forms.
-fn with_tasks() -> Value {
-    json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
-}
-
-fn ask_agent(client: &mut McpClient) -> String {
-    let task = client.call("agent__helper", json!({"request": "go"}));
-    assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
-    task["taskId"].as_str().unwrap().to_owned()
-}
-
-/// Waits until the task has this status.
-fn until(client: &mut McpClient, id: &str, status: &str) -> Value {
-    let mut last = Value::Null;
-    eventually(status, || {
-        last = client.ask("tasks/get", json!({"taskId": id}));
-        assert!(last["status"] == status || last["status"] == "working", "{last}");
-        last["status"] == status
-    });
-    last
-}
-
-#[test]
-fn agent_call_becomes_a_task_if_the_client_supports_tasks() {
-    let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
-    let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
-    let (place, _server) = with_agent(steps, rules);
-    let mut client = McpClient::stateless(&place, &[], with_tasks());
-    let id = ask_agent(&mut client);
-    let waits = until(&mut client, &id, "input_required");
-    let (name, question) = waits["inputRequests"].as_object().unwrap().iter().next().unwrap();
-    assert!(question["params"]["message"].as_str().unwrap().contains("echo inside"), "{question}");
-    let answer = json!({"action": "accept", "content": {"decision": "allow once"}});
-    let acknowledged = client.ask("tasks/update", json!({"taskId": id, "inputResponses": {name: answer}}));
-    assert_eq!(acknowledged["resultType"], "complete");
-    let done = until(&mut client, &id, "completed");
-    assert_eq!(text(&done["result"]), "Made.", "{done}");
-    assert!(place.exists("ws/made.txt"));
-    assert_eq!(client.error("tasks/get", json!({"taskId": "other"})), -32_602);
-    client.meta.as_mut().unwrap()["io.modelcontextprotocol/clientCapabilities"] = json!({});
-    assert_eq!(client.error("tasks/get", json!({"taskId": id})), -32_021);
-}
-
-#[test]
-fn agent_call_becomes_a_task_on_request_in_the_revision_with_a_handshake() {
-    let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
-    let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
-    let (place, _server) = with_agent(steps, rules);
-    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
-    let call = json!({"name": "agent__helper", "arguments": {"request": "go"}, "task": {"ttl": 60_000}});
-    let task = client.ask("tools/call", call)["task"].clone();
-    assert_eq!((&task["status"], &task["ttl"]), (&json!("working"), &json!(60_000)), "{task}");
-    let named = json!({"taskId": task["taskId"]});
-    assert_eq!(client.ask("tasks/list", json!({}))["tasks"][0]["taskId"], task["taskId"]);
-    eventually("the agent asks", || client.ask("tasks/get", named.clone())["status"] == "input_required");
-    let waits = client.begin("tasks/result", named.clone());
-    let question = client.wait_for("elicitation/create");
-    let answer = json!({"action": "accept", "content": {"decision": "allow once"}});
-    client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
-    let result = client.reply(waits)["result"].clone();
-    assert_eq!(text(&result), "Made.", "{result}");
-    assert_eq!(result["_meta"]["io.modelcontextprotocol/related-task"], named, "{result}");
-    assert!(place.exists("ws/made.txt"));
-    assert_eq!(client.ask("tasks/get", named.clone())["status"], "completed");
-    assert_eq!(client.error("tasks/cancel", named), -32_602, "it has ended");
-    assert_eq!(client.error("tasks/result", json!({"taskId": "other"})), -32_602);
-    let plain = json!({"name": "bash", "arguments": {"command": "true"}, "task": {}});
-    assert_eq!(client.error("tools/call", plain), -32_601, "a built-in tool cannot be a task");
-}
-
-#[test]
-fn cancelled_task_of_the_revision_with_a_handshake_stops_with_all_its_processes() {
-    let marker = unique_marker();
-    let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
-    let mut client = McpClient::handshake(&place, &[], json!({}));
-    let call = json!({"name": "agent__helper", "arguments": {"request": "go"}, "task": {}});
-    let task = client.ask("tools/call", call)["task"].clone();
-    assert_eq!(task["ttl"], 3_600_000, "the longest time");
-    eventually("the agent runs its command", || !processes_with(&marker).is_empty());
-    let named = json!({"taskId": task["taskId"]});
-    assert_eq!(client.ask("tasks/cancel", named.clone())["status"], "cancelled");
-    eventually("the command ends", || processes_with(&marker).is_empty());
-    assert_eq!(client.error("tasks/result", named), -32_602);
-}
-
-#[test]
-fn cancelled_task_stops_with_all_its_processes() {
-    let marker = unique_marker();
-    let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
-    let mut client = McpClient::stateless(&place, &[], with_tasks());
-    let id = ask_agent(&mut client);
-    eventually("the agent runs its command", || !processes_with(&marker).is_empty());
-    client.ask("tasks/cancel", json!({"taskId": id}));
-    assert_eq!(client.ask("tasks/get", json!({"taskId": id}))["status"], "cancelled");
-    eventually("the command ends", || processes_with(&marker).is_empty());
 }

@@ -46,6 +46,13 @@ impl GatewayServer {
     }
 
     fn send_to(&self, path: &str, method: &str, headers: &[(&str, &str)], body: &str) -> GatewayReply {
+        let mut text = String::new();
+        self.open(path, method, headers, body).read_to_string(&mut text).unwrap();
+        GatewayReply(text)
+    }
+
+    /// Sends a request, and returns the stream of its response.
+    pub(super) fn open(&self, path: &str, method: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let mut head =
             format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n");
@@ -57,9 +64,7 @@ impl GatewayServer {
             head.push_str(&[name, ": ", value, "\r\n"].concat());
         }
         stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        GatewayReply(text)
+        stream
     }
 
     pub(super) fn post(&self, headers: &[(&str, &str)], body: &Value) -> GatewayReply {

@@ -28,7 +28,7 @@ use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
 use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
 use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
-use crate::mcp::tasks::{TaskOffer, TaskSupport, TaskWish};
+use crate::mcp::tasks::{TaskOffer, TaskRequest, TaskSupport, within_ttl};
 
 /// The maximum number of open requests of a client. More would only use memory.
 const REQUESTS_OPEN_MAX: usize = 1_024;
@@ -91,8 +91,8 @@ impl CallTable {
 struct CallParams {
     name: String,
     arguments: Option<Box<RawValue>>,
-    /// The wish for a task, in revision 2025-11-25.
-    task: Option<TaskWish>,
+    /// The request for a task, in revision 2025-11-25. Other revisions do not define this field.
+    task: Option<Box<RawValue>>,
 }
 
 impl ClientConnection {
@@ -173,7 +173,8 @@ impl ClientConnection {
         progress: Option<ProgressTarget>,
     ) -> Result<String, GatewayError> {
         let tools = &opened.shared;
-        let CallParams { name, arguments, task: wish } = params;
+        let requested = self.requested_task(era, &params)?;
+        let CallParams { name, arguments, .. } = params;
         let arguments = arguments.as_ref().map_or("{}", |arguments| arguments.get());
         let digest = self.request_digest(["tools/call", &name, arguments]);
         let written =
@@ -198,7 +199,7 @@ impl ClientConnection {
             params: round,
             approval: Some(ApprovalId::of_call(tools.place, &call.id)),
         };
-        let support = match (era, &wish) {
+        let support = match (era, &requested) {
             (RequestEra::Handshake, Some(_)) => TaskSupport::Declared,
             (RequestEra::Handshake, None) => TaskSupport::Undeclared,
             (RequestEra::Stateless(_), _) => support,
@@ -208,16 +209,31 @@ impl ClientConnection {
         let beats = beat(watched.as_ref());
         let work = Arc::clone(self).execute(Arc::clone(opened), call, era);
         if runs == ResultPlace::Task {
-            let call = self.detach(&round, work);
+            let ttl = requested.unwrap_or_default().ttl();
+            let call = self.detach(&round, within_ttl(ttl, work));
             return Ok(match era {
-                RequestEra::Handshake => tools.tasks.begin_wished(call, &wish.unwrap_or_default()),
-                RequestEra::Stateless(_) => tools.tasks.begin(call),
+                RequestEra::Handshake => tools.tasks.begin_requested(call, ttl),
+                RequestEra::Stateless(_) => tools.tasks.begin(call, ttl),
             });
         }
         tokio::select! {
             biased;
             outcome = self.in_rounds(opened, round, work) => outcome,
             never = beats => match never {},
+        }
+    }
+
+    /// Reads the request for a task. Revisions without such requests ignore the field, like every unknown field.
+    fn requested_task(
+        &self,
+        era: RequestEra,
+        params: &CallParams,
+    ) -> Result<Option<TaskRequest>, GatewayError> {
+        match (era, params.task.as_deref()) {
+            (RequestEra::Handshake, Some(task)) if self.has_core_tasks() => {
+                message::params(Some(task)).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 

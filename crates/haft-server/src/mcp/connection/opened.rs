@@ -105,7 +105,7 @@ impl ClientConnection {
         if let Some(opened) = self.opened.get() {
             return Ok(Arc::clone(opened));
         }
-        let GatewayUser { principal, builtin_tools } = self.user.clone();
+        let GatewayUser { principal, builtin_tools, .. } = self.user.clone();
         let client = GatewayClient { principal, abilities, builtin_tools };
         let shared = self.pool.get(client).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
         let events = EventSinks(vec![Arc::clone(&shared.context.events), Arc::clone(&self.progress) as _]);

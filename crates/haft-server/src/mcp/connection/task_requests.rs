@@ -60,11 +60,16 @@ impl ClientConnection {
             match tasks.awaited(task)? {
                 AwaitedTask::Finished(outcome) => return outcome,
                 AwaitedTask::Working => sleep(RESULT_PAUSE).await,
-                AwaitedTask::Asks(questions) => {
-                    for question in questions {
-                        self.questions.pass_on(request, question).await;
+                AwaitedTask::Asks(question) => {
+                    let reply = tokio::select! {
+                        reply = self.questions.pass_on(request, &question) => reply,
+                        () = tasks.until_closed(task, &question.name) => continue,
+                    };
+                    match reply {
+                        Some(reply) => tasks.answer(task, &question.name, reply),
+                        // The question stays open, and this request asks again.
+                        None => sleep(RESULT_PAUSE).await,
                     }
-                    tasks.answered(task);
                 }
             }
         }

@@ -316,13 +316,14 @@ mod tests {
     use haft_engine::ToolFilter;
 
     use super::*;
-    use crate::mcp::gateway::{BuiltinAccess, McpGateway};
+    use crate::mcp::gateway::{BuiltinAccess, McpGateway, TaskListAccess};
     use crate::mcp::meta_tools::ListedTools;
 
     fn user(subject: &str) -> GatewayUser {
         GatewayUser {
             principal: Principal::new("acme", subject, "key_1"),
             builtin_tools: BuiltinAccess::Withheld,
+            task_list: TaskListAccess::Offered,
         }
     }
 
