@@ -5,8 +5,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use haft_store::api_keys::KeyScope;
-use haft_store::pending_approvals::PendingApprovalRecord;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -95,11 +93,9 @@ pub(super) async fn decide(
         return Err(invalid("approve", "`approve` must be true or false"));
     };
     let missing = || ApiError::new(ApiErrorKind::NotFound, format!("there is no approval request `{id}`"));
-    let records = state.pending_approvals.of_principal(&caller.principal);
-    let (response, needs_scope) = find_request(&records, &id).ok_or_else(missing)?;
-    if needs_scope {
-        caller.require(KeyScope::Approvals)?;
-    }
+    let mut records = state.pending_approvals.of_principal(&caller.principal).into_iter();
+    let found = records.find(|record| record.requests.iter().any(|request| request.id == id));
+    let response = found.ok_or_else(missing)?.response;
     let stored = responses::find(&state, &caller, &response).await?.ok_or_else(missing)?;
     let answer = json!({"type": "mcp_approval_response", "approval_request_id": id, "approve": approve});
     let fields = [
@@ -111,12 +107,4 @@ pub(super) async fn decide(
     ];
     let body = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     responses::create_in_background(&state, &caller, body).await
-}
-
-/// Returns the response of an approval request, and whether a decision needs the scope `approvals`.
-fn find_request(records: &[PendingApprovalRecord], id: &str) -> Option<(String, bool)> {
-    records.iter().find_map(|record| {
-        let request = record.requests.iter().find(|request| request.id == id)?;
-        Some((record.response.clone(), request.needs_scope))
-    })
 }

@@ -193,6 +193,10 @@ fn request_cannot_loosen_a_rule_of_the_operator_or_approve_without_the_scope() {
     assert_eq!(types(&first), ["mcp_approval_request"], "the operator's rule asks");
     let item = first["output"][0].clone();
     assert_eq!(post(&server, &answer(&first, &item, true)).status, 403, "another key of the same owner");
+    let native = format!("/api/v1/approvals/{}", item["id"].as_str().unwrap());
+    let native = server.request(Method::POST, &native).header("content-type", "application/json");
+    assert_eq!(server.send(native.body("{\"approve\": true}")).status, 403, "the same over the native API");
+    assert_eq!(tools.calls(), [] as [Value; 0]);
     assert_eq!(text(&send(&answer(&first, &item, true)).json()), "Done.");
     assert_eq!(tools.calls().len(), 1);
 }
