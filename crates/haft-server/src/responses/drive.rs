@@ -170,6 +170,17 @@ impl ActiveResponse {
         })
     }
 
+    /// Returns the end of the response; `None` before it has ended, or if another process continues it.
+    pub(crate) fn ended(&self) -> Option<&EndedResponse> {
+        match &self.progress {
+            ResponseProgress::Ended(ended) => Some(ended),
+            ResponseProgress::New
+            | ResponseProgress::Queued
+            | ResponseProgress::Working
+            | ResponseProgress::Suspended => None,
+        }
+    }
+
     fn workspace_name(&self) -> Option<String> {
         let own = self.workspace.as_ref().map(|workspace| workspace.name().to_owned());
         own.or_else(|| self.known_workspace.clone())
@@ -358,17 +369,11 @@ impl ActiveResponse {
             self.fold.without_events();
         }
         while self.next().await.is_some() {}
-        match &self.progress {
-            ResponseProgress::Ended(ended) => EndedResponse::clone(ended),
-            ResponseProgress::New
-            | ResponseProgress::Queued
-            | ResponseProgress::Working
-            | ResponseProgress::Suspended => EndedResponse {
-                response: Value::Null,
-                end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
-                tool_began: self.fold.tool_began(),
-            },
-        }
+        self.ended().cloned().unwrap_or_else(|| EndedResponse {
+            response: Value::Null,
+            end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
+            tool_began: self.fold.tool_began(),
+        })
     }
 
     /// Ends the response. Returns `None` if another process continues it.

@@ -18,6 +18,7 @@ mod sealed_text;
 mod sealed_turn;
 mod spec;
 mod sse;
+mod steer;
 mod stored;
 mod tool_choice;
 mod tools;

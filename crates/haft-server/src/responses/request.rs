@@ -281,7 +281,8 @@ fn echo_value(echo: &mut Map<String, Value>, name: &str, value: Option<&Value>) 
     }
 }
 
-fn input(field: RequestField) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
+/// Parses `input`, and returns its items also in their JSON form.
+pub(super) fn input(field: RequestField) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
     let Some(value) = field.into_value() else { return Ok((Vec::new(), Vec::new())) };
     let items = match value {
         Value::String(text) => {

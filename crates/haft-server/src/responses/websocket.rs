@@ -1,4 +1,5 @@
-//! Responses over a WebSocket: one after the other on a connection, which remembers the last response.
+//! Responses over a WebSocket: one after the other on a connection, which remembers the last response. While a response
+//! is in progress, the client can send input for a successor.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -14,6 +15,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::drive::{ActiveResponse, LastResponse};
 use super::field::invalid;
+use super::request::CreateRequest;
+use super::steer::{self, SteerQueue, SteerStep, SteeredRequest, TakenInput};
 use super::{new_id, request, start};
 use crate::auth::{self, Caller};
 use crate::error::{ApiError, ApiErrorKind};
@@ -25,6 +28,9 @@ const CONNECTION_MAX: Duration = Duration::from_hours(1);
 
 /// The maximum number of requests that wait while a response is in progress.
 const WAITING_MAX: usize = 16;
+
+/// The error message for a connection that takes no more requests.
+const TOO_OLD: &str = "this connection has reached its maximum age; open a new one";
 
 /// The connection is closed, so no answer can be sent.
 struct SocketClosed;
@@ -38,13 +44,27 @@ struct ResponseSocket {
     waiting: VecDeque<String>,
     /// The last response, even if it is not stored.
     last: Option<LastResponse>,
+    steers: SteerQueue,
+    /// The number of the next event. The events of a response and of its steering messages are numbered together.
+    sequence: u64,
+    /// The time at which the connection takes no more requests.
+    end: Instant,
 }
 
 /// Answers the handshake.
 pub(crate) fn accept(upgrade: WebSocketUpgrade, state: Arc<ServerState>, caller: Caller) -> Response {
     let bytes_max = state.settings.body_bytes_max;
     upgrade.max_message_size(bytes_max).max_frame_size(bytes_max).on_upgrade(move |socket| async move {
-        let connection = ResponseSocket { socket, state, caller, waiting: VecDeque::new(), last: None };
+        let connection = ResponseSocket {
+            socket,
+            state,
+            caller,
+            waiting: VecDeque::new(),
+            last: None,
+            steers: SteerQueue::default(),
+            sequence: 0,
+            end: Instant::now() + CONNECTION_MAX,
+        };
         // Ignore the error: a closed connection needs no further work.
         let _ = connection.serve().await;
     })
@@ -52,11 +72,9 @@ pub(crate) fn accept(upgrade: WebSocketUpgrade, state: Arc<ServerState>, caller:
 
 impl ResponseSocket {
     async fn serve(mut self) -> Result<(), SocketClosed> {
-        let end = Instant::now() + CONNECTION_MAX;
         loop {
-            let Ok(received) = timeout_at(end, self.next_request()).await else {
-                let message = "this connection has reached its maximum age; open a new one";
-                let error = ApiError::new(ApiErrorKind::InvalidRequest, message);
+            let Ok(received) = timeout_at(self.end, self.next_request()).await else {
+                let error = ApiError::new(ApiErrorKind::InvalidRequest, TOO_OLD);
                 let error = error.with_code("websocket_connection_limit_reached");
                 return self.refuse(&error, &HeaderMap::new()).await;
             };
@@ -71,12 +89,20 @@ impl ResponseSocket {
                 return Ok(text);
             }
             let received = self.socket.recv().await;
-            self.receive(received)?;
+            self.receive(received).await?;
         }
     }
 
-    fn receive(&mut self, received: Option<Result<SocketMessage, axum::Error>>) -> Result<(), SocketClosed> {
+    /// Answers a steering message at once. Other messages wait for their turn.
+    async fn receive(
+        &mut self,
+        received: Option<Result<SocketMessage, axum::Error>>,
+    ) -> Result<(), SocketClosed> {
         match received {
+            Some(Ok(SocketMessage::Text(text))) if steer::is_steer(&text) => {
+                let answer = self.steers.submit(&text);
+                self.send_event(answer).await
+            }
             Some(Ok(SocketMessage::Text(text))) if self.waiting.len() < WAITING_MAX => {
                 self.waiting.push_back(text.to_string());
                 Ok(())
@@ -88,49 +114,100 @@ impl ResponseSocket {
     }
 
     async fn answer(&mut self, text: &str) -> Result<(), SocketClosed> {
-        match self.begin(text).await {
-            Ok(active) => self.send_events(active).await,
+        let (request, input) = match self.read_create(text) {
+            Ok(SteeredRequest { request, input }) => (Ok(request), input),
+            Err(error) => (Err(error), TakenInput::default()),
+        };
+        match self.begin(request).await {
+            Ok(active) => {
+                self.steers.begin(active.id(), input);
+                self.follow(active).await
+            }
             Err((error, headers)) => {
-                self.audit_refusal(&error);
                 // After a failed continuation, the connection forgets the last response.
                 self.last = None;
-                self.refuse(&error, &headers).await
+                self.refuse(&error, &headers).await?;
+                self.send_all(input.returned(&error.message)).await
             }
         }
     }
 
-    /// Starts a response. The message counts towards the limits of the key, like an HTTP request.
-    async fn begin(&mut self, text: &str) -> Result<ActiveResponse, (ApiError, Box<HeaderMap>)> {
+    fn read_create(&mut self, text: &str) -> Result<SteeredRequest, ApiError> {
+        let body = create_body(text)?;
+        let settings = steer::settings_of(&body);
+        let request = request::parse(body)?;
+        Ok(self.steers.join(settings, request))
+    }
+
+    /// Starts a response. It counts towards the limits of the key, like an HTTP request.
+    async fn begin(
+        &mut self,
+        request: Result<CreateRequest, ApiError>,
+    ) -> Result<ActiveResponse, (ApiError, Box<HeaderMap>)> {
         self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
         let starting = async {
-            let request = request::parse(create_body(text)?)?;
             // Box the future, because each of the futures around it would otherwise have its size.
-            Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await
+            Box::pin(start(&self.state, &self.caller, request?, new_id(), self.last.as_ref())).await
         };
-        rate_limit::start_counted(&self.state, &self.caller, starting).await
+        let started = rate_limit::start_counted(&self.state, &self.caller, starting).await;
+        started.inspect_err(|(error, _)| self.audit_refusal(error))
+    }
+
+    /// Sends the events of a response, and of the successors that continue it with queued input.
+    async fn follow(&mut self, mut active: ActiveResponse) -> Result<(), SocketClosed> {
+        loop {
+            self.send_events(&mut active).await?;
+            self.last = active.continuation();
+            let step = self.steers.end(active.ended());
+            // The ended response must not count among those in progress when its successor starts.
+            drop(active);
+            let (input, request) = match step {
+                SteerStep::Events(events) => return self.send_all(events).await,
+                SteerStep::Successor(input, request) => (input, request),
+            };
+            if Instant::now() >= self.end {
+                return self.send_all(input.returned(TOO_OLD)).await;
+            }
+            active = match self.begin(request.map(|request| *request)).await {
+                Ok(successor) => successor,
+                Err((error, _)) => return self.send_all(input.returned(&error.message)).await,
+            };
+            self.steers.begin(active.id(), input);
+        }
     }
 
     /// Sends the events of a response. Requests that arrive during this time wait; a closed connection cancels the run.
-    async fn send_events(&mut self, mut active: ActiveResponse) -> Result<(), SocketClosed> {
+    async fn send_events(&mut self, active: &mut ActiveResponse) -> Result<(), SocketClosed> {
+        self.sequence = 0;
         loop {
             let events = {
                 let mut next = pin!(active.next());
                 loop {
+                    // Not biased: a response with many events must not delay the answer to a steering message.
                     let received = tokio::select! {
-                        biased;
                         events = &mut next => break events,
                         received = self.socket.recv() => received,
                     };
-                    self.receive(received)?;
+                    self.receive(received).await?;
                 }
             };
-            let Some(events) = events else { break };
-            for event in events {
-                self.send(&event.data).await?;
-            }
+            let Some(events) = events else { return Ok(()) };
+            self.send_all(events.into_iter().map(|event| event.data)).await?;
         }
-        self.last = active.continuation();
+    }
+
+    async fn send_all(&mut self, events: impl IntoIterator<Item = Value>) -> Result<(), SocketClosed> {
+        for event in events {
+            self.send_event(event).await?;
+        }
         Ok(())
+    }
+
+    /// Sends an event with the next number.
+    async fn send_event(&mut self, mut event: Value) -> Result<(), SocketClosed> {
+        event["sequence_number"] = self.sequence.into();
+        self.sequence += 1;
+        self.send(&event).await
     }
 
     /// Writes a refused scope to the audit log, as for a request over HTTP.
@@ -178,7 +255,7 @@ fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
     };
     match body.remove("type") {
         Some(Value::String(kind)) if kind == "response.create" => {}
-        _ => return Err(invalid("type", "`type` must be `response.create`")),
+        _ => return Err(invalid("type", "`type` must be `response.create` or `response.steer`")),
     }
     for name in ["stream", "stream_options", "background"] {
         if body.contains_key(name) {

@@ -186,6 +186,35 @@ def websocket(model):
     }
 
 
+def steer(model):
+    """Sends input while a response is in progress, and reads the events up to the end of the successor."""
+    fields = {"model": model, "instructions": "Be brief.", "store": False}
+    events, ended = [], []
+    with client.responses.connect() as connection:
+        connection.response.create(input="One.", **fields)
+        while len(ended) < 2:
+            event = connection.recv()
+            events.append(event)
+            if event.type == "response.created" and not ended:
+                first = event.response.id
+                connection.response.steer(previous_response_id=first, input="Two.")
+                part = {"type": "input_text", "text": "Three."}
+                message = {"type": "message", "role": "user", "content": [part]}
+                connection.response.steer(previous_response_id=first, input=[message])
+                connection.response.steer(previous_response_id="resp_other", input="Nobody reads this.")
+            if event.type == "response.completed":
+                ended.append(event.response)
+    steers = [event for event in events if event.type.startswith("response.steer.")]
+    return {
+        "steers": [[type(event).__name__, event.steer.previous_response_id == first] for event in steers],
+        "code": [event.error.code for event in steers if event.type == "response.steer.failed"],
+        "texts": [response.output_text for response in ended],
+        "continues": ended[1].previous_response_id == first,
+        "instructions": ended[1].instructions,
+        "extras": [path for event in steers for path in extras(event)],
+    }
+
+
 def answer(request, approve=True):
     return {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": approve}
 
@@ -299,7 +328,7 @@ def models():
 def main():
     model = os.environ.get("MODEL", "openai/m")
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
-             "conversations": conversations, "websocket": websocket, "approvals": approvals, "stateless": stateless, "server_url": server_url}
+             "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals, "stateless": stateless, "server_url": server_url}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

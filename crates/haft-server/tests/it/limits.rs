@@ -197,7 +197,7 @@ fn websocket_that_sends_more_than_the_server_keeps_is_closed() {
 
 const CREATE: &str = r#"{"type": "response.create", "model": "helper", "input": "Hi"}"#;
 
-async fn connect(url: &str, key: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+pub(crate) async fn connect(url: &str, key: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
     let url = format!("{}/v1/responses", url.replace("http", "ws"));
     let mut request = url.into_client_request().unwrap();
     request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());

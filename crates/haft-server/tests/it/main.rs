@@ -22,6 +22,9 @@ mod tool_server;
 // Calls that wait for the client's approval.
 mod approvals;
 
+// Input that a client sends over a WebSocket while a response is in progress.
+mod steer;
+
 // The native API below `/api/v1`.
 mod native;
 
