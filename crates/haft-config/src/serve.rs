@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use haft_core::principal::Principal;
 use haft_core::settings::mcp::RequestedServers;
 use haft_core::settings::server::{KeyLimits, KeyScope};
+use ipnet::IpNet;
 use url::{Host, Url};
 
 use super::position::{child, item};
@@ -25,6 +27,8 @@ const DEFAULT_TENANT: &str = "default";
 pub struct ServeSettings {
     /// The URL that clients use for the server, without a slash at its end.
     pub public_url: Option<String>,
+    /// The reverse proxies whose `X-Forwarded-For` header is used.
+    pub trusted_proxies: Vec<IpNet>,
     pub issuers: Vec<TokenIssuerSettings>,
     /// The certificate files; with `None` the server speaks plain HTTP.
     pub tls: Option<TlsFiles>,
@@ -141,6 +145,7 @@ impl Default for ServeSettings {
     fn default() -> Self {
         Self {
             public_url: None,
+            trusted_proxies: Vec::new(),
             issuers: Vec::new(),
             tls: None,
             server_urls: RequestedServers::Public,
@@ -202,6 +207,10 @@ impl ConfigResolver<'_> {
             });
             self.checked("serve.publicUrl", checked)
         });
+        let proxies = written.trusted_proxies.unwrap_or_default().into_iter().enumerate();
+        let trusted_proxies = proxies
+            .filter_map(|(index, text)| self.checked(&item("serve.trustedProxies", index), network(&text)))
+            .collect();
         let server_urls = written.server_urls.map_or(RequestedServers::Public, Into::into);
         let issuers = written.issuers.unwrap_or_default().into_iter().enumerate();
         let issuers: Vec<_> = issuers
@@ -236,6 +245,7 @@ impl ConfigResolver<'_> {
         let approval_timeout = Duration::from_millis(default::SERVE_APPROVAL_TIMEOUT_MS);
         ServeSettings {
             public_url,
+            trusted_proxies,
             issuers,
             tls,
             server_urls,
@@ -296,6 +306,13 @@ impl ConfigResolver<'_> {
             },
         })
     }
+}
+
+/// Parses the address or the network of a proxy.
+fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse().ok().map(|address: IpAddr| IpNet::from(address));
+    let network = text.parse().ok().or_else(address);
+    network.ok_or_else(|| format!("expected an address or a network such as `10.0.0.0/8`; got `{text}`"))
 }
 
 fn workspace_scope(text: &str) -> Result<WorkspaceScope, String> {

@@ -17,7 +17,7 @@ const WINDOW: Duration = Duration::from_mins(1);
 /// removed, or all counts if no earlier window is left.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// The IP address of the other end of a connection.
+/// The IP address of a client: the other end of the connection, or the client that a trusted proxy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientAddress(pub(crate) IpAddr);
 

@@ -17,6 +17,7 @@ mod conversations;
 mod error;
 mod event_stream;
 mod failed_logins;
+mod forwarded;
 mod health;
 pub mod mcp;
 mod metrics;

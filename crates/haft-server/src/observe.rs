@@ -1,5 +1,6 @@
 //! Middleware that writes one access-log line and updates the metrics for every request.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use crate::audit;
 use crate::auth::now_ms;
 use crate::error::RefusalReason;
 use crate::failed_logins::ClientAddress;
+use crate::forwarded::client_address;
 use crate::request_id;
 use crate::server::ServerState;
 
@@ -26,12 +28,16 @@ pub(crate) struct RequestPrincipal(pub(crate) Principal);
 
 /// Writes the line when the head of the reply is known. Leaves out the query, which may contain secrets that a client
 /// sent to the wrong place.
-pub(crate) async fn observe(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+pub(crate) async fn observe(
+    State(state): State<Arc<ServerState>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let began = Instant::now();
     let path = request.uri().path();
     let (route, method) = (route_of(path), request.method().clone());
     let path: String = path.chars().take(PATH_CHARS_MAX).collect();
-    let address = request.extensions().get::<ClientAddress>().map(|address| address.0.to_string());
+    let address = name_client(&state, &mut request).map(|address| address.to_string());
     let response = next.run(request).await;
     let (status, time) = (response.status().as_u16(), began.elapsed());
     state.metrics.request(route, status, time);
@@ -56,6 +62,14 @@ pub(crate) async fn observe(State(state): State<Arc<ServerState>>, request: Requ
         state.metrics.access_log_error();
     }
     response
+}
+
+/// Finds the client behind trusted proxies, also for the checks that follow.
+fn name_client(state: &ServerState, request: &mut Request) -> Option<IpAddr> {
+    let ClientAddress(peer) = *request.extensions().get()?;
+    let address = client_address(peer, request.headers(), &state.runtime.config().serve.trusted_proxies);
+    request.extensions_mut().insert(ClientAddress(address));
+    Some(address)
 }
 
 /// Returns the audit line of a request, with the caller and the path of its access line.

@@ -16,6 +16,10 @@ pub(crate) struct RawServe {
     /// The URL that clients use for the server, without a path, such as `https://haft.example.com`
     pub(crate) public_url: Option<String>,
 
+    /// The addresses or networks of the reverse proxies in front of the server, such as `127.0.0.1` or `10.0.0.0/8`; only from them haft uses the header `X-Forwarded-For`
+    #[schemars(extend("default" = []))]
+    pub(crate) trusted_proxies: Option<Vec<String>>,
+
     /// The files for TLS; without them the server speaks plain HTTP
     pub(crate) tls: Option<RawServeTls>,
 

@@ -88,7 +88,9 @@ fn caddy(root: &Path, port: u16, upstream: &str) -> Command {
 fn server() -> TestServer {
     let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
     let script = Script::of([ScriptStep::text("Hello.")]);
-    TestServer::start(script.about("Block", [ScriptStep::text("Late.").at_pace(pace)]))
+    let script = script.about("Block", [ScriptStep::text("Late.").at_pace(pace)]);
+    let serve = json!({"trustedProxies": ["127.0.0.1"]});
+    TestServer::configured(script, &json!({"models": {"default": "openai/m"}, "serve": serve}), &[])
 }
 
 async fn first_chunk(url: &str, key: &str) -> String {
@@ -114,6 +116,15 @@ async fn over_websocket(url: &str, key: &str) -> Value {
     }
 }
 
+/// Sends a request through the proxy from another address of this machine.
+async fn from_another_address(url: &str) {
+    let client = reqwest::Client::builder().local_address(std::net::IpAddr::from([127, 0, 0, 2]));
+    let request = client.build().unwrap().get(format!("{url}/v1/models"));
+    // A client can write this header too, but the proxy appends the address that it sees.
+    let reply = request.header("x-forwarded-for", "203.0.113.7").send().await.unwrap();
+    assert_eq!(reply.status(), 401);
+}
+
 #[track_caller]
 fn check(kind: ProxyKind) {
     let server = server();
@@ -129,6 +140,11 @@ fn check(kind: ProxyKind) {
     assert!(first.starts_with("event: response.created\n"), "{first}");
     let ended = server.executor.block_on(over_websocket(&proxy.url, &server.key));
     assert_eq!(ended["type"], "response.completed", "{ended}");
+    server.executor.block_on(from_another_address(&proxy.url));
+    let lines = server.data_lines("access.jsonl");
+    let refused: Vec<_> = lines.iter().filter(|line| line["status"] == 401).collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0]["address"], "127.0.0.2", "{}", refused[0]);
 }
 
 #[test]
