@@ -1,7 +1,7 @@
 //! `haft store`: backups of haft's data, and the export and deletion of the data of one principal.
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use haft_config::printable;
 use haft_core::principal::Principal;
 use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
 use haft_store::backup::{self, ArchiveSummary, ExistingFile};
-use haft_store::principal_data::{DeleteError, PrincipalData};
+use haft_store::principal_data::{DeleteError, DeletedData, PrincipalData};
 use serde_json::json;
 
 use super::args::{ArchiveArgs, StoreCommand};
@@ -56,12 +56,24 @@ fn existing(args: &ArchiveArgs) -> ExistingFile {
 
 fn answer(args: &ArchiveArgs, written: io::Result<ArchiveSummary>) -> Result<String, CliError> {
     let summary = written.map_err(|error| not_written(&args.file, &error))?;
-    let ArchiveSummary { files, bytes } = summary;
+    let ArchiveSummary { files, bytes, skipped } = summary;
     let shown = printable(&args.file.to_string_lossy());
     if args.json {
-        return Ok(json!({"file": shown, "files": files, "bytes": bytes}).to_string());
+        let skipped = paths(&skipped);
+        return Ok(json!({"file": shown, "files": files, "bytes": bytes, "skipped": skipped}).to_string());
     }
+    note_each(&skipped, "cannot be read and is not in the archive");
     Ok(format!("wrote {files} files with {bytes} bytes to {shown}"))
+}
+
+fn paths(all: &[PathBuf]) -> Vec<String> {
+    all.iter().map(|path| printable(&path.to_string_lossy())).collect()
+}
+
+fn note_each(all: &[PathBuf], text: &str) {
+    for path in paths(all) {
+        terminal::note(&format!("{path} {text}"));
+    }
 }
 
 fn not_written(file: &Path, error: &io::Error) -> CliError {
@@ -82,8 +94,14 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
     }
     let home = settings::home()?;
     let deleted = PrincipalData::of(&home, owner.clone()).delete().map_err(|error| match error {
+        DeleteError::NotFound => {
+            let hint = "hint: `haft keys list` shows the tenants and subjects of keys";
+            (ExitReason::Input, format!("there is no data of {shown}\n{hint}"))
+        }
         DeleteError::Busy => (ExitReason::Unavailable, error.to_string()),
-        DeleteError::Io(_) => (ExitReason::Internal, error.to_string()),
+        DeleteError::Io(_) | DeleteError::Incomplete(_) => {
+            (ExitReason::Internal, printable(&error.to_string()))
+        }
     })?;
     let line = AuditLine {
         target: Some(deleted.pseudonym.clone()),
@@ -92,8 +110,11 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
     let written = AuditLogFile::of(&home).append(line);
     written.map_err(|error| (ExitReason::Internal, format!("the audit log cannot be written: {error}")))?;
     if json {
-        return Ok(json!({"removed": deleted.removed, "pseudonym": deleted.pseudonym}).to_string());
+        let DeletedData { removed, pseudonym, unreadable } = &deleted;
+        let unreadable = paths(unreadable);
+        return Ok(json!({"removed": removed, "pseudonym": pseudonym, "unreadable": unreadable}).to_string());
     }
+    note_each(&deleted.unreadable, "cannot be read and was not deleted; it may belong to another subject");
     let pseudonym = printable(&deleted.pseudonym);
     Ok(format!(
         "deleted {} files and directories of {shown}; the usage records stay, under the pseudonym {pseudonym}",

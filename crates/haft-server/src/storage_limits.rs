@@ -18,8 +18,8 @@ pub(crate) struct TenantSizes(Mutex<HashMap<String, u64>>);
 
 impl TenantSizes {
     /// Measures all tenants.
-    pub(crate) fn update(&self, data: &TenantData) {
-        let measured = data.measure();
+    pub(crate) fn update(&self, data: &TenantData, workspace_bytes_max: u64) {
+        let measured = data.measure(workspace_bytes_max);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = measured;
     }
 

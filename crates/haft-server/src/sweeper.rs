@@ -24,7 +24,7 @@ pub(crate) async fn sweep_repeatedly(state: Arc<ServerState>) {
         // A thread of its own: a sweep pauses between its steps, and must not delay the end of the process. If no
         // thread can be started, the sender is dropped and the next interval tries again.
         let _ = thread::Builder::new().name("sweep".into()).spawn(move || {
-            sweep(&sweeping, SystemTime::now());
+            sweep(&sweeping);
             drop(swept);
         });
         let _ = done.await;
@@ -32,7 +32,7 @@ pub(crate) async fn sweep_repeatedly(state: Arc<ServerState>) {
     }
 }
 
-fn sweep(state: &ServerState, now: SystemTime) {
+fn sweep(state: &ServerState) {
     let config = state.runtime.config();
     let storage = config.serve.storage;
     let limits = RetentionLimits {
@@ -40,7 +40,8 @@ fn sweep(state: &ServerState, now: SystemTime) {
         responses_max: storage.responses_max,
         bytes_max: storage.bytes_max,
     };
-    state.workspaces.sweep(config.serve.workspaces.keep, now);
-    state.tenant_data.sweep(&limits, now);
-    state.tenant_sizes.update(&state.tenant_data);
+    let workspaces = &config.serve.workspaces;
+    state.workspaces.sweep(workspaces.keep, SystemTime::now);
+    state.tenant_data.sweep(&limits, SystemTime::now());
+    state.tenant_sizes.update(&state.tenant_data, workspaces.bytes_max);
 }

@@ -1,15 +1,18 @@
 //! Archives of stored files, in the format of tar, so that `tar` can unpack them.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 const BLOCK_BYTES: usize = 512;
 
 /// The longest name that fits into the header of a file. A longer name has an entry of its own.
 const NAME_BYTES_MAX: usize = 100;
+
+/// `O_NOFOLLOW`.
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// The first size that does not fit into eleven octal digits.
 const OCTAL_END: u64 = 1 << 33;
@@ -22,11 +25,13 @@ pub struct ArchiveWriter<W> {
     pub files: u64,
     /// The number of bytes in the files so far.
     pub bytes: u64,
+    /// The files and directories that could not be read.
+    pub skipped: Vec<PathBuf>,
 }
 
 impl<W: Write> ArchiveWriter<W> {
     pub fn new(out: W) -> Self {
-        Self { out, files: 0, bytes: 0 }
+        Self { out, files: 0, bytes: 0, skipped: Vec::new() }
     }
 
     /// Adds a directory, so that it is private after the archive was unpacked.
@@ -42,38 +47,46 @@ impl<W: Write> ArchiveWriter<W> {
 
     /// Adds the file at `path`, in the length that it has now. A program may append to it at the same time.
     pub fn add_file(&mut self, name: &Path, path: &Path) -> io::Result<()> {
-        let file = File::open(path)?;
+        self.add_open(name, &File::open(path)?)
+    }
+
+    fn add_open(&mut self, name: &Path, file: &File) -> io::Result<()> {
         let metadata = file.metadata()?;
         self.header(name, b'0', 0o600, metadata.len(), metadata.mtime(), Path::new(""))?;
         self.content(file, metadata.len())
     }
 
-    /// Adds a directory and all files and links in it. Leaves out files that disappear, and special files such as
-    /// sockets.
-    pub fn add_tree(&mut self, name: &Path, directory: &Path) -> io::Result<()> {
-        self.add_directory(name)?;
-        for entry in fs::read_dir(directory)?.flatten() {
-            let (name, path) = (name.join(entry.file_name()), entry.path());
-            let Ok(metadata) = entry.metadata() else { continue };
-            let added = self.add_entry(&name, &path, &metadata);
-            match added {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                added => added?,
+    /// Adds a file or a link, or a directory with its content, without following links. Leaves out files that do not
+    /// exist or disappear, and special files such as sockets. Skips a file or directory that cannot be read: the
+    /// commands of a run choose the permissions of their files.
+    pub fn add_tree(&mut self, name: &Path, path: &Path) -> io::Result<()> {
+        let Some(metadata) = self.readable(path, path.symlink_metadata()) else { return Ok(()) };
+        if metadata.is_dir() {
+            let Some(entries) = self.readable(path, fs::read_dir(path)) else { return Ok(()) };
+            self.add_directory(name)?;
+            for entry in entries.flatten() {
+                self.add_tree(&name.join(entry.file_name()), &entry.path())?;
             }
+        } else if metadata.is_file() {
+            // The flag matters if a command puts a link in the place of the file now.
+            let opened = File::options().read(true).custom_flags(NO_LINK).open(path);
+            if let Some(file) = self.readable(path, opened) {
+                self.add_open(name, &file)?;
+            }
+        } else if metadata.is_symlink()
+            && let Some(target) = self.readable(path, fs::read_link(path))
+        {
+            self.header(name, b'2', 0o777, 0, metadata.mtime(), &target)?;
         }
         Ok(())
     }
 
-    fn add_entry(&mut self, name: &Path, path: &Path, metadata: &Metadata) -> io::Result<()> {
-        if metadata.is_dir() {
-            self.add_tree(name, path)
-        } else if metadata.is_file() {
-            self.add_file(name, path)
-        } else if metadata.is_symlink() {
-            self.header(name, b'2', 0o777, 0, metadata.mtime(), &fs::read_link(path)?)
-        } else {
-            Ok(())
+    /// Returns `None` for a file that is gone or cannot be read.
+    fn readable<T>(&mut self, path: &Path, read: io::Result<T>) -> Option<T> {
+        if read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+            self.skipped.push(path.to_owned());
         }
+        read.ok()
     }
 
     /// Writes the end of the archive.
@@ -167,6 +180,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::tree::tests::{set_mode, without_capabilities};
 
     #[test]
     fn tar_unpacks_the_archive_with_long_names_links_and_modes() {
@@ -196,5 +210,27 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&data), mode(&data.join("a"))), (0o700, 0o600));
         assert_eq!(fs::metadata(data.join("empty")).unwrap().mtime(), 1_000);
+    }
+
+    #[test]
+    fn unreadable_files_are_skipped_and_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        fs::create_dir_all(tree.join("locked")).unwrap();
+        fs::write(tree.join("file"), "x").unwrap();
+        fs::write(tree.join("secret"), "x").unwrap();
+        set_mode(&tree.join("locked"), 0o000);
+        set_mode(&tree.join("secret"), 0o000);
+        std::os::unix::fs::symlink("/", directory.path().join("link")).unwrap();
+        let mut archive = ArchiveWriter::new(Vec::new());
+        without_capabilities(|| {
+            for name in ["tree", "missing", "link"] {
+                archive.add_tree(Path::new(name), &directory.path().join(name)).unwrap();
+            }
+        });
+        assert_eq!(archive.files, 1, "the link is not followed");
+        archive.skipped.sort();
+        assert_eq!(archive.skipped, [tree.join("locked"), tree.join("secret")]);
+        set_mode(&tree.join("locked"), 0o700);
     }
 }

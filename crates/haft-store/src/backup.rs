@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 
 use haft_core::home::Home;
 use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 use serde::Deserialize;
 
 use crate::archive::ArchiveWriter;
-use crate::sweep;
+use crate::tree::named;
 
 /// The directory with the names of the unfinished responses.
 const UNFINISHED: &str = "responses-unfinished";
@@ -35,11 +36,13 @@ pub enum ExistingFile {
 }
 
 /// A finished archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSummary {
     pub files: u64,
     /// The size of the files in the archive.
     pub bytes: u64,
+    /// The files and directories of an export that could not be read.
+    pub skipped: Vec<PathBuf>,
 }
 
 /// Writes haft's data to an archive, which appears under its name only when it is complete. `progress` gets the number
@@ -54,7 +57,7 @@ pub fn backup(
         let data = home.data();
         archive.add_directory(Path::new("data"))?;
         archive.add_directory(&Path::new("data").join(UNFINISHED))?;
-        for name in ordered(&data) {
+        for name in ordered(&data)? {
             let place = Path::new("data").join(&name);
             add(archive, &data, &place, &data.join(&name), &mut progress)?;
         }
@@ -76,7 +79,8 @@ pub(crate) fn write_archive(
     let part = PartFile::beside(path)?;
     let mut archive = ArchiveWriter::new(BufWriter::new(part.file.try_clone()?));
     write(&mut archive)?;
-    let summary = ArchiveSummary { files: archive.files, bytes: archive.bytes };
+    let skipped = std::mem::take(&mut archive.skipped);
+    let summary = ArchiveSummary { files: archive.files, bytes: archive.bytes, skipped };
     archive.finish()?;
     part.file.sync_all()?;
     part.rename_to(path, existing)?;
@@ -93,13 +97,16 @@ fn refuse_inside(home: &Home, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the entries of the data directory in the order of reading.
-fn ordered(data: &Path) -> Vec<PathBuf> {
-    let names = sweep::entries(data).filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> =
-        names.filter(|name| name != UNFINISHED && !LEFT_OUT.contains(&name.as_str())).collect();
+/// Returns the entries of the data directory in the order of reading. An error if there is no such directory: an empty
+/// archive would look like a backup.
+fn ordered(data: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(data).map_err(|error| named(data, &error))? {
+        names.extend(entry?.file_name().into_string().ok());
+    }
+    names.retain(|name| name != UNFINISHED && !LEFT_OUT.contains(&name.as_str()));
     names.sort_by_key(|name| (rank(name), name.clone()));
-    names.into_iter().map(PathBuf::from).collect()
+    Ok(names.into_iter().map(PathBuf::from).collect())
 }
 
 fn rank(name: &str) -> usize {
@@ -116,25 +123,39 @@ fn add(
     path: &Path,
     progress: &mut impl FnMut(u64, u64),
 ) -> io::Result<()> {
-    let Ok(metadata) = path.symlink_metadata() else { return Ok(()) };
-    let added = if metadata.is_dir() {
+    let added = add_present(archive, data, name, path, progress);
+    progress(archive.files, archive.bytes);
+    match added {
+        // A sweep or another request has removed the file.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        added => added,
+    }
+}
+
+/// Adds a file, or a directory with its content. Returns an error for a file that cannot be read, because a backup
+/// without it would be incomplete and could replace a complete one.
+fn add_present(
+    archive: &mut ArchiveWriter<BufWriter<File>>,
+    data: &Path,
+    name: &Path,
+    path: &Path,
+    progress: &mut impl FnMut(u64, u64),
+) -> io::Result<()> {
+    let metadata = path.symlink_metadata().map_err(|error| named(path, &error))?;
+    if metadata.is_dir() {
+        let entries = fs::read_dir(path).map_err(|error| named(path, &error))?;
         archive.add_directory(name)?;
-        for entry in sweep::entries(path) {
+        for entry in entries {
+            let entry = entry?;
             add(archive, data, &name.join(entry.file_name()), &entry.path(), progress)?;
         }
         Ok(())
     } else if !metadata.is_file() || path.extension().is_some_and(|extension| extension == "lock") {
         Ok(())
     } else if name.starts_with("data/responses") {
-        add_response(archive, data, name, path)
+        add_response(archive, data, name, path).map_err(|error| named(path, &error))
     } else {
-        archive.add_file(name, path)
-    };
-    progress(archive.files, archive.bytes);
-    match added {
-        // A sweep or another request has removed the file.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        added => added,
+        archive.add_file(name, path).map_err(|error| named(path, &error))
     }
 }
 
@@ -193,9 +214,18 @@ impl PartFile {
         match existing {
             ExistingFile::Replaced => fs::rename(&self.path, path),
             ExistingFile::Refused => {
-                Ok(rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE)?)
+                match rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE) {
+                    Err(Errno::INVAL | Errno::NOSYS) => self.link_to(path),
+                    renamed => Ok(renamed?),
+                }
             }
         }
+    }
+
+    /// Gives the file its name on a network file system, where a rename cannot refuse to replace a file. Dropping the
+    /// value removes the temporary name.
+    fn link_to(&self, path: &Path) -> io::Result<()> {
+        fs::hard_link(&self.path, path)
     }
 }
 
@@ -208,6 +238,39 @@ impl Drop for PartFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep;
+    use crate::tree::tests::{set_mode, without_capabilities};
+
+    #[test]
+    fn incomplete_backup_is_an_error_and_replaces_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(&directory.path().join("home"));
+        let path = directory.path().join("backup.tar");
+        let write = || without_capabilities(|| backup(&home, &path, ExistingFile::Replaced, |_, _| ()));
+        assert_eq!(write().unwrap_err().kind(), io::ErrorKind::NotFound, "there is no data");
+        let locked = home.data().join("events/acme");
+        fs::create_dir_all(&locked).unwrap();
+        fs::write(locked.join("run.jsonl"), "x").unwrap();
+        assert_eq!(write().unwrap().files, 1);
+        let complete = fs::read(&path).unwrap();
+        for unreadable in [locked.as_path(), &locked.join("run.jsonl"), &home.data()] {
+            set_mode(unreadable, 0o000);
+            let refused = write().unwrap_err();
+            assert!(refused.to_string().contains(&unreadable.display().to_string()), "{refused}");
+            assert!(fs::read(&path).unwrap() == complete);
+            set_mode(unreadable, 0o700);
+        }
+    }
+
+    #[test]
+    fn link_replaces_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("backup.tar");
+        PartFile::beside(&path).unwrap().link_to(&path).unwrap();
+        let refused = PartFile::beside(&path).unwrap().link_to(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(sweep::entries(directory.path()).count(), 1, "no temporary file is left");
+    }
 
     #[test]
     fn backup_is_private_complete_and_replaces_nothing_unasked() {

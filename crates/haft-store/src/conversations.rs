@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::grants::lock;
-use crate::sweep;
+use crate::owned_records::{OwnedRecords, read_owned};
 use crate::tenant::directory_of;
 
 /// The version of the file format. haft reads no other version.
@@ -90,14 +90,9 @@ impl ConversationStore {
     }
 
     /// Returns the ids of all conversations of a subject.
-    pub fn ids(&self, owner: &Principal) -> io::Result<Vec<String>> {
-        let entries = sweep::entries(&self.root.join(directory_of(owner.tenant())));
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut found = Vec::new();
-        for id in names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)) {
-            found.extend(self.get(owner, &id)?.map(|record| record.id));
-        }
-        Ok(found)
+    pub(crate) fn owned_ids(&self, owner: &Principal) -> io::Result<OwnedRecords<String>> {
+        let directory = self.root.join(directory_of(owner.tenant()));
+        read_owned(&directory, |id| Ok(self.get(owner, id)?.map(|record| record.id)))
     }
 
     /// Deletes a conversation. Returns false if the owner has none with this id.

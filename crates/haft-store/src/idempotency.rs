@@ -58,6 +58,17 @@ impl FileIdempotencyKeys {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
+    /// Returns the files of all keys of a tenant, with the run that each is bound to. The names of the files are digests.
+    /// Leaves out files that another process removes, and incomplete ones.
+    pub(crate) fn of_tenant(&self, tenant: &str) -> io::Result<Vec<(SessionId, PathBuf)>> {
+        let files = sweep::list(&self.root.join(directory_of(tenant)))?.into_iter().map(|entry| entry.path());
+        let bound = files.filter_map(|path| {
+            let text = std::fs::read_to_string(&path).ok()?;
+            Some((SessionId(uuid::Uuid::parse_str(text.trim()).ok()?.as_u128()), path))
+        });
+        Ok(bound.collect())
+    }
+
     fn path(&self, principal: &Principal, key: &str) -> PathBuf {
         let name = Digest::of_text(&format!("{}\n{key}", principal.subject()));
         self.root.join(directory_of(principal.tenant())).join(name.to_string())

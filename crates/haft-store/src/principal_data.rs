@@ -1,7 +1,9 @@
 //! All data of one principal: what an export contains, and what a deletion removes.
 
-use std::collections::BTreeSet;
-use std::fs;
+mod deletion;
+mod lines;
+
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,19 +15,20 @@ use haft_core::principal::Principal;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::accounting::FileAccounting;
-use crate::accounting::line_file::{self, LinePaths};
 use crate::api_keys::ApiKeyStore;
 use crate::backup::{self, ArchiveSummary, ExistingFile};
 use crate::conversations::ConversationStore;
 use crate::events::FileEvents;
 use crate::grants::FileGrants;
+use crate::idempotency::FileIdempotencyKeys;
 use crate::outputs::FileOutputs;
 use crate::responses::ResponseStore;
-use crate::sessions::{SessionLimits, SessionStore};
-use crate::sweep;
+use crate::sessions::{ReadError, SessionError, SessionLimits, SessionStore};
+use crate::spending::SpendingStore;
 use crate::tenant::directory_of;
 use crate::workspaces::{WorkspaceStore, private_tmp};
+
+pub use deletion::{DeleteError, DeletedData};
 
 /// The data of one principal in haft's home directory.
 #[derive(Debug)]
@@ -35,33 +38,39 @@ pub struct PrincipalData {
     sessions: SessionStore,
 }
 
-/// The result of a deletion.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeletedData {
-    /// The number of files and directories that were removed.
-    pub removed: u64,
-    /// The name that replaces the principal in usage records and logs.
-    pub pseudonym: String,
+/// The stored files of a principal.
+#[derive(Debug, Default)]
+struct OwnedFiles {
+    groups: Vec<FileGroup>,
+    /// The files that cannot be read. They may belong to any subject of the tenant.
+    unreadable: Vec<PathBuf>,
 }
 
-/// The reason why nothing was deleted.
-#[derive(Debug, thiserror::Error)]
-pub enum DeleteError {
-    #[error("a run of this principal is in progress; try again when it has ended")]
-    Busy,
-    #[error("haft's data cannot be changed: {0}")]
-    Io(#[from] io::Error),
+/// Files that are removed together.
+#[derive(Debug)]
+struct FileGroup {
+    lock: GroupLock,
+    /// In the order of removal. The last file names the others, so that after a failure a second deletion finds them.
+    paths: Vec<PathBuf>,
 }
 
-/// The stored objects of a principal.
-struct OwnedObjects {
-    responses: Vec<String>,
-    conversations: Vec<String>,
-    sessions: Vec<SessionId>,
-    /// All runs: those of the sessions, and those of responses whose session is gone.
-    runs: BTreeSet<SessionId>,
-    idempotency_keys: Vec<PathBuf>,
-    workspaces: Vec<PathBuf>,
+/// The lock that a run holds while it uses the files of a group.
+#[derive(Debug)]
+enum GroupLock {
+    None,
+    Session(SessionId),
+    /// The record of the workspace.
+    Workspace(PathBuf),
+}
+
+impl OwnedFiles {
+    fn add(&mut self, lock: GroupLock, paths: Vec<PathBuf>) {
+        self.groups.push(FileGroup { lock, paths });
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.groups.iter().flat_map(|group| &group.paths)
+    }
 }
 
 impl PrincipalData {
@@ -72,16 +81,12 @@ impl PrincipalData {
     }
 
     /// Writes all data to an archive. The usage records and the log lines of the principal are in files of their own.
+    /// Tokens of MCP servers are left out, because they are secrets.
     pub fn export(&self, path: &Path, existing: ExistingFile) -> io::Result<ArchiveSummary> {
-        let objects = self.objects()?;
-        backup::write_archive(&self.home, path, existing, |archive| {
-            for file in self.files(&objects) {
-                let name = file.strip_prefix(self.home.root()).unwrap_or(&file);
-                if file.is_dir() {
-                    archive.add_tree(name, &file)?;
-                } else if file.is_file() {
-                    archive.add_file(name, &file)?;
-                }
+        let owned = self.owned_files(&self.credentials()?)?;
+        let mut summary = backup::write_archive(&self.home, path, existing, |archive| {
+            for file in owned.paths() {
+                archive.add_tree(file.strip_prefix(self.home.root()).unwrap_or(file), file)?;
             }
             for (name, paths) in self.line_files() {
                 let lines = self.own_lines(&paths)?;
@@ -90,171 +95,132 @@ impl PrincipalData {
                 }
             }
             archive.add_bytes(Path::new("keys.json"), format!("{:#}\n", self.keys()?).as_bytes(), 0)
-        })
+        })?;
+        summary.skipped.extend(owned.unreadable);
+        Ok(summary)
     }
 
-    /// Deletes all data, revokes the keys of the principal, and replaces its name in usage records and logs, which keep
-    /// their amounts.
-    pub fn delete(&self) -> Result<DeletedData, DeleteError> {
-        let objects = self.objects()?;
-        if objects.sessions.iter().any(|id| self.sessions.is_busy(*id)) {
-            return Err(DeleteError::Busy);
+    /// Returns the groups in the order of removal. A response names its run, so the runs are first.
+    fn owned_files(&self, credentials: &BTreeSet<String>) -> io::Result<OwnedFiles> {
+        let mut bound: HashMap<SessionId, Vec<PathBuf>> = HashMap::new();
+        for (run, path) in FileIdempotencyKeys::of(&self.home).of_tenant(self.owner.tenant())? {
+            bound.entry(run).or_default().push(path);
         }
-        let store = ApiKeyStore::of(&self.home);
-        let own = store.load()?;
-        let own = own.all().iter().filter(|key| key.tenant == self.owner.tenant());
-        let own: Vec<String> =
-            own.filter(|key| key.subject == self.owner.subject()).map(|key| key.id.clone()).collect();
-        store.revoke(&own)?;
-        let files: Vec<PathBuf> = self.files(&objects).into_iter().filter(|file| file.exists()).collect();
-        let workspaces = WorkspaceStore::of(&self.home);
-        for directory in WorkspaceStore::of(&self.home).of_principal(&self.owner) {
-            if !workspaces.remove(&directory)? {
-                return Err(DeleteError::Busy);
-            }
-        }
-        for file in &files {
-            remove(file)?;
-        }
-        // Cached outputs do not name their principal, and haft can create them again.
-        remove(&self.home.data().join("cache"))?;
-        let pseudonym =
-            format!("{}/deleted-{}", self.owner.tenant(), &Uuid::new_v4().simple().to_string()[..12]);
-        for (_, paths) in self.line_files() {
-            self.rename_in(&paths, &pseudonym)?;
-        }
-        Ok(DeletedData { removed: files.len() as u64, pseudonym })
-    }
-
-    fn objects(&self) -> io::Result<OwnedObjects> {
-        let responses = ResponseStore::of(&self.home).list(&self.owner)?;
-        let ids = self.sessions.ids().unwrap_or_default().into_iter();
-        let is_own =
-            |id: &SessionId| self.sessions.opened(*id).is_ok_and(|opened| opened.belongs_to(&self.owner));
-        let sessions: Vec<SessionId> = ids.filter(is_own).collect();
-        let parsed = |id: &str| Uuid::parse_str(id).ok().map(|id| SessionId(id.as_u128()));
-        let of_responses = responses.iter().filter_map(|response| parsed(&response.run));
-        let runs: BTreeSet<SessionId> = sessions.iter().copied().chain(of_responses).collect();
-        let responses: Vec<String> = responses.into_iter().map(|response| response.id).collect();
-        let bound: BTreeSet<SessionId> = responses
-            .iter()
-            .filter_map(|id| parsed(id.strip_prefix("resp_")?))
-            .chain(runs.iter().copied())
-            .collect();
-        Ok(OwnedObjects {
-            conversations: ConversationStore::of(&self.home).ids(&self.owner)?,
-            idempotency_keys: self.idempotency_keys(&bound),
-            workspaces: self.workspaces(),
-            responses,
-            sessions,
-            runs,
-        })
-    }
-
-    /// Returns the idempotency keys that are bound to these responses or runs. Their names are digests.
-    fn idempotency_keys(&self, bound: &BTreeSet<SessionId>) -> Vec<PathBuf> {
-        let directory = self.home.data().join("idempotency").join(directory_of(self.owner.tenant()));
-        let is_own = |path: &PathBuf| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            Uuid::parse_str(text.trim()).is_ok_and(|id| bound.contains(&SessionId(id.as_u128())))
-        };
-        sweep::entries(&directory).map(|entry| entry.path()).filter(is_own).collect()
-    }
-
-    /// Returns the workspaces, and the directories that their commands see as `/tmp`.
-    fn workspaces(&self) -> Vec<PathBuf> {
-        let mut all = WorkspaceStore::of(&self.home).of_principal(&self.owner);
-        let tenant = self.home.workspace().join(directory_of(self.owner.tenant()));
-        all.push(tenant.join(directory_of(self.owner.subject())));
-        let shared = tenant.join("_shared");
-        let tmps =
-            all.iter().chain([&shared]).map(|directory| private_tmp(&self.home, &self.owner, directory));
-        let tmps: Vec<PathBuf> = tmps.collect();
-        [all, tmps].concat()
-    }
-
-    fn files(&self, objects: &OwnedObjects) -> Vec<PathBuf> {
-        let data = self.home.data();
-        let tenant = directory_of(self.owner.tenant());
-        let in_tenant =
-            |name: &str, id: &str, suffix: &str| data.join(name).join(&tenant).join(format!("{id}{suffix}"));
-        let mut files: Vec<PathBuf> = Vec::new();
-        for id in &objects.responses {
-            let waiting = ["responses-unfinished", "approvals-pending"].map(|name| data.join(name).join(id));
-            files.push(in_tenant("responses", id, ".json"));
-            files.extend(waiting);
-        }
-        for id in &objects.conversations {
-            files.extend([".json", ".lock"].map(|suffix| in_tenant("conversations", id, suffix)));
-        }
-        files.extend(objects.sessions.iter().map(|id| self.sessions.file(*id)));
-        let (events, outputs) = (FileEvents::of(&self.home), FileOutputs::of(&self.home));
-        for run in &objects.runs {
-            let key = RunKey { tenant: self.owner.tenant().to_owned(), run: *run };
-            files.extend([events.file_of(&key), outputs.directory_of(&key)]);
-        }
+        let mut owned = OwnedFiles::default();
+        self.add_workspaces(&mut owned)?;
+        let sessions = self.add_sessions(&mut owned, &bound)?;
+        self.add_responses(&mut owned, &bound, &sessions)?;
+        self.add_conversations(&mut owned)?;
         let grants = FileGrants::of(&self.home).file_of(&self.owner);
-        files.extend([grants.with_extension("json"), grants.with_extension("lock")]);
-        files.extend(objects.idempotency_keys.iter().cloned());
-        files.extend(objects.workspaces.iter().cloned());
-        files
+        owned.add(GroupLock::None, ["lock", "json"].map(|suffix| grants.with_extension(suffix)).into());
+        let spending = SpendingStore::of(&self.home);
+        let spent = credentials.iter().filter_map(|key| spending.file_of(key));
+        spent.for_each(|file| owned.add(GroupLock::None, vec![file]));
+        Ok(owned)
     }
 
-    /// Returns the files in which lines name the principal.
-    fn line_files(&self) -> Vec<(&'static str, LinePaths)> {
-        let data = self.home.data();
-        let rotated = |name: &str| LinePaths {
-            current: data.join(format!("{name}.jsonl")),
-            old: data.join(format!("{name}.1.jsonl")),
-        };
-        let mut all = vec![("access.jsonl", rotated("access")), ("audit.jsonl", rotated("audit"))];
-        let accounting = FileAccounting::of(&self.home).paths_of(&self.owner);
-        all.extend(accounting.into_iter().map(|paths| ("accounting.jsonl", paths)));
-        all
+    /// Adds the workspaces, and the directories that their commands see as `/tmp`.
+    fn add_workspaces(&self, owned: &mut OwnedFiles) -> io::Result<()> {
+        let (workspaces, unreadable) = WorkspaceStore::of(&self.home).of_principal(&self.owner)?;
+        for stored in workspaces {
+            let paths = vec![stored.tmps, stored.directory, stored.record.clone()];
+            owned.add(GroupLock::Workspace(stored.record), paths);
+        }
+        let tenant = self.home.workspace().join(directory_of(self.owner.tenant()));
+        let own = tenant.join(directory_of(self.owner.subject()));
+        let tmps = [&own, &tenant.join("_shared")].map(|path| private_tmp(&self.home, &self.owner, path));
+        tmps.into_iter().chain([own]).for_each(|path| owned.add(GroupLock::None, vec![path]));
+        owned.unreadable.extend(unreadable);
+        Ok(())
     }
 
-    /// Returns the member of a line that names the principal. In a text, its quotes would be escaped.
-    fn member(&self) -> String {
-        format!("\"principal\":{}", json!(self.owner.to_string()))
-    }
-
-    fn own_lines(&self, paths: &LinePaths) -> io::Result<String> {
-        let mut own = String::new();
-        for path in [&paths.old, &paths.current] {
-            let text = match fs::read(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                bytes => String::from_utf8_lossy(&bytes?).into_owned(),
-            };
-            for line in text.lines().filter(|line| line.contains(&self.member())) {
-                own.push_str(line);
-                own.push('\n');
+    fn add_sessions(
+        &self,
+        owned: &mut OwnedFiles,
+        bound: &HashMap<SessionId, Vec<PathBuf>>,
+    ) -> io::Result<BTreeSet<SessionId>> {
+        let mut own = BTreeSet::new();
+        for id in self.sessions.ids().map_err(io_error)? {
+            match self.sessions.opened(id) {
+                Ok(opened) if opened.belongs_to(&self.owner) => {
+                    own.insert(id);
+                    let keys = bound.get(&id).cloned().unwrap_or_default();
+                    let paths = [self.files_of_run(id), keys, vec![self.sessions.file(id)]].concat();
+                    owned.add(GroupLock::Session(id), paths);
+                }
+                // A session without its first line contains nothing.
+                Ok(_) | Err(SessionError::Unreadable { problem: ReadError::Empty, .. }) => {}
+                Err(SessionError::Io { problem }) if problem.kind() == io::ErrorKind::NotFound => {}
+                Err(SessionError::Io { problem }) if problem.kind() != io::ErrorKind::PermissionDenied => {
+                    return Err(problem);
+                }
+                Err(_) => owned.unreadable.push(self.sessions.file(id)),
             }
         }
         Ok(own)
     }
 
-    fn rename_in(&self, paths: &LinePaths, pseudonym: &str) -> io::Result<()> {
-        let (before, after) = (self.member(), format!("\"principal\":{}", json!(pseudonym)));
-        // The audit log describes a key by its owner and scopes.
-        let owner = json!(format!("{} ", self.owner)).to_string();
-        let detail = format!("\"detail\":{}", owner.trim_end_matches('"'));
-        let renamed = format!("\"detail\":\"{pseudonym} ");
-        line_file::rewrite(paths, |text| text.replace(&before, &after).replace(&detail, &renamed))
+    fn add_responses(
+        &self,
+        owned: &mut OwnedFiles,
+        bound: &HashMap<SessionId, Vec<PathBuf>>,
+        sessions: &BTreeSet<SessionId>,
+    ) -> io::Result<()> {
+        let data = self.home.data();
+        let responses = ResponseStore::of(&self.home).owned(&self.owner, |record| (record.id, record.run))?;
+        let parsed = |id: &str| Uuid::parse_str(id).ok().map(|id| SessionId(id.as_u128()));
+        for (id, run) in responses.records {
+            let run = parsed(&run).filter(|run| !sessions.contains(run));
+            let mut paths = run.map(|run| self.files_of_run(run)).unwrap_or_default();
+            let names = run.into_iter().chain(id.strip_prefix("resp_").and_then(parsed));
+            paths.extend(names.filter_map(|name| bound.get(&name)).flatten().cloned());
+            paths.extend(["responses-unfinished", "approvals-pending"].map(|name| data.join(name).join(&id)));
+            paths.push(self.in_tenant("responses", &format!("{id}.json")));
+            owned.add(GroupLock::None, paths);
+        }
+        owned.unreadable.extend(responses.unreadable);
+        Ok(())
+    }
+
+    fn add_conversations(&self, owned: &mut OwnedFiles) -> io::Result<()> {
+        let conversations = ConversationStore::of(&self.home).owned_ids(&self.owner)?;
+        for id in conversations.records {
+            let file = |suffix: &str| self.in_tenant("conversations", &format!("{id}.{suffix}"));
+            owned.add(GroupLock::None, vec![file("lock"), file("json")]);
+        }
+        owned.unreadable.extend(conversations.unreadable);
+        Ok(())
+    }
+
+    fn in_tenant(&self, directory: &str, file: &str) -> PathBuf {
+        self.home.data().join(directory).join(directory_of(self.owner.tenant())).join(file)
+    }
+
+    fn files_of_run(&self, run: SessionId) -> Vec<PathBuf> {
+        let key = RunKey { tenant: self.owner.tenant().to_owned(), run };
+        vec![FileEvents::of(&self.home).file_of(&key), FileOutputs::of(&self.home).directory_of(&key)]
     }
 
     /// Returns the keys, without their digests.
     fn keys(&self) -> io::Result<Value> {
         let keys = ApiKeyStore::of(&self.home).load()?;
-        let own = keys.all().iter().filter(|key| key.tenant == self.owner.tenant());
-        let own = own.filter(|key| key.subject == self.owner.subject());
+        let own = keys.all().iter().filter(|key| key.principal().is_subject_of(&self.owner));
         Ok(own.map(|key| json!({"id": key.id, "name": key.name, "created_ms": key.created_ms})).collect())
+    }
+
+    fn key_ids(&self) -> io::Result<Vec<String>> {
+        let keys = ApiKeyStore::of(&self.home).load()?;
+        let own = keys.all().iter().filter(|key| key.principal().is_subject_of(&self.owner));
+        Ok(own.map(|key| key.id.clone()).collect())
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
+fn io_error(error: SessionError) -> io::Error {
+    match error {
+        SessionError::Io { problem } => problem,
+        error => io::Error::other(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::owned_records::{OwnedRecords, read_owned};
 use crate::sweep;
 use crate::tenant::directory_of;
 
@@ -213,19 +214,22 @@ impl ResponseStore {
         }
     }
 
-    /// Returns all responses of a subject, the newest first.
+    /// Returns all responses of a subject, the newest first. Skips files that cannot be read.
     pub fn list(&self, owner: &Principal) -> io::Result<Vec<ResponseRecord>> {
-        let directory = self.root.join(directory_of(owner.tenant()));
-        let ids = sweep::entries(&directory).filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            name.strip_suffix(".json").map(str::to_owned)
-        });
-        let mut found = Vec::new();
-        for id in ids {
-            found.extend(self.get(owner, &id)?);
-        }
+        let mut found = self.owned(owner, |record| record)?.records;
         found.sort_by(|one, other| (other.created_ms, &other.id).cmp(&(one.created_ms, &one.id)));
         Ok(found)
+    }
+
+    /// Reads the responses of a subject, and keeps only the part of each that the caller needs: all conversations
+    /// together may not fit into memory.
+    pub(crate) fn owned<T>(
+        &self,
+        owner: &Principal,
+        part: impl Fn(ResponseRecord) -> T,
+    ) -> io::Result<OwnedRecords<T>> {
+        let directory = self.root.join(directory_of(owner.tenant()));
+        read_owned(&directory, |id| Ok(self.get(owner, id)?.map(&part)))
     }
 
     /// Returns the path of a response; `None` for an invalid id. The id comes from a client, and `../` in it could lead
@@ -244,6 +248,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tree::tests::{set_mode, without_capabilities};
 
     fn new(id: &str, created_ms: u64) -> NewResponse {
         NewResponse {
@@ -311,5 +316,24 @@ mod tests {
             assert_eq!(store.get(&anna, id).unwrap(), None, "{id}");
             assert!(store.put(&anna, new(id, 1)).is_err(), "{id}");
         }
+    }
+
+    #[test]
+    fn damaged_file_hides_no_other_response_and_an_unreadable_directory_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let store = ResponseStore::of(&home);
+        let anna = Principal::new("acme", "anna", "k");
+        assert_eq!(store.list(&anna).unwrap(), []);
+        store.put(&anna, new("resp_1", 1)).unwrap();
+        let damaged = home.data().join("responses/acme/resp_2.json");
+        for text in ["{", "", "null"] {
+            std::fs::write(&damaged, text).unwrap();
+            assert_eq!(store.list(&anna).unwrap().len(), 1, "{text}");
+            assert_eq!(store.owned(&anna, |_| ()).unwrap().unreadable, std::slice::from_ref(&damaged));
+        }
+        set_mode(damaged.parent().unwrap(), 0o000);
+        assert!(without_capabilities(|| store.list(&anna)).is_err());
+        set_mode(damaged.parent().unwrap(), 0o700);
     }
 }

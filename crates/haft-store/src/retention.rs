@@ -10,15 +10,20 @@ use haft_core::home::Home;
 
 use crate::pending_approvals::PendingApprovalStore;
 use crate::responses::ResponseStore;
-use crate::sweep;
+use crate::sweep::{self, STEP_PAUSE, SweepPace};
 use crate::tenant::directory_of;
 use crate::workspaces::occupied_bytes;
 
-/// The number of files that a sweep removes before it pauses.
-const STEP_FILES: usize = 256;
+/// The directories in `data` with one directory for each tenant that count for its disk space. The tool outputs have
+/// other names.
+const MEASURED: [&str; 5] = ["responses", "conversations", "events", "tenant-sessions", "blobs"];
 
-/// The pause between two steps. It limits a sweep to a few percent of one core.
-const STEP_PAUSE: Duration = Duration::from_millis(10);
+/// The measured directories with files that a sweep removes.
+const SWEPT: [(&str, StoredKind); 3] = [
+    ("responses", StoredKind::Response),
+    ("conversations", StoredKind::Other),
+    ("events", StoredKind::Other),
+];
 
 /// The time after its last change during which neither the number nor the size of the files removes a file. A client is
 /// likely to continue from a response of the last hour.
@@ -64,33 +69,53 @@ impl TenantData {
     /// Removes the files of each tenant that exceed the limits, the oldest first.
     pub fn sweep(&self, limits: &RetentionLimits, now: SystemTime) {
         let unfinished = self.unfinished();
+        let mut pace = SweepPace::default();
         for tenant in self.tenants() {
             let mut files = self.files(&tenant);
             // The server continues these responses, from the record and the event log.
             files.retain(|file| {
                 file.path.file_stem().is_none_or(|name| !unfinished.contains(Path::new(name)))
             });
-            for (at, path) in exceeding(files, limits, now).iter().enumerate() {
+            for path in exceeding(files, limits, now) {
                 // Ignore a failure: the next sweep tries again.
                 let _ = fs::remove_file(path);
-                if (at + 1).is_multiple_of(STEP_FILES) {
-                    thread::sleep(STEP_PAUSE);
-                }
+                pace.step();
             }
         }
     }
 
     /// Measures the disk space of each tenant, by the name of its directory: responses, conversations, event logs,
-    /// sessions, tool outputs and workspaces.
-    pub fn measure(&self) -> HashMap<String, u64> {
+    /// sessions, blobs, tool outputs and workspaces with their `/tmp`.
+    ///
+    /// A command can make a directory unreadable to hide its size. Such a workspace counts `workspace_bytes_max`, which
+    /// the server enforces for each workspace. If it counted more, one subject could block the whole tenant.
+    pub fn measure(&self, workspace_bytes_max: u64) -> HashMap<String, u64> {
         let measure = |tenant: String| {
-            let directories = self.directories(&tenant).into_iter().filter(|directory| directory.is_dir());
-            let bytes = directories.map(|directory| occupied_bytes(&directory, u64::MAX).unwrap_or_default());
-            let bytes = bytes.sum();
+            let bytes = self.stored_bytes(&tenant);
+            let bytes = bytes.saturating_add(self.workspace_bytes(&tenant, workspace_bytes_max));
             thread::sleep(STEP_PAUSE);
             (tenant, bytes)
         };
         self.tenants().into_iter().map(measure).collect()
+    }
+
+    /// Measures the directories that only haft writes. A directory that cannot be measured exceeds every limit.
+    fn stored_bytes(&self, tenant: &str) -> u64 {
+        let data = self.home.data();
+        let outputs = data.join("outputs").join(format!("tenant-{tenant}"));
+        let directories = MEASURED.map(|name| data.join(name).join(tenant)).into_iter().chain([outputs]);
+        let bytes = directories.map(|directory| occupied_bytes(&directory, u64::MAX).unwrap_or(u64::MAX));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    fn workspace_bytes(&self, tenant: &str, workspace_bytes_max: u64) -> u64 {
+        let workspaces = sweep::list(&self.home.workspace().join(tenant));
+        let tmps = sweep::list(&self.home.private_tmps().join(tenant));
+        let (Ok(workspaces), Ok(tmps)) = (workspaces, tmps) else { return u64::MAX };
+        let of_subjects = tmps.into_iter().flat_map(|workspace| sweep::entries(&workspace.path()));
+        let directories = workspaces.into_iter().chain(of_subjects).map(|entry| entry.path());
+        let bytes = directories.map(|path| occupied_bytes(&path, u64::MAX).unwrap_or(workspace_bytes_max));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Returns the ids of the responses that are unfinished or wait for an approval, and of their runs.
@@ -108,25 +133,13 @@ impl TenantData {
 
     fn tenants(&self) -> BTreeSet<String> {
         let data = self.home.data();
-        let roots = ["responses", "conversations", "events", "tenant-sessions"].map(|name| data.join(name));
-        let names = roots.into_iter().chain([self.home.workspace()]).flat_map(|root| sweep::entries(&root));
-        names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-    }
-
-    fn directories(&self, tenant: &str) -> Vec<PathBuf> {
-        let data = self.home.data();
-        let stored = ["responses", "conversations", "events", "tenant-sessions"];
-        let stored = stored.map(|name| data.join(name).join(tenant));
-        let outputs = data.join("outputs").join(format!("tenant-{tenant}"));
-        stored.into_iter().chain([outputs, self.home.workspace().join(tenant)]).collect()
+        let roots = MEASURED.map(|name| data.join(name)).into_iter();
+        let roots = roots.chain([self.home.workspace(), self.home.private_tmps()]);
+        let directories = roots.flat_map(|root| sweep::entries(&root)).filter(|entry| entry.path().is_dir());
+        directories.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
     fn files(&self, tenant: &str) -> Vec<StoredFile> {
-        let stored = [
-            ("responses", StoredKind::Response),
-            ("conversations", StoredKind::Other),
-            ("events", StoredKind::Other),
-        ];
         let in_directory = |(name, kind): (&str, StoredKind)| {
             let entries = sweep::entries(&self.home.data().join(name).join(tenant));
             entries.filter_map(move |entry| {
@@ -135,7 +148,7 @@ impl TenantData {
                 Some(StoredFile { kind, changed, bytes: metadata.len(), path: entry.path() })
             })
         };
-        stored.into_iter().flat_map(in_directory).collect()
+        SWEPT.into_iter().flat_map(in_directory).collect()
     }
 }
 
@@ -176,6 +189,8 @@ mod tests {
 
     use super::*;
     use crate::responses::{NewResponse, UnfinishedResponse};
+    use crate::tree::tests::nest_deeply;
+    use crate::workspaces::{WorkspaceName, WorkspaceStore, private_tmp};
 
     const HOUR: Duration = Duration::from_hours(1);
     const ALL: RetentionLimits =
@@ -245,7 +260,7 @@ mod tests {
             scopes: Vec::new(),
         };
         responses.begin(&open).unwrap();
-        assert!(data.measure()["acme"] > 20_000, "{:?}", data.measure());
+        assert!(data.measure(0)["acme"] > 20_000, "{:?}", data.measure(0));
         data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now());
         assert_eq!(responses.list(&anna).unwrap().len(), 2, "they changed within the last hour");
         data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now() + 2 * HOUR);
@@ -253,5 +268,23 @@ mod tests {
         assert_eq!(left, ["resp_open"]);
         let events = |run: &str| home.data().join(format!("events/acme/{run}.jsonl")).exists();
         assert!(events("run-open") && !events("run-old"));
+    }
+    #[test]
+    fn workspace_that_hides_its_size_counts_the_largest_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let (data, store) = (TenantData::of(&home), WorkspaceStore::of(&home));
+        let anna = Principal::new("acme", "anna", "k");
+        let open = |id: &str| store.open(&anna, WorkspaceName::Conversation(id.into())).unwrap();
+        let (open_one, hidden) = (open("conv_1"), open("conv_2"));
+        fs::write(open_one.directory().join("file"), vec![b'x'; 100_000]).unwrap();
+        let tmp = private_tmp(&home, &anna, open_one.directory());
+        fs::create_dir_all(&tmp).unwrap();
+        fs::write(tmp.join("file"), vec![b'x'; 100_000]).unwrap();
+        let before = data.measure(1 << 30)["acme"];
+        assert!((200_000..300_000).contains(&before), "the workspace and its /tmp: {before}");
+        nest_deeply(hidden.directory());
+        let after = data.measure(1 << 30)["acme"];
+        assert!((before..before + 20_000).contains(&(after - (1 << 30))), "{after}");
     }
 }

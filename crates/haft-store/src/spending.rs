@@ -66,6 +66,11 @@ impl SpendingStore {
         private_file::replace_unsynced(&path, &serde_json::to_vec(sum)?)
     }
 
+    /// Returns the file of a key; `None` for an id that no key has.
+    pub(crate) fn file_of(&self, key: &str) -> Option<PathBuf> {
+        self.path(key).ok()
+    }
+
     fn path(&self, key: &str) -> io::Result<PathBuf> {
         let is_plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if key.is_empty() || !is_plain {

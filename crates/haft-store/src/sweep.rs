@@ -2,9 +2,35 @@
 
 use std::collections::HashMap;
 use std::fs::{self, DirEntry};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+
+use crate::tree::{named, remove_tree};
+
+/// The number of files that a sweep visits before it pauses.
+const STEP_FILES: usize = 256;
+
+/// The pause between two steps. It limits a sweep to a few percent of one core.
+pub(crate) const STEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// Pauses a sweep after each step.
+#[derive(Debug, Default)]
+pub(crate) struct SweepPace {
+    files: usize,
+}
+
+impl SweepPace {
+    /// Counts one file, and pauses at the end of a step.
+    pub(crate) fn step(&mut self) {
+        self.files += 1;
+        if self.files.is_multiple_of(STEP_FILES) {
+            thread::sleep(STEP_PAUSE);
+        }
+    }
+}
 
 /// The time of the last sweep of each directory. It belongs to the process and not to a store, because a server opens
 /// one store per session and would otherwise sweep once per session.
@@ -34,12 +60,14 @@ pub(crate) fn remove_unchanged(files: impl Iterator<Item = DirEntry>, keep: Dura
 }
 
 /// Removes the directories below `root` to which no entry was added for longer than `keep`.
-pub fn remove_unused_directories(root: &Path, keep: Duration, now: SystemTime) {
+pub(crate) fn remove_unused_directories(root: &Path, keep: Duration, now: SystemTime) {
+    let mut pace = SweepPace::default();
     for directory in entries(root) {
         let changed =
             directory.metadata().ok().filter(fs::Metadata::is_dir).and_then(|meta| meta.modified().ok());
         if changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age > keep) {
-            let _ = fs::remove_dir_all(directory.path());
+            // Ignore a failure: the next sweep tries again.
+            let _ = remove_tree(&directory.path(), &mut pace);
         }
     }
 }
@@ -47,6 +75,15 @@ pub fn remove_unused_directories(root: &Path, keep: Duration, now: SystemTime) {
 /// Lists the entries of a directory; none if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten()
+}
+
+/// Lists the entries of a directory; none if it does not exist. Returns an error if it cannot be read, because a caller
+/// that handles all data of an owner must not overlook any.
+pub(crate) fn list(directory: &Path) -> io::Result<Vec<DirEntry>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.and_then(Iterator::collect).map_err(|error| named(directory, &error)),
+    }
 }
 
 #[cfg(test)]

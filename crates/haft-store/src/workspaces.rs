@@ -4,9 +4,10 @@
 //! not: its modification time is the last use, and its lock is shared by the runs that use the workspace. The kernel
 //! releases the lock of a process that was killed.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -17,8 +18,9 @@ use haft_core::principal::Principal;
 use haft_fs::{file_lock, private_file};
 use serde::{Deserialize, Serialize};
 
-use crate::sweep;
+use crate::sweep::{self, STEP_PAUSE, SweepPace};
 use crate::tenant::directory_of;
+use crate::tree::remove_tree;
 
 /// The name of the workspace that all subjects of a tenant share. No subject has a directory with this name.
 const SHARED: &str = "_shared";
@@ -26,17 +28,22 @@ const SHARED: &str = "_shared";
 /// The beginning of the names of directories that are being removed. A run never uses such a name.
 const REMOVED: &str = ".removed_";
 
-/// The number of files that a sweep removes before it pauses.
-const STEP_FILES: usize = 256;
-
-/// The pause between two steps. It limits a sweep to a few percent of one core.
-const STEP_PAUSE: Duration = Duration::from_millis(10);
-
 /// The workspaces of all tenants.
 #[derive(Debug, Clone)]
 pub struct WorkspaceStore {
     root: PathBuf,
     records: PathBuf,
+    /// The directories that commands see as `/tmp`: `TENANT/WORKSPACE/SUBJECT`.
+    tmps: PathBuf,
+}
+
+/// The stored parts of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredWorkspace {
+    pub(crate) directory: PathBuf,
+    /// The `/tmp` directories of all subjects in this workspace.
+    pub(crate) tmps: PathBuf,
+    pub(crate) record: PathBuf,
 }
 
 /// The name of a workspace within its tenant.
@@ -99,7 +106,7 @@ impl Drop for WorkspaceLease {
 
 impl WorkspaceStore {
     pub fn of(home: &Home) -> Self {
-        Self { root: home.workspace(), records: home.data().join("workspaces") }
+        Self { root: home.workspace(), records: home.data().join("workspaces"), tmps: home.private_tmps() }
     }
 
     /// Opens a workspace for a run, and creates it if it does not exist.
@@ -128,43 +135,85 @@ impl WorkspaceStore {
         Ok(WorkspaceLease { name, directory, record })
     }
 
-    /// Removes the workspaces that no run has used for this time. A workspace in use stays.
-    pub fn sweep(&self, keep: Duration, now: SystemTime) {
+    /// Removes the workspaces that no run has used for this time, with their `/tmp`. A workspace in use stays. `now`
+    /// returns the present time, because a sweep takes long and runs use workspaces in the meantime.
+    pub fn sweep(&self, keep: Duration, now: impl Fn() -> SystemTime) {
         for tenant in sweep::entries(&self.records) {
-            let directory = self.root.join(tenant.file_name());
             for record in sweep::entries(&tenant.path()) {
                 // Ignore a failure: the next sweep tries again.
-                let _ = retire(&record.path(), &directory, Some((keep, now)));
+                let _ = self.retire(&tenant.file_name(), &record.path(), keep, &now);
                 thread::sleep(STEP_PAUSE);
             }
-            remove_retired(&directory);
+            for root in [&self.root, &self.tmps] {
+                remove_retired(&root.join(tenant.file_name()));
+            }
         }
     }
 
-    /// Returns the directories of the conversations of a principal.
-    pub fn of_principal(&self, owner: &Principal) -> Vec<PathBuf> {
-        let tenant = directory_of(owner.tenant());
-        let is_own = |path: &Path| {
-            let record = fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            record.is_some_and(|record: WorkspaceRecord| record.subject.as_deref() == Some(owner.subject()))
-        };
-        let records = sweep::entries(&self.records.join(&tenant)).map(|entry| entry.path());
-        let names =
-            records.filter(|path| is_own(path)).filter_map(|path| path.file_stem().map(PathBuf::from));
-        names.map(|name| self.root.join(&tenant).join(name)).collect()
+    /// Removes the `/tmp` directories to which no entry was added for this time.
+    pub fn sweep_tmps(&self, keep: Duration, now: SystemTime) {
+        for tenant in sweep::entries(&self.tmps) {
+            for workspace in sweep::entries(&tenant.path()) {
+                sweep::remove_unused_directories(&workspace.path(), keep, now);
+                // Fails if the `/tmp` of a subject is left.
+                let _ = fs::remove_dir(workspace.path());
+            }
+        }
     }
 
-    /// Removes the workspace in this directory. Returns false if a run uses it.
-    pub fn remove(&self, directory: &Path) -> io::Result<bool> {
-        let (Some(name), Some(parent)) = (directory.file_name(), directory.parent()) else {
-            return Ok(false);
-        };
-        let tenant = parent.file_name().unwrap_or_default();
-        let record = self.records.join(tenant).join(name).with_extension("json");
-        let is_removed = retire(&record, parent, None)?;
-        remove_retired(parent);
-        Ok(is_removed)
+    /// Returns the workspaces of the conversations of a principal, and the records that cannot be read, which may
+    /// belong to any subject of the tenant.
+    pub(crate) fn of_principal(&self, owner: &Principal) -> io::Result<(Vec<StoredWorkspace>, Vec<PathBuf>)> {
+        let tenant = directory_of(owner.tenant());
+        let (mut own, mut unreadable) = (Vec::new(), Vec::new());
+        for entry in sweep::list(&self.records.join(&tenant))? {
+            let bytes = fs::read(entry.path());
+            match bytes.ok().and_then(|bytes| serde_json::from_slice::<WorkspaceRecord>(&bytes).ok()) {
+                Some(record) if record.subject.as_deref() == Some(owner.subject()) => {
+                    own.push(self.stored(OsStr::new(&tenant), &entry.path()));
+                }
+                Some(_) => {}
+                None => unreadable.push(entry.path()),
+            }
+        }
+        Ok((own, unreadable))
     }
+
+    fn stored(&self, tenant: &OsStr, record: &Path) -> StoredWorkspace {
+        let directory = self.root.join(tenant).join(record.file_stem().unwrap_or_default());
+        let tmps = self.tmps.join(tenant).join(tmps_name(&directory));
+        StoredWorkspace { directory, tmps, record: record.to_owned() }
+    }
+
+    /// Renames an unused workspace and removes its record, so that a run of the same conversation begins with an empty
+    /// directory and need not wait.
+    fn retire(
+        &self,
+        tenant: &OsStr,
+        record: &Path,
+        keep: Duration,
+        now: &impl Fn() -> SystemTime,
+    ) -> io::Result<()> {
+        let file = File::open(record)?;
+        if is_recent(&file, keep, now())? || !file_lock::try_lock(&file)? {
+            return Ok(());
+        }
+        // A run may have used the workspace between the first check and the lock.
+        if is_recent(&file, keep, now())? {
+            return Ok(());
+        }
+        let stored = self.stored(tenant, record);
+        for directory in [&stored.tmps, &stored.directory] {
+            rename_retired(directory)?;
+        }
+        fs::remove_file(record)
+    }
+}
+
+/// Locks the workspace of a record until the file is closed. Returns `None` if a run uses it.
+pub(crate) fn hold(record: &Path) -> io::Result<Option<File>> {
+    let file = File::open(record)?;
+    Ok(file_lock::try_lock(&file)?.then_some(file))
 }
 
 /// Returns the bytes that the files of a directory occupy on the disk, or a number above `bytes_max` as soon as they
@@ -180,8 +229,11 @@ pub fn occupied_bytes(directory: &Path, bytes_max: u64) -> io::Result<u64> {
             entries => entries?,
         };
         for entry in entries {
-            let Ok(entry) = entry else { continue };
-            let Ok(metadata) = entry.metadata() else { continue };
+            let entry = entry?;
+            let metadata = match entry.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
             bytes += metadata.blocks() * 512;
             if bytes > bytes_max {
                 return Ok(bytes);
@@ -194,11 +246,16 @@ pub fn occupied_bytes(directory: &Path, bytes_max: u64) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Returns the directory that commands of a principal see as `/tmp` in a workspace.
+/// Returns the directory that commands of a principal see as `/tmp` in a workspace. The directories of a tenant are
+/// together, so that they count for the disk space of the tenant, and those of a workspace are removed with it.
 pub fn private_tmp(home: &Home, owner: &Principal, workspace: &Path) -> PathBuf {
-    let (tenant, subject) = (owner.tenant(), owner.subject());
-    let name = Digest::of_text(&format!("{tenant}\n{subject}\n{}", workspace.display()));
-    home.private_tmps().join(name.to_string())
+    let of_tenant = home.private_tmps().join(directory_of(owner.tenant()));
+    of_tenant.join(tmps_name(workspace)).join(directory_of(owner.subject()))
+}
+
+/// Returns the name of the directory with the `/tmp` directories of a workspace, which can be anywhere.
+fn tmps_name(workspace: &Path) -> String {
+    Digest::of_text(&workspace.to_string_lossy()).to_string()
 }
 
 /// Checks an id that becomes the name of a directory.
@@ -211,65 +268,35 @@ fn checked(id: &str) -> io::Result<&str> {
     Err(io::Error::other("the id is not the id of a conversation or a response"))
 }
 
-/// Renames an unused workspace and removes its record, so that a run of the same conversation begins with an empty
-/// directory and need not wait. `age` gives the time that an unused workspace is kept, and the present time.
-fn retire(record: &Path, tenant: &Path, age: Option<(Duration, SystemTime)>) -> io::Result<bool> {
-    let file = File::open(record)?;
-    let is_recent = |file: &File| -> io::Result<bool> {
-        let Some((keep, now)) = age else { return Ok(false) };
-        Ok(now.duration_since(file.metadata()?.modified()?).is_ok_and(|age| age <= keep))
-    };
-    if is_recent(&file)? {
-        return Ok(false);
-    }
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(false),
-        Err(TryLockError::Error(error)) => return Err(error),
-    }
-    // A run may have used the workspace between the first check and the lock.
-    if is_recent(&file)? {
-        return Ok(false);
-    }
-    let name = record.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let retired = tenant.join(format!("{REMOVED}{name}_{}", uuid::Uuid::new_v4().simple()));
-    match fs::rename(tenant.join(&name), retired) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => fs::remove_file(record).map(|()| true),
+/// Tests if a workspace was used within this time. A use in the future is recent: the clock was set back.
+fn is_recent(record: &File, keep: Duration, now: SystemTime) -> io::Result<bool> {
+    Ok(now.duration_since(record.metadata()?.modified()?).map_or(true, |age| age <= keep))
+}
+
+fn rename_retired(directory: &Path) -> io::Result<()> {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let retired = format!("{REMOVED}{name}_{}", uuid::Uuid::new_v4().simple());
+    match fs::rename(directory, directory.with_file_name(retired)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
     }
 }
 
 /// Removes the renamed directories of a tenant, including those that an earlier process left.
 fn remove_retired(tenant: &Path) {
-    let mut removed = 0;
+    let mut pace = SweepPace::default();
     for entry in sweep::entries(tenant) {
         if entry.file_name().to_string_lossy().starts_with(REMOVED) {
-            remove_tree(&entry.path(), &mut removed);
+            // Ignore a failure: the next sweep tries again.
+            let _ = remove_tree(&entry.path(), &mut pace);
         }
     }
-}
-
-fn remove_tree(directory: &Path, removed: &mut usize) {
-    // A command can take away our permission to read its directory. No command runs in this directory any more, so that
-    // no link can take its place now.
-    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
-    for entry in sweep::entries(directory) {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_tree(&entry.path(), removed);
-        } else {
-            let _ = fs::remove_file(entry.path());
-        }
-        *removed += 1;
-        if removed.is_multiple_of(STEP_FILES) {
-            thread::sleep(STEP_PAUSE);
-        }
-    }
-    let _ = fs::remove_dir(directory);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::tests::{nest_deeply, set_mode, without_capabilities};
 
     const HOUR: Duration = Duration::from_hours(1);
 
@@ -280,24 +307,60 @@ mod tests {
     #[test]
     fn sweep_removes_unused_workspaces_and_never_one_in_use() {
         let directory = tempfile::tempdir().unwrap();
-        let store = WorkspaceStore::of(&Home::at(directory.path()));
+        let home = Home::at(directory.path());
+        let store = WorkspaceStore::of(&home);
         let anna = Principal::new("acme", "anna", "k");
+        let later = || SystemTime::now() + 2 * HOUR;
         let used = store.open(&anna, conversation("resp_1")).unwrap();
         let unused = store.open(&anna, conversation("conv_2")).unwrap().directory().to_owned();
         fs::create_dir(unused.join("locked")).unwrap();
         fs::write(unused.join("locked/file"), "x").unwrap();
-        fs::set_permissions(unused.join("locked"), fs::Permissions::from_mode(0o000)).unwrap();
-        store.sweep(HOUR, SystemTime::now());
-        assert!(unused.exists(), "it was used less than an hour ago");
-        store.sweep(HOUR, SystemTime::now() + 2 * HOUR);
+        set_mode(&unused.join("locked"), 0o000);
+        let tmps = [used.directory(), &unused].map(|workspace| private_tmp(&home, &anna, workspace));
+        for tmp in &tmps {
+            fs::create_dir_all(tmp.join("locked")).unwrap();
+            set_mode(&tmp.join("locked"), 0o000);
+        }
+        store.sweep(HOUR, SystemTime::now);
+        assert!(unused.exists() && tmps[1].exists(), "it was used less than an hour ago");
+        without_capabilities(|| store.sweep(HOUR, later));
         assert!(used.directory().exists() && !unused.exists());
+        assert!(tmps[0].exists() && !tmps[1].exists());
         let left: Vec<_> = sweep::entries(unused.parent().unwrap()).map(|entry| entry.file_name()).collect();
         assert_eq!(left, ["resp_1"], "nothing is left of the removed workspace");
-        let (kept, now) = (used.directory().to_owned(), SystemTime::now() + 2 * HOUR);
+        let kept = used.directory().to_owned();
         drop(used);
-        store.sweep(HOUR, now);
+        store.sweep(HOUR, later);
         assert!(!kept.exists(), "the lease has ended");
         assert!(store.open(&anna, conversation("resp_1")).unwrap().directory().exists());
+    }
+
+    #[test]
+    fn workspace_used_after_the_time_of_the_sweep_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = WorkspaceStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "anna", "k");
+        let workspace = store.open(&anna, conversation("conv_1")).unwrap().directory().to_owned();
+        for earlier in [Duration::from_secs(5), 48 * HOUR] {
+            store.sweep(HOUR, || SystemTime::now() - earlier);
+            assert!(workspace.exists(), "{earlier:?}");
+        }
+    }
+
+    #[test]
+    fn tmps_are_removed_when_no_entry_was_added() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let (anna, bert) = (Principal::new("acme", "anna", "k"), Principal::new("acme", "bert", "k"));
+        let tmps = [&anna, &bert].map(|owner| private_tmp(&home, owner, Path::new("/srv/project")));
+        for tmp in &tmps {
+            fs::create_dir_all(tmp.join("below")).unwrap();
+        }
+        File::open(&tmps[0]).unwrap().set_modified(SystemTime::now() - 2 * HOUR).unwrap();
+        WorkspaceStore::of(&home).sweep_tmps(HOUR, SystemTime::now());
+        assert!(!tmps[0].exists() && tmps[1].join("below").exists());
+        WorkspaceStore::of(&home).sweep_tmps(HOUR, SystemTime::now() + 2 * HOUR);
+        assert!(!tmps[1].parent().unwrap().exists());
     }
 
     #[test]
@@ -311,12 +374,13 @@ mod tests {
         for lease in [&own, &shared] {
             assert_eq!(WorkspaceName::of_text(lease.name().text()), *lease.name());
         }
-        assert_eq!(store.of_principal(&anna), [own.directory().to_owned()]);
-        assert!(store.of_principal(&bert).is_empty());
-        let path = own.directory().to_owned();
-        assert!(!store.remove(&path).unwrap(), "it is in use");
+        let (of_anna, unreadable) = store.of_principal(&anna).unwrap();
+        assert_eq!((of_anna.len(), unreadable.len()), (1, 0));
+        assert_eq!(of_anna[0].directory, own.directory());
+        assert!(store.of_principal(&bert).unwrap().0.is_empty());
+        assert!(hold(&of_anna[0].record).unwrap().is_none(), "it is in use");
         drop(own);
-        assert!(store.remove(&path).unwrap() && !path.exists() && shared.directory().exists());
+        assert!(hold(&of_anna[0].record).unwrap().is_some());
         for id in ["", "resp_../x", "anna", "conv_a/b", ".removed_x", "_shared"] {
             assert!(store.open(&anna, conversation(id)).is_err(), "{id}");
         }
@@ -335,5 +399,21 @@ mod tests {
         let after = occupied_bytes(path, u64::MAX).unwrap();
         assert!(after - before < 20_000, "{after}");
         assert!(occupied_bytes(path, 10).unwrap() > 10);
+    }
+
+    #[test]
+    fn directory_that_hides_its_size_cannot_be_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        fs::create_dir(path.join("a")).unwrap();
+        fs::write(path.join("a/file"), "x").unwrap();
+        for mode in [0o000, 0o444] {
+            set_mode(&path.join("a"), mode);
+            assert!(without_capabilities(|| occupied_bytes(path, u64::MAX)).is_err(), "{mode:o}");
+        }
+        set_mode(&path.join("a"), 0o700);
+        assert!(occupied_bytes(path, u64::MAX).is_ok());
+        nest_deeply(path);
+        assert!(occupied_bytes(path, u64::MAX).is_err());
     }
 }

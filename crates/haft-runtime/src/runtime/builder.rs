@@ -31,7 +31,7 @@ use haft_store::idempotency::{FileIdempotencyKeys, MemoryIdempotencyKeys};
 use haft_store::journals::{JournalStore, MemoryJournals, Takeover};
 use haft_store::outputs::{FileOutputs, MemoryOutputs};
 use haft_store::sessions::SessionStore;
-use haft_store::sweep;
+use haft_store::workspaces::WorkspaceStore;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 
 use super::generation::{ConfigGeneration, RuntimeConfig};
@@ -224,7 +224,7 @@ impl Stores {
         FileIdempotencyKeys::of(&self.home).sweep(keep, now);
         FileEvents::of(&self.home).sweep(keep, now);
         self.file_cache(config).sweep();
-        sweep::remove_unused_directories(&self.home.private_tmps(), keep, now);
+        WorkspaceStore::of(&self.home).sweep_tmps(keep, now);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use haft_core::digest::Digest;
 use haft_core::name::Namespace;
 use haft_core::principal::Principal;
 use haft_sandbox::Home;
+use haft_store::mcp_tokens::token_directory;
 use haft_tools::mcp::{
     Authorizer, IdentityProvider, KeyringPreference, OAuthGrant, OauthConfig, OauthConsent, OauthGrantConfig,
     PreregisteredClient, RemoteTransport, SigningKey, TokenFile,
@@ -52,9 +52,7 @@ pub fn authorizer(
     let file = if *principal == Principal::local() {
         with_keyring(TokenFile::new(&tokens, Namespace::sanitize(name).as_str(), &url), keyring)?
     } else {
-        let owner = (principal.tenant(), principal.subject(), principal.credential_id());
-        let directory = tokens.join(Digest::of_text(&format!("{owner:?}")).to_string());
-        TokenFile::new(&directory, Namespace::sanitize(name).as_str(), &url)
+        TokenFile::new(&token_directory(home, principal), Namespace::sanitize(name).as_str(), &url)
     };
     let made = Authorizer::new(name, &url, meant(oauth)?, file, consent);
     made.map(Some).map_err(|error| error.to_string())

@@ -212,9 +212,8 @@ impl SessionStore {
 
     /// Removes a session that no process works on.
     pub fn remove(&self, id: SessionId) -> Result<(), SessionError> {
-        let path = self.path(id);
-        self.lock(&File::open(&path).map_err(|error| not_found(id, error))?, id)?;
-        Ok(fs::remove_file(path)?)
+        let _held = self.hold(id)?;
+        Ok(fs::remove_file(self.path(id))?)
     }
 
     /// Returns the newest root session. Does so even if the session cannot be read, because a caller that asks for the
@@ -244,6 +243,13 @@ impl SessionStore {
     pub fn is_busy(&self, id: SessionId) -> bool {
         let locked = |file: File| file.try_lock().is_err();
         File::open(self.path(id)).is_ok_and(locked) || LockFile::is_held(&self.takeover_path(id))
+    }
+
+    /// Locks a session until the file is closed, so that no process can continue it.
+    pub(crate) fn hold(&self, id: SessionId) -> Result<File, SessionError> {
+        let file = File::open(self.path(id)).map_err(|error| not_found(id, error))?;
+        self.lock(&file, id)?;
+        Ok(file)
     }
 
     /// Locks a session that no process holds.

@@ -1,0 +1,38 @@
+//! Reads the records of one owner from a directory that all subjects of a tenant share.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::sweep;
+
+/// The records of one owner, and the files that cannot be read, which may belong to any subject of the tenant.
+#[derive(Debug)]
+pub(crate) struct OwnedRecords<T> {
+    pub(crate) records: Vec<T>,
+    pub(crate) unreadable: Vec<PathBuf>,
+}
+
+/// Reads the files `ID.json` of a directory. `read` returns `None` for a record of another subject. Returns an error
+/// only if the directory cannot be listed, or for a reason that does not concern a single file.
+pub(crate) fn read_owned<T>(
+    directory: &Path,
+    read: impl Fn(&str) -> io::Result<Option<T>>,
+) -> io::Result<OwnedRecords<T>> {
+    let mut owned = OwnedRecords { records: Vec::new(), unreadable: Vec::new() };
+    for entry in sweep::list(directory)? {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
+        match read(id) {
+            Ok(record) => owned.records.extend(record),
+            Err(error) if concerns_one_file(&error) => owned.unreadable.push(entry.path()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(owned)
+}
+
+/// Returns true if other files can be read in spite of this error. A parser returns the first two kinds.
+fn concerns_one_file(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, IsADirectory, PermissionDenied, UnexpectedEof};
+    matches!(error.kind(), InvalidData | UnexpectedEof | PermissionDenied | IsADirectory)
+}

@@ -1,0 +1,185 @@
+use std::fs;
+
+use super::*;
+use crate::api_keys::{KeyLimits, KeyScope, NewApiKey};
+use crate::mcp_tokens::token_directory;
+use crate::responses::NewResponse;
+use crate::tree::tests::{nest_deeply, set_mode, without_capabilities};
+use crate::workspaces::{WorkspaceLease, WorkspaceName};
+
+const RUN: &str = "0193a5b0-0000-7000-8000-000000000001";
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    home: Home,
+    anna: Principal,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(&directory.path().join("home"));
+        Self { directory, home, anna: Principal::new("acme", "anna", "k") }
+    }
+
+    fn data(&self) -> PrincipalData {
+        PrincipalData::of(&self.home, self.anna.clone())
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.home.data().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Stores a response with an event log and an output of its run.
+    fn response(&self, id: &str) -> [PathBuf; 3] {
+        let new = NewResponse {
+            id: id.into(),
+            run: RUN.into(),
+            created_ms: 1,
+            response: json!({"id": id}),
+            input: Vec::new(),
+            messages: Vec::new(),
+            open_calls: Vec::new(),
+            events: Vec::new(),
+            approvals: Vec::new(),
+            first_event: 1,
+            request_digest: None,
+            workspace: None,
+        };
+        ResponseStore::of(&self.home).put(&self.anna, new).unwrap();
+        let output = format!("outputs/tenant-acme/session-{RUN}/output");
+        [
+            self.home.data().join(format!("responses/acme/{id}.json")),
+            self.file(&format!("events/acme/{RUN}.jsonl"), "x"),
+            self.file(&output, "x"),
+        ]
+    }
+
+    fn workspace(&self) -> WorkspaceLease {
+        let name = WorkspaceName::Conversation("conv_1".into());
+        WorkspaceStore::of(&self.home).open(&self.anna, name).unwrap()
+    }
+
+    fn key(&self) -> String {
+        let new = NewApiKey {
+            name: "laptop".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            scopes: vec![KeyScope::Api],
+            expires_ms: None,
+            limits: KeyLimits::default(),
+        };
+        ApiKeyStore::of(&self.home).create(new, 1).unwrap().0.id
+    }
+}
+
+#[test]
+fn second_deletion_finds_what_the_first_could_not_remove() {
+    let fixture = Fixture::new();
+    let [response, events, output] = fixture.response("resp_1");
+    let workspace = fixture.workspace().directory().to_owned();
+    let tmp = private_tmp(&fixture.home, &fixture.anna, &workspace);
+    fs::create_dir_all(&tmp).unwrap();
+    fs::write(tmp.join("file"), "x").unwrap();
+    let log = fixture.file("access.jsonl", "{\"principal\":\"acme/anna\"}\n");
+    let locked = [tmp.parent().unwrap().parent().unwrap(), output.parent().unwrap().parent().unwrap()];
+    locked.iter().for_each(|path| set_mode(path, 0o555));
+    let failed = without_capabilities(|| fixture.data().delete()).unwrap_err();
+    let DeleteError::Incomplete(failures) = &failed else { panic!("{failed}") };
+    assert_eq!(failures.len(), 2, "{failures:?}");
+    assert!(workspace.exists() && response.exists(), "they name the files that are left");
+    assert!(!events.exists(), "the deletion continued after the first failure");
+    assert!(fs::read_to_string(&log).unwrap().contains("acme/anna"));
+    locked.iter().for_each(|path| set_mode(path, 0o700));
+    without_capabilities(|| fixture.data().delete()).unwrap();
+    for path in [&response, &output, &workspace, &tmp] {
+        assert!(!path.exists(), "{}", path.display());
+    }
+    assert!(!fs::read_to_string(&log).unwrap().contains("anna"));
+    assert!(matches!(fixture.data().delete(), Err(DeleteError::NotFound)));
+}
+
+#[test]
+fn directories_that_a_command_made_hard_to_remove_are_deleted() {
+    let fixture = Fixture::new();
+    let workspace = fixture.workspace().directory().to_owned();
+    let tmp = private_tmp(&fixture.home, &fixture.anna, &workspace);
+    for directory in [&workspace, &tmp] {
+        fs::create_dir_all(directory.join("a/b")).unwrap();
+        nest_deeply(directory);
+        set_mode(&directory.join("a/b"), 0o000);
+        set_mode(&directory.join("a"), 0o555);
+    }
+    without_capabilities(|| fixture.data().delete()).unwrap();
+    assert!(!workspace.exists() && !tmp.exists());
+}
+
+#[test]
+fn deletion_of_a_busy_principal_revokes_its_keys_and_removes_nothing() {
+    let fixture = Fixture::new();
+    let key = fixture.key();
+    let (lease, [response, ..]) = (fixture.workspace(), fixture.response("resp_1"));
+    assert!(matches!(fixture.data().delete(), Err(DeleteError::Busy)));
+    assert!(response.exists() && lease.directory().exists());
+    let keys = ApiKeyStore::of(&fixture.home).load().unwrap();
+    assert!(keys.all().iter().all(|left| left.id != key));
+    drop(lease);
+    fixture.data().delete().unwrap();
+    assert!(!response.exists());
+}
+
+#[test]
+fn deletion_includes_tokens_and_spending_of_old_keys_and_the_cache_of_the_tenant_only() {
+    let fixture = Fixture::new();
+    let key = fixture.key();
+    let line = |key: &str| format!("{{\"principal\":\"acme/anna\",\"key\":\"{key}\"}}\n");
+    fixture.file("access.jsonl", &line("key_old"));
+    let mut files = vec![fixture.file("cache/acme/entry.json", "x")];
+    for id in [key.as_str(), "key_old"] {
+        let tokens = token_directory(&fixture.home, &Principal::new("acme", "anna", id));
+        fs::create_dir_all(&tokens).unwrap();
+        fs::write(tokens.join("docs.json"), "secret-token").unwrap();
+        files.extend([tokens, fixture.file(&format!("spending/{id}.json"), "{}")]);
+    }
+    let others = [
+        fixture.file("cache/other/entry.json", "x"),
+        fixture.file("tokens/other/docs.json", "x"),
+        fixture.file("spending/key_other.json", "{}"),
+    ];
+    let archive = fixture.directory.path().join("anna.tar");
+    fixture.data().export(&archive, ExistingFile::Refused).unwrap();
+    let content = String::from_utf8_lossy(&fs::read(&archive).unwrap()).into_owned();
+    assert!(content.contains("data/spending/key_old.json") && !content.contains("secret-token"));
+    fixture.data().delete().unwrap();
+    assert_eq!(files.iter().find(|path| path.exists()), None);
+    assert!(others.iter().all(|path| path.exists()), "{others:?}");
+}
+
+#[test]
+fn damaged_files_are_reported_and_unreadable_directories_are_errors() {
+    let fixture = Fixture::new();
+    let [response, ..] = fixture.response("resp_1");
+    let damaged = [
+        fixture.file("responses/acme/resp_2.json", "{"),
+        fixture.file("conversations/acme/conv_2.json", "{"),
+        fixture.file("tenant-sessions/acme/0193a5b0-0000-7000-8000-000000000002.jsonl", "damaged\n"),
+        fixture.file("workspaces/acme/conv_2.json", "{"),
+    ];
+    let archive = fixture.directory.path().join("anna.tar");
+    let exported = fixture.data().export(&archive, ExistingFile::Refused).unwrap();
+    for path in &damaged {
+        assert!(exported.skipped.contains(path), "{exported:?}");
+        let directory = path.parent().unwrap();
+        set_mode(directory, 0o000);
+        let failed = without_capabilities(|| fixture.data().delete()).unwrap_err();
+        assert!(matches!(failed, DeleteError::Io(_)), "{failed}");
+        set_mode(directory, 0o700);
+    }
+    assert!(response.exists());
+    let deleted = fixture.data().delete().unwrap();
+    assert_eq!(deleted.unreadable.len(), damaged.len(), "{deleted:?}");
+    assert!(!response.exists() && damaged.iter().all(|path| path.exists()));
+}
