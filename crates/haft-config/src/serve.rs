@@ -355,6 +355,9 @@ fn tenant(fixed: Option<String>, claim: Option<String>) -> Result<TokenTenant, S
         (Some(tenant), None) if tenant.is_empty() || tenant == Principal::local().tenant() => {
             Err(format!("the tenant `{tenant}` belongs to the user of this machine; choose another name"))
         }
+        (Some(tenant), None) if !Principal::is_tenant_name(&tenant) => {
+            Err(format!("the tenant `{tenant}` has a `/`, which no tenant may have; choose another name"))
+        }
         (fixed, None) => Ok(TokenTenant::Fixed(fixed.unwrap_or_else(|| DEFAULT_TENANT.into()))),
     }
 }

@@ -306,6 +306,7 @@ fn issuers_that_could_take_foreign_tokens_or_name_foreign_subjects_are_refused()
         "serve.issuers[0].issuer: expected a URL with https",
     );
     check(&issuer(&format!(r#"{aud}, "tenant": "local""#)), "belongs to the user of this machine");
+    check(&issuer(&format!(r#"{aud}, "tenant": "a/b""#)), "has a `/`");
     check(&issuer(&format!(r#"{aud}, "tenant": "a", "tenantClaim": "b""#)), "not both");
     check(&format!("{}, {other}", issuer(aud)), "two issuers have the tenant `default`");
     check(&format!("{other}, {other}"), "listed twice");

@@ -35,6 +35,12 @@ impl Principal {
         Self::new(LOCAL, LOCAL, "")
     }
 
+    /// Returns true if a tenant can have this name. Records and commands write a principal as `TENANT/SUBJECT`, so with
+    /// a slash in the name of a tenant, two principals could have the same text.
+    pub fn is_tenant_name(name: &str) -> bool {
+        !name.is_empty() && !name.contains('/')
+    }
+
     /// Returns the tenant, which is an organisation. Tenants share no data.
     pub fn tenant(&self) -> &str {
         &self.0.tenant

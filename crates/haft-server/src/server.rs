@@ -341,11 +341,12 @@ impl Server {
         let app = router(&state, mcp.as_ref());
         state.audit.note(AuditEvent::ServerStarted);
         let serves_api = !matches!(mcp, Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }));
+        // A server with only the MCP gateway stores no responses, and the limits of `serve` are not meant for its user.
+        let sweeping = serves_api.then(|| tokio::spawn(sweep_repeatedly(Arc::clone(&state))));
         if serves_api {
             tokio::spawn(continue_unfinished(Arc::clone(&state)));
             tokio::spawn(pending_approvals::expire(Arc::clone(&state)));
         }
-        let sweeping = tokio::spawn(sweep_repeatedly(Arc::clone(&state)));
         let mcp = mcp.map(|mounted| mounted.gateway);
         let (closing, closed) = oneshot::channel();
         let (drained, sessions) = (Arc::clone(&state), mcp.clone());
@@ -372,7 +373,9 @@ impl Server {
             Ok(()) = closed => drop(timeout(CLOSE_TIMEOUT, &mut served).await),
         }
         served.abort();
-        sweeping.abort();
+        if let Some(sweeping) = sweeping {
+            sweeping.abort();
+        }
         if let Some(mcp) = mcp {
             mcp.close().await;
         }

@@ -115,7 +115,9 @@ impl PrincipalData {
         owned.add(GroupLock::None, ["lock", "json"].map(|suffix| grants.with_extension(suffix)).into());
         let spending = SpendingStore::of(&self.home);
         let spent = credentials.iter().filter_map(|key| spending.file_of(key));
-        spent.for_each(|file| owned.add(GroupLock::None, vec![file]));
+        for file in spent {
+            owned.add(GroupLock::None, vec![file]);
+        }
         Ok(owned)
     }
 
@@ -129,7 +131,9 @@ impl PrincipalData {
         let tenant = self.home.workspace().join(directory_of(self.owner.tenant()));
         let own = tenant.join(directory_of(self.owner.subject()));
         let tmps = [&own, &tenant.join("_shared")].map(|path| private_tmp(&self.home, &self.owner, path));
-        tmps.into_iter().chain([own]).for_each(|path| owned.add(GroupLock::None, vec![path]));
+        for path in tmps.into_iter().chain([own]) {
+            owned.add(GroupLock::None, vec![path]);
+        }
         owned.unreadable.extend(unreadable);
         Ok(())
     }

@@ -7,9 +7,12 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
+use haft_core::position::SessionId;
+use haft_core::principal::Principal;
 
 use crate::pending_approvals::PendingApprovalStore;
 use crate::responses::ResponseStore;
+use crate::sessions::{SessionLimits, SessionStore};
 use crate::sweep::{self, STEP_PAUSE, SweepPace};
 use crate::tenant::directory_of;
 use crate::workspaces::occupied_bytes;
@@ -21,8 +24,8 @@ const MEASURED: [&str; 5] = ["responses", "conversations", "events", "tenant-ses
 /// The measured directories with files that a sweep removes.
 const SWEPT: [(&str, StoredKind); 3] = [
     ("responses", StoredKind::Response),
-    ("conversations", StoredKind::Other),
-    ("events", StoredKind::Other),
+    ("conversations", StoredKind::Conversation),
+    ("events", StoredKind::Events),
 ];
 
 /// The time after its last change during which neither the number nor the size of the files removes a file. A client is
@@ -49,8 +52,8 @@ pub struct TenantData {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoredKind {
     Response,
-    /// A conversation or an event log.
-    Other,
+    Conversation,
+    Events,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,16 +72,21 @@ impl TenantData {
     /// Removes the files of each tenant that exceed the limits, the oldest first.
     pub fn sweep(&self, limits: &RetentionLimits, now: SystemTime) {
         let unfinished = self.unfinished();
+        let sessions_limits = SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX };
+        let sessions = SessionStore::of(&self.home, sessions_limits);
         let mut pace = SweepPace::default();
         for tenant in self.tenants() {
             let mut files = self.files(&tenant);
+            let sessions = sessions.in_directory(&tenant);
             // The server continues these responses, from the record and the event log.
             files.retain(|file| {
                 file.path.file_stem().is_none_or(|name| !unfinished.contains(Path::new(name)))
             });
-            for path in exceeding(files, limits, now) {
-                // Ignore a failure: the next sweep tries again.
-                let _ = fs::remove_file(path);
+            for file in exceeding(files, limits, now) {
+                if !(file.kind == StoredKind::Events && is_of_unfinished(&file.path, &sessions)) {
+                    // Ignore a failure: the next sweep tries again.
+                    let _ = fs::remove_file(file.path);
+                }
                 pace.step();
             }
         }
@@ -148,7 +156,10 @@ impl TenantData {
                 Some(StoredFile { kind, changed, bytes: metadata.len(), path: entry.path() })
             })
         };
-        SWEPT.into_iter().flat_map(in_directory).collect()
+        let is_local = tenant == directory_of(Principal::local().tenant());
+        // The event logs of the local user belong to runs in the terminal. They are kept as long as their sessions.
+        let swept = SWEPT.into_iter().filter(|(_, kind)| !(is_local && *kind == StoredKind::Events));
+        swept.flat_map(in_directory).collect()
     }
 }
 
@@ -163,8 +174,14 @@ pub fn free_percent(directory: &Path) -> std::io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(100).checked_div(stat.f_blocks).unwrap_or(100))
 }
 
+/// Returns true for the event log of a run that works or is suspended. The run needs its log when it continues.
+fn is_of_unfinished(log: &Path, sessions: &SessionStore) -> bool {
+    let run = log.file_stem().and_then(|name| uuid::Uuid::parse_str(name.to_str()?).ok());
+    run.is_some_and(|run| sessions.is_unfinished(SessionId(run.as_u128())))
+}
+
 /// Returns the files to remove, the oldest first.
-fn exceeding(mut files: Vec<StoredFile>, limits: &RetentionLimits, now: SystemTime) -> Vec<PathBuf> {
+fn exceeding(mut files: Vec<StoredFile>, limits: &RetentionLimits, now: SystemTime) -> Vec<StoredFile> {
     files.sort_by_key(|file| file.changed);
     let mut responses = files.iter().filter(|file| file.kind == StoredKind::Response).count() as u64;
     let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
@@ -176,7 +193,7 @@ fn exceeding(mut files: Vec<StoredFile>, limits: &RetentionLimits, now: SystemTi
         if age > limits.keep || (age > RECENT && is_too_much) {
             responses -= u64::from(is_response);
             bytes -= file.bytes;
-            removed.push(file.path);
+            removed.push(file);
         }
     }
     removed
@@ -184,11 +201,16 @@ fn exceeding(mut files: Vec<StoredFile>, limits: &RetentionLimits, now: SystemTi
 
 #[cfg(test)]
 mod tests {
-    use haft_core::principal::Principal;
-    use serde_json::json;
+    use std::sync::Arc;
+
+    use haft_core::conversation::{Conversation, Message};
+    use haft_core::model_request::ModelRequest;
+    use haft_core::run::{AgentRun, RunPlan};
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::responses::{NewResponse, UnfinishedResponse};
+    use crate::sessions::line::{SessionJournalLine, SessionStart};
     use crate::tree::tests::nest_deeply;
     use crate::workspaces::{WorkspaceName, WorkspaceStore, private_tmp};
 
@@ -206,17 +228,18 @@ mod tests {
             path: name.into(),
         };
         let files = || {
-            use StoredKind::{Other, Response};
+            use StoredKind::{Conversation, Events, Response};
             vec![
                 file("r0", Response, 0, 50),
                 file("r2", Response, 2, 10),
-                file("e3", Other, 3, 10),
+                file("e3", Events, 3, 10),
                 file("r4", Response, 4, 10),
-                file("c9", Other, 9, 10),
+                file("c9", Conversation, 9, 10),
             ]
         };
         let check = |limits: RetentionLimits, expected: &[&str]| {
-            let removed = exceeding(files(), &limits, now);
+            let removed = exceeding(files(), &limits, now).into_iter().map(|file| file.path);
+            let removed: Vec<PathBuf> = removed.collect();
             assert_eq!(removed, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{limits:?}");
         };
         check(ALL, &[]);
@@ -286,5 +309,41 @@ mod tests {
         nest_deeply(hidden.directory());
         let after = data.measure(1 << 30)["acme"];
         assert!((before..before + 20_000).contains(&(after - (1 << 30))), "{after}");
+    }
+
+    #[test]
+    fn sweep_keeps_the_event_logs_of_unfinished_runs_and_of_the_local_user() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let sessions = SessionStore::of(&home, SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX });
+        let sessions = sessions.of_tenant("a b");
+        let log = |tenant: &str, id: SessionId| {
+            let path = home.data().join("events").join(directory_of(tenant)).join(format!("{id}.jsonl"));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            path
+        };
+        let open = |id: u128| {
+            let mut conversation = Conversation::default();
+            conversation.push(Message::user("hello")).unwrap();
+            let run = AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), RunPlan::default());
+            let start = SessionStart::new(SessionId(id), "hello", Value::Null, run.snapshot());
+            (sessions.open(SessionId(id), start).unwrap(), log("a b", SessionId(id)))
+        };
+        let (_busy, of_busy) = open(1);
+        let (_, of_suspended) = open(2);
+        let (_, of_finished) = open(3);
+        let line = serde_json::to_string(&SessionJournalLine::Finished {
+            at_ms: 1,
+            reason: "done".into(),
+            turns: 1,
+        });
+        let journal = fs::read_to_string(sessions.file(SessionId(3))).unwrap();
+        fs::write(sessions.file(SessionId(3)), format!("{journal}{}\n", line.unwrap())).unwrap();
+        let (without_session, of_local) = (log("a b", SessionId(4)), log("local", SessionId(5)));
+        let limits = RetentionLimits { keep: HOUR, ..ALL };
+        TenantData::of(&home).sweep(&limits, SystemTime::now() + 2 * HOUR);
+        assert!(of_busy.exists() && of_suspended.exists() && of_local.exists());
+        assert!(!of_finished.exists() && !without_session.exists());
     }
 }

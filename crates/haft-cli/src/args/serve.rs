@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use haft_core::principal::Principal;
 use haft_store::api_keys::KeyScope;
 
 use super::FileArgs;
@@ -83,7 +84,7 @@ pub(crate) struct KeysCreateArgs {
     pub(crate) name: String,
 
     /// The tenant (organisation) that the key belongs to; tenants share no data
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = tenant)]
     pub(crate) tenant: String,
 
     /// The user that requests with this key run as [default: the key name]
@@ -117,6 +118,13 @@ pub(crate) struct KeysCreateArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn tenant(text: &str) -> Result<String, String> {
+    if Principal::is_tenant_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("expected a name without `/`; got `{text}`"))
 }
 
 fn scope(text: &str) -> Result<KeyScope, String> {

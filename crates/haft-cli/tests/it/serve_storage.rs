@@ -161,6 +161,7 @@ fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accountin
     assert!(!files_with(&home, "apple").is_empty(), "without a terminal it needs --yes");
     let deleted = haft(&["delete", "--principal", "acme/anna", "--yes", "--json"]).expect_code(0);
     let deleted: Value = serde_json::from_str(&deleted.stdout).unwrap();
+    assert_eq!(deleted["unreadable"], json!([]));
     let pseudonym = deleted["pseudonym"].as_str().unwrap();
     assert_eq!(files_with(&home, "apple"), Vec::<String>::new());
     assert_eq!(files_with(&home, "acme/anna"), Vec::<String>::new());
@@ -169,5 +170,11 @@ fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accountin
     assert!(accounting.contains(pseudonym) && accounting.contains("acme/bert"), "{accounting}");
     assert!(server.get(&anna, "/v1/models").head.starts_with("HTTP/1.1 401"), "its keys are revoked");
     assert!(server.get(&bert, "/v1/models").head.starts_with("HTTP/1.1 200"));
+    for unknown in ["acme/anna", "acme/team/anna"] {
+        let refused = haft(&["delete", "--principal", unknown, "--yes"]).expect_code(42);
+        assert!(refused.stderr.contains(&format!("no data of {unknown}")), "{}", refused.stderr);
+    }
+    let words = ["keys", "create", "x", "--tenant", "acme/team"];
+    assert!(server.tree.haft(&words).output().expect_code(2).stderr.contains("without `/`"));
     stop(server.child);
 }

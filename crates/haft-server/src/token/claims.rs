@@ -54,6 +54,11 @@ impl TokenCheck<'_> {
             TokenTenant::Fixed(tenant) => tenant.as_str(),
             TokenTenant::Claim(claim) => claims.name(claim)?,
         };
+        if !Principal::is_tenant_name(tenant) {
+            return Err(TokenError::invalid(
+                "the access token names a tenant with `/`, which no tenant may have",
+            ));
+        }
         if tenant == Principal::local().tenant() {
             // This tenant owns the sessions of the local user, so no issuer may grant access to it.
             return Err(TokenError::invalid(
@@ -237,6 +242,7 @@ mod tests {
         check(json!({"sub": 7}), "no claim `sub`");
         check(json!({"org": ""}), "no claim `org`");
         check(json!({"org": "local"}), "which no token may use");
+        check(json!({"org": "a/b"}), "a tenant with `/`");
         check(json!({"sub": "a\nb"}), "at most 256 characters");
         check(json!({"sub": "a".repeat(257)}), "at most 256 characters");
     }
@@ -277,6 +283,8 @@ mod tests {
         assert!(!acme.is_subject_of(&other) && acme.credential_id() != other.credential_id());
         assert_eq!(acme, of(json!({"exp": NOW_S + 500, "jti": "2"})));
         // A separator inside a name must not make two principals equal.
-        assert_ne!(of(json!({"org": "a", "sub": "b/c"})), of(json!({"org": "a/b", "sub": "c"})));
+        let nested = of(json!({"org": "a", "sub": "b/c"}));
+        assert_eq!((nested.tenant(), nested.subject()), ("a", "b/c"));
+        assert!(subject(&json!({"org": "a/b", "sub": "c"})).is_err());
     }
 }

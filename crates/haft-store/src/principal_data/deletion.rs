@@ -86,7 +86,9 @@ impl PrincipalData {
         for group in &owned.groups {
             self.remove_group(group, &mut deletion);
         }
-        tokens.into_iter().for_each(|directory| deletion.remove(&[directory]));
+        for directory in tokens {
+            deletion.remove(&[directory]);
+        }
         self.clear_cache();
         if !deletion.failures.is_empty() {
             // The lines keep the name: a second deletion finds the tokens by the keys in these lines.

@@ -86,14 +86,18 @@ fn second_deletion_finds_what_the_first_could_not_remove() {
     fs::write(tmp.join("file"), "x").unwrap();
     let log = fixture.file("access.jsonl", "{\"principal\":\"acme/anna\"}\n");
     let locked = [tmp.parent().unwrap().parent().unwrap(), output.parent().unwrap().parent().unwrap()];
-    locked.iter().for_each(|path| set_mode(path, 0o555));
+    for path in locked {
+        set_mode(path, 0o555);
+    }
     let failed = without_capabilities(|| fixture.data().delete()).unwrap_err();
     let DeleteError::Incomplete(failures) = &failed else { panic!("{failed}") };
     assert_eq!(failures.len(), 2, "{failures:?}");
     assert!(workspace.exists() && response.exists(), "they name the files that are left");
     assert!(!events.exists(), "the deletion continued after the first failure");
     assert!(fs::read_to_string(&log).unwrap().contains("acme/anna"));
-    locked.iter().for_each(|path| set_mode(path, 0o700));
+    for path in locked {
+        set_mode(path, 0o700);
+    }
     without_capabilities(|| fixture.data().delete()).unwrap();
     for path in [&response, &output, &workspace, &tmp] {
         assert!(!path.exists(), "{}", path.display());

@@ -102,6 +102,16 @@ impl SessionStore {
         Self { root: self.tenants_root().join(directory_of(tenant)), limits: self.limits }
     }
 
+    /// Returns the sessions in the directory of a tenant other than the local user, by the name of the directory.
+    pub(crate) fn in_directory(&self, name: &str) -> Self {
+        Self { root: self.tenants_root().join(name), limits: self.limits }
+    }
+
+    /// Returns true if a process works on the session now, or if its run is suspended.
+    pub(crate) fn is_unfinished(&self, id: SessionId) -> bool {
+        self.is_busy(id) || self.overview(id).is_ok_and(|overview| overview.standing == SessionStatus::Open)
+    }
+
     /// Returns the directory of tenants other than the local user. It is outside of the local user's directory, so that
     /// listing that directory need not skip it.
     fn tenants_root(&self) -> PathBuf {
