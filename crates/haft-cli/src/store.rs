@@ -9,7 +9,7 @@ use haft_config::printable;
 use haft_core::principal::Principal;
 use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
 use haft_store::backup::{self, ArchiveSummary, ExistingFile};
-use haft_store::principal_data::{DeleteError, DeletedData, PrincipalData};
+use haft_store::principal_data::{DeleteError, DeletedData, ExportError, PrincipalData};
 use serde_json::json;
 
 use super::args::{ArchiveArgs, StoreCommand};
@@ -42,28 +42,31 @@ fn back_up(args: &ArchiveArgs) -> Result<String, CliError> {
         }
     };
     let written = backup::backup(&settings::home()?, &args.file, existing(args), progress);
-    answer(args, written)
+    written.map(|summary| answer(args, summary)).map_err(|error| not_written(&args.file, &error))
 }
 
 fn export(owner: &Principal, args: &ArchiveArgs) -> Result<String, CliError> {
     let data = PrincipalData::of(&settings::home()?, owner.clone());
-    answer(args, data.export(&args.file, existing(args)))
+    let written = data.export(&args.file, existing(args)).map_err(|error| match error {
+        ExportError::NotFound => no_data(owner),
+        ExportError::Io(error) => not_written(&args.file, &error),
+    });
+    written.map(|summary| answer(args, summary))
 }
 
 fn existing(args: &ArchiveArgs) -> ExistingFile {
     if args.force { ExistingFile::Replaced } else { ExistingFile::Refused }
 }
 
-fn answer(args: &ArchiveArgs, written: io::Result<ArchiveSummary>) -> Result<String, CliError> {
-    let summary = written.map_err(|error| not_written(&args.file, &error))?;
+fn answer(args: &ArchiveArgs, summary: ArchiveSummary) -> String {
     let ArchiveSummary { files, bytes, skipped } = summary;
     let shown = printable(&args.file.to_string_lossy());
     if args.json {
         let skipped = paths(&skipped);
-        return Ok(json!({"file": shown, "files": files, "bytes": bytes, "skipped": skipped}).to_string());
+        return json!({"file": shown, "files": files, "bytes": bytes, "skipped": skipped}).to_string();
     }
     note_each(&skipped, "cannot be read and is not in the archive");
-    Ok(format!("wrote {files} files with {bytes} bytes to {shown}"))
+    format!("wrote {files} files with {bytes} bytes to {shown}")
 }
 
 fn paths(all: &[PathBuf]) -> Vec<String> {
@@ -94,10 +97,7 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
     }
     let home = settings::home()?;
     let deleted = PrincipalData::of(&home, owner.clone()).delete().map_err(|error| match error {
-        DeleteError::NotFound => {
-            let hint = "hint: `haft keys list` shows the tenants and subjects of keys";
-            (ExitReason::Input, format!("there is no data of {shown}\n{hint}"))
-        }
+        DeleteError::NotFound => no_data(owner),
         DeleteError::Busy => (ExitReason::Unavailable, error.to_string()),
         DeleteError::Io(_) | DeleteError::Incomplete(_) => {
             (ExitReason::Internal, printable(&error.to_string()))
@@ -120,6 +120,11 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
         "deleted {} files and directories of {shown}; the usage records stay, under the pseudonym {pseudonym}",
         deleted.removed
     ))
+}
+
+fn no_data(owner: &Principal) -> CliError {
+    let hint = "hint: `haft keys list` shows the tenants and subjects of keys";
+    (ExitReason::Input, format!("there is no data of {}\n{hint}", printable(&owner.to_string())))
 }
 
 /// Asks the user at the terminal. A script must pass `--yes`.

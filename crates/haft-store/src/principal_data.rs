@@ -38,6 +38,15 @@ pub struct PrincipalData {
     sessions: SessionStore,
 }
 
+/// The reason why there is no export.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error("there is no data of this principal")]
+    NotFound,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// The stored files of a principal.
 #[derive(Debug, Default)]
 struct OwnedFiles {
@@ -82,8 +91,11 @@ impl PrincipalData {
 
     /// Writes all data to an archive. The usage records and the log lines of the principal are in files of their own.
     /// Tokens of MCP servers are left out, because they are secrets.
-    pub fn export(&self, path: &Path, existing: ExistingFile) -> io::Result<ArchiveSummary> {
+    pub fn export(&self, path: &Path, existing: ExistingFile) -> Result<ArchiveSummary, ExportError> {
         let owned = self.owned_files(&self.credentials()?)?;
+        if !self.has_data(&owned)? {
+            return Err(ExportError::NotFound);
+        }
         let mut summary = backup::write_archive(&self.home, path, existing, |archive| {
             for file in owned.paths() {
                 archive.add_tree(file.strip_prefix(self.home.root()).unwrap_or(file), file)?;
@@ -98,6 +110,11 @@ impl PrincipalData {
         })?;
         summary.skipped.extend(owned.unreadable);
         Ok(summary)
+    }
+
+    fn has_data(&self, owned: &OwnedFiles) -> io::Result<bool> {
+        let has_files = owned.paths().any(|path| path.symlink_metadata().is_ok());
+        Ok(has_files || !self.key_ids()?.is_empty() || self.is_in_lines()?)
     }
 
     /// Returns the groups in the order of removal. A response names its run, so the runs are first.

@@ -173,6 +173,9 @@ fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accountin
     for unknown in ["acme/anna", "acme/team/anna"] {
         let refused = haft(&["delete", "--principal", unknown, "--yes"]).expect_code(42);
         assert!(refused.stderr.contains(&format!("no data of {unknown}")), "{}", refused.stderr);
+        let other = server.tree.path("outside/other.tar");
+        haft(&["export", "--principal", unknown, other.to_str().unwrap()]).expect_code(42);
+        assert!(!other.exists());
     }
     let words = ["keys", "create", "x", "--tenant", "acme/team"];
     assert!(server.tree.haft(&words).output().expect_code(2).stderr.contains("without `/`"));

@@ -71,9 +71,7 @@ impl PrincipalData {
         // Before the keys are revoked, because some files have the id of a key in their name.
         let credentials = self.credentials()?;
         let tokens: Vec<PathBuf> = credentials.iter().map(|id| self.token_directory(id)).collect();
-        let owned = self.owned_files(&credentials)?;
-        let has_files = owned.paths().chain(&tokens).any(|path| path.symlink_metadata().is_ok());
-        if keys.is_empty() && !has_files && !self.is_in_lines()? {
+        if !self.has_data(&self.owned_files(&credentials)?)? {
             return Err(DeleteError::NotFound);
         }
         // First, so that no run starts while the files are removed.

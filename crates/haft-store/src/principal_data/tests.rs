@@ -104,6 +104,9 @@ fn second_deletion_finds_what_the_first_could_not_remove() {
     }
     assert!(!fs::read_to_string(&log).unwrap().contains("anna"));
     assert!(matches!(fixture.data().delete(), Err(DeleteError::NotFound)));
+    let archive = fixture.directory.path().join("anna.tar");
+    let exported = fixture.data().export(&archive, ExistingFile::Refused);
+    assert!(matches!(exported, Err(ExportError::NotFound)) && !archive.exists());
 }
 
 #[test]
