@@ -36,6 +36,8 @@ pub struct McpServerSettings {
     /// The way to connect to the server, or the reason why the server is unavailable for now: an unset variable, with
     /// the key that uses the variable.
     pub reach: Result<McpEndpoint, String>,
+    /// The command and its arguments, or the URL, with its variables as in the file.
+    pub written_target: Vec<String>,
     pub tools_allowed: Vec<ToolGlob>,
     pub tools_denied: Vec<ToolGlob>,
     pub tool_schemas: BTreeMap<String, Value>,
@@ -197,6 +199,7 @@ impl ConfigResolver<'_> {
             },
             sampling: self.sampling(&child(path, "sampling"), written.sampling.as_ref()),
             reach: self.reach(path, written)?,
+            written_target: written_target(written),
         })
     }
 
@@ -248,6 +251,11 @@ impl ConfigResolver<'_> {
         let expander = VariableExpander { path, variables: self.variables };
         Some(if stdio { expander.process(written) } else { expander.remote(written) })
     }
+}
+
+fn written_target(written: &written::RawMcpServer) -> Vec<String> {
+    let target = written.command.iter().chain(written.args.iter().flatten()).chain(&written.url);
+    target.map(|text| text.0.clone()).collect()
 }
 
 /// Expands variables. The error for an unset variable names the key.

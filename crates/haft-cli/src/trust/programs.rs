@@ -22,14 +22,15 @@ pub(super) fn of_rows(project: &Path, rows: &[ConfigRow]) -> Vec<PathBuf> {
     inside(project, words)
 }
 
-/// Returns the files that the servers of a skill name.
+/// Returns the files that the servers of a skill name. If a variable is not set, its server runs once it is set, so the
+/// other words of the command count too.
 pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
-    let reached = skill.servers.values().filter_map(|server| server.reach.as_ref().ok());
-    let words = reached.flat_map(|reach| match reach {
-        McpEndpoint::Process { command, args, .. } => {
+    let words = skill.servers.values().flat_map(|server| match &server.reach {
+        Ok(McpEndpoint::Process { command, args, .. }) => {
             std::iter::once(command.as_str()).chain(args.iter().map(|word| word.0.as_str())).collect()
         }
-        McpEndpoint::Remote { .. } => Vec::new(),
+        Ok(McpEndpoint::Remote { .. }) => Vec::new(),
+        Err(_) => server.written_target.iter().map(String::as_str).collect(),
     });
     inside(project, words)
 }
@@ -58,17 +59,12 @@ pub(super) fn commands_of_rows(rows: &[ConfigRow]) -> Vec<String> {
     runs.collect()
 }
 
-/// Returns a line for each server of a skill.
+/// Returns a line for each server of a skill, with its variables as in the file: a variable can get another value after
+/// the file is trusted, and its value may be a secret.
 pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
-    let servers = skill.servers.iter().filter_map(|(name, server)| {
-        let runs = match server.reach.as_ref().ok()? {
-            McpEndpoint::Process { command, args, .. } => {
-                let words = std::iter::once(command.as_str()).chain(args.iter().map(|word| word.0.as_str()));
-                words.collect::<Vec<_>>().join(" ")
-            }
-            McpEndpoint::Remote { .. } => "a remote server".to_owned(),
-        };
-        Some(haft_config::printable(&format!("server {name} of skill {}: {runs}", skill.name)))
+    let servers = skill.servers.iter().map(|(name, server)| {
+        let runs = server.written_target.join(" ");
+        haft_config::printable(&format!("server {name} of skill {}: {runs}", skill.name))
     });
     servers.collect()
 }

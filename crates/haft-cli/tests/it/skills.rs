@@ -82,6 +82,23 @@ fn trust_lists_project_programs_it_does_not_cover() {
 }
 
 #[test]
+fn trust_lists_servers_whose_variables_are_not_set() {
+    let tree = tree();
+    tree.file("ws/tools/server.py", "pass");
+    let skill = "---\nname: s\ndescription: d\nrequires: {env: [UNSET_TOKEN]}\nmcp:\n  own: {command: python3, args: [tools/server.py, \"${UNSET_TOKEN:-x}\", \"${UNSET_TOKEN}\"]}\n  far: {url: \"https://h/${UNSET_TOKEN}\"}\n---\nUse it.\n";
+    tree.file("ws/.haft/skills/s/SKILL.md", skill);
+    let told = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
+    let server = tree.path("ws/tools/server.py").canonicalize().unwrap();
+    for expected in [
+        "server own of skill s: python3 tools/server.py ${UNSET_TOKEN:-x} ${UNSET_TOKEN}\n",
+        "server far of skill s: https://h/${UNSET_TOKEN}\n",
+        &format!("not covered: {}", server.display()),
+    ] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+}
+
+#[test]
 fn trust_lists_uncovered_scripts_and_openapi_files() {
     let tree = tree();
     tree.file("ws/run.sh", "true");
