@@ -123,12 +123,13 @@ impl Authorizer {
         })
     }
 
-    /// Adds the token to a request, with a new proof of its key if the token is bound to one.
+    /// Adds the token to a request, with a new proof of its key if the token is bound to one. Returns the nonce in the
+    /// proof.
     pub(in crate::mcp) fn authorize(
         &self,
         request: &mut Request,
         token: &AccessToken,
-    ) -> Result<(), AuthError> {
+    ) -> Result<Option<String>, AuthError> {
         let AccessToken { secret, dpop } = token;
         let header = |text: String| {
             let mut value = HeaderValue::from_str(&text)
@@ -139,7 +140,7 @@ impl Authorizer {
         let Some(key) = dpop else {
             let bearer = header(format!("Bearer {}", secret.expose_secret()))?;
             request.headers_mut().insert(AUTHORIZATION, bearer);
-            return Ok(());
+            return Ok(None);
         };
         let nonce = self.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let method = request.method().as_str();
@@ -147,16 +148,23 @@ impl Authorizer {
         let proof = header(key.proof(target, now()).map_err(AuthError::Refused)?)?;
         request.headers_mut().insert(AUTHORIZATION, header(format!("DPoP {}", secret.expose_secret()))?);
         request.headers_mut().insert(dpop::PROOF_HEADER, proof);
-        Ok(())
+        Ok(nonce)
     }
 
-    /// Keeps the nonce of a response. Returns true if the server rejected the request only because the proof lacks it.
-    pub(in crate::mcp) fn keep_nonce(&self, headers: &HeaderMap, challenge: Option<&Challenge>) -> bool {
+    /// Keeps the nonce of a response. Returns true if the server rejected the request only because its proof has not
+    /// this nonce, but `sent`. The stored nonce cannot decide this: a concurrent request may have replaced it already.
+    pub(in crate::mcp) fn keep_nonce(
+        &self,
+        headers: &HeaderMap,
+        challenge: Option<&Challenge>,
+        sent: Option<&str>,
+    ) -> bool {
         let Some(new) = dpop::nonce(headers) else { return false };
-        let before = self.nonce.lock().unwrap_or_else(PoisonError::into_inner).replace(new.clone());
         let is_demanded =
             challenge.is_some_and(|challenge| challenge.error.as_deref() == Some(dpop::NONCE_REQUIRED));
-        is_demanded && before.as_ref() != Some(&new)
+        let is_new = sent != Some(&new);
+        *self.nonce.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        is_demanded && is_new
     }
 
     /// Returns the access token to send, if there is one. If the token is about to expire, renews it first.

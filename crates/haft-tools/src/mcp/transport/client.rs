@@ -112,28 +112,31 @@ async fn send_with_token(
     request: &Request,
     token: Option<&AccessToken>,
 ) -> Result<Response, TransportFailure> {
-    let response = send_once(auth, client, request, token).await?;
+    let (response, nonce) = send_once(auth, client, request, token).await?;
     let challenge = Challenge::of(&response);
-    if auth.keep_nonce(response.headers(), challenge.as_ref()) {
-        return send_once(auth, client, request, token).await;
+    if auth.keep_nonce(response.headers(), challenge.as_ref(), nonce.as_deref()) {
+        return send_once(auth, client, request, token).await.map(|(response, _)| response);
     }
     Ok(response)
 }
 
+/// Sends a request. Returns the nonce in its proof together with the response.
 async fn send_once(
     auth: &Authorizer,
     client: &Client,
     request: &Request,
     token: Option<&AccessToken>,
-) -> Result<Response, TransportFailure> {
+) -> Result<(Response, Option<String>), TransportFailure> {
     // Request bodies are strings, which can always be cloned.
     let mut request = request
         .try_clone()
         .ok_or_else(|| TransportFailure::Broken("the request cannot be sent again".into()))?;
-    if let Some(token) = token {
-        auth.authorize(&mut request, token).map_err(unauthorized)?;
-    }
-    client.execute(request).await.map_err(|error| not_answered(&error))
+    let nonce = match token {
+        Some(token) => auth.authorize(&mut request, token).map_err(unauthorized)?,
+        None => None,
+    };
+    let response = client.execute(request).await.map_err(|error| not_answered(&error))?;
+    Ok((response, nonce))
 }
 
 fn unauthorized(error: AuthError) -> TransportFailure {
