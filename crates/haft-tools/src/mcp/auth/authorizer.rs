@@ -394,9 +394,9 @@ impl Authorizer {
         };
         match &self.oauth.grant {
             OauthGrantConfig::ClientCredentials => Ok(vec![("grant_type", "client_credentials".to_owned())]),
-            OauthGrantConfig::JwtBearer { assertion: file } => assertion::of_file(file).map(bearer),
+            OauthGrantConfig::JwtBearer { assertion: file } => assertion::of_file(file).await.map(bearer),
             OauthGrantConfig::Enterprise { id_token, provider } => {
-                let id_token = assertion::of_file(id_token)?;
+                let id_token = assertion::of_file(id_token).await?;
                 self.exchange_id_token(&id_token, provider, found, scopes).await.map(bearer)
             }
             OauthGrantConfig::Person => Err(AuthError::PersonNeeded(LOGIN_NEEDED.into())),
