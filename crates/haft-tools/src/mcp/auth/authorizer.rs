@@ -404,7 +404,8 @@ impl Authorizer {
     }
 
     /// Lets the identity provider exchange an ID token for a grant that only this authorization server accepts, and
-    /// only for this server.
+    /// only for this server. The operator wrote the address of the provider, so it may be in a private network although
+    /// the server is public: the requests are guarded as requests that the provider, and not the server, causes.
     async fn exchange_id_token(
         &self,
         id_token: &SecretString,
@@ -412,10 +413,13 @@ impl Authorizer {
         found: &OauthDiscovery,
         scopes: &[String],
     ) -> Result<SecretString, AuthError> {
-        let issuer = discovery::authorization_server(&self.http, &self.server, &provider.issuer).await?;
+        let address = Url::parse(&provider.issuer)
+            .map_err(|_| AuthError::refused("`oauth.identityProvider.issuer` is not a URL"))?;
+        let http = endpoint_requests::http(&address, &ServerNetwork::of(&address))?;
+        let issuer = discovery::authorization_server(&http, &address, &provider.issuer).await?;
         let mut form = vec![
             ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange".to_owned()),
-            ("requested_token_type", "urn:ietf:params:oauth:token-type:id-jag".to_owned()),
+            ("requested_token_type", endpoint_requests::TOKEN_TYPE_ID_JAG.to_owned()),
             ("subject_token", id_token.expose_secret().to_owned()),
             ("subject_token_type", "urn:ietf:params:oauth:token-type:id_token".to_owned()),
             ("audience", found.issuer.issuer.clone()),
@@ -432,7 +436,7 @@ impl Authorizer {
             grant: &form,
             dpop: None,
         };
-        endpoint_requests::exchange(&self.http, &request).await.map_err(|error| match error {
+        endpoint_requests::exchange(&http, &request).await.map_err(|error| match error {
             TokenRequestError::InvalidGrant => {
                 AuthError::refused("the identity provider rejected the ID token in `oauth.assertionFile`")
             }

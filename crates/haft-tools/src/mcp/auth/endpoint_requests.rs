@@ -22,6 +22,9 @@ use super::private_target::{DiscoveryResolver, ServerNetwork};
 /// The type of a token that is bound to a key.
 pub(super) const TOKEN_TYPE_DPOP: &str = "dpop";
 
+/// The type of a token that grants the access of a user to another authorization server (RFC 8693, section 3).
+pub(super) const TOKEN_TYPE_ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+
 /// The timeout of one request to an authorization server.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
@@ -123,16 +126,35 @@ pub(super) async fn token(
     })
 }
 
-/// Exchanges a token for one of another kind (RFC 8693), which only another token endpoint accepts.
+/// A successful response to a token exchange (RFC 8693, section 2.2.1).
+#[derive(Deserialize)]
+struct TokenExchangeResponse {
+    access_token: SecretString,
+    #[serde(default)]
+    issued_token_type: String,
+}
+
+/// Exchanges a token for an identity assertion grant (RFC 8693), which only another token endpoint accepts.
 pub(super) async fn exchange(
     http: &Http,
     request: &TokenRequest<'_>,
 ) -> Result<SecretString, TokenRequestError> {
     let text = answer_of_token_endpoint(http, request, None).await?;
-    let given: Option<OauthTokenResponse> = serde_json::from_str(&text).ok();
-    given.map(|given| given.access_token).ok_or_else(|| {
-        TokenRequestError::Other(AuthError::refused("the identity provider did not return a token"))
-    })
+    exchanged(&text).map_err(TokenRequestError::Other)
+}
+
+/// Reads the response to a token exchange. Any other kind of token is refused: the MCP server chooses the authorization
+/// server that gets it, and that server could use an access token at the identity provider.
+fn exchanged(text: &str) -> Result<SecretString, AuthError> {
+    let given: TokenExchangeResponse = serde_json::from_str(text)
+        .map_err(|_| AuthError::refused("the identity provider did not return a token"))?;
+    if given.issued_token_type == TOKEN_TYPE_ID_JAG {
+        Ok(given.access_token)
+    } else {
+        let reason =
+            format!("the identity provider did not return a token of the type `{TOKEN_TYPE_ID_JAG}`");
+        Err(AuthError::Refused(reason))
+    }
 }
 
 async fn answer_of_token_endpoint(
@@ -223,4 +245,27 @@ async fn text(response: Response) -> Result<String, AuthError> {
         }
     }
     Ok(String::from_utf8_lossy(&read).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn exchange_returns_only_the_requested_type_of_token() {
+        let check =
+            |answer: Value, expected: Result<&str, &str>| match (exchanged(&answer.to_string()), expected) {
+                (Ok(token), Ok(expected)) => assert_eq!(token.expose_secret(), expected),
+                (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+                (found, _) => panic!("{answer}: {}", found.is_ok()),
+            };
+        let of_type = |kind: &str| json!({"access_token": "t", "issued_token_type": kind});
+        check(of_type(TOKEN_TYPE_ID_JAG), Ok("t"));
+        check(of_type("urn:ietf:params:oauth:token-type:access_token"), Err("id-jag"));
+        check(json!({"access_token": "t"}), Err("id-jag"));
+        check(json!({"issued_token_type": TOKEN_TYPE_ID_JAG}), Err("did not return a token"));
+    }
 }
