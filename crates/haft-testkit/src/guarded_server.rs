@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+use crate::client_proofs::{ClientProofs, ProofError, ProvedRequest};
 
 /// A substring of every secret that the server issues. Tests search for it to find leaks.
 pub const CANARY: &str = "c4n4ry";
@@ -43,11 +45,25 @@ struct GuardedServerState {
     demanded: Option<String>,
     /// The scope that the last login requested.
     scope: String,
+    /// The checks of signed tokens; `None` for a server that accepts a client secret and issues bearer tokens.
+    proofs: Option<ClientProofs>,
+    /// The reasons for which a signed token was refused.
+    refusals: Vec<String>,
 }
 
 impl GuardedServer {
     pub fn start() -> Self {
-        let guard = Arc::<Mutex<GuardedServerState>>::default();
+        Self::start_with(GuardedServerState::default())
+    }
+
+    /// Starts a server that requires signed tokens in place of secrets: its client `robot` authenticates with an
+    /// assertion, and each access token is bound to a key. The nonce changes after each request to the MCP server.
+    pub fn start_with_proofs() -> Self {
+        Self::start_with(GuardedServerState { proofs: Some(ClientProofs::new()), ..Default::default() })
+    }
+
+    fn start_with(state: GuardedServerState) -> Self {
+        let guard = Arc::new(Mutex::new(state));
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (tell, told) = mpsc::channel();
         let service = Router::new().fallback(answer).with_state(Arc::clone(&guard));
@@ -108,6 +124,16 @@ impl GuardedServer {
         self.guard().shown.clone()
     }
 
+    /// Returns the private key of the client `robot`, in PEM.
+    pub fn private_key(&self) -> String {
+        self.guard().proofs.as_ref().map(|proofs| proofs.pem.clone()).unwrap_or_default()
+    }
+
+    /// Returns the reasons for which a signed token was refused. A required nonce is not such a reason.
+    pub fn refusals(&self) -> Vec<String> {
+        self.guard().refusals.clone()
+    }
+
     fn guard(&self) -> MutexGuard<'_, GuardedServerState> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,6 +141,7 @@ impl GuardedServer {
 
 async fn answer(
     State(guard): State<Arc<Mutex<GuardedServerState>>>,
+    method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
@@ -122,7 +149,7 @@ async fn answer(
     let mut guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
     let body = String::from_utf8_lossy(&body).into_owned();
     match uri.path() {
-        "/mcp" => guard.mcp(&headers, &body),
+        "/mcp" => guard.mcp(&method, &headers, &body),
         "/.well-known/oauth-protected-resource/mcp" => axum::Json(guard.resource_metadata()).into_response(),
         "/.well-known/oauth-authorization-server" => {
             axum::Json(guard.authorization_server_metadata()).into_response()
@@ -142,7 +169,7 @@ impl GuardedServerState {
     fn resource_metadata(&self) -> Value {
         json!({
             "resource": format!("{}/mcp", self.address), "authorization_servers": [self.address],
-            "scopes_supported": ["read"],
+            "scopes_supported": ["read"], "dpop_signing_alg_values_supported": self.proof_algorithms(),
         })
     }
 
@@ -151,19 +178,62 @@ impl GuardedServerState {
         json!({
             "issuer": self.address, "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"),
             "registration_endpoint": at("/register"), "code_challenge_methods_supported": ["S256"],
-            "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+            "token_endpoint_auth_methods_supported": ["client_secret_basic", "private_key_jwt"],
             "authorization_response_iss_parameter_supported": true,
+            "dpop_signing_alg_values_supported": self.proof_algorithms(),
         })
     }
 
-    fn mcp(&mut self, headers: &HeaderMap, body: &str) -> Response {
+    fn proof_algorithms(&self) -> &[&str] {
+        if self.proofs.is_some() { &["ES256"] } else { &[] }
+    }
+
+    /// Checks the proof of a request, if the server requires one. The error is the code and the header with the nonce.
+    fn check_proof(
+        &mut self,
+        headers: &HeaderMap,
+        request: &ProvedRequest<'_>,
+    ) -> Result<(), (&'static str, HeaderMap)> {
+        let Some(proofs) = &mut self.proofs else { return Ok(()) };
+        let proof = headers.get("dpop").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        proofs.check_proof(proof, request).map_err(|error| match error {
+            ProofError::Nonce(nonce) => {
+                let header = [("dpop-nonce".parse().unwrap(), nonce.parse().unwrap())];
+                ("use_dpop_nonce", HeaderMap::from_iter(header))
+            }
+            ProofError::Wrong(reason) => {
+                self.refusals.push(reason);
+                ("invalid_dpop_proof", HeaderMap::new())
+            }
+        })
+    }
+
+    /// Returns whether the client authenticates with an assertion.
+    fn has_assertion(&mut self, asked: &BTreeMap<String, String>) -> bool {
+        let Some(proofs) = &mut self.proofs else { return false };
+        let assertion = asked.get("client_assertion").map(String::as_str).unwrap_or_default();
+        let checked = proofs.check_assertion(assertion, &self.address);
+        let is_accepted = checked.is_ok();
+        self.refusals.extend(checked.err());
+        is_accepted
+    }
+
+    fn mcp(&mut self, method: &Method, headers: &HeaderMap, body: &str) -> Response {
         let shown = headers.get("authorization").and_then(|value| value.to_str().ok());
         self.shown.extend(shown.map(str::to_owned));
-        let good = format!("Bearer access-{CANARY}-{}", self.given);
+        let scheme = if self.proofs.is_some() { "DPoP" } else { "Bearer" };
+        let access = format!("access-{CANARY}-{}", self.given);
+        let good = format!("{scheme} {access}");
         if self.given == 0 || self.expired || shown != Some(good.as_str()) {
             let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", self.address);
             let challenge = format!("Bearer resource_metadata=\"{metadata}\", error=\"invalid_token\"");
             return (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response();
+        }
+        let address = format!("{}/mcp", self.address);
+        let proved = ProvedRequest { method: method.as_str(), address, token: Some(&access) };
+        if let Err((code, nonce)) = self.check_proof(headers, &proved) {
+            let challenge = format!("DPoP error=\"{code}\", algs=\"ES256\"");
+            return (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)], nonce).into_response();
         }
         let request: Value = serde_json::from_str(body).unwrap_or_default();
         let lacked = self.demanded.as_ref().filter(|scope| !self.scope.split(' ').any(|held| held == *scope));
@@ -214,23 +284,31 @@ impl GuardedServerState {
                 .into_response()
         };
         let field = |name: &str| asked.get(name).map(String::as_str).unwrap_or_default();
-        if !headers.contains_key("authorization") || !field("resource").ends_with("/mcp") {
+        let has_assertion = self.has_assertion(asked);
+        let is_known = headers.contains_key("authorization") || has_assertion;
+        if !is_known || !field("resource").ends_with("/mcp") {
             return refused("invalid_client");
+        }
+        let proved =
+            ProvedRequest { method: "POST", address: format!("{}/token", self.address), token: None };
+        if let Err((code, nonce)) = self.check_proof(headers, &proved) {
+            return (nonce, refused(code)).into_response();
         }
         let refresh = format!("refresh-{CANARY}-{}", self.given);
         match field("grant_type") {
             "authorization_code"
                 if URL_SAFE_NO_PAD.encode(Sha256::digest(field("code_verifier"))) == self.challenge => {}
             "refresh_token" if field("refresh_token") == refresh && !self.revoked => self.refreshes += 1,
-            // This grant involves no user: the client `robot` authenticates with its own secret.
-            "client_credentials" if is_robot(headers) => {}
+            // This grant involves no user: the client `robot` authenticates with its own secret or key.
+            "client_credentials" if is_robot(headers) || has_assertion => {}
             _ => return refused("invalid_grant"),
         }
         self.given += 1;
         (self.expired, self.revoked) = (false, false);
         let given = self.given;
+        let token_type = if self.proofs.is_some() { "DPoP" } else { "Bearer" };
         axum::Json(json!({
-            "access_token": format!("access-{CANARY}-{given}"), "token_type": "Bearer", "expires_in": 3600,
+            "access_token": format!("access-{CANARY}-{given}"), "token_type": token_type, "expires_in": 3600,
             "refresh_token": format!("refresh-{CANARY}-{given}"),
         }))
         .into_response()

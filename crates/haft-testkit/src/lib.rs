@@ -10,6 +10,7 @@
 )]
 
 mod certificate;
+mod client_proofs;
 mod collector;
 mod guarded_server;
 mod process;

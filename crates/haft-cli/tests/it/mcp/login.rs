@@ -267,6 +267,27 @@ fn client_credentials_grant_authorizes_calls() {
 }
 
 #[test]
+fn client_with_a_key_signs_assertions_and_proofs_that_a_strict_server_accepts() {
+    let server = GuardedServer::start_with_proofs();
+    let place = place();
+    let oauth = r#"{"grant": "clientCredentials", "clientId": "robot", "privateKey": "${ROBOT_KEY}"}"#;
+    let config =
+        format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{}\", \"oauth\": {oauth}}}}}}}", server.url());
+    place.file("home/haft.json", &config);
+    let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_KEY", &server.private_key()).output();
+    let called = run();
+    assert_eq!(server.refusals(), [""; 0], "{called:?}");
+    assert!(called.expect_code(0).stdout.contains("let in"));
+    // The second process uses the stored token and its key, and the third one a new token.
+    run().expect_code(0);
+    server.expire();
+    run().expect_code(0);
+    assert_eq!(server.refusals(), [""; 0]);
+    let shown = server.shown();
+    assert!(!shown.is_empty() && shown.iter().all(|header| header.starts_with("DPoP ")), "{shown:?}");
+}
+
+#[test]
 fn tokens_appear_only_in_the_token_file() {
     let server = GuardedServer::start();
     let place = configured(&server);

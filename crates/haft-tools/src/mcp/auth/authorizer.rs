@@ -640,3 +640,6 @@ fn differs_from_rejected(token: Option<&OauthToken>, refused: Option<&SecretStri
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
+
+#[cfg(test)]
+mod tests;
