@@ -22,6 +22,9 @@ pub const BUILTINS: [&str; 6] = ["bash", "read", "write", "edit", "introspect", 
 /// only help the model.
 const SERVER_TOOLS: &str = "*__*";
 
+/// The reason why an agent file cannot select skills.
+const ALL_SKILLS: &str = "haft offers all trusted skills";
+
 /// The program that an agent file was written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AgentFormat {
@@ -154,7 +157,7 @@ fn value_of_line(key: &str, text: &str) -> Option<Value> {
 fn hides_a_restriction(line: &str) -> bool {
     let key = line.split(':').next().unwrap_or_default();
     let key = key.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    line.contains(':') && claude_code::RESTRICTIONS.iter().any(|known| known.eq_ignore_ascii_case(key))
+    line.contains(':') && claude_code::RESTRICTIONS.contains(&key)
 }
 
 fn is_plain_key(key: &str) -> bool {
@@ -210,6 +213,20 @@ impl AgentBuilder {
     fn deny_server_tools(&mut self, key: &str, tool: &str) {
         self.tools.server_tools_denied = true;
         self.note(key, &format!("`{tool}` cannot be denied alone, so the agent gets no tools of servers"));
+    }
+
+    /// Notes a denied feature of another program that haft has, but that an agent file cannot deny.
+    fn note_undeniable(&mut self, key: &str, name: &str) {
+        match name {
+            "Skill" | "skill" => self.note(key, &format!("`{name}` cannot be denied: {ALL_SKILLS}")),
+            "external_directory" => {
+                self.note(
+                    key,
+                    &format!("`{name}` cannot be denied: the mode and the sandbox of haft decide"),
+                );
+            }
+            _ => {}
+        }
     }
 
     fn deny_unknown(&mut self, key: &str, tool: &str) {

@@ -3,7 +3,7 @@
 use haft_core::glob::ToolGlob;
 use serde_json::Value;
 
-use super::{AgentBuilder, BUILTINS, SERVER_TOOLS};
+use super::{ALL_SKILLS, AgentBuilder, BUILTINS, SERVER_TOOLS};
 
 /// The keys that take tools from an agent.
 pub(super) const RESTRICTIONS: [&str; 3] = ["tools", "disallowedTools", "permissionMode"];
@@ -57,7 +57,7 @@ pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<
         "effort" => agent.effort(key, value),
         "permissionMode" => permission_mode(value, agent)?,
         "mcpServers" => agent.note(key, "an agent file cannot add servers; add them to `haft.json`"),
-        "skills" => agent.note(key, "an agent file cannot load skills; haft offers all trusted skills"),
+        "skills" => agent.note(key, &format!("an agent file cannot load skills; {ALL_SKILLS}")),
         "hooks" => agent.note(key, "haft runs no hooks"),
         // These keys have no effect on the work of the agent.
         "name" | "color" => {}
@@ -103,6 +103,7 @@ fn deny(item: &str, agent: &mut AgentBuilder) {
     let denied = denied_tools(name);
     let reaches_servers = may_name_servers(name);
     agent.deny(&denied);
+    agent.note_undeniable("disallowedTools", name);
     if reaches_servers {
         agent.deny_server_tools("disallowedTools", item);
     }

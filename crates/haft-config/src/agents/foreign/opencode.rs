@@ -131,6 +131,7 @@ fn deny(key: &str, name: &str, agent: &mut AgentBuilder) {
         agent.tools.server_tools_denied = true;
         return;
     }
+    agent.note_undeniable(key, name);
     if let Ok(glob) = ToolGlob::new(name) {
         TOOLS.iter().filter(|(tool, _)| glob.matches(tool)).for_each(|(_, tools)| agent.deny(tools));
         BUILTINS.iter().filter(|tool| glob.matches(tool)).for_each(|tool| agent.deny(&[tool]));

@@ -122,7 +122,7 @@ fn restriction_in_a_file_that_is_not_valid_yaml_has_its_effect() {
     check("disallowedTools: \"Bash\"", &all_but_bash);
     check("disallowedTools: 'Bash' # no shell", &all_but_bash);
     check("disallowedTools: Bash, WebFetch # no shell", &all_but_bash);
-    check("disallowedTools: *", &[]);
+    check("  - Tools: none\ndisallowedTools: *", &[]);
     check("permissionMode: \"plan\"", &["read", "introspect", "current_date"]);
     check("tools: [\"Read\", 'Edit'] # no shell", &["read", "edit"]);
 }
@@ -151,9 +151,16 @@ fn listed_tools_of_servers_never_select_builtin_tools() {
 }
 
 #[test]
-fn denied_name_of_an_unknown_tool_is_noted() {
-    let (_, notes) = read(CLAUDE, "---\ndisallowedTools: [Bsh, Bash]\n---\nHi.\n").unwrap();
-    check_notes(&notes, &["`disallowedTools`: haft knows no tool `Bsh` to deny"]);
+fn denied_name_without_an_effect_is_noted() {
+    let check = |path: &str, keys: &str, expected: &[&str]| {
+        let (_, notes) = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap();
+        check_notes(&notes, expected);
+    };
+    check(CLAUDE, "disallowedTools: [Bsh, Bash]", &["`disallowedTools`: haft knows no tool `Bsh` to deny"]);
+    check(CLAUDE, "disallowedTools: [Skill, WebFetch]", &["`disallowedTools`: `Skill` cannot be denied"]);
+    check(OPENCODE, "tools: {skill: false, task: false}", &["`tools`: `skill` cannot be denied"]);
+    let expected = ["`permission`: `external_directory` cannot be denied", "`permission`: the rules"];
+    check(OPENCODE, "permission: {external_directory: deny}", &expected);
 }
 
 #[test]
