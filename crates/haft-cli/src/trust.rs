@@ -225,7 +225,7 @@ fn inspect_config(project: &Path, path: &Path) -> Result<ProjectFile, CliError> 
         Err(errors) => return Err((ExitReason::Input, format!("`{shown}` is not trusted: {errors}"))),
     };
     let sets: Vec<Value> = rows.iter().map(|row| json!({ "key": row.key, "value": row.value })).collect();
-    let table = if rows.is_empty() { "it sets nothing\n".to_owned() } else { config::table(&rows) };
+    let table = if rows.is_empty() { "the file has no settings\n".to_owned() } else { config::table(&rows) };
     let programs = programs::of_rows(project, &rows);
     let mut runs = vec![format!("settings of {shown}")];
     runs.extend(programs::commands_of_rows(&rows));

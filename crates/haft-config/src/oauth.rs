@@ -102,11 +102,11 @@ impl McpOauthSettings {
             // could use the token of the workload elsewhere.
             OAuthGrant::JwtBearer => (self.client_id.is_none() || self.issuer.is_none() || !self.has_assertion())
                 .then_some(
-                    "`oauth.grant` is `jwtBearer`; set `oauth.clientId`, `oauth.issuer` and `oauth.assertionFile`, an absolute path, too",
+                    "`oauth.grant` is `jwtBearer`; set `oauth.clientId`, `oauth.issuer` and `oauth.assertionFile` (an absolute path) too",
                 ),
             OAuthGrant::Enterprise => {
                 (self.client_id.is_none() || self.identity_provider.is_none() || !self.has_assertion()).then_some(
-                    "`oauth.grant` is `enterprise`; set `oauth.clientId`, `oauth.identityProvider` and `oauth.assertionFile`, an absolute path, too",
+                    "`oauth.grant` is `enterprise`; set `oauth.clientId`, `oauth.identityProvider` and `oauth.assertionFile` (an absolute path) too",
                 )
             }
         }

@@ -161,7 +161,7 @@ pub(super) struct RawConfig {
     /// Settings for the HTTP server of `haft serve` and `haft mcp serve --http`
     pub(super) serve: Option<RawServe>,
 
-    /// HTTP tools; each is a request template, and the tool name is `rest__` and the key
+    /// HTTP tools; each is a request template, and the tool name is `rest__` followed by the key
     #[schemars(extend("propertyNames" = rest_names()))]
     pub(super) rest_tools: Option<BTreeMap<String, RawRestTool>>,
 

@@ -132,7 +132,8 @@ type AssignedName = (ToolIdentity, ToolName);
 /// The maximum number of removed tools that keep their names. It limits the memory for a tool list that keeps changing.
 pub const DEPARTED_MAX: usize = 10_000;
 
-/// The maximum number of tools with the same bare name among which the arguments may decide.
+/// The maximum number of tools with the same bare name. The arguments of a call choose between them; if there are more,
+/// the bare name is unknown.
 const BARE_MAX: usize = 16;
 
 /// The maximum number of suggestions for an unknown name.

@@ -55,7 +55,7 @@ impl CanonicalTool {
         &self.members
     }
 
-    /// Returns the digest of all locked members.
+    /// Returns the digest of all locked members of the definition.
     pub fn digest(&self) -> Digest {
         self.digest
     }

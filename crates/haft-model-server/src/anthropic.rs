@@ -198,7 +198,7 @@ fn read_user(
                 talk.add_tool_result(result_text(&block["content"]));
             }
             Some("text") => {
-                pairing.all_answered().map_err(|error| format!("tool_result blocks come first: {error}"))?;
+                pairing.all_answered().map_err(|error| format!("put tool_result blocks first: {error}"))?;
                 texts.push(non_empty(block)?);
             }
             Some("image" | "document" | "search_result") => pairing.all_answered()?,

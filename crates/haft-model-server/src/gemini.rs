@@ -102,8 +102,8 @@ fn check_fields(body: &Value) -> Result<(), String> {
     }
 }
 
-/// Returns the delivery. Without `alt=sse` the real API streams one long JSON array. haft never uses that form, and the
-/// parameter is easily forgotten, so its absence is an error.
+/// Returns whether the client wants a whole reply or a stream. Without `alt=sse` the real API streams one long JSON
+/// array. haft never uses that form, and the parameter is easily forgotten, so its absence is an error.
 fn delivery(address: &PathParameters) -> Result<ResponseDelivery, String> {
     match (address.verb.as_str(), address.alt.as_deref()) {
         ("generateContent", _) => Ok(ResponseDelivery::Whole),

@@ -208,7 +208,10 @@ impl FittedRequest {
             && wanted > most
         {
             self.request.output_tokens_max = Some(most);
-            self.note(RequestFeature::OutputTokensMax, format!("sent as {most}, the maximum of this model"));
+            self.note(
+                RequestFeature::OutputTokensMax,
+                format!("reduced to {most}, the maximum of this model"),
+            );
         }
         if let (Some(wanted), Some(most)) = (self.request.context_tokens, sizes.context_tokens)
             && format == ModelApiFormat::Ollama
@@ -217,7 +220,7 @@ impl FittedRequest {
             self.request.context_tokens = Some(most);
             self.note(
                 RequestFeature::ContextTokens,
-                format!("sent as {most}, the context window of this model"),
+                format!("reduced to {most}, the context window of this model"),
             );
         }
     }

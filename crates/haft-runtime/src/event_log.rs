@@ -125,7 +125,7 @@ impl EventLog {
         Self::new(None, 1, StoreAccess::MemoryOnly)
     }
 
-    /// Creates the log of a new run, which is also stored. The first event has the number `next`.
+    /// Creates the log of a new run, and stores the log too. The first event has the number `next`.
     pub fn stored(key: RunKey, store: Arc<dyn EventStore>, next: u64) -> Self {
         Self::new(Some((key, store)), next, StoreAccess::Writer(Epoch::FIRST))
     }

@@ -259,7 +259,7 @@ impl RunHandle {
         match self.stopped().await? {
             RunState::Finished(outcome) => Ok(*outcome),
             RunState::Suspended => Err(RunDefect("the run is suspended".into())),
-            RunState::Parked(_) => Err(RunDefect("the runtime stopped driving the run".into())),
+            RunState::Parked(_) => Err(RunDefect("the run stopped before it finished".into())),
         }
     }
 
@@ -272,7 +272,7 @@ impl RunHandle {
         let mut outcome = self.shared.outcome.subscribe();
         // Waiting cannot fail, because the sender lives as long as this handle.
         let end = outcome.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-        end.map_or_else(|| Err(RunDefect("the runtime stopped driving the run".into())), |end| state_of(&end))
+        end.map_or_else(|| Err(RunDefect("the run stopped before it finished".into())), |end| state_of(&end))
     }
 
     /// Returns true if the run has been admitted by the run queue, so that it is driven or has ended.

@@ -29,7 +29,7 @@ pub enum ApprovalDecision {
     AllowExact,
     /// Allows commands that start with [`PendingApproval::prefix`] from now on, in this workspace.
     AllowPrefix,
-    /// Allows every call that [`PendingApproval::rules`] ask about from now on, in this workspace.
+    /// From now on, allows every call in this workspace that [`PendingApproval::rules`] ask about.
     AllowRule,
     /// Denies the call. The model gets an error that says that the call was denied.
     Deny,

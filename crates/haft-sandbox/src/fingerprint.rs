@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::path::is_within;
 
-/// Computes the number from the writable directories, and from the directory entries next to the hidden paths.
+/// Computes the fingerprint from the writable directories, and from the directory entries next to the hidden paths.
 pub(crate) fn fingerprint(writable: &[PathBuf], hidden: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for directory in writable {

@@ -227,7 +227,7 @@ fn resumed_sub_agent_gets_the_output_of_the_interrupted_call() {
 
 /// Types Ctrl-C in a terminal while a question is open.
 #[test]
-fn interrupt_at_approval_prompt_aborts_without_the_call() {
+fn interrupt_at_approval_prompt_aborts_the_run_before_the_call() {
     let tree = here();
     tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of([bash("echo x > done")])).unwrap();

@@ -561,7 +561,7 @@ fn missing_tool_support_of_a_model_is_cached_across_runs() {
 }
 
 #[test]
-fn start_failure_of_a_run_is_reported_in_the_output_format() {
+fn run_that_cannot_start_reports_the_error_in_the_chosen_output_format() {
     let tree = here();
     let run = |format: &str| {
         let ran =

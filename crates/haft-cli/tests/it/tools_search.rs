@@ -60,7 +60,7 @@ fn query_lines_are_answered_in_order_and_bad_lines_get_an_error() {
 
 /// Another program can compare its ranking with haft's: only the tools of the given file are searched.
 #[test]
-fn query_lines_search_the_servers_of_another_file_only() {
+fn stdin_queries_search_only_the_servers_of_the_given_config_file() {
     let place = here();
     let own = place.misbehaving_server("good", &[]);
     place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"own\": {{{own}}}}}}}"));

@@ -67,7 +67,8 @@ pub(super) fn values(parts: &SkillFileParts<'_>) -> Result<Map<String, Value>, (
     }
 }
 
-/// Removes the position from an error text: the error reports it once, as a line of the file.
+/// Returns the first line of an error text, without the position. The caller reports the position separately, as a line
+/// number of the file.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.split(" at line ").next().unwrap_or_default().to_owned()

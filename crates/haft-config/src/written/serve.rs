@@ -16,7 +16,7 @@ pub(crate) struct RawServe {
     /// The URL that clients use for the server, without a path, such as `https://haft.example.com`
     pub(crate) public_url: Option<String>,
 
-    /// The addresses or networks of the reverse proxies in front of the server, such as `127.0.0.1` or `10.0.0.0/8`; only from them haft uses the header `X-Forwarded-For`
+    /// The addresses or networks of the reverse proxies in front of the server, such as `127.0.0.1` or `10.0.0.0/8`; haft uses the header `X-Forwarded-For` only in requests from them
     #[schemars(extend("default" = []))]
     pub(crate) trusted_proxies: Option<Vec<String>>,
 
@@ -99,10 +99,10 @@ pub(crate) struct RawWebhook {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawServeTls {
-    /// The certificate and those of its issuers, in the form PEM
+    /// The certificate chain in PEM format: the certificate of the server and those of its issuers
     pub(crate) certificate: PathText,
 
-    /// The private key of the certificate, in the form PEM
+    /// The private key of the certificate, in PEM format
     pub(crate) key: PathText,
 }
 

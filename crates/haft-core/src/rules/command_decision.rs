@@ -26,8 +26,8 @@ impl PermissionRules {
         }
     }
 
-    /// Checks the rules from the most specific one to the first certain match. Each rule before it may match and could
-    /// therefore be the one that decides, so the strictest ruling applies.
+    /// Checks the rules, the most specific ones first, up to the first rule that certainly matches. An earlier rule
+    /// that possibly matches could be the one that decides, so the strictest ruling of all these rules applies.
     fn by_program(&self, tool: &str, command: &ShellCommand) -> Ruling {
         let mut rules: Vec<_> = self.with_command(tool).collect();
         rules.sort_by_key(|(_, rule)| std::cmp::Reverse(rule.rank()));

@@ -16,7 +16,7 @@ fn decision(rules: &PermissionRules, line: &str) -> &'static str {
 }
 
 #[test]
-fn denied_word_outside_the_parsed_commands_asks() {
+fn denied_word_outside_the_parsed_commands_needs_approval() {
     let rules = denying(&["rm *"]);
     for line in [
         "newwrapper rm x",

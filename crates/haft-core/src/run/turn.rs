@@ -68,8 +68,8 @@ impl ClassifiedTurn {
         self.statuses.last().is_some_and(|status| status.completion() == TaskCompletion::Complete)
     }
 
-    /// Classifies a call directly in the reply. Except for the task status, the run's own tools can be called only
-    /// directly, not inside a batch.
+    /// Classifies a call that is directly in the reply, not inside a batch. Of the run's own tools, only the task
+    /// status can also be called inside a batch.
     fn take(&mut self, rules: ClassifierInput<'_>, call: &ToolCall, all: &[ToolCall]) {
         let plan = rules.plan;
         let Some(call) = self.unwrapped(rules, call, &CallPosition::Turn) else { return };

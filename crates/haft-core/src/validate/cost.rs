@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn double_recursion_into_one_value_counts_toward_the_cost_limit() {
+    fn schema_that_recurses_twice_per_level_exceeds_the_cost_limit_for_deep_values() {
         let into_c = json!({"properties": {"c": {"$ref": "#"}}});
         let twice = json!({"anyOf": [into_c.clone(), into_c]});
         let deep = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({"c": inner}));

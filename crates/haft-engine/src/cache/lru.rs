@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_output_round_trips_to_an_equal_output() {
+    fn shared_output_converts_back_to_an_equal_output() {
         let check = |output: ToolOutput| assert_eq!(SharedOutput::of(&output).to_output(), output);
         check(ToolOutput::default());
         check(ToolOutput::text("done"));

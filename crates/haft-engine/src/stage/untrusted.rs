@@ -180,7 +180,7 @@ mod tests {
 
     /// An output that repeats the mark of an earlier output has a different mark itself.
     #[test]
-    fn output_that_repeats_an_earlier_delimiter_cannot_close_its_own() {
+    fn output_that_repeats_an_earlier_delimiter_gets_a_different_one() {
         let mark = |text: &str| {
             let output = delimit(Ok(ToolOutput::text(text)), Some("a")).unwrap().as_text();
             output.split(' ').nth(1).unwrap().to_owned()

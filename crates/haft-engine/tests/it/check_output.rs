@@ -112,7 +112,7 @@ async fn strict_mode_denies_a_call_with_an_uncompilable_output_schema() {
 }
 
 #[tokio::test]
-async fn cached_mismatch_is_noted_again_and_strict_failure_is_not_cached() {
+async fn cached_schema_mismatch_is_noted_again_and_strict_mismatch_is_not_cached() {
     let cached = |mut config: OrchestratorConfig| {
         config.policies.default.cache_ttl = Some(Duration::from_mins(1));
         orchestrator_returning(Some(rows()), Some(json!({"rows": "x"})), config)

@@ -59,7 +59,7 @@ async fn calls_that_change_or_send_data_need_approval_after_untrusted_text() {
 }
 
 #[tokio::test]
-async fn ask_after_untrusted_text_asks_a_person_and_deny_does_not() {
+async fn after_untrusted_text_ask_prompts_a_person_and_deny_refuses_without_a_prompt() {
     let asked = SharedLog::default();
     let consenting = || Some(Arc::new(Consenting(asked.clone())) as Arc<dyn Approver>);
     let asking = rig(PermissionDecision::Ask, consenting());

@@ -71,7 +71,7 @@ fn anthropic_rejects_requests_its_documentation_forbids() {
     check(path, &base(json!([turn])), "the first message must use the user role");
     check(path, &base(json!([user, turn])), "these calls have no tool result: a");
     let late = json!([user, turn, { "role": "user", "content": [text, result] }]);
-    check(path, &base(late), "tool_result blocks come first");
+    check(path, &base(late), "put tool_result blocks first");
     let unsigned = json!({ "role": "assistant", "content": [{ "type": "thinking", "thinking": "hm" }] });
     check(path, &base(json!([user, unsigned])), "thinking.signature: field required");
     let marked = json!({ "type": "text", "text": "so", "cache_control": { "type": "ephemeral" } });

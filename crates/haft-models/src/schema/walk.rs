@@ -202,7 +202,8 @@ impl<'a> SchemaWalk<'a> {
         self.merged(translated, &branches)
     }
 
-    /// Returns the branches of a choice, without a null branch that is expressed as a flag.
+    /// Returns the branches of a choice. Leaves out the null branch if the provider expresses null with the flag
+    /// `nullable`.
     fn branches(&self, value: &'a Value) -> Vec<(usize, &'a Value)> {
         let flagged = |branch: &Value| self.rules.nulls == NullNotation::AsFlag && branch["type"] == "null";
         let all = value.as_array().into_iter().flatten().enumerate();
@@ -292,7 +293,8 @@ impl<'a> SchemaWalk<'a> {
             }
             shown.insert(name.clone(), property);
         }
-        // Gemini rejects an object with empty `properties`, but a closed object always has the keyword.
+        // Leave out empty `properties` of an open object, because Gemini rejects them. A closed object always has
+        // `properties`.
         if !shown.is_empty() || self.rules.objects != ObjectRule::Open {
             translated.insert("properties".into(), Value::Object(shown));
         }

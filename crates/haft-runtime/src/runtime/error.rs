@@ -28,7 +28,7 @@ pub enum StartError {
         problem: String,
     },
     /// No tool of the agent can meet its tool choice.
-    #[error("`toolChoice` of `{agent}` cannot be met: {problem}")]
+    #[error("agent `{agent}` cannot do what its `toolChoice` requires: {problem}")]
     ToolChoice {
         /// The name of the agent.
         agent: String,

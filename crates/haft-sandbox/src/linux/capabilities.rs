@@ -13,10 +13,10 @@ pub(super) fn drop_all() -> Result<(), StageError> {
             // Ignore the error: this kernel does not have the capability, or it may not be dropped. no_new_privs and
             // the check below apply in both cases.
             Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
-            Err(error) => return Err(error).stage("capabilities", "dropping the bounding set"),
+            Err(error) => return Err(error).stage("capabilities", "dropping the bounding capabilities"),
         }
     }
-    thread::clear_ambient_capability_set().stage("capabilities", "clearing the ambient set")?;
+    thread::clear_ambient_capability_set().stage("capabilities", "clearing the ambient capabilities")?;
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

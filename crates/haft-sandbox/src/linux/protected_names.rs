@@ -180,8 +180,9 @@ impl NameWatch {
     }
 }
 
-/// Returns the name that was replaced. Returns as an error a name that the command may have changed: a file that was
-/// written after it lost its cover, or a second replacement, which the command itself may have made.
+/// Returns the name that was replaced. If the command may have changed the file at a name, returns this name as an
+/// error: a file was written while no mount covered it, or a second replacement happened, which the command itself may
+/// have made.
 fn replaced_name(events: &[NameEvent], exposed: &BTreeSet<PathBuf>) -> Result<Option<PathBuf>, PathBuf> {
     let mut replaced: Option<&PathBuf> = None;
     for NameEvent { path, kind } in events {

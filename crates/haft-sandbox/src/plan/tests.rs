@@ -44,7 +44,7 @@ impl PlanFixture {
 }
 
 #[test]
-fn home_below_tmp_is_hidden_and_its_parents_are_pinned() {
+fn home_below_tmp_is_hidden_and_its_parents_are_mount_points() {
     let place = PlanFixture::new(&["a/home/workspace", "ws"]);
     let plan = SandboxPlan::of(&place.policy("ws", "a/home")).unwrap();
     let names = step_names(&plan.steps);

@@ -49,7 +49,7 @@ impl CallQuestion {
 /// The way in which a question is sent to the client.
 #[derive(Debug, Clone)]
 pub(super) enum QuestionCarrier {
-    /// In the reply to the request of the call, in protocol revisions without sessions.
+    /// In haft's reply to the client's call request. Used in protocol revisions without sessions.
     Reply(mpsc::Sender<CallQuestion>),
     /// As a request from haft, on the stream of the request with this id.
     Request(Box<RawValue>),
@@ -165,7 +165,7 @@ impl ClientQuestions {
         {
             let mut sent = self.sent();
             if sent.len() >= QUESTIONS_OPEN_MAX {
-                return Err(format!("the client already has {QUESTIONS_OPEN_MAX} open questions"));
+                return Err(format!("the client has not answered {QUESTIONS_OPEN_MAX} questions yet"));
             }
             sent.insert(id, answer);
         }
@@ -350,7 +350,7 @@ mod tests {
             messages.recv().await.unwrap();
         }
         let ask = || questions.ask((None, ELICITATION, "{}".into()), None);
-        assert!(ask().await.unwrap_err().contains("64 open questions"));
+        assert!(ask().await.unwrap_err().contains("not answered 64 questions"));
         assert!(messages.try_recv().is_err(), "the client does not see a refused question");
         asking.shutdown().await;
         let withdrawn = messages.try_recv().unwrap().text;

@@ -78,7 +78,7 @@ pub(crate) struct GroupList {
 #[derive(Debug, Serialize, JsonSchema)]
 struct GroupObject {
     name: String,
-    /// The patterns of the names of its tools
+    /// The patterns that select the tools of the group by name
     tools: Vec<String>,
     /// True if models see the tools of the group
     active: bool,

@@ -327,8 +327,8 @@ async fn new_run(
     let Opening { messages: opening, workspace: known } = opening(state, caller, request, last).await?;
     let mut compacted = compact::before_response(state, caller, request, &opening).await?;
     let opening = compacted.as_mut().map_or(opening, |sealed| std::mem::take(&mut sealed.messages));
-    // Copy the opening only if it is needed: for a response that is stored before it ends, or to find the new messages
-    // of a turn.
+    // Copy the opening messages of the run only if they are needed: for a response that is stored before it ends, or to
+    // find the new messages of a turn.
     let needs_opening = request.background || request.sealing == TurnSealing::On;
     let stored = if needs_opening { opening.iter().map(StoredMessage::of).collect() } else { Vec::new() };
     let uses_files = spec::uses_files(state, request, &target);

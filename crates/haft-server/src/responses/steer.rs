@@ -90,7 +90,7 @@ pub(super) struct TakenInput {
     queued: Vec<AcceptedSteer>,
 }
 
-/// The step after the end of a response.
+/// The action that follows the end of a response.
 #[derive(Debug)]
 pub(super) enum SteerStep {
     /// Only these events follow.
@@ -136,8 +136,8 @@ impl SteerQueue {
             });
         };
         if active.settings.is_none() {
-            let message = "a response with `conversation` or `context_management`, or one that continues a \
-                           response of another connection after an approval, cannot be steered";
+            let message = "this response cannot be steered: it uses `conversation` or `context_management`, \
+                           or it continues a response of another connection after an approval";
             return Err(SteerError::new("steering_not_supported", message));
         }
         if queued >= STEERS_MAX {

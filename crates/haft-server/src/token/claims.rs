@@ -144,7 +144,7 @@ impl Claims {
             name.ok_or_else(|| TokenError::invalid(format!("the access token has no claim `{claim}`")))?;
         if name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
             return Err(TokenError::invalid(format!(
-                "the claim `{claim}` is not a name of at most {NAME_CHARS_MAX} characters"
+                "the claim `{claim}` has control characters or more than {NAME_CHARS_MAX} characters"
             )));
         }
         Ok(name)

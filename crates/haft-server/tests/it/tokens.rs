@@ -47,7 +47,7 @@ fn refused(server: &TestServer, token: &str, expected: &str) {
 }
 
 #[test]
-fn both_tokens_of_the_issuer_and_api_keys_are_accepted() {
+fn issuer_tokens_and_api_keys_are_both_accepted() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let token = issuer.token(claims(&json!({})));

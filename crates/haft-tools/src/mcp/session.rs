@@ -83,7 +83,8 @@ impl ServerOffers {
 /// The reason why a connection could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OpenError {
-    /// The connection ended after the probe. The old handshake may work without the probe.
+    /// The connection ended after the probe of the protocol version. The server may not support the probe, so haft
+    /// tries again with the old handshake.
     DiedOnProbe(String),
     /// The server at this address does not support this transport.
     WrongTransport(String),

@@ -45,9 +45,9 @@ pub(super) fn without_model(
 ) -> Result<String, ExtractError> {
     let pieces = PagedText::of_output(text, chunking(reading));
     let (what, answer) = match mode {
-        OutputReadMode::FullChunked => ("the output in pieces", pieces.page(1)?),
+        OutputReadMode::FullChunked => ("the first page of the output", pieces.page(1)?),
         OutputReadMode::Auto if pieces.count() <= reading.chunks_max => {
-            ("the output in pieces", pieces.page(1)?)
+            ("the first page of the output", pieces.page(1)?)
         }
         OutputReadMode::Auto | OutputReadMode::ReadGrep | OutputReadMode::Truncate => {
             ("the truncated output", shorten(text, PAGE_BYTES_MAX))

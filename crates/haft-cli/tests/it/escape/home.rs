@@ -60,7 +60,7 @@ checks!(assert_home_is_not_read {
 });
 
 #[test]
-fn cannot_list_the_data() {
+fn cannot_list_the_data_directory() {
     for way in WAYS {
         way.refused(
             r#"ls "$home/data" | grep db && echo ESCAPED; find "$home" -name db | grep . && echo ESCAPED"#,

@@ -324,7 +324,7 @@ fn no_redirect_of_a_token_endpoint_takes_the_client_secret_along() {
 
 /// The host of the OpenAPI document is not the service, and haft downloads the document again every day.
 #[test]
-fn host_of_an_openapi_document_gets_no_credential_and_chooses_no_recipient_of_one() {
+fn host_of_an_openapi_document_gets_no_credential_and_cannot_choose_who_gets_one() {
     let service = CannedServer::new(answer("200 OK", "", "fine"));
     let thief = CannedServer::new(answer("200 OK", "", "stolen"));
     let named = thief.url();

@@ -143,8 +143,9 @@ fn no_such_tool(name: &str) -> &'static str {
     }
 }
 
-/// Translates `mcp__*`, `mcp__SERVER` and `mcp__SERVER__TOOL`. The result always contains `__` outside of a wildcard:
-/// built-in tools and groups have names without it, so a server that is called `bash` or `builtin` cannot select them.
+/// Translates `mcp__*`, `mcp__SERVER` and `mcp__SERVER__TOOL` into a pattern for tool names. The pattern always
+/// contains `__`, but the names of built-in tools and groups do not. Therefore, the pattern for a server called `bash`
+/// or `builtin` cannot select them.
 fn server_tool(name: &str) -> Option<String> {
     let name = name.strip_prefix(SERVER_PREFIX)?;
     if name == "*" {
@@ -174,7 +175,7 @@ fn permission_mode(value: &Value, agent: &mut AgentBuilder) -> Result<(), String
             agent.deny(&["bash", "write", "edit"]);
             agent.deny_server_tools("permissionMode", "plan");
         }
-        _ => agent.note("permissionMode", "the rules and approvals of `haft.json` decide"),
+        _ => agent.note("permissionMode", "`haft.json` sets the rules and approvals"),
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ fn permissions(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
             return Err("`permission`: expected tool names with allow, ask or deny".into());
         }
     }
-    agent.note("permission", "the rules and approvals of `haft.json` decide; only denied tools are removed");
+    agent.note("permission", "`haft.json` sets the rules and approvals; only denied tools are removed");
     Ok(())
 }
 

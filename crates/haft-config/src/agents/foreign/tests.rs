@@ -111,7 +111,7 @@ fn restriction_of_another_program_never_gives_more_tools() {
 }
 
 #[test]
-fn restriction_in_a_file_that_is_not_valid_yaml_has_its_effect() {
+fn restriction_in_a_file_that_is_not_valid_yaml_still_applies() {
     let check = |keys: &str, expected: &[&str]| {
         let found = tools(CLAUDE, &format!("description: Use when: a: b\n{keys}"));
         assert_eq!(found.unwrap(), expected, "{keys}");

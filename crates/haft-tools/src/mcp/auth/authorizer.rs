@@ -367,7 +367,7 @@ impl Authorizer {
     ) -> Result<OauthToken, AuthError> {
         let ClientIdentitySource::Known(client) = client::choose_client_identity(&self.oauth, &found.issuer)?
         else {
-            return Err(AuthError::refused("a grant without a login needs `oauth.clientId`"));
+            return Err(AuthError::refused("this `oauth.grant` needs `oauth.clientId`"));
         };
         let scopes = self.scopes(found, None, challenge);
         let mut form = self.grant_form(found, &scopes).await?;

@@ -237,7 +237,7 @@ impl TokenFileLock<'_> {
 
 /// Builds the error for an unavailable keyring. It is not `Refused`, because the stored token stays valid.
 fn keyring_unavailable(reason: &str) -> AuthError {
-    let hint = "unlock it, or log in again with `tokenStore` set to `file`";
+    let hint = "unlock the keyring, or log in again with `tokenStore` set to `file`";
     AuthError::Unreachable(format!("the token is in the keyring, which cannot be used: {reason}; {hint}"))
 }
 

@@ -27,7 +27,7 @@ const PATH_CHARS_MAX: usize = 100;
 /// The maximum size of the body of an error response, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// The address of a server, the headers of every request to it, and the guard of the address.
+/// The URL of a server, the headers of every request to it, and the hosts to which requests are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RemoteAddress<'a> {
     pub(crate) url: &'a Url,

@@ -102,7 +102,7 @@ fn client_credentials(
     };
     reach
         .check_url(&url)
-        .map_err(|refusal| format!("the token URL: {refusal}; set `tokenUrl` to allow it"))?;
+        .map_err(|refusal| format!("the token URL is refused: {refusal}; set `tokenUrl` to allow it"))?;
     let secret = login.client_secret.clone().ok_or("`clientSecret` is missing")?;
     let id = login.client_id.clone().unwrap_or_default();
     Ok(ClientCredentials::new(url, reach, id, secret, login.scopes.clone()).into())
