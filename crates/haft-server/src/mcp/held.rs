@@ -27,7 +27,8 @@ pub(super) struct DetachedCall {
     pub(super) result: oneshot::Receiver<Result<String, GatewayError>>,
     pub(super) questions: mpsc::Receiver<CallQuestion>,
     pub(super) _task: AbortOnDrop,
-    pub(super) _carrying: CarryingCall,
+    /// `None` for a task, whose questions have a channel of their own.
+    pub(super) _carrying: Option<CarryingCall>,
     /// A digest of the principal, method and parameters that the state belongs to.
     pub(super) request: Digest,
 }
@@ -175,10 +176,6 @@ impl HeldCalls {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::Arc;
-
-    use super::super::outbox::Outbox;
-    use super::super::questions::{ClientQuestions, QuestionCarrier};
     use super::*;
 
     /// A call that never ends. The text is the request that it belongs to.
@@ -188,9 +185,7 @@ pub(super) mod tests {
 
     /// A call that never ends, and the channel of its questions.
     pub(in crate::mcp) fn asking_call(request: &str) -> (DetachedCall, mpsc::Sender<CallQuestion>) {
-        let (out, _) = Outbox::new();
         let (ask, questions) = mpsc::channel(2);
-        let carrying = Arc::new(ClientQuestions::new(out)).carry(None, QuestionCarrier::Reply(ask.clone()));
         let (finished, result) = oneshot::channel();
         let task = tokio::spawn(async move {
             std::future::pending::<()>().await;
@@ -200,7 +195,7 @@ pub(super) mod tests {
             result,
             questions,
             _task: AbortOnDrop(task.abort_handle()),
-            _carrying: carrying,
+            _carrying: None,
             request: Digest::of_text(request),
         };
         (call, ask)

@@ -102,9 +102,8 @@ impl ClientQuestions {
     async fn ask(
         &self,
         (key, method, params): (Option<&str>, &str, String),
-        approval: Option<ApprovalId>,
+        carrier: Option<QuestionCarrier>,
     ) -> Result<Box<RawValue>, String> {
-        let carrier = self.carrier(approval);
         let asked = async {
             match carrier {
                 Some(QuestionCarrier::Reply(call)) => {
@@ -123,6 +122,28 @@ impl ClientQuestions {
         };
         let late = || format!("the client did not answer within {} s", ANSWER_WAIT_MAX.as_secs());
         timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn approve_with(
+        &self,
+        request: &ApprovalRequest,
+        carrier: Option<QuestionCarrier>,
+    ) -> ApprovalAnswer {
+        let choices = choices(request);
+        let form = form(request, &choices).to_string();
+        let answer = ClientQuestions::ask(self, (None, ELICITATION, form), carrier).await;
+        let answer = answer.ok().and_then(|answer| serde_json::from_str(answer.get()).ok());
+        answer.map_or(ApprovalAnswer::Deny, |answer: Value| decided(&answer, &choices))
+    }
+
+    async fn relay_with(
+        &self,
+        request: RelayedRequest<'_>,
+        carrier: Option<QuestionCarrier>,
+    ) -> Result<Box<RawValue>, String> {
+        let RelayedRequest { server, key, method, params } = request;
+        let params = if method == ELICITATION { named_question(server, params) } else { params.to_owned() };
+        self.ask((key, method, params), carrier).await
     }
 
     /// Sends a question of a task as a request, on the stream of the request that waits for the task. Returns the
@@ -220,12 +241,37 @@ impl Drop for CarryingCall {
 
 impl ClientRelay for ClientQuestions {
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
-        Box::pin(async move {
-            let RelayedRequest { server, key, method, params } = request;
-            let params =
-                if method == ELICITATION { named_question(server, params) } else { params.to_owned() };
-            self.ask((key, method, params), None).await
-        })
+        Box::pin(self.relay_with(request, self.carrier(None)))
+    }
+}
+
+/// Sends the questions of one task with this task. Otherwise a question of one task could wait in another one, whose
+/// end would deny it.
+#[derive(Debug)]
+pub(super) struct TaskQuestions {
+    pub(super) client: Arc<ClientQuestions>,
+    pub(super) task: mpsc::Sender<CallQuestion>,
+}
+
+impl TaskQuestions {
+    fn carrier(&self) -> QuestionCarrier {
+        QuestionCarrier::Reply(self.task.clone())
+    }
+}
+
+impl ClientRelay for TaskQuestions {
+    fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
+        Box::pin(self.client.relay_with(request, Some(self.carrier())))
+    }
+}
+
+impl Approver for TaskQuestions {
+    fn name(&self) -> &'static str {
+        self.client.name()
+    }
+
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
+        Box::pin(self.client.approve_with(request, Some(self.carrier())))
     }
 }
 
@@ -245,13 +291,7 @@ impl Approver for ClientQuestions {
     }
 
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
-        Box::pin(async move {
-            let choices = choices(request);
-            let form = form(request, &choices).to_string();
-            let answer = ClientQuestions::ask(self, (None, ELICITATION, form), Some(request.id)).await;
-            let answer = answer.ok().and_then(|answer| serde_json::from_str(answer.get()).ok());
-            answer.map_or(ApprovalAnswer::Deny, |answer: Value| decided(&answer, &choices))
-        })
+        Box::pin(self.approve_with(request, self.carrier(Some(request.id))))
     }
 }
 

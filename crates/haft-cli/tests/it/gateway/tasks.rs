@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 
-use haft_model_server::ScriptStep;
+use haft_model_server::{ResponsePace, ScriptStep};
 use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
 use serde_json::{Value, json};
 
@@ -272,4 +272,26 @@ fn server_without_keys_does_not_list_the_tasks_of_its_clients() {
     assert_eq!(client.ask("tasks/list", &json!({}))["error"]["code"], -32_601);
     let result = client.ask("tasks/result", &json!({"taskId": task["taskId"]}));
     assert_eq!(text(&result["result"]), "All done.", "the client knows the id: {result}");
+}
+
+#[test]
+fn question_stays_with_the_task_that_asks_it() {
+    let slow = ResponsePace { first_byte_milliseconds: 1_000, ..ResponsePace::default() };
+    let [ask, end] = makes_a_file();
+    let (place, _server) = with_agent([ask.at_pace(slow), end], ASKING);
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    // A call without a task, and then two tasks. All three ask after the last one has begun.
+    let plain = client.begin("tools/call", json!({"name": "agent__helper", "arguments": {"request": "go"}}));
+    let tasks = [(); 2].map(|()| client.ask("tools/call", call_as_task(60_000))["task"]["taskId"].clone());
+    let question = client.wait_for("elicitation/create");
+    client.send(&allowing(&question));
+    assert_eq!(text(&client.reply(plain)["result"]), "Made.");
+    for task in tasks {
+        let named = json!({"taskId": task});
+        eventually("the task asks", || client.ask("tasks/get", named.clone())["status"] == "input_required");
+        let waits = client.begin("tasks/result", named);
+        let question = client.wait_for("elicitation/create");
+        client.send(&allowing(&question));
+        assert_eq!(text(&client.reply(waits)["result"]), "Made.");
+    }
 }

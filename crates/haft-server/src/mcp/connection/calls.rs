@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use haft_core::approval::ApprovalId;
 use haft_core::arguments::RawArguments;
@@ -10,7 +11,7 @@ use haft_core::digest::Digest;
 use haft_core::output::OutputContent;
 use haft_core::result::ToolResult;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::CallOptions;
+use haft_engine::{CallOptions, RunContext};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::task::AbortHandle;
@@ -18,13 +19,14 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::ClientConnection;
 use super::opened::OpenedClient;
-use super::rounds::{RequestRound, RoundParams};
+use super::rounds::{RequestRound, RoundParams, detached_call, question_channel};
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{
     self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
 };
 use crate::mcp::meta_tools::described;
 use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
+use crate::mcp::questions::TaskQuestions;
 use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
 use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
@@ -205,21 +207,40 @@ impl ClientConnection {
             (RequestEra::Stateless(_), _) => support,
         };
         let runs = place_of_result(tools, &call, (&round, support))?;
+        if runs == ResultPlace::Task {
+            return Ok(self.begin_task(opened, (call, digest), era, requested.unwrap_or_default().ttl()));
+        }
         let watched = self.progress.watch(&call.id.0, progress);
         let beats = beat(watched.as_ref());
-        let work = Arc::clone(self).execute(Arc::clone(opened), call, era);
-        if runs == ResultPlace::Task {
-            let ttl = requested.unwrap_or_default().ttl();
-            let call = self.detach(&round, within_ttl(ttl, work));
-            return Ok(match era {
-                RequestEra::Handshake => tools.tasks.begin_requested(call, ttl),
-                RequestEra::Stateless(_) => tools.tasks.begin(call, ttl),
-            });
-        }
+        let context = Arc::clone(&opened.context);
+        let work = Arc::clone(self).execute((Arc::clone(opened), context), call, era);
         tokio::select! {
             biased;
             outcome = self.in_rounds(opened, round, work) => outcome,
             never = beats => match never {},
+        }
+    }
+
+    /// Runs a call as a task, and returns the reply to its request.
+    fn begin_task(
+        self: &Arc<Self>,
+        opened: &Arc<OpenedClient>,
+        (call, digest): (ToolCall, Digest),
+        era: RequestEra,
+        ttl: Duration,
+    ) -> String {
+        let (task, questions) = question_channel();
+        let asked = Arc::new(TaskQuestions { client: Arc::clone(&self.questions), task });
+        let context = RunContext {
+            approver: opened.context.approver.as_ref().map(|_| Arc::clone(&asked) as _),
+            relay: Some(asked),
+            ..RunContext::clone(&opened.context)
+        };
+        let work = Arc::clone(self).execute((Arc::clone(opened), Arc::new(context)), call, era);
+        let call = detached_call(digest, questions, within_ttl(ttl, work));
+        match era {
+            RequestEra::Handshake => opened.shared.tasks.begin_requested(call, ttl),
+            RequestEra::Stateless(_) => opened.shared.tasks.begin(call, ttl),
         }
     }
 
@@ -247,12 +268,12 @@ impl ClientConnection {
 
     async fn execute(
         self: Arc<Self>,
-        opened: Arc<OpenedClient>,
+        (opened, context): (Arc<OpenedClient>, Arc<RunContext>),
         call: ToolCall,
         era: RequestEra,
     ) -> Result<String, GatewayError> {
         let options = CallOptions {
-            context: Arc::clone(&opened.context),
+            context,
             place: opened.shared.place,
             selection: self.gateway().selection.clone(),
             search: opened.shared.search_scope(self.gateway()),

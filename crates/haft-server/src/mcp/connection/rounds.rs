@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
 
 use haft_core::approval::ApprovalId;
 use haft_core::digest::Digest;
@@ -15,7 +14,7 @@ use super::opened::OpenedClient;
 use crate::mcp::era::RequestEra;
 use crate::mcp::held::{AbortOnDrop, DetachedCall, DetachedStep, ResumedCall};
 use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
-use crate::mcp::questions::QuestionCarrier;
+use crate::mcp::questions::{CallQuestion, QuestionCarrier};
 
 /// The maximum number of questions of one call that wait. Upstream servers send at most this many at once.
 const QUESTIONS_WAITING_MAX: usize = 16;
@@ -95,25 +94,32 @@ impl ClientConnection {
         }
     }
 
-    /// Runs the work in a task that outlives its request.
-    pub(super) fn detach(
+    fn detach(
         &self,
         round: &RequestRound,
         work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
     ) -> DetachedCall {
-        let (finished, result) = oneshot::channel();
-        let (ask, questions) = mpsc::channel(QUESTIONS_WAITING_MAX);
-        let carrying = Arc::clone(&self.questions).carry(round.approval, QuestionCarrier::Reply(ask));
-        let task = tokio::spawn(async move {
-            // Ignore an error: the request that waits for the result may be gone.
-            let _ = finished.send(work.await);
-        });
-        DetachedCall {
-            result,
-            questions,
-            _task: AbortOnDrop(task.abort_handle()),
-            _carrying: carrying,
-            request: round.digest,
-        }
+        let (ask, questions) = question_channel();
+        let carrying = self.questions.carry(round.approval, QuestionCarrier::Reply(ask));
+        DetachedCall { _carrying: Some(carrying), ..detached_call(round.digest, questions, work) }
     }
+}
+
+/// Returns the channel for the questions of a call that outlives its request.
+pub(super) fn question_channel() -> (mpsc::Sender<CallQuestion>, mpsc::Receiver<CallQuestion>) {
+    mpsc::channel(QUESTIONS_WAITING_MAX)
+}
+
+/// Runs the work in a task that outlives its request.
+pub(super) fn detached_call(
+    request: Digest,
+    questions: mpsc::Receiver<CallQuestion>,
+    work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
+) -> DetachedCall {
+    let (finished, result) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        // Ignore an error: the request that waits for the result may be gone.
+        let _ = finished.send(work.await);
+    });
+    DetachedCall { result, questions, _task: AbortOnDrop(task.abort_handle()), _carrying: None, request }
 }
