@@ -26,6 +26,7 @@ use crate::responses::ResponseStore;
 use crate::sessions::{ReadError, SessionError, SessionLimits, SessionStore};
 use crate::spending::SpendingStore;
 use crate::tenant::directory_of;
+use crate::tree::is_missing;
 use crate::workspaces::{WorkspaceStore, private_tmp};
 
 pub use deletion::{DeleteError, DeletedData};
@@ -113,7 +114,7 @@ impl PrincipalData {
     }
 
     fn has_data(&self, owned: &OwnedFiles) -> io::Result<bool> {
-        let has_files = owned.paths().any(|path| path.symlink_metadata().is_ok());
+        let has_files = owned.paths().any(|path| !is_missing(path));
         Ok(has_files || !self.key_ids()?.is_empty() || self.is_in_lines()?)
     }
 

@@ -134,6 +134,11 @@ fn open_directory(parent: impl AsFd, name: impl Arg + Copy) -> Result<OwnedFd, E
     Ok(directory)
 }
 
+/// Returns true if there is no such file. A file whose directory cannot be read may exist.
+pub(crate) fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// Adds the path to an error, for the operator.
 pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))

@@ -13,7 +13,7 @@ use crate::mcp_tokens::token_directory;
 use crate::sessions::SessionError;
 use crate::sweep::SweepPace;
 use crate::tenant::directory_of;
-use crate::tree::remove_tree;
+use crate::tree::{is_missing, remove_tree};
 use crate::workspaces;
 
 /// The result of a deletion.
@@ -53,7 +53,7 @@ struct Deletion {
 impl Deletion {
     /// Removes files in this order. After a failure it leaves the rest, because the last file names the others.
     fn remove(&mut self, paths: &[PathBuf]) {
-        for path in paths.iter().filter(|path| path.symlink_metadata().is_ok()) {
+        for path in paths.iter().filter(|path| !is_missing(path)) {
             match remove_tree(path, &mut self.pace) {
                 Ok(()) => self.removed += 1,
                 Err(error) => return self.failures.push(error.to_string()),
@@ -110,7 +110,7 @@ impl PrincipalData {
     }
 
     /// Takes the lock of a group. There is nothing to lock if a sweep was faster.
-    fn hold(&self, lock: &GroupLock) -> Result<Option<File>, DeleteError> {
+    pub(super) fn hold(&self, lock: &GroupLock) -> Result<Option<File>, DeleteError> {
         match lock {
             GroupLock::None => Ok(None),
             GroupLock::Session(id) => match self.sessions.hold(*id) {

@@ -85,21 +85,24 @@ fn second_deletion_finds_what_the_first_could_not_remove() {
     fs::create_dir_all(&tmp).unwrap();
     fs::write(tmp.join("file"), "x").unwrap();
     let log = fixture.file("access.jsonl", "{\"principal\":\"acme/anna\"}\n");
+    let grants = fixture.file("grants/acme/anna.json", "{}");
+    let unreadable = grants.parent().unwrap();
     let locked = [tmp.parent().unwrap().parent().unwrap(), output.parent().unwrap().parent().unwrap()];
     for path in locked {
         set_mode(path, 0o555);
     }
+    set_mode(unreadable, 0o000);
     let failed = without_capabilities(|| fixture.data().delete()).unwrap_err();
     let DeleteError::Incomplete(failures) = &failed else { panic!("{failed}") };
-    assert_eq!(failures.len(), 2, "{failures:?}");
+    assert_eq!(failures.len(), 3, "{failures:?}");
     assert!(workspace.exists() && response.exists(), "they name the files that are left");
     assert!(!events.exists(), "the deletion continued after the first failure");
     assert!(fs::read_to_string(&log).unwrap().contains("acme/anna"));
-    for path in locked {
+    for path in [unreadable].into_iter().chain(locked) {
         set_mode(path, 0o700);
     }
     without_capabilities(|| fixture.data().delete()).unwrap();
-    for path in [&response, &output, &workspace, &tmp] {
+    for path in [&response, &output, &workspace, &tmp, &grants] {
         assert!(!path.exists(), "{}", path.display());
     }
     assert!(!fs::read_to_string(&log).unwrap().contains("anna"));
@@ -134,6 +137,8 @@ fn deletion_of_a_busy_principal_revokes_its_keys_and_removes_nothing() {
     let keys = ApiKeyStore::of(&fixture.home).load().unwrap();
     assert!(keys.all().iter().all(|left| left.id != key));
     drop(lease);
+    let gone = [GroupLock::Session(SessionId(7)), GroupLock::Workspace(fixture.home.data().join("gone"))];
+    assert!(gone.iter().all(|lock| matches!(fixture.data().hold(lock), Ok(None))), "a sweep was faster");
     fixture.data().delete().unwrap();
     assert!(!response.exists());
 }

@@ -7,16 +7,13 @@ use std::time::{Duration, SystemTime};
 use haft_core::position::SessionId;
 
 use super::{SessionError, SessionStore};
-use crate::sweep;
+use crate::sweep::{self, STEP_PAUSE};
 
 /// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The number of sessions that one step visits.
 const STEP_SESSIONS: usize = 256;
-
-/// The pause between two steps. It limits a sweep to a few percent of one core.
-const STEP_PAUSE: Duration = Duration::from_millis(10);
 
 impl SessionStore {
     /// Sweeps if a sweep is due. The first step runs at once, so that even a process that ends soon removes expired
