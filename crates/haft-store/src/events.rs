@@ -76,7 +76,7 @@ impl FileEvents {
         lock(&self.index).remove(key);
         lock(&self.ends).remove(key);
         self.close(key);
-        for path in [self.mark_path(key), self.path(key)] {
+        for path in self.files_of(key) {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -91,9 +91,9 @@ impl FileEvents {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// Returns the file of the log of a run.
-    pub(crate) fn file_of(&self, key: &RunKey) -> PathBuf {
-        self.path(key)
+    /// Returns the files of the log of a run, which need not exist.
+    pub(crate) fn files_of(&self, key: &RunKey) -> [PathBuf; 2] {
+        [self.mark_path(key), self.path(key)]
     }
 
     fn path(&self, key: &RunKey) -> PathBuf {

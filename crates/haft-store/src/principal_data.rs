@@ -220,7 +220,8 @@ impl PrincipalData {
 
     fn files_of_run(&self, run: SessionId) -> Vec<PathBuf> {
         let key = RunKey { tenant: self.owner.tenant().to_owned(), run };
-        vec![FileEvents::of(&self.home).file_of(&key), FileOutputs::of(&self.home).directory_of(&key)]
+        let events = FileEvents::of(&self.home).files_of(&key);
+        events.into_iter().chain([FileOutputs::of(&self.home).directory_of(&key)]).collect()
     }
 
     /// Returns the keys, without their digests.

@@ -34,7 +34,7 @@ impl Fixture {
     }
 
     /// Stores a response with an event log and an output of its run.
-    fn response(&self, id: &str) -> [PathBuf; 3] {
+    fn response(&self, id: &str) -> [PathBuf; 4] {
         let new = NewResponse {
             id: id.into(),
             run: RUN.into(),
@@ -54,6 +54,7 @@ impl Fixture {
         [
             self.home.data().join(format!("responses/acme/{id}.json")),
             self.file(&format!("events/acme/{RUN}.jsonl"), "x"),
+            self.file(&format!("events/acme/{RUN}.unstored"), "x"),
             self.file(&output, "x"),
         ]
     }
@@ -79,7 +80,7 @@ impl Fixture {
 #[test]
 fn second_deletion_finds_what_the_first_could_not_remove() {
     let fixture = Fixture::new();
-    let [response, events, output] = fixture.response("resp_1");
+    let [response, events, mark, output] = fixture.response("resp_1");
     let workspace = fixture.workspace().directory().to_owned();
     let tmp = private_tmp(&fixture.home, &fixture.anna, &workspace);
     fs::create_dir_all(&tmp).unwrap();
@@ -96,7 +97,7 @@ fn second_deletion_finds_what_the_first_could_not_remove() {
     let DeleteError::Incomplete(failures) = &failed else { panic!("{failed}") };
     assert_eq!(failures.len(), 3, "{failures:?}");
     assert!(workspace.exists() && response.exists(), "they name the files that are left");
-    assert!(!events.exists(), "the deletion continued after the first failure");
+    assert!(!events.exists() && !mark.exists(), "the deletion continued after the first failure");
     assert!(fs::read_to_string(&log).unwrap().contains("acme/anna"));
     for path in [unreadable].into_iter().chain(locked) {
         set_mode(path, 0o700);
