@@ -826,9 +826,11 @@ fn agents_of_other_programs_run_once_trusted_with_the_tools_that_haft_can_give()
     run(&tree, offers(&["read"], "You review ${HOME}."), &["@reviewer", "Go"]).expect_code(0);
     run(&tree, offers(&planner, "You plan."), &["@planner", "Go"]).expect_code(0);
     let checked = tree.haft(&["agents", "check"]).output().expect_code(0);
-    for note in
-        ["`tools`: `Grep` was left out", "`model`: `opus` names no provider", "`permission`: the rules"]
-    {
+    for note in [
+        "`tools`: `Grep` was left out",
+        "`model`: `opus` names no provider",
+        "`permission`: `haft.json` sets the rules",
+    ] {
         assert!(checked.stderr.contains(note), "{note}: {}", checked.stderr);
     }
 }

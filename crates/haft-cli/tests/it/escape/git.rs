@@ -192,7 +192,7 @@ fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
         .arena(user);
         let ran = place.confined(&[], "echo ran").output().expect_code(125);
         assert!(ran.stdout.is_empty() && !ran.stderr.contains("--git writable"), "as {user:?}: {ran:?}");
-        let hint = ran.stderr.lines().find_map(|line| line.strip_prefix("hint: `")?.split('`').next());
+        let hint = ran.stderr.lines().find_map(|line| line.strip_prefix("hint: ")?.split('`').nth(1));
         let followed = place.unconfined(&format!("cd {}; {}", place.path("ws").display(), hint.unwrap()));
         assert_eq!(followed.code, Some(0), "as {user:?}: {followed:?}");
         let script = "git rev-parse --git-dir; git config a.b c; rm .git; echo x >> main/.git/config; echo; echo tried";
