@@ -243,8 +243,8 @@ mod tests {
         check(json!({"org": ""}), "no claim `org`");
         check(json!({"org": "local"}), "which no token may use");
         check(json!({"org": "a/b"}), "a tenant with `/`");
-        check(json!({"sub": "a\nb"}), "at most 256 characters");
-        check(json!({"sub": "a".repeat(257)}), "at most 256 characters");
+        check(json!({"sub": "a\nb"}), "more than 256 characters");
+        check(json!({"sub": "a".repeat(257)}), "more than 256 characters");
     }
 
     #[test]

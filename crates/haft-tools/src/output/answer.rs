@@ -82,7 +82,13 @@ mod tests {
             &format!("{notice} truncated output)\n0123"),
             "9\n",
         );
-        check("what failed?", 100, OutputReadMode::Auto, &format!("{notice} output in pieces)\n0123"), "9\n");
+        check(
+            "what failed?",
+            100,
+            OutputReadMode::Auto,
+            &format!("{notice} first page of the output)\n0123"),
+            "9\n",
+        );
         check("", long, OutputReadMode::FullChunked, "0123", "(page 1 of 4; next: `page 2`)");
         check("", long, OutputReadMode::Truncate, "0123", "9\n");
         check("", long, OutputReadMode::ReadGrep, notice, "9\n");

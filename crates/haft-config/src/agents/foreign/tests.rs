@@ -54,7 +54,10 @@ fn agent_of_opencode_becomes_an_agent_with_notes_about_the_rest() {
     assert_eq!((agent.limits.turns_max, agent.asking.sampling.temperature), (8, Some(0.1)));
     assert_eq!(agent.asking.sampling.top_p, Some(0.9));
     assert_eq!(agent.body, "You are in review mode. Use {env:HOME} as it is.\n");
-    check_notes(&notes, &["`permission`: the rules", "`textVerbosity`: haft has no such setting"]);
+    check_notes(
+        &notes,
+        &["`permission`: `haft.json` sets the rules", "`textVerbosity`: haft has no such setting"],
+    );
 }
 
 #[test]
@@ -159,7 +162,8 @@ fn denied_name_without_an_effect_is_noted() {
     check(CLAUDE, "disallowedTools: [Bsh, Bash]", &["`disallowedTools`: haft knows no tool `Bsh` to deny"]);
     check(CLAUDE, "disallowedTools: [Skill, WebFetch]", &["`disallowedTools`: `Skill` cannot be denied"]);
     check(OPENCODE, "tools: {skill: false, task: false}", &["`tools`: `skill` cannot be denied"]);
-    let expected = ["`permission`: `external_directory` cannot be denied", "`permission`: the rules"];
+    let expected =
+        ["`permission`: `external_directory` cannot be denied", "`permission`: `haft.json` sets the rules"];
     check(OPENCODE, "permission: {external_directory: deny}", &expected);
 }
 
