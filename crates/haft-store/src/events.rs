@@ -6,7 +6,7 @@
 //! claimant continues the numbers after the writer's events. No number is used twice or left out.
 //!
 //! If an append fails, readers of that process get the events from memory, with numbers that are not in the file. A
-//! mark beside the file then keeps the next process from using these numbers again: it leaves out [`UNSTORED_MAX`]
+//! mark beside the file then keeps the next process from using these numbers again: it leaves out `UNSTORED_MAX`
 //! numbers, and readers see a gap.
 
 mod memory;
