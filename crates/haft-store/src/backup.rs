@@ -57,9 +57,9 @@ pub fn backup(
         let data = home.data();
         archive.add_directory(Path::new("data"))?;
         archive.add_directory(&Path::new("data").join(UNFINISHED))?;
+        let mut backup = DataBackup { archive, data: &data, progress: &mut progress };
         for name in ordered(&data)? {
-            let place = Path::new("data").join(&name);
-            add(archive, &data, &place, &data.join(&name), &mut progress)?;
+            backup.add(&Path::new("data").join(&name), &data.join(&name))?;
         }
         Ok(())
     })
@@ -116,46 +116,44 @@ fn rank(name: &str) -> usize {
     LAST.iter().position(|last| *last == name).map_or(1, |at| at + 2)
 }
 
-fn add(
-    archive: &mut ArchiveWriter<BufWriter<File>>,
-    data: &Path,
-    name: &Path,
-    path: &Path,
-    progress: &mut impl FnMut(u64, u64),
-) -> io::Result<()> {
-    let added = add_present(archive, data, name, path, progress);
-    progress(archive.files, archive.bytes);
-    match added {
-        // A sweep or another request has removed the file.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        added => added,
-    }
+/// An archive that gets the files of the data directory.
+struct DataBackup<'a, P> {
+    archive: &'a mut ArchiveWriter<BufWriter<File>>,
+    data: &'a Path,
+    /// Gets the number of files and bytes so far.
+    progress: P,
 }
 
-/// Adds a file, or a directory with its content. Returns an error for a file that cannot be read, because a backup
-/// without it would be incomplete and could replace a complete one.
-fn add_present(
-    archive: &mut ArchiveWriter<BufWriter<File>>,
-    data: &Path,
-    name: &Path,
-    path: &Path,
-    progress: &mut impl FnMut(u64, u64),
-) -> io::Result<()> {
-    let metadata = path.symlink_metadata().map_err(|error| named(path, &error))?;
-    if metadata.is_dir() {
-        let entries = fs::read_dir(path).map_err(|error| named(path, &error))?;
-        archive.add_directory(name)?;
-        for entry in entries {
-            let entry = entry?;
-            add(archive, data, &name.join(entry.file_name()), &entry.path(), progress)?;
+impl<P: FnMut(u64, u64)> DataBackup<'_, P> {
+    fn add(&mut self, name: &Path, path: &Path) -> io::Result<()> {
+        let added = self.add_present(name, path);
+        (self.progress)(self.archive.files, self.archive.bytes);
+        match added {
+            // A sweep or another request has removed the file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            added => added,
         }
-        Ok(())
-    } else if !metadata.is_file() || path.extension().is_some_and(|extension| extension == "lock") {
-        Ok(())
-    } else if name.starts_with("data/responses") {
-        add_response(archive, data, name, path).map_err(|error| named(path, &error))
-    } else {
-        archive.add_file(name, path).map_err(|error| named(path, &error))
+    }
+
+    /// Adds a file, or a directory with its content. Returns an error for a file that cannot be read, because a backup
+    /// without it would be incomplete and could replace a complete one.
+    fn add_present(&mut self, name: &Path, path: &Path) -> io::Result<()> {
+        let metadata = path.symlink_metadata().map_err(|error| named(path, &error))?;
+        if metadata.is_dir() {
+            let entries = fs::read_dir(path).map_err(|error| named(path, &error))?;
+            self.archive.add_directory(name)?;
+            for entry in entries {
+                let entry = entry?;
+                self.add(&name.join(entry.file_name()), &entry.path())?;
+            }
+            Ok(())
+        } else if !metadata.is_file() || path.extension().is_some_and(|extension| extension == "lock") {
+            Ok(())
+        } else if name.starts_with("data/responses") {
+            add_response(self.archive, self.data, name, path).map_err(|error| named(path, &error))
+        } else {
+            self.archive.add_file(name, path).map_err(|error| named(path, &error))
+        }
     }
 }
 

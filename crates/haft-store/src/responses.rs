@@ -243,14 +243,14 @@ impl ResponseStore {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use haft_core::conversation::Message;
     use serde_json::json;
 
     use super::*;
     use crate::tree::tests::{set_mode, without_capabilities};
 
-    fn new(id: &str, created_ms: u64) -> NewResponse {
+    pub(crate) fn new(id: &str, created_ms: u64) -> NewResponse {
         NewResponse {
             id: id.into(),
             run: "r".into(),

@@ -206,10 +206,10 @@ mod tests {
     use haft_core::conversation::{Conversation, Message};
     use haft_core::model_request::ModelRequest;
     use haft_core::run::{AgentRun, RunPlan};
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
-    use crate::responses::{NewResponse, UnfinishedResponse};
+    use crate::responses::{self, NewResponse, UnfinishedResponse};
     use crate::sessions::line::{SessionJournalLine, SessionStart};
     use crate::tree::tests::nest_deeply;
     use crate::workspaces::{WorkspaceName, WorkspaceStore, private_tmp};
@@ -257,20 +257,7 @@ mod tests {
         let (data, responses) = (TenantData::of(&home), ResponseStore::of(&home));
         let anna = Principal::new("acme", "anna", "k");
         for (id, run) in [("resp_old", "run-old"), ("resp_open", "run-open")] {
-            let new = NewResponse {
-                id: id.into(),
-                run: run.into(),
-                created_ms: 1,
-                response: json!({"id": id}),
-                input: Vec::new(),
-                messages: Vec::new(),
-                open_calls: Vec::new(),
-                events: Vec::new(),
-                approvals: Vec::new(),
-                first_event: 1,
-                request_digest: None,
-                workspace: None,
-            };
+            let new = NewResponse { run: run.into(), ..responses::tests::new(id, 1) };
             responses.put(&anna, new).unwrap();
             fs::create_dir_all(home.data().join("events/acme")).unwrap();
             fs::write(home.data().join(format!("events/acme/{run}.jsonl")), vec![b'x'; 10_000]).unwrap();

@@ -3,7 +3,7 @@ use std::fs;
 use super::*;
 use crate::api_keys::{KeyLimits, KeyScope, NewApiKey};
 use crate::mcp_tokens::token_directory;
-use crate::responses::NewResponse;
+use crate::responses::{self, NewResponse};
 use crate::tree::tests::{nest_deeply, set_mode, without_capabilities};
 use crate::workspaces::{WorkspaceLease, WorkspaceName};
 
@@ -35,20 +35,7 @@ impl Fixture {
 
     /// Stores a response with an event log and an output of its run.
     fn response(&self, id: &str) -> [PathBuf; 4] {
-        let new = NewResponse {
-            id: id.into(),
-            run: RUN.into(),
-            created_ms: 1,
-            response: json!({"id": id}),
-            input: Vec::new(),
-            messages: Vec::new(),
-            open_calls: Vec::new(),
-            events: Vec::new(),
-            approvals: Vec::new(),
-            first_event: 1,
-            request_digest: None,
-            workspace: None,
-        };
+        let new = NewResponse { run: RUN.into(), ..responses::tests::new(id, 1) };
         ResponseStore::of(&self.home).put(&self.anna, new).unwrap();
         let output = format!("outputs/tenant-acme/session-{RUN}/output");
         [

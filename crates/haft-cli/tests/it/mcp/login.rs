@@ -245,14 +245,19 @@ fn running_stream_recovers_after_revocation_and_login() {
     assert!(said.contains("ready ► needs_auth") && said.contains("needs_auth ► ready"), "{said}");
 }
 
+/// Configures a client that logs in with its own credentials.
+fn with_credentials(server: &GuardedServer, credentials: &str) -> TestTree {
+    let oauth = format!(r#"{{"grant": "clientCredentials", "clientId": "robot", {credentials}}}"#);
+    let (place, url) = (place(), server.url());
+    let config = format!(r#"{{"mcpServers": {{"far": {{"url": "{url}", "oauth": {oauth}}}}}}}"#);
+    place.file("home/haft.json", &config);
+    place
+}
+
 #[test]
 fn client_credentials_grant_authorizes_calls() {
     let server = GuardedServer::start();
-    let place = place();
-    let oauth = r#"{"grant": "clientCredentials", "clientId": "robot", "clientSecret": "${ROBOT_SECRET}"}"#;
-    let config =
-        format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{}\", \"oauth\": {oauth}}}}}}}", server.url());
-    place.file("home/haft.json", &config);
+    let place = with_credentials(&server, r#""clientSecret": "${ROBOT_SECRET}""#);
     let secret = format!("robot-{CANARY}");
     let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", &secret).output();
     let called = run().expect_code(0);
@@ -269,11 +274,7 @@ fn client_credentials_grant_authorizes_calls() {
 #[test]
 fn client_with_a_key_signs_assertions_and_proofs_that_a_strict_server_accepts() {
     let server = GuardedServer::start_with_proofs();
-    let place = place();
-    let oauth = r#"{"grant": "clientCredentials", "clientId": "robot", "privateKey": "${ROBOT_KEY}"}"#;
-    let config =
-        format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{}\", \"oauth\": {oauth}}}}}}}", server.url());
-    place.file("home/haft.json", &config);
+    let place = with_credentials(&server, r#""privateKey": "${ROBOT_KEY}""#);
     let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_KEY", &server.private_key()).output();
     let called = run();
     assert_eq!(server.refusals(), [""; 0], "{called:?}");
