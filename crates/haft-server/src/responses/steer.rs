@@ -442,7 +442,14 @@ mod tests {
 
     #[test]
     fn only_messages_with_the_type_of_steering_are_answered_at_once() {
-        for text in ["", "[]", "{}", r#"{"type": 1}"#, r#"{"type": "response.create"}"#] {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"type": 1}"#,
+            r#"{"type": "response.create"}"#,
+            r#"{"type": "response.steered"}"#,
+        ] {
             assert!(!is_steer(text), "{text}");
         }
         assert!(is_steer(r#"{"input": "x", "type": "response.\u0073teer"}"#));
