@@ -1,5 +1,6 @@
 //! A cache for state that belongs to a conversation and is reused when the conversation continues.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use haft_core::conversation::Conversation;
@@ -20,24 +21,46 @@ pub(crate) trait ConversationState: Default {
     fn bytes(&self) -> usize;
 }
 
-/// The entries, most recently used last.
+/// The states of the conversations that were used last.
 #[derive(Debug, Default)]
-pub(crate) struct ConversationCache<T>(Mutex<Vec<T>>);
+pub(crate) struct ConversationCache<T>(Mutex<CachedStates<T>>);
+
+#[derive(Debug)]
+struct CachedStates<T> {
+    /// Each state with its size in bytes, most recently used last.
+    entries: VecDeque<(usize, T)>,
+    /// The sum of all sizes.
+    bytes: usize,
+}
+
+impl<T> Default for CachedStates<T> {
+    fn default() -> Self {
+        Self { entries: VecDeque::new(), bytes: 0 }
+    }
+}
 
 impl<T: ConversationState> ConversationCache<T> {
     /// Removes and returns the entry that covers most of a conversation, or returns a new one. The entry is removed so
     /// that no lock is held while it is used.
     pub(crate) fn take(&self, conversation: &Conversation) -> T {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = cached.iter().enumerate().filter_map(|(at, one)| Some((one.knows(conversation)?, at)));
-        known.max().map(|(_, at)| cached.remove(at)).unwrap_or_default()
+        let entries = cached.entries.iter().enumerate();
+        let known = entries.filter_map(|(at, (_, state))| Some((state.knows(conversation)?, at)));
+        let Some((bytes, state)) = known.max().and_then(|(_, at)| cached.entries.remove(at)) else {
+            return T::default();
+        };
+        cached.bytes -= bytes;
+        state
     }
 
-    pub(crate) fn put(&self, one: T) {
+    pub(crate) fn put(&self, state: T) {
+        let bytes = state.bytes();
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cached.push(one);
-        while cached.len() > CONVERSATIONS_MAX || cached.iter().map(T::bytes).sum::<usize>() > BYTES_MAX {
-            cached.remove(0);
+        cached.entries.push_back((bytes, state));
+        cached.bytes += bytes;
+        while cached.entries.len() > CONVERSATIONS_MAX || cached.bytes > BYTES_MAX {
+            let Some((evicted, _)) = cached.entries.pop_front() else { return };
+            cached.bytes -= evicted;
         }
     }
 }
