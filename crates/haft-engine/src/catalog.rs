@@ -217,11 +217,15 @@ impl Catalog {
         self.replace(&before, Arc::clone(&before.sources), seen)
     }
 
-    /// Lists the tools of all providers again, even without an announcement.
+    /// Lists the tools of all providers again, even without an announcement. Keeps the snapshot if no list has changed,
+    /// because runs that share a catalog refresh it at each start.
     fn refresh(&self) {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
         let seen = before.sources.count();
+        if before.seen == seen && before.has_current_lists() {
+            return;
+        }
         self.replace(&before, Arc::clone(&before.sources), seen);
     }
 

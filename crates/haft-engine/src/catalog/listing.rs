@@ -57,6 +57,12 @@ impl ProviderListing {
         }
     }
 
+    /// Returns true if the provider still returns the same list. A provider that panics returns no list.
+    pub(super) fn is_current(&self, provider: &dyn ToolProvider) -> bool {
+        catch_unwind(AssertUnwindSafe(|| provider.tools()))
+            .is_ok_and(|tools| Arc::ptr_eq(&tools, &self.tools))
+    }
+
     fn counting(
         kind: ProviderKind,
         namespace: Namespace,

@@ -70,6 +70,12 @@ impl Snapshot {
         Self::sorted((sources, seen), names, listings, entries)
     }
 
+    /// Returns true if every provider still returns the list that this snapshot was built from.
+    pub(super) fn has_current_lists(&self) -> bool {
+        let mut providers = self.sources.providers.iter().zip(&self.listings);
+        providers.all(|(provider, listing)| listing.is_current(&**provider))
+    }
+
     fn sorted(
         (sources, seen): (Arc<CatalogSources>, u64),
         names: NameTable,
