@@ -2,7 +2,7 @@
 //! warns about definitions that changed since haft last saw them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_config::ResolvedConfig;
 use haft_config::resolved::{McpEndpoint, McpServerSettings};
@@ -10,7 +10,7 @@ use haft_core::home::Home;
 use haft_core::name::Namespace;
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock, needs_lock, own_name, source_key};
-use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator};
+use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator, Snapshot};
 use haft_store::tool_pins::{ChangedPins, ToolDigests, ToolPins};
 use haft_tools::mcp::McpServerStatus;
 
@@ -63,6 +63,11 @@ impl DefinitionWatch {
         }
     }
 
+    /// Returns true if a warning belongs to each run. A changed definition is reported only once.
+    fn repeats_warnings(&self) -> bool {
+        self.lock.is_some()
+    }
+
     fn changed<'a>(&self, tools: impl Iterator<Item = &'a CatalogEntry>) -> Vec<CatalogWarning> {
         let mut found = ToolDigests::new();
         for tool in tools {
@@ -81,6 +86,37 @@ impl DefinitionWatch {
                 vec![CatalogWarning { provider: "tools".into(), message }]
             }
         }
+    }
+}
+
+/// The tools that equal runs compared last. The comparison hashes all definitions, so these runs do it once.
+#[derive(Debug, Default)]
+pub(crate) struct ComparedDefinitions(Mutex<Option<ComparedSnapshot>>);
+
+#[derive(Debug)]
+struct ComparedSnapshot {
+    snapshot: Arc<Snapshot>,
+    /// The warnings for every run.
+    warnings: Vec<CatalogWarning>,
+}
+
+impl ComparedDefinitions {
+    /// Returns the warnings for the start of a run.
+    pub(crate) fn warnings(&self, watch: &DefinitionWatch, tools: &Orchestrator) -> Vec<CatalogWarning> {
+        let snapshot = tools.catalog().snapshot();
+        let mut compared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = compared.as_ref().filter(|last| Arc::ptr_eq(&last.snapshot, &snapshot)) {
+            return last.warnings.clone();
+        }
+        let found = watch.warnings(tools);
+        let warnings = if watch.repeats_warnings() { found.clone() } else { Vec::new() };
+        *compared = Some(ComparedSnapshot { snapshot, warnings });
+        found
+    }
+
+    /// Returns the warnings about definitions that changed since the start of the run.
+    pub(crate) fn late_warnings(&self, watch: &DefinitionWatch, tools: &Orchestrator) -> Vec<CatalogWarning> {
+        if watch.repeats_warnings() { Vec::new() } else { self.warnings(watch, tools) }
     }
 }
 

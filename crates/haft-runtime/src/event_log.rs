@@ -2,10 +2,12 @@
 //! readers.
 //!
 //! The run only appends under a short lock. A separate task (`pump`) wakes readers and writes to the store, so that
-//! neither 10,000 readers nor a slow disk can slow the run.
+//! neither 10,000 readers nor a slow disk can slow the run. A log in memory with few readers wakes them itself: a short
+//! run would otherwise spend a large part of its time on switches between tasks.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +17,7 @@ use haft_core::event_store::{EventStore, RunKey};
 use haft_core::output_store::StoreError;
 use haft_core::position::RunPosition;
 use haft_core::run::journal::Epoch;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -39,6 +42,9 @@ const BYTES_MAX: usize = 8 << 20;
 /// The maximum number of events that one read of the store returns.
 const READ_MAX: usize = 512;
 
+/// The maximum number of readers that a log in memory wakes itself, without its pump.
+const READERS_WOKEN_MAX: usize = 16;
+
 /// The number of an event; the first is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventSeq(pub u64);
@@ -56,6 +62,10 @@ pub struct EventLog {
 
 struct EventLogShared {
     state: Mutex<EventLogState>,
+    /// The runtime of the pump.
+    runtime: Handle,
+    /// True after the pump has started. A log in memory starts it only when it is needed.
+    has_pump: AtomicBool,
     /// Wakes the pump. The pump is the only waiter, so the cost of an append does not depend on the number of readers.
     changed: Arc<Notify>,
     /// Ends the interval between two writes early, because a reader has connected or the log must be complete now.
@@ -148,7 +158,7 @@ impl EventLog {
         let next = state.stored;
         drop(state);
         self.shared.next.send_replace(next);
-        self.shared.changed.notify_one();
+        self.wake_pump();
     }
 
     fn new(store: Option<(RunKey, Arc<dyn EventStore>)>, next: u64, access: StoreAccess) -> Self {
@@ -164,22 +174,46 @@ impl EventLog {
             last_delta: None,
             closed: false,
         };
-        let (changed, hurried) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let shared = Arc::new(EventLogShared {
-            state: Mutex::new(state),
-            changed: Arc::clone(&changed),
-            hurried: Arc::clone(&hurried),
-            next: watch::Sender::new(next),
-            store,
-        });
-        tokio::spawn(pump(Arc::downgrade(&shared), changed, hurried));
-        Self { shared }
+        Self {
+            shared: Arc::new(EventLogShared {
+                state: Mutex::new(state),
+                runtime: Handle::current(),
+                has_pump: AtomicBool::new(false),
+                changed: Arc::default(),
+                hurried: Arc::default(),
+                next: watch::Sender::new(next),
+                store,
+            }),
+        }
+    }
+
+    /// Wakes the pump, and starts it if it does not run yet.
+    fn wake_pump(&self) {
+        let EventLogShared { runtime, has_pump, changed, hurried, .. } = &*self.shared;
+        if !has_pump.swap(true, Ordering::AcqRel) {
+            runtime.spawn(pump(Arc::downgrade(&self.shared), Arc::clone(changed), Arc::clone(hurried)));
+        }
+        changed.notify_one();
+    }
+
+    /// Makes new events visible to readers, or lets the pump do it.
+    fn announce(&self, state: MutexGuard<'_, EventLogState>) {
+        let (next, waits_for_more) = (state.next, state.delta.is_some());
+        drop(state);
+        if !self.shared.wakes_readers() {
+            return self.wake_pump();
+        }
+        self.shared.publish(next);
+        if waits_for_more {
+            self.wake_pump();
+        }
     }
 
     /// Appends an event that did not come through the event sink.
     pub fn append(&self, place: RunPosition, event: LogEvent) {
-        self.shared.state().append(place, event);
-        self.shared.changed.notify_one();
+        let mut state = self.shared.state();
+        state.append(place, event);
+        self.announce(state);
     }
 
     /// Closes the log. Readers end after the last event.
@@ -187,7 +221,8 @@ impl EventLog {
         let mut state = self.shared.state();
         state.flush();
         state.closed = true;
-        drop(state);
+        self.announce(state);
+        // The pump ends now, if there is one.
         self.shared.changed.notify_one();
         self.shared.hurried.notify_one();
     }
@@ -220,8 +255,7 @@ impl EventSink for EventLog {
         let mut state = self.shared.state();
         if let Some((place, event)) = state.reader.read(&event) {
             state.take(place, event, Instant::now());
-            drop(state);
-            self.shared.changed.notify_one();
+            self.announce(state);
         }
     }
 }
@@ -236,6 +270,16 @@ impl EventLogShared {
     /// Returns true if no reader waits for new events and the log is not being closed.
     fn may_wait(&self) -> bool {
         self.store.is_some() && self.next.receiver_count() == 0 && !self.state().closed
+    }
+
+    /// Returns true if a change is visible at once, and the task that causes it wakes the readers.
+    fn wakes_readers(&self) -> bool {
+        self.store.is_none() && self.next.receiver_count() <= READERS_WOKEN_MAX
+    }
+
+    /// Wakes all readers. The position never moves back: the pump may be slower than the run.
+    fn publish(&self, next: u64) {
+        self.next.send_modify(|position| *position = next.max(*position));
     }
 
     fn state(&self) -> MutexGuard<'_, EventLogState> {
@@ -410,7 +454,7 @@ async fn step(shared: &EventLogShared) -> bool {
         }
         state.evict();
     }
-    shared.next.send_replace(next);
+    shared.publish(next);
     closed && shared.state().next == next
 }
 

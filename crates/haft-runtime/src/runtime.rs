@@ -34,6 +34,7 @@ use haft_store::sessions::line::SessionStart;
 use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 use secrecy::ExposeSecret;
+use serde_json::Value;
 
 use crate::definition_watch::DefinitionWatch;
 use crate::event_log::EventLog;
@@ -187,19 +188,23 @@ impl Runtime {
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let PreparedRun { agent, context, shared, routing } = prepared;
         shared.warn(unusable);
-        let (stored, blob) = StoredSpec::of(&spec);
-        if keeps_session {
-            let put = self.shared.stores.blobs.put(spec.principal.tenant(), &blob).await;
-            put.map_err(StartError::Store)?;
-        }
-        if let Some((_, recorder)) = recorder {
-            recorder.sources(&blob);
+        let mut stored_spec = Value::Null;
+        if keeps_session || recorder.is_some() {
+            let (stored, blob) = StoredSpec::of(&spec);
+            if keeps_session {
+                let put = self.shared.stores.blobs.put(spec.principal.tenant(), &blob).await;
+                put.map_err(StartError::Store)?;
+            }
+            if let Some((_, recorder)) = recorder {
+                recorder.sources(&blob);
+            }
+            stored_spec = serde_json::to_value(&stored).unwrap_or_default();
         }
         let (spent, prepared) = (RunBill::of(&routing), &agent.runnable().agent);
         let request = RunRequest {
             before: routing,
             opening: spec.opening.clone(),
-            spec: serde_json::to_value(&stored).unwrap_or_default(),
+            spec: stored_spec,
             tool_choice: spec.tool_choice.clone(),
             functions: spec.functions.clone(),
             images: spec.images.clone(),
@@ -413,11 +418,13 @@ impl Runtime {
         self.runs().insert(shared.id, Arc::clone(&shared));
         let (driven, runtime) = (Arc::clone(&shared), self.clone());
         tokio::spawn(async move {
-            driven.drive(run, functions, place).await;
+            // Box this future, because tokio copies the whole task several times, and this part is by far the largest.
+            Box::pin(driven.drive(run, functions, place)).await;
             runtime.runs().remove(&driven.id);
             let definitions = DefinitionWatch::new(&runtime.generation().config, &runtime.shared.home)
                 .ignoring(agent.runnable().requested_labels());
-            let mut warnings = definitions.late_warnings(agent.runnable().agent.orchestrator());
+            let runnable = agent.runnable();
+            let mut warnings = runnable.compared.late_warnings(&definitions, runnable.agent.orchestrator());
             warnings.extend(agent.end().await);
             driven.warn(warnings.iter().map(ToString::to_string));
             driven.close();

@@ -21,10 +21,10 @@ use haft_sandbox::SandboxPolicy;
 use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
 
 use super::generation::ConfigGeneration;
-use super::shared_agents::{AgentLease, RequestedProvider, RunCircumstances, RunnableAgent};
+use super::shared_agents::{AgentLease, RequestedProvider, RunCircumstances, RunnableAgent, ToolWarmUp};
 use super::shared_provider::SharedProvider;
 use super::{AnswerSource, OutputStorage, PreparedRun, RunHooks, Runtime, StartError};
-use crate::definition_watch::DefinitionWatch;
+use crate::definition_watch::{ComparedDefinitions, DefinitionWatch};
 use crate::handle::RunShared;
 use crate::models::ModelProviders;
 use crate::reporting_grants::ReportingGrants;
@@ -165,10 +165,15 @@ impl Runtime {
         let RunnableAgent { agent, warnings, .. } = runnable;
         let mut warnings = warnings.clone();
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.agent().warnings.clone()));
-        warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
+        let of_catalog = match runnable.warm_up {
+            ToolWarmUp::EachRun => wiring::warm_up(agent.orchestrator()).await,
+            ToolWarmUp::NotNeeded => agent.orchestrator().catalog().warnings(),
+        };
+        warnings.extend(of_catalog.iter().map(ToString::to_string));
         let definitions =
             DefinitionWatch::new(&generation.config, &self.shared.home).ignoring(runnable.requested_labels());
-        warnings.extend(definitions.warnings(agent.orchestrator()).iter().map(ToString::to_string));
+        let changed = runnable.compared.warnings(&definitions, agent.orchestrator());
+        warnings.extend(changed.iter().map(ToString::to_string));
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.tool_warnings(context)));
         warnings
     }
@@ -263,9 +268,12 @@ fn circumstances(
     hooks: &RunHooks,
     generation: &ConfigGeneration,
 ) -> RunCircumstances {
-    let servers: Vec<Option<String>> = spec.secrets.iter().map(|name| variables(name)).collect();
+    let requested_servers = (!spec.secrets.is_empty()).then(|| {
+        let servers: Vec<Option<String>> = spec.secrets.iter().map(|name| variables(name)).collect();
+        Digest::of_text(&format!("{:?}\n{servers:?}", spec.secrets))
+    });
     RunCircumstances {
-        requested_servers: Digest::of_text(&format!("{:?}\n{servers:?}", spec.secrets)),
+        requested_servers,
         elicitation: elicitation(hooks),
         keeps_sessions: hooks.keeps_session && generation.config.sessions.enabled,
         output_storage: hooks.output_storage,
@@ -287,7 +295,10 @@ fn runnable(
 ) -> RunnableAgent {
     let unusable =
         |(name, reason): &(String, String)| format!("MCP server `{name}` cannot be used: {reason}");
+    let is_ready = servers.providers.is_empty() && generation.providers.is_empty();
     RunnableAgent {
+        warm_up: if is_ready { ToolWarmUp::NotNeeded } else { ToolWarmUp::EachRun },
+        compared: ComparedDefinitions::default(),
         sampler: Arc::new(sampler(agent.environment(), generation, Some(agent.model().clone()))),
         warnings: servers.unusable.iter().map(unusable).collect(),
         requested: requested_labels(secrets).map(|label| requested(label, &servers)).collect(),

@@ -16,6 +16,7 @@ use haft_engine::CatalogWarning;
 use haft_tools::mcp::{ElicitationSupport, McpProvider};
 
 use super::OutputStorage;
+use crate::definition_watch::ComparedDefinitions;
 use crate::handle::ServerListing;
 use crate::runs::PreparedAgent;
 use crate::sampling::ModelSampler;
@@ -46,8 +47,8 @@ pub(super) struct RunCircumstances {
     pub(super) elicitation: ElicitationSupport,
     pub(super) keeps_sessions: bool,
     pub(super) output_storage: OutputStorage,
-    /// The digest of the MCP servers that the caller named, with their headers.
-    pub(super) requested_servers: Digest,
+    /// The digest of the MCP servers that the caller named, with their headers; `None` if the caller named none.
+    pub(super) requested_servers: Option<Digest>,
 }
 
 impl AgentKey {
@@ -84,6 +85,17 @@ pub(super) struct RunnableAgent {
     pub(super) servers: Vec<Arc<McpProvider>>,
     /// The servers that the caller named.
     pub(super) requested: Vec<RequestedProvider>,
+    pub(super) warm_up: ToolWarmUp,
+    pub(super) compared: ComparedDefinitions,
+}
+
+/// Selects whether each run waits until the tools of its agent are ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ToolWarmUp {
+    /// There are MCP servers that must start, or tools of the program that prepare themselves.
+    EachRun,
+    /// All tools are ready from the beginning.
+    NotNeeded,
 }
 
 impl RunnableAgent {
