@@ -369,11 +369,17 @@ impl ActiveResponse {
             self.fold.without_events();
         }
         while self.next().await.is_some() {}
-        self.ended().cloned().unwrap_or_else(|| EndedResponse {
-            response: Value::Null,
-            end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
-            tool_began: self.fold.tool_began(),
-        })
+        match std::mem::replace(&mut self.progress, ResponseProgress::Suspended) {
+            ResponseProgress::Ended(ended) => *ended,
+            ResponseProgress::New
+            | ResponseProgress::Queued
+            | ResponseProgress::Working
+            | ResponseProgress::Suspended => EndedResponse {
+                response: Value::Null,
+                end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
+                tool_began: self.fold.tool_began(),
+            },
+        }
     }
 
     /// Ends the response. Returns `None` if another process continues it.

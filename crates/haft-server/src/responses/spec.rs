@@ -1,7 +1,7 @@
 //! Builds the run spec of a checked request. A request can restrict the permissions of its agent and of the operator,
 //! but never extend them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use haft_config::ResolvedConfig;
 use haft_config::agents::graph::AgentGraph;
@@ -46,13 +46,13 @@ pub(crate) fn build(
             spec
         }
         ModelTarget::Model(name) => {
-            let mut spec = RunSpec::new(&plain_agent()?, text, workspace);
+            let mut spec = RunSpec::new(plain_agent()?, text, workspace);
             spec.changes = changes_to_model(request);
             spec.changes.models = name.iter().cloned().collect();
             spec
         }
         ModelTarget::Route => {
-            let mut spec = RunSpec::new(&plain_agent()?, text, workspace);
+            let mut spec = RunSpec::new(plain_agent()?, text, workspace);
             spec.changes = changes_to_model(request);
             spec.model_choice = ModelChoice::Routed;
             spec
@@ -221,11 +221,14 @@ fn reaches_builtin_tools(graph: &AgentGraph) -> bool {
     })
 }
 
-fn plain_agent() -> Result<AgentGraph, ApiError> {
-    let failed = |problem: String| ApiError::new(ApiErrorKind::ServerError, problem);
-    let agent = loader::of_text("model", "", &AgentOverrides::default())
-        .map_err(|error| failed(error.to_string()))?;
-    AgentGraph::gather(agent, &AgentLoader::default()).map_err(|error| failed(error.to_string()))
+/// Returns the agent of a request that names a model. It is the same for all requests, so it is parsed only once.
+fn plain_agent() -> Result<&'static AgentGraph, ApiError> {
+    static AGENT: LazyLock<Result<AgentGraph, String>> = LazyLock::new(|| {
+        let agent = loader::of_text("model", "", &AgentOverrides::default());
+        let agent = agent.map_err(|error| error.to_string())?;
+        AgentGraph::gather(agent, &AgentLoader::default()).map_err(|error| error.to_string())
+    });
+    AGENT.as_ref().map_err(|problem| ApiError::new(ApiErrorKind::ServerError, problem.clone()))
 }
 
 fn changes_to_model(request: &CreateRequest) -> AgentChanges {
