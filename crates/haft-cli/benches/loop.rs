@@ -23,7 +23,7 @@ use haft_config::agents::loader::AgentLoader;
 use haft_core::event::{Event, EventSink};
 use haft_core::home::Home;
 use haft_core::run::event::RunEvent;
-use haft_runtime::{RunHooks, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
+use haft_runtime::{RunHooks, RunSecrets, RunSpec, Runtime, SessionStorage, WorkspaceSpec};
 use model_server_process::ModelServerProcess;
 use process_stats::cpu_of;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn turns(dir: &Path, journal: JournalSetting) -> [Duration; 2] {
     let clock = Arc::new(TurnCpuClock::default());
     let hooks = RunHooks {
         watchers: vec![Arc::clone(&clock) as Arc<dyn EventSink>],
-        keeps_session: journal == JournalSetting::On,
+        sessions: if journal == JournalSetting::On { SessionStorage::Stores } else { SessionStorage::None },
         ..RunHooks::default()
     };
     let run = runtime.start_with(spec, RunSecrets::none(), hooks).await.unwrap();

@@ -21,7 +21,9 @@ use haft_runtime::models::ModelsError;
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::Variables;
 use haft_runtime::spec::{AgentChanges, RunSpec};
-use haft_runtime::{AnswerSource, RunDefect, RunHandle, RunHooks, RunOutcome, Runtime, Stores};
+use haft_runtime::{
+    AnswerSource, RunDefect, RunHandle, RunHooks, RunOutcome, Runtime, SessionStorage, Stores,
+};
 use serde_json::{Value, json};
 
 use super::answer_writer::AnswerWriter;
@@ -94,7 +96,7 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
         recorder: recording.as_ref().map(PendingRecording::hook),
         models: replayer.map(|replayer| Arc::new(replayer) as _),
         session: Some(watch.place().session),
-        keeps_session: false,
+        sessions: SessionStorage::None,
         ..RunHooks::default()
     };
     let builder = Runtime::builder(configuration.resolved).home(home).stores(stores).variables(variables);

@@ -22,6 +22,7 @@ use crate::event_log::{EventLog, EventSeq, RunEvents};
 use crate::pending::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
 use crate::run_queue::QueuePlace;
 use crate::runs::{ActiveRun, ClientFunctions};
+use crate::runtime::{MemorySession, SuspendedRun};
 
 /// A handle to a run. Clones are handles to the same run.
 #[derive(Clone)]
@@ -115,6 +116,10 @@ pub(crate) struct RunShared {
     meter: Weak<Meter>,
     /// The messages of the agent that ended the run.
     conversation: OnceLock<Conversation>,
+    /// The session, while it is in memory and the run is driven.
+    memory: Mutex<Option<MemorySession>>,
+    /// The run after its suspension, if its session is in memory.
+    suspended: OnceLock<SuspendedRun>,
 }
 
 /// The result of driving a run: an outcome, an internal error, or a run that can be resumed.
@@ -213,6 +218,12 @@ impl RunHandle {
     /// resumed run does not repeat a call that may have taken effect.
     pub fn suspend(&self) {
         self.shared.stop.send_modify(|stop| *stop = (*stop).max(StopRequest::Suspend));
+    }
+
+    /// Returns the whole run if it is suspended and its session is only in memory. Pass it to
+    /// [`Runtime::resume_suspended`](crate::Runtime::resume_suspended) to continue.
+    pub fn suspended_run(&self) -> Option<&SuspendedRun> {
+        self.shared.suspended.get()
     }
 
     /// Returns the calls that wait for a decision, even if the run is suspended.
@@ -358,12 +369,19 @@ impl RunShared {
             listings: Vec::new(),
             meter: Weak::new(),
             conversation: OnceLock::new(),
+            memory: Mutex::default(),
+            suspended: OnceLock::new(),
         }
     }
 
     pub(crate) fn with_meter(mut self, meter: &Arc<Meter>) -> Self {
         self.meter = Arc::downgrade(meter);
         self
+    }
+
+    /// Sets the session of a run that leaves no files.
+    pub(crate) fn in_memory(self, session: MemorySession) -> Self {
+        Self { memory: Mutex::new(Some(session)), ..self }
     }
 
     /// Sets the tools of the MCP servers that the caller named.
@@ -404,9 +422,18 @@ impl RunShared {
         // Release the journal, because a caller may resume the run at once.
         drop(run);
         drop(place);
+        self.end_memory_session(&end);
         self.log.close();
         self.log.flushed().await;
         self.outcome.send_replace(Some(Arc::new(end)));
+    }
+
+    /// Takes the session out of memory. Only a suspended run needs it later.
+    fn end_memory_session(&self, end: &RunEnd) {
+        let session = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (RunEnd::Suspended, Some(session)) = (end, session) {
+            self.suspended.get_or_init(|| session.suspend());
+        }
     }
 
     /// Waits for a slot in the run queue, and drives the run to its end. The time limits of the run do not include the

@@ -40,7 +40,8 @@ pub use pending::{ApprovalDecision, DecideError, PendingApproval, PendingElicita
 pub use reporting_grants::ReportingGrants;
 pub use run_queue::{QueueEntry, RunQueue, RunQueueFull, RunQueueLimits, RunQueueStats};
 pub use runtime::{
-    AnswerSource, FinishedRun, OutputStorage, RunHooks, Runtime, RuntimeBuilder, RuntimeConfig, Stores,
+    AnswerSource, FinishedRun, OutputStorage, RunHooks, Runtime, RuntimeBuilder, RuntimeConfig,
+    SessionStorage, Stores, SuspendedRun,
 };
 pub use spec::{RunSecrets, RunSpec, UserHomeView, WorkspaceSpec};
 

@@ -10,6 +10,7 @@ mod generation;
 mod prepare;
 mod shared_agents;
 mod shared_provider;
+mod suspended;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +28,7 @@ use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::RunBill;
 use haft_store::accounting::AccountingSink;
-use haft_store::journals::{self, ClaimedJournal};
+use haft_store::journals::{self, ClaimedJournal, JournalStore, MemoryJournals};
 use haft_store::outputs::{MemoryOutputs, StoreLimits};
 use haft_store::sessions::SessionError;
 use haft_store::sessions::line::SessionStart;
@@ -47,13 +48,17 @@ use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, Stor
 use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
 
-pub use builder::{AnswerSource, FinishedRun, NoHome, OutputStorage, RunHooks, RuntimeBuilder, Stores};
+pub use builder::{
+    AnswerSource, FinishedRun, NoHome, OutputStorage, RunHooks, RuntimeBuilder, SessionStorage, Stores,
+};
 pub use compact::CompactFailure;
 pub use error::{ResumeFailure, StartError};
 use generation::ConfigGeneration;
 pub use generation::RuntimeConfig;
 pub use haft_store::journals::{ListedRun, RunListPage, Takeover};
 use shared_agents::AgentLease;
+pub(crate) use suspended::MemorySession;
+pub use suspended::SuspendedRun;
 
 /// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -84,6 +89,8 @@ struct RuntimeShared {
     /// The runs that are driven now.
     runs: Mutex<HashMap<SessionId, Arc<RunShared>>>,
     queue: RunQueue,
+    /// The journals of runs whose sessions are in memory.
+    memory_journals: MemoryJournals,
 }
 
 /// A run that is prepared but not driven yet.
@@ -182,18 +189,25 @@ impl Runtime {
         spec.generation = generation.number;
         trigger_skills(&mut spec, None, &generation, &*variables);
         let functions = functions_of(&spec);
-        let keeps_session = hooks.keeps_session && generation.config.sessions.enabled;
+        let sessions = hooks.sessions.under(&generation.config);
         let recorder = hooks.recorder.clone();
         let hooks = self.with_watchers(hooks);
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
-        let PreparedRun { agent, context, shared, routing } = prepared;
+        let PreparedRun { agent, context, mut shared, routing } = prepared;
         shared.warn(unusable);
         let mut stored_spec = Value::Null;
-        if keeps_session || recorder.is_some() {
+        if sessions != SessionStorage::None || recorder.is_some() {
             let (stored, blob) = StoredSpec::of(&spec);
-            if keeps_session {
-                let put = self.shared.stores.blobs.put(spec.principal.tenant(), &blob).await;
-                put.map_err(StartError::Store)?;
+            match sessions {
+                SessionStorage::Stores => {
+                    let put = self.shared.stores.blobs.put(spec.principal.tenant(), &blob).await;
+                    put.map_err(StartError::Store)?;
+                }
+                SessionStorage::Memory => {
+                    let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
+                    shared = shared.in_memory(self.memory_session(key, blob.clone()));
+                }
+                SessionStorage::None => {}
             }
             if let Some((_, recorder)) = recorder {
                 recorder.sources(&blob);
@@ -239,14 +253,8 @@ impl Runtime {
 
     /// Returns the first line of a run's journal. Returns "not found" for a run of another principal.
     async fn opened(&self, principal: &Principal, id: SessionId) -> Result<SessionStart, ResumeFailure> {
-        let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
         let journals = self.shared.stores.journals(&self.config());
-        let opened = journals::opened(&*journals, &key).await.map_err(ResumeFailure::Session)?;
-        if opened.belongs_to(principal) {
-            Ok(opened)
-        } else {
-            Err(ResumeFailure::Session(SessionError::NotFound { id: id.to_string() }))
-        }
+        opened(&*journals, principal, id).await
     }
 
     /// Returns a stored root run. Returns "not found" for a run of another principal.
@@ -262,13 +270,7 @@ impl Runtime {
     /// Returns the spec of a stored run. Returns "not found" for a run of another principal.
     pub async fn stored_spec(&self, principal: &Principal, id: SessionId) -> Result<RunSpec, ResumeFailure> {
         let opened = self.opened(principal, id).await?;
-        if let Some(origin) = opened.origin {
-            return Err(ResumeFailure::WorksForAnother { origin });
-        }
-        if opened.spec.is_null() {
-            return Err(ResumeFailure::NoSpec);
-        }
-        let stored = StoredSpec::read(&opened.spec).map_err(ResumeFailure::Spec)?;
+        let stored = root_spec(&opened)?;
         let missing = |error: StoreError| {
             let problem = format!("{}: {}", stored.sources, error::reason(&error));
             ResumeFailure::Spec(SpecError::Sources { problem })
@@ -278,32 +280,37 @@ impl Runtime {
         let blob = blobs.get(tenant, &digest).await.map_err(missing)?;
         // Storing the blob again marks it as used, so that its retention time starts now.
         let _ = blobs.put(tenant, &blob).await;
-        let mut spec = stored.into_spec(&blob).map_err(ResumeFailure::Spec)?;
-        spec.principal = principal.clone();
-        // Keep the model that was chosen when the run began.
-        if let (ModelChoice::Routed, Some(model), true) =
-            (spec.model_choice, opened.model, spec.changes.models.is_empty())
-        {
-            spec.model_choice = ModelChoice::Named;
-            spec.changes.models = vec![model];
-        }
-        Ok(spec)
+        restored_spec(principal, opened, stored, &blob)
     }
 
     /// Continues a stored run under a spec that the caller may have changed, with interfaces that the caller provides.
     pub async fn resume_with(
         &self,
         id: SessionId,
+        spec: RunSpec,
+        more: Option<String>,
+        secrets: RunSecrets,
+        hooks: RunHooks,
+    ) -> Result<RunHandle, ResumeFailure> {
+        let journals = self.shared.stores.journals(&self.config());
+        let stopped = StoppedRun { id, journals, memory: None };
+        self.resume_stopped(stopped, spec, more, secrets, hooks).await
+    }
+
+    async fn resume_stopped(
+        &self,
+        stopped: StoppedRun,
         mut spec: RunSpec,
         more: Option<String>,
         secrets: RunSecrets,
         hooks: RunHooks,
     ) -> Result<RunHandle, ResumeFailure> {
-        self.opened(&spec.principal, id).await?;
+        let StoppedRun { id, journals, memory } = stopped;
+        opened(&*journals, &spec.principal, id).await?;
         let lacks: Vec<String> = spec.secrets.difference(&secrets.names()).cloned().collect();
         if !lacks.is_empty() {
             let left = LeftSessions::Continued(Takeover::Never);
-            let (log, desk) = self.log_and_desk(id, &spec.principal, true, left).await;
+            let (log, desk) = self.log_and_desk(id, &spec.principal, hooks.sessions, left).await;
             let shared = RunShared::new(id, spec.principal, log, desk).lacking(lacks);
             return Ok(RunHandle::new(Arc::new(shared)));
         }
@@ -315,10 +322,12 @@ impl Runtime {
         let (takeover, finished) = (hooks.takeover, hooks.finished);
         let (left, hooks) = (LeftSessions::Continued(takeover), self.with_watchers(hooks));
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
-        let PreparedRun { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
+        let PreparedRun { agent, context, mut shared, .. } = prepared.map_err(ResumeFailure::Start)?;
         shared.warn(unusable);
+        if let Some(memory) = memory {
+            shared = shared.in_memory(memory);
+        }
         let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
-        let journals = self.shared.stores.journals(&generation.config);
         let claimed = journals.claim(&key, takeover).await.map_err(ResumeFailure::Session)?;
         let ClaimedJournal { past, journal, before: _ } = claimed;
         shared.log.claim(journal.epoch()).await;
@@ -437,10 +446,11 @@ impl Runtime {
         &self,
         id: SessionId,
         principal: &Principal,
-        kept: bool,
+        sessions: SessionStorage,
         left: LeftSessions,
     ) -> (EventLog, Arc<PendingDecisions>) {
-        let log = match self.shared.stores.events.as_ref().filter(|_| kept) {
+        let is_stored = sessions == SessionStorage::Stores;
+        let log = match self.shared.stores.events.as_ref().filter(|_| is_stored) {
             Some(store) => {
                 let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
                 let last = store.last(&key).await.unwrap_or(0);
@@ -454,6 +464,15 @@ impl Runtime {
         };
         let desk = PendingDecisions::new(log.clone());
         (log, desk)
+    }
+
+    /// Returns the store of the journals; `None` for runs without sessions.
+    fn journals(&self, sessions: SessionStorage, config: &ResolvedConfig) -> Option<Arc<dyn JournalStore>> {
+        match sessions {
+            SessionStorage::Stores => Some(self.shared.stores.journals(config)),
+            SessionStorage::Memory => Some(Arc::new(self.shared.memory_journals.clone())),
+            SessionStorage::None => None,
+        }
     }
 
     /// Opens the output store of a run. Outputs are stored under the session, so that a resumed run can still read
@@ -518,6 +537,59 @@ impl Runtime {
     fn runs(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<RunShared>>> {
         self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A run that is not driven now, and the store of its journals.
+struct StoppedRun {
+    id: SessionId,
+    journals: Arc<dyn JournalStore>,
+    /// The session, if it is in memory.
+    memory: Option<MemorySession>,
+}
+
+/// Returns the first line of a run's journal. Returns "not found" for a run of another principal.
+async fn opened(
+    journals: &dyn JournalStore,
+    principal: &Principal,
+    id: SessionId,
+) -> Result<SessionStart, ResumeFailure> {
+    let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
+    let opened = journals::opened(journals, &key).await.map_err(ResumeFailure::Session)?;
+    if opened.belongs_to(principal) {
+        Ok(opened)
+    } else {
+        Err(ResumeFailure::Session(SessionError::NotFound { id: id.to_string() }))
+    }
+}
+
+/// Returns the stored spec of a root run.
+fn root_spec(opened: &SessionStart) -> Result<StoredSpec, ResumeFailure> {
+    if let Some(origin) = &opened.origin {
+        return Err(ResumeFailure::WorksForAnother { origin: origin.clone() });
+    }
+    if opened.spec.is_null() {
+        return Err(ResumeFailure::NoSpec);
+    }
+    StoredSpec::read(&opened.spec).map_err(ResumeFailure::Spec)
+}
+
+/// Joins a stored spec with the blob of its agents and skills.
+fn restored_spec(
+    principal: &Principal,
+    opened: SessionStart,
+    stored: StoredSpec,
+    blob: &[u8],
+) -> Result<RunSpec, ResumeFailure> {
+    let mut spec = stored.into_spec(blob).map_err(ResumeFailure::Spec)?;
+    spec.principal = principal.clone();
+    // Keep the model that was chosen when the run began.
+    if let (ModelChoice::Routed, Some(model), true) =
+        (spec.model_choice, opened.model, spec.changes.models.is_empty())
+    {
+        spec.model_choice = ModelChoice::Named;
+        spec.changes.models = vec![model];
+    }
+    Ok(spec)
 }
 
 /// Adds the skills that the requests trigger to the skills that the run already has.

@@ -37,6 +37,7 @@ mod storage_limits;
 mod sweeper;
 mod tls;
 mod token;
+mod used_approvals;
 mod webhook;
 
 pub use agents::AgentCatalog;

@@ -41,6 +41,7 @@ use crate::storage_limits::TenantSizes;
 use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
+use crate::used_approvals::UsedApprovals;
 use crate::webhook::Webhook;
 
 /// A server that is bound to its address. It serves requests when [`run`](Server::run) is called.
@@ -85,6 +86,7 @@ pub(crate) struct ServerState {
     pub(crate) tenant_sizes: TenantSizes,
     pub(crate) live: Arc<LiveResponses>,
     pub(crate) pending_approvals: PendingApprovals,
+    pub(crate) used_approvals: UsedApprovals,
     pub(crate) webhook: Webhook,
     pub(crate) metrics: Metrics,
     pub(crate) limits: RateLimits,
@@ -280,6 +282,7 @@ impl Server {
             tenant_sizes: TenantSizes::default(),
             live: Arc::default(),
             pending_approvals,
+            used_approvals: UsedApprovals::default(),
             webhook: Webhook::new(metrics.clone()),
             metrics,
             limits,

@@ -14,7 +14,8 @@ use haft_core::run::finish::{FinishClass, RunAnswer};
 use haft_runtime::executor::McpServer;
 use haft_runtime::runtime::{NoHome, StartError};
 use haft_runtime::{
-    AnswerSource, RunDefect, RunHooks, RunOutcome, RunSecrets, RunSpec, Runtime, WorkspaceSpec,
+    AnswerSource, RunDefect, RunHooks, RunOutcome, RunSecrets, RunSpec, Runtime, SessionStorage,
+    WorkspaceSpec,
 };
 use haft_tools::registry::{AlreadyRegistered, Registry, Tool};
 
@@ -178,7 +179,7 @@ impl Agent {
         let hooks = RunHooks {
             approvals: AnswerSource::Denied,
             elicitations: AnswerSource::Denied,
-            keeps_session: false,
+            sessions: SessionStorage::None,
             ..RunHooks::default()
         };
         let run = runtime.start_with(spec, RunSecrets::none(), hooks).await.map_err(AgentRunError::Start)?;

@@ -38,7 +38,7 @@ use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::{ResumeError, Variables};
 use haft_runtime::runtime::{ResumeFailure, StartError, Stores, Takeover};
 use haft_runtime::spec::{RunSecrets, RunSpec};
-use haft_runtime::{AnswerSource, RunHandle, RunHooks, Runtime};
+use haft_runtime::{AnswerSource, RunHandle, RunHooks, Runtime, SessionStorage};
 
 /// The configuration and environment of a run, apart from its spec.
 pub(crate) struct RunSetup {
@@ -156,7 +156,7 @@ pub(crate) async fn start(
         recorder: recording.as_ref().map(PendingRecording::hook),
         models,
         session: Some(watch.place().session),
-        keeps_session,
+        sessions: if keeps_session { SessionStorage::Stores } else { SessionStorage::None },
         ..RunHooks::default()
     };
     let trace = servers::trace(&configuration.resolved);

@@ -300,8 +300,8 @@ pub struct RunHooks {
     pub models: Option<Arc<dyn ModelProvider>>,
     /// The id of the run, if the caller chose one.
     pub session: Option<SessionId>,
-    /// False for a run that stores no session.
-    pub keeps_session: bool,
+    /// Selects where the run stores its session.
+    pub sessions: SessionStorage,
     /// Selects where the run stores tool outputs that are large or cached.
     pub output_storage: OutputStorage,
     /// Selects whether a resumed run may be taken over from a process that still holds it.
@@ -310,6 +310,29 @@ pub struct RunHooks {
     pub finished: FinishedRun,
     /// Selects whether the run queue may refuse this run.
     pub queue_entry: QueueEntry,
+}
+
+/// Selects where a run stores its session: its journal, the journals of its sub-agents, its agents and its events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SessionStorage {
+    /// The stores of the runtime. Without `sessions.enabled` in the configuration, the run has no session.
+    #[default]
+    Stores,
+    /// Memory only, for a run that must leave no files on the disk but can be suspended:
+    /// [`RunHandle::suspended_run`](crate::RunHandle::suspended_run) returns the whole run.
+    Memory,
+    /// The run has no session and cannot be resumed.
+    None,
+}
+
+impl SessionStorage {
+    /// Returns the storage under this configuration.
+    pub(super) fn under(self, config: &ResolvedConfig) -> Self {
+        match self {
+            Self::Stores if !config.sessions.enabled => Self::None,
+            Self::Stores | Self::Memory | Self::None => self,
+        }
+    }
 }
 
 /// Selects where a run stores its tool outputs.
@@ -343,7 +366,7 @@ impl Default for RunHooks {
             recorder: None,
             models: None,
             session: None,
-            keeps_session: true,
+            sessions: SessionStorage::Stores,
             output_storage: OutputStorage::Stores,
             takeover: Takeover::Never,
             finished: FinishedRun::Refused,
@@ -488,6 +511,7 @@ impl RuntimeBuilder {
             parents: self.parents,
             runs: Mutex::default(),
             queue: RunQueue::default(),
+            memory_journals: MemoryJournals::default(),
         });
         Ok((runtime, warnings))
     }

@@ -6,7 +6,7 @@ use haft_core::conversation::{Conversation, ConversationError};
 use haft_core::position::{RunPosition, SessionId};
 use haft_engine::compact::{CompactError, CompactedConversation};
 
-use super::{AnswerSource, RunHooks, Runtime, StartError};
+use super::{AnswerSource, RunHooks, Runtime, SessionStorage, StartError};
 use crate::run_queue::QueueEntry;
 use crate::runs::LeftSessions;
 use crate::spec::{RunSecrets, RunSpec};
@@ -36,7 +36,7 @@ impl Runtime {
         let hooks = RunHooks {
             approvals: AnswerSource::Denied,
             elicitations: AnswerSource::Denied,
-            keeps_session: false,
+            sessions: SessionStorage::None,
             ..RunHooks::default()
         };
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;

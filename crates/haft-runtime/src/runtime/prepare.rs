@@ -52,9 +52,9 @@ impl Runtime {
         left: LeftSessions,
         generation: &Arc<ConfigGeneration>,
     ) -> Result<PreparedRun, StartError> {
-        let kept = hooks.keeps_session && generation.config.sessions.enabled;
+        let sessions = hooks.sessions.under(&generation.config);
         let found = self.find_agent(spec, variables, &hooks, left, generation)?;
-        let (log, desk) = self.log_and_desk(id, &spec.principal, kept, left).await;
+        let (log, desk) = self.log_and_desk(id, &spec.principal, sessions, left).await;
         let shared = RunShared::new(id, spec.principal.clone(), log.clone(), Arc::clone(&desk));
         let (environment, sampler) = match &found {
             FoundAgent::Ready(lease) => {
@@ -140,8 +140,8 @@ impl Runtime {
         let (config, skills) = with_skills(generation, spec, &*variables);
         let (environment, servers) =
             self.environment(spec, config, policy, (skills, variables), generation, hooks);
-        if circumstances.keeps_sessions {
-            environment.keep_sessions(self.shared.stores.journals(&generation.config), left);
+        if let Some(journals) = self.journals(circumstances.sessions, &generation.config) {
+            environment.keep_sessions(journals, left);
         }
         if spec.model_choice == ModelChoice::Routed {
             return Ok(FoundAgent::ToRoute { environment, graph, servers });
@@ -275,7 +275,7 @@ fn circumstances(
     RunCircumstances {
         requested_servers,
         elicitation: elicitation(hooks),
-        keeps_sessions: hooks.keeps_session && generation.config.sessions.enabled,
+        sessions: hooks.sessions.under(&generation.config),
         output_storage: hooks.output_storage,
     }
 }

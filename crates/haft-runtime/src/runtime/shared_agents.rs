@@ -15,7 +15,7 @@ use haft_core::provider::ToolProvider as _;
 use haft_engine::CatalogWarning;
 use haft_tools::mcp::{ElicitationSupport, McpProvider};
 
-use super::OutputStorage;
+use super::{OutputStorage, SessionStorage};
 use crate::definition_watch::ComparedDefinitions;
 use crate::handle::ServerListing;
 use crate::runs::PreparedAgent;
@@ -45,7 +45,7 @@ struct AgentKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RunCircumstances {
     pub(super) elicitation: ElicitationSupport,
-    pub(super) keeps_sessions: bool,
+    pub(super) sessions: SessionStorage,
     pub(super) output_storage: OutputStorage,
     /// The digest of the MCP servers that the caller named, with their headers; `None` if the caller named none.
     pub(super) requested_servers: Option<Digest>,

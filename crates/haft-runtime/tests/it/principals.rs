@@ -5,7 +5,8 @@ use haft_core::principal::Principal;
 use haft_model_server::{ModelServer, RequestExpectation, Script, ScriptStep};
 use haft_runtime::spec::UserHomeView;
 use haft_runtime::{
-    ApprovalDecision, EventSeq, ParkReason, RunHandle, RunHooks, RunSecrets, RunSpec, RunState, Stores,
+    ApprovalDecision, EventSeq, ParkReason, RunHandle, RunHooks, RunSecrets, RunSpec, RunState,
+    SessionStorage, Stores,
 };
 use serde_json::json;
 
@@ -267,7 +268,8 @@ async fn usage_records_of_a_run_belong_to_its_tenant() {
         let runtime = fixture.builder(&json!({})).stores(stores).build().await.unwrap();
         for tenant in ["acme", "local"] {
             let spec = RunSpec { principal: Principal::new(tenant, "anna", "key"), ..fixture.spec("go") };
-            let hooks = RunHooks { keeps_session: tenant == "local", ..RunHooks::default() };
+            let sessions = if tenant == "local" { SessionStorage::Stores } else { SessionStorage::None };
+            let hooks = RunHooks { sessions, ..RunHooks::default() };
             finished(&runtime.start_with(spec, RunSecrets::none(), hooks).await.unwrap()).await;
         }
         let accounting = runtime.accounting().unwrap();

@@ -1,28 +1,37 @@
 //! Approvals over HTTP: a response that ends with `mcp_approval_request` items, and the request that answers them.
 //!
-//! The run of such a response is suspended, and its journal is kept. The answers resume the run, which makes the call
-//! in the journal. A client therefore cannot change the arguments of an approved call.
+//! The run of such a response is suspended, and its journal is kept: in the store, or, with `store: false`, in an
+//! encrypted item that the client sends back. The answers resume the run, which makes the call in the journal. A client
+//! therefore cannot change the arguments of an approved call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use haft_core::approval::ApprovalId;
+use haft_core::conversation::Role;
 use haft_core::position::SessionId;
 use haft_core::run::caller_approvals::ApproverAuthority;
 use haft_runtime::runs::ResumeError;
 use haft_runtime::runtime::ResumeFailure;
-use haft_runtime::{AnswerSource, ApprovalDecision, EventSeq, PendingApproval, RunHandle, RunHooks};
+use haft_runtime::{
+    AnswerSource, ApprovalDecision, EventSeq, PendingApproval, RunHandle, RunHooks, SessionStorage,
+    SuspendedRun,
+};
 use haft_store::api_keys::KeyScope;
 use haft_store::audit_log::AuditEvent;
+use haft_store::pending_approvals::expires_ms;
 use haft_store::responses::{ResponseRecord, WaitingApproval};
 use haft_store::sessions::SessionError;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::drive::LastResponse;
 use super::field::invalid;
 use super::items::InputItem;
 use super::request::CreateRequest;
 use super::requested_servers;
+use super::sealed_run::{self, ResumableRun, SuspendedResponse};
+use super::sealed_text;
 use super::spec;
 use super::stored;
 use super::workspace::{self, ResponseWorkspace};
@@ -30,6 +39,7 @@ use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::pending_approvals::is_expired;
 use crate::server::ServerState;
+use crate::used_approvals::{ApprovalUse, UseRefusal};
 
 /// The prefix of the ids of approval requests.
 pub(crate) const ITEM_PREFIX: &str = "mcpr";
@@ -77,7 +87,7 @@ impl ApprovalAnswers {
 
     /// Returns the answers of a response that another process began; `None` if it does not answer any requests.
     pub(crate) fn of_unfinished(record: &ResponseRecord, caller: &Caller) -> Option<Self> {
-        matched(record, &[], caller).ok().filter(|answers| !answers.given.is_empty())
+        matched(&record.approvals, &[], caller).ok().filter(|answers| !answers.given.is_empty())
     }
 
     /// Returns true if the client has not answered all requests yet.
@@ -96,6 +106,9 @@ impl ApprovalAnswers {
     }
 }
 
+/// An answer: its position in `input`, the id of the approval request, and the decision.
+type GivenAnswer<'a> = (usize, &'a str, ApprovalDecision);
+
 /// A suspended run that continues, with the client's answers.
 pub(crate) struct ContinuedRun {
     pub(crate) handle: RunHandle,
@@ -108,22 +121,26 @@ pub(crate) struct ContinuedRun {
 }
 
 /// Returns the hooks of a run for this caller.
-pub(crate) fn hooks(caller: &Caller, has_journal: bool) -> RunHooks {
+pub(crate) fn hooks(caller: &Caller, sessions: SessionStorage) -> RunHooks {
     let has_scope = caller.require(KeyScope::Approvals).is_ok();
     RunHooks {
-        // Without a journal, the client cannot continue the run later.
-        approvals: if has_journal { AnswerSource::ThroughHandle } else { AnswerSource::Denied },
+        approvals: match sessions {
+            SessionStorage::Stores | SessionStorage::Memory => AnswerSource::ThroughHandle,
+            // Without a journal, the client cannot continue the run later.
+            SessionStorage::None => AnswerSource::Denied,
+        },
         authority: if has_scope { ApproverAuthority::AllCalls } else { ApproverAuthority::CallersOwn },
         elicitations: AnswerSource::Denied,
-        keeps_session: has_journal,
+        sessions,
         ..RunHooks::default()
     }
 }
 
 /// Returns the answers in a request: the id of each approval request, with the decision. The request must contain no
-/// other new items, because the run continues exactly where it stopped.
-pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<(usize, &str, ApprovalDecision)>, ApiError> {
-    let mut found: Vec<(usize, &str, ApprovalDecision)> = Vec::new();
+/// other new items, because the run continues exactly where it stopped. Answers before an item of the model belong to
+/// the history: the item is the result of an earlier answer.
+pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<GivenAnswer<'_>>, ApiError> {
+    let mut found: Vec<GivenAnswer<'_>> = Vec::new();
     for (at, item) in request.input.iter().enumerate() {
         match item {
             InputItem::ApprovalResponse { request, approve } => {
@@ -138,7 +155,13 @@ pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<(usize, &str, Appro
                 found.push((at, request, decision));
             }
             _ if found.is_empty() => {}
-            _ => {
+            InputItem::Message { role: Role::Assistant, .. }
+            | InputItem::Call(_)
+            | InputItem::Finished { .. }
+            | InputItem::Compaction(_)
+            | InputItem::Sealed(_)
+            | InputItem::Dropped => found.clear(),
+            InputItem::Message { .. } | InputItem::Output { .. } | InputItem::Reference(_) => {
                 let message = "the `mcp_approval_response` items must be the last items of `input`";
                 return Err(invalid(format!("input[{at}]"), message));
             }
@@ -154,57 +177,125 @@ pub(crate) fn response_of(item: &str) -> Option<String> {
     is_hex.then(|| format!("resp_{}", &rest[..32]))
 }
 
-/// Resumes the run that waits for these answers.
+/// Resumes the run that waits for these answers. `last` is the last response of the same connection.
 pub(crate) async fn resume(
     state: &Arc<ServerState>,
     caller: &Caller,
     request: &CreateRequest,
-    given: &[(usize, &str, ApprovalDecision)],
+    given: &[GivenAnswer<'_>],
+    last: Option<&LastResponse>,
 ) -> Result<ContinuedRun, ApiError> {
-    let record = waiting_record(state, caller, request, given).await?;
-    let answers = matched(&record, given, caller)?;
-    let failed = |problem: String| ApiError::new(ApiErrorKind::ServerError, problem);
-    let session = Uuid::parse_str(&record.run).map_err(|error| failed(error.to_string()))?;
-    let session = SessionId(session.as_u128());
-    let spec =
-        state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
-    let workspace = workspace::reopen(state, &caller.principal, record.workspace.as_deref()).await?;
-    let (hooks, secrets) = (hooks(caller, true), requested_servers::resumed(&spec, &request.tools)?);
-    let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
-    let handle = resumed.map_err(|error| refused(&error))?;
-    // The next response repeats the requests that are still open.
-    state.pending_approvals.remove(&record.id);
+    let waiting = waiting_response(state, caller, request, given, last).await?;
+    check_unchanged(request, &waiting.items)?;
+    let answers = matched(&waiting.approvals, given, caller)?;
+    let SuspendedResponse { id, run, workspace, conversation, .. } = waiting;
+    let workspace = workspace::reopen(state, &caller.principal, workspace.as_deref()).await?;
+    let handle = match run {
+        ResumableRun::Stored(session) => {
+            let handle = resume_stored(state, caller, request, &session).await?;
+            // The next response repeats the requests that are still open.
+            state.pending_approvals.remove(&id);
+            handle
+        }
+        ResumableRun::Whole(run) => resume_whole(state, caller, request, *run, &answers).await?,
+    };
     for (_, item, decision) in given {
         let word = if *decision == ApprovalDecision::Allow { "approved" } else { "denied" };
         state.audit.decided(&caller.principal, AuditEvent::ApprovalDecided, item, word);
     }
     let first_event = handle.first_event();
-    let conversation = record.response["conversation"]["id"].as_str().map(str::to_owned);
     Ok(ContinuedRun { handle, answers, first_event, workspace, conversation })
 }
 
-async fn waiting_record(
+async fn resume_stored(
     state: &ServerState,
     caller: &Caller,
     request: &CreateRequest,
-    given: &[(usize, &str, ApprovalDecision)],
-) -> Result<ResponseRecord, ApiError> {
+    session: &str,
+) -> Result<RunHandle, ApiError> {
+    let failed = |error: uuid::Error| ApiError::new(ApiErrorKind::ServerError, error.to_string());
+    let session = SessionId(Uuid::parse_str(session).map_err(failed)?.as_u128());
+    let spec =
+        state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
+    let secrets = requested_servers::resumed(&spec, &request.tools)?;
+    let hooks = hooks(caller, SessionStorage::Stores);
+    let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
+    resumed.map_err(|error| refused(&error))
+}
+
+/// Resumes a run that the client has kept for the server.
+async fn resume_whole(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    run: SuspendedRun,
+    answers: &ApprovalAnswers,
+) -> Result<RunHandle, ApiError> {
+    if request.store {
+        let message = "the run of these approval requests is not stored; answer them with `store: false`";
+        return Err(invalid("store", message));
+    }
+    let spec = state.runtime.suspended_spec(&caller.principal, &run).map_err(|error| refused(&error))?;
+    let secrets = requested_servers::resumed(&spec, &request.tools)?;
+    let usage = use_approvals(state, answers)?;
+    let hooks = hooks(caller, SessionStorage::Memory);
+    let resumed = state.runtime.resume_suspended(run, spec, secrets, hooks).await;
+    let handle = resumed.map_err(|error| refused(&error))?;
+    if answers.is_partial() {
+        // No call is made, and the next response asks again about the same approvals.
+        drop(usage);
+    } else {
+        usage.keep();
+    }
+    Ok(handle)
+}
+
+fn use_approvals<'a>(state: &'a ServerState, answers: &ApprovalAnswers) -> Result<ApprovalUse<'a>, ApiError> {
+    let now_ms = now_ms();
+    let expires_ms = expires_ms(now_ms, state.runtime.config().serve.approval_timeout);
+    let ids = answers.given.keys().chain(answers.open.keys()).copied().collect();
+    state.used_approvals.begin(ids, expires_ms, now_ms).map_err(|refusal| match refusal {
+        UseRefusal::Used => used("these approval requests have already been answered"),
+        UseRefusal::Full => {
+            let message = "the server remembers too many answered approval requests; try again later";
+            ApiError::new(ApiErrorKind::Unavailable, message).after(RETRY_AFTER_S)
+        }
+    })
+}
+
+/// The seconds after which a client may try again if too many approvals are remembered.
+const RETRY_AFTER_S: u64 = 60;
+
+/// Finds the response that waits for these answers: the last one of the connection, an encrypted one in the input, or a
+/// stored one.
+async fn waiting_response(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    given: &[GivenAnswer<'_>],
+    last: Option<&LastResponse>,
+) -> Result<SuspendedResponse, ApiError> {
     let Some((at, item, _)) = given.first() else {
         return Err(invalid("input", "`input` has no item `mcp_approval_response`"));
     };
-    let missing = || {
-        let param = format!("input[{at}].approval_request_id");
-        invalid(param, format!("there is no approval request `{item}`"))
-            .with_code("approval_request_not_found")
-    };
-    let response = response_of(item).ok_or_else(missing)?;
-    if request.previous_response_id.as_ref().is_some_and(|previous| *previous != response) {
+    let missing = || not_found(*at, item);
+    let id = response_of(item).ok_or_else(missing)?;
+    if request.previous_response_id.as_ref().is_some_and(|previous| *previous != id) {
         return Err(missing());
     }
-    let record = stored::find(state, caller, &response).await?.ok_or_else(missing)?;
+    let of_connection = last.filter(|last| last.id == id).and_then(|last| last.suspended.clone());
+    let waiting = match of_connection {
+        Some(waiting) => waiting,
+        None => match sealed_response(state, caller, request, &id).await? {
+            Some(waiting) => waiting,
+            None => {
+                SuspendedResponse::of_stored(stored::find(state, caller, &id).await?.ok_or_else(missing)?)
+            }
+        },
+    };
     let lifetime = state.runtime.config().serve.approval_timeout;
-    if record.approvals.iter().any(|waiting| waiting.expired)
-        || is_expired(record.created_ms, now_ms(), lifetime)
+    if waiting.approvals.iter().any(|waiting| waiting.expired)
+        || is_expired(waiting.created_ms, now_ms(), lifetime)
     {
         let seconds = lifetime.as_secs();
         let message = format!(
@@ -213,24 +304,72 @@ async fn waiting_record(
         );
         return Err(invalid("input", message).with_code("approval_request_expired"));
     }
-    Ok(record)
+    Ok(waiting)
+}
+
+/// Returns the encrypted response with this id. Reads the newest items first, because only the last response waits.
+async fn sealed_response(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    id: &str,
+) -> Result<Option<SuspendedResponse>, ApiError> {
+    for (at, item) in request.input.iter().enumerate().rev() {
+        let InputItem::Sealed(encrypted) = item else { continue };
+        let path = format!("input[{at}]");
+        let text = sealed_text::open(state, caller, &path, encrypted).await?;
+        if let Some(found) = sealed_run::read(&path, &text)?.filter(|found| found.id == id) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses an approval request that the client sends back with another tool or other arguments. The call in the journal
+/// counts, but the user of this client may have seen the changed one.
+fn check_unchanged(request: &CreateRequest, items: &[Value]) -> Result<(), ApiError> {
+    for (at, sent) in request.input_items.iter().enumerate() {
+        let is_request = sent["type"] == "mcp_approval_request";
+        let Some(own) = items.iter().find(|own| is_request && own["id"] == sent["id"]) else { continue };
+        let same = |name: &str| sent[name].is_null() || parsed(&sent[name]) == parsed(&own[name]);
+        if !["server_label", "name", "arguments"].into_iter().all(same) {
+            let message = format!(
+                "the approval request {} was changed; send it back as it was in the response",
+                own["id"]
+            );
+            return Err(invalid(format!("input[{at}]"), message).with_code("approval_request_changed"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the JSON in a string, because a client may write the same arguments with other spaces.
+fn parsed(value: &Value) -> Value {
+    let json = value.as_str().and_then(|text| serde_json::from_str(text).ok());
+    json.unwrap_or_else(|| value.clone())
+}
+
+fn not_found(at: usize, item: &str) -> ApiError {
+    let message = format!(
+        "there is no approval request `{item}`; after a response with `store: false`, send back all its output \
+         items"
+    );
+    invalid(format!("input[{at}].approval_request_id"), message).with_code("approval_request_not_found")
 }
 
 /// Matches the waiting approvals with their answers, including answers in earlier requests. If there are two answers,
 /// the first one is used.
 fn matched(
-    record: &ResponseRecord,
-    given: &[(usize, &str, ApprovalDecision)],
+    approvals: &[WaitingApproval],
+    given: &[GivenAnswer<'_>],
     caller: &Caller,
 ) -> Result<ApprovalAnswers, ApiError> {
-    let unknown = given.iter().find(|(_, item, _)| record.approvals.iter().all(|one| one.item != *item));
+    let unknown = given.iter().find(|(_, item, _)| approvals.iter().all(|one| one.item != *item));
     if let Some((at, item, _)) = unknown {
-        let param = format!("input[{at}].approval_request_id");
-        let message = format!("there is no approval request `{item}`");
-        return Err(invalid(param, message).with_code("approval_request_not_found"));
+        return Err(not_found(*at, item));
     }
     let mut answers = ApprovalAnswers::default();
-    for waiting in &record.approvals {
+    for waiting in approvals {
         let Some(id) = ApprovalId::parse(&waiting.approval) else { continue };
         let given = given.iter().find(|(_, item, _)| *item == waiting.item).map(|(.., decision)| *decision);
         if given.is_some() && waiting.needs_scope {
@@ -247,24 +386,31 @@ fn matched(
     Ok(answers)
 }
 
-/// Returns the error for a request that continues a response without answering its approval requests.
-pub(crate) fn unanswered(waiting: &WaitingApproval) -> ApiError {
+/// Refuses a request that continues a response without answering its approval requests.
+pub(crate) fn check_answered<'a>(
+    approvals: impl IntoIterator<Item = &'a WaitingApproval>,
+) -> Result<(), ApiError> {
+    let Some(waiting) = approvals.into_iter().find(|waiting| waiting.approved.is_none()) else {
+        return Ok(());
+    };
     let message = format!(
         "the approval request `{}` has no answer; send an item `mcp_approval_response` for it",
         waiting.item
     );
-    invalid("input", message).with_code("approval_response_missing")
+    Err(invalid("input", message).with_code("approval_response_missing"))
+}
+
+fn used(message: &str) -> ApiError {
+    ApiError::new(ApiErrorKind::Conflict, message).with_code("approval_request_used").not_retryable()
 }
 
 fn refused(error: &ResumeFailure) -> ApiError {
     match error {
         ResumeFailure::Run(ResumeError::Finished { .. }) => {
-            let message = "these approval requests have already been answered, and their run has ended";
-            ApiError::new(ApiErrorKind::Conflict, message).with_code("approval_request_used").not_retryable()
+            used("these approval requests have already been answered, and their run has ended")
         }
         ResumeFailure::Session(SessionError::Busy { .. }) => {
-            let message = "these approval requests have already been answered, and their run is in progress";
-            ApiError::new(ApiErrorKind::Conflict, message).with_code("approval_request_used").not_retryable()
+            used("these approval requests have already been answered, and their run is in progress")
         }
         ResumeFailure::Session(SessionError::NotFound { .. }) => {
             let message =

@@ -18,6 +18,7 @@ use super::approvals::ApprovalAnswers;
 use super::fold::{ResponseFold, StreamEvent};
 use super::object::{ResponseEnd, is_open, usage_object};
 use super::request::TurnSealing;
+use super::sealed_run::{ResumableRun, SuspendedResponse};
 use super::sealed_turn;
 use super::workspace::{ResponseWorkspace, WatchedWorkspace};
 use crate::auth::{Caller, now_ms};
@@ -38,6 +39,8 @@ pub(crate) struct ActiveResponse {
     client_calls: Vec<ToolCall>,
     /// The calls that the client must approve.
     approvals: Vec<WaitingApproval>,
+    /// The response after its end, if it waits for approvals and is not stored.
+    suspended: Option<SuspendedResponse>,
     /// The tool calls that are running, including calls of sub-agents.
     running_calls: HashSet<u64>,
     kept: KeptResponse,
@@ -87,6 +90,8 @@ pub(crate) struct LastResponse {
     pub(crate) messages: Vec<Message>,
     pub(crate) open_calls: Vec<String>,
     pub(crate) workspace: Option<String>,
+    /// The response with its run, if it waits for approvals.
+    pub(crate) suspended: Option<SuspendedResponse>,
 }
 
 /// Selects whether a response is stored after it has ended.
@@ -137,6 +142,7 @@ impl ActiveResponse {
             answers,
             client_calls: Vec::new(),
             approvals: Vec::new(),
+            suspended: None,
             running_calls: HashSet::new(),
             kept,
             replayable: Vec::new(),
@@ -158,15 +164,17 @@ impl ActiveResponse {
         self.kept.request_digest.clone()
     }
 
-    /// Returns the conversation after the response; `None` before the response has ended, or if the run waits for
-    /// approvals, because the stored response is then continued instead.
+    /// Returns the conversation after the response; `None` before the response has ended, or if the stored response
+    /// waits for approvals, because it is then continued instead.
     pub(crate) fn continuation(&self) -> Option<LastResponse> {
-        let conversation = self.handle.conversation().filter(|_| self.approvals.is_empty())?;
+        let continues = self.approvals.is_empty() || self.suspended.is_some();
+        let conversation = self.handle.conversation().filter(|_| continues)?;
         Some(LastResponse {
             id: self.fold.head().id.clone(),
             messages: conversation.messages().iter().map(|message| Message::clone(message)).collect(),
             open_calls: self.open_calls(),
             workspace: self.workspace_name(),
+            suspended: self.suspended.clone(),
         })
     }
 
@@ -387,17 +395,13 @@ impl ActiveResponse {
         let stopped = self.handle.stopped().await;
         let pending = self.handle.pending_approvals();
         let mut events = Vec::new();
-        let end = match stopped {
+        let mut end = match stopped {
             Ok(RunState::Suspended) if pending.is_empty() => {
                 self.progress = ResponseProgress::Suspended;
                 return None;
             }
             Ok(RunState::Suspended) => {
-                let needs_scope = self.kept.caller.require(KeyScope::Approvals).is_ok();
-                let open: Vec<_> = pending.into_iter().filter(|one| self.decision(one).is_none()).collect();
-                (events, self.approvals) = self.fold.approval_requests(&open, needs_scope);
-                let partial = self.answers.iter().filter(|answers| answers.is_partial());
-                self.approvals.extend(partial.flat_map(ApprovalAnswers::stored));
+                events = self.request_approvals(pending);
                 ResponseEnd::completed()
             }
             Ok(RunState::Finished(_)) if !self.client_calls.is_empty() => {
@@ -418,7 +422,10 @@ impl ActiveResponse {
             Err(defect) => ResponseEnd::failed("server_error", "server_error", defect.to_string()),
         };
         if end.error.is_none() {
-            events.extend(self.seal_turn().await);
+            match self.seal().await {
+                Ok(sealed) => events.extend(sealed),
+                Err(failure) => end = failure,
+            }
         }
         let end = ResponseEnd { completed_s: (end.status == "completed").then(|| now_ms() / 1000), ..end };
         let (response, last) = self.fold.end(&end);
@@ -432,6 +439,22 @@ impl ActiveResponse {
         let tool_began = self.fold.tool_began();
         self.progress = ResponseProgress::Ended(Box::new(EndedResponse { response, end, tool_began }));
         Some(events)
+    }
+
+    /// Adds the items of the approval requests that the response ends with.
+    fn request_approvals(&mut self, pending: Vec<PendingApproval>) -> Vec<StreamEvent> {
+        let needs_scope = self.kept.caller.require(KeyScope::Approvals).is_ok();
+        let open: Vec<_> = pending.into_iter().filter(|one| self.decision(one).is_none()).collect();
+        let mut events = match self.kept.storage {
+            ResponseStorage::Discarded => self.fold.await_run(),
+            ResponseStorage::Stored | ResponseStorage::StoredForReplay => Vec::new(),
+        };
+        let (requests, approvals) = self.fold.approval_requests(&open, needs_scope);
+        events.extend(requests);
+        self.approvals = approvals;
+        let partial = self.answers.iter().filter(|answers| answers.is_partial());
+        self.approvals.extend(partial.flat_map(ApprovalAnswers::stored));
+        events
     }
 
     /// Records the approval requests that the response ends with, and tells the operator's program about them.
@@ -464,6 +487,37 @@ impl ActiveResponse {
         }
         // Last, so that a receiver finds the requests that it is told about.
         self.state.webhook.approval_requested(&self.state.runtime.config().serve, &record);
+    }
+
+    /// Encrypts the data that the client needs to continue a response that is not stored.
+    async fn seal(&mut self) -> Result<Vec<StreamEvent>, ResponseEnd> {
+        if self.approvals.is_empty() || self.kept.storage != ResponseStorage::Discarded {
+            return Ok(self.seal_turn().await);
+        }
+        self.seal_run().await
+    }
+
+    /// Encrypts the run, which waits for approvals. The requests cannot be answered without it.
+    async fn seal_run(&mut self) -> Result<Vec<StreamEvent>, ResponseEnd> {
+        let failed = |problem: String| ResponseEnd::failed("server_error", "server_error", problem);
+        let run = match self.handle.suspended_run() {
+            Some(run) => ResumableRun::Whole(Box::new(run.clone())),
+            // The response before was stored, and so is the session.
+            None => ResumableRun::Stored(self.handle.id().to_string()),
+        };
+        let suspended = SuspendedResponse {
+            id: self.fold.head().id.clone(),
+            created_ms: self.fold.head().created_s * 1000,
+            approvals: self.approvals.clone(),
+            items: self.fold.approval_items(),
+            workspace: self.workspace_name(),
+            conversation: None,
+            run,
+        };
+        let sealed = suspended.seal(&self.state, &self.kept.caller).await;
+        let encrypted = sealed.map_err(|error| failed(error.message))?;
+        self.suspended = Some(suspended);
+        Ok(self.fold.seal(&encrypted))
     }
 
     /// Encrypts the turn into its item, if the client asked for one. If the keys cannot be read, the item stays empty,

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::approvals::ITEM_PREFIX;
 use super::object::{ResponseEnd, ResponseHead, usage_object};
 use super::request::{DeltaPadding, TurnSealing};
+use super::sealed_run;
 
 /// One event of the stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -171,11 +172,18 @@ impl ResponseFold {
             self.add_whole(item);
         }
         if self.head.sealing == TurnSealing::On {
+            self.add_unsealed();
+        }
+        self.take_events()
+    }
+
+    /// Adds an item for encrypted content, unless the output has one.
+    fn add_unsealed(&mut self) {
+        if self.unsealed.is_none() {
             let index = self.output.len();
             self.unsealed = Some(index);
             self.add(self.head.sealed_item(index, None));
         }
-        self.take_events()
     }
 
     /// Fills the item of the encrypted turn.
@@ -184,6 +192,19 @@ impl ResponseFold {
         let item = self.head.sealed_item(index, Some(encrypted));
         self.done(index, item);
         self.take_events()
+    }
+
+    /// Adds the item for an encrypted run, even if the client did not ask for encrypted items. The item comes before the
+    /// approval requests, because clients expect these at the end.
+    pub(crate) fn await_run(&mut self) -> Vec<StreamEvent> {
+        self.close_text("completed");
+        self.add_unsealed();
+        self.take_events()
+    }
+
+    /// Returns the approval requests among the items.
+    pub(crate) fn approval_items(&self) -> Vec<Value> {
+        sealed_run::approval_items(&self.output)
     }
 
     /// Applies an event of the run. Events of sub-agents only add to the usage.

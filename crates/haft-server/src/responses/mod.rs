@@ -14,6 +14,7 @@ mod object;
 mod request;
 mod requested_servers;
 mod restart;
+mod sealed_run;
 mod sealed_text;
 mod sealed_turn;
 mod spec;
@@ -42,7 +43,7 @@ use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
-use haft_runtime::{EventSeq, OutputStorage, RunHooks};
+use haft_runtime::{EventSeq, OutputStorage, RunHooks, SessionStorage};
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -275,7 +276,7 @@ async fn start(
         storage_limits::check(state, &caller.principal)?;
         new_run(state, caller, &mut request, &response_id(id), last).await?
     } else {
-        let continued = approvals::resume(state, caller, &request, &given).await?;
+        let continued = approvals::resume(state, caller, &request, &given, last).await?;
         let approvals::ContinuedRun { handle, answers, first_event, workspace, conversation } = continued;
         if let (None, Some(id)) = (&request.conversation, conversation) {
             // The same run continues, so its items belong to the same conversation.
@@ -340,9 +341,14 @@ async fn new_run(
     let uses_files = spec::uses_files(state, request, &target);
     let (directory, workspace) = workspace::open(state, caller, uses_files, known.as_deref(), id).await?;
     let spec = spec::build(&target, caller, request, directory, opening)?;
-    let has_journal = request.store && state.runtime.config().sessions.enabled;
+    let sessions = match request.store {
+        true if state.runtime.config().sessions.enabled => SessionStorage::Stores,
+        true => SessionStorage::None,
+        false if spec::may_ask(caller, request, &target) => SessionStorage::Memory,
+        false => SessionStorage::None,
+    };
     let output_storage = if request.store { OutputStorage::Stores } else { OutputStorage::Memory };
-    let hooks = RunHooks { output_storage, ..approvals::hooks(caller, has_journal) };
+    let hooks = RunHooks { output_storage, ..approvals::hooks(caller, sessions) };
     let secrets = requested_servers::secrets(&request.tools);
     let started = state.runtime.start_with(spec, secrets, hooks).await;
     let handle = started.map_err(|error| spec::not_started(&error))?;
@@ -414,19 +420,18 @@ async fn opening(
 ) -> Result<Opening, ApiError> {
     // Items of the API carry no workspace, so it belongs to the conversation object, or to the response before.
     let mut workspace = request.conversation.clone();
-    let mut builder = match &request.previous_response_id {
-        None if request.input.is_empty() && request.conversation.is_none() => {
+    let last = last.filter(|last| request.previous_response_id.as_ref() == Some(&last.id));
+    let mut builder = match (&request.previous_response_id, last) {
+        (None, _) if request.input.is_empty() && request.conversation.is_none() => {
             return Err(invalid("input", "`input` is missing or empty"));
         }
-        None => ConversationBuilder::default(),
-        Some(id) if last.is_some_and(|last| last.id == *id) => {
-            let last = last.cloned();
-            workspace = last.as_ref().and_then(|last| last.workspace.clone());
-            last.map_or_else(ConversationBuilder::default, |last| {
-                ConversationBuilder::after(last.messages, &last.open_calls)
-            })
+        (None, _) => ConversationBuilder::default(),
+        (Some(_), Some(last)) => {
+            approvals::check_answered(last.suspended.iter().flat_map(|waiting| &waiting.approvals))?;
+            workspace.clone_from(&last.workspace);
+            ConversationBuilder::after(last.messages.clone(), &last.open_calls)
         }
-        Some(id) => {
+        (Some(id), None) => {
             let missing = || {
                 let message = format!("there is no stored response `{id}`");
                 invalid("previous_response_id", message).with_code("previous_response_not_found")
@@ -436,9 +441,7 @@ async fn opening(
                 let message = format!("the response `{id}` has not ended");
                 return Err(invalid("previous_response_id", message));
             }
-            if let Some(waiting) = record.approvals.iter().find(|waiting| waiting.approved.is_none()) {
-                return Err(approvals::unanswered(waiting));
-            }
+            approvals::check_answered(&record.approvals)?;
             workspace = record.workspace;
             let messages = record.messages.into_iter().map(StoredMessage::into_message);
             let messages = messages.collect::<Result<Vec<_>, _>>().map_err(|error| {
@@ -505,7 +508,12 @@ async fn opened(
             OpenedItem::Compacted(compact::opened(state, caller, path, &encrypted).await?)
         }
         InputItem::Sealed(encrypted) => {
-            OpenedItem::Turn(sealed_turn::open(state, caller, path, &encrypted).await?)
+            let text = sealed_text::open(state, caller, path, &encrypted).await?;
+            match sealed_run::read(path, &text)? {
+                // The other items contain the calls of a run that waited for approval, if they were made.
+                Some(_) => OpenedItem::Item(InputItem::Dropped),
+                None => OpenedItem::Turn(sealed_turn::read(path, &text)?),
+            }
         }
         item => OpenedItem::Item(item),
     })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use haft_core::position::SessionId;
 use haft_runtime::runtime::ResumeFailure;
 use haft_runtime::spec::requested_labels;
-use haft_runtime::{EventSeq, FinishedRun, QueueEntry, RunHandle, RunHooks, RunSecrets};
+use haft_runtime::{EventSeq, FinishedRun, QueueEntry, RunHandle, RunHooks, RunSecrets, SessionStorage};
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use haft_store::responses::{NewResponse, ResponseRecord, UnfinishedResponse};
 use serde_json::Value;
@@ -64,7 +64,7 @@ async fn resume(state: &ServerState, caller: &Caller, session: SessionId) -> Res
     let hooks = RunHooks {
         finished: FinishedRun::EndsAgain,
         queue_entry: QueueEntry::Accepted,
-        ..approvals::hooks(caller, true)
+        ..approvals::hooks(caller, SessionStorage::Stores)
     };
     let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
     resumed.map_err(failed)

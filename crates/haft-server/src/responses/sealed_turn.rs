@@ -70,19 +70,13 @@ pub(super) async fn seal(
     sealed_text::seal(state, caller, move || serde_json::to_vec(&text)).await
 }
 
-/// Decrypts the turn of the item at `path`.
-pub(super) async fn open(
-    state: &ServerState,
-    caller: &Caller,
-    path: &str,
-    encrypted: &str,
-) -> Result<SealedTurn, ApiError> {
-    let text = sealed_text::open(state, caller, path, encrypted).await?;
+/// Reads the decrypted turn of the item at `path`.
+pub(super) fn read(path: &str, text: &[u8]) -> Result<SealedTurn, ApiError> {
     let unreadable = |error: String| {
         let message = format!("the decrypted turn is not valid: {error}");
         invalid(format!("{path}.encrypted_content"), message).with_code(sealed_text::INVALID)
     };
-    let text: TurnText = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+    let text: TurnText = serde_json::from_slice(text).map_err(|error| unreadable(error.to_string()))?;
     let TurnText { response, scope, messages, open_calls, workspace } = text;
     let messages = messages.into_iter().map(StoredMessage::into_message);
     let messages = messages.collect::<Result<_, _>>().map_err(|error| unreadable(error.to_string()))?;

@@ -87,6 +87,18 @@ pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &
     names_tool || reaches || acts_by_itself(&state.runtime.config(), target)
 }
 
+/// Tests if a call of a checked request may need approval. A run that never asks needs no journal.
+pub(crate) fn may_ask(caller: &Caller, request: &CreateRequest, target: &ModelTarget<'_>) -> bool {
+    let has_scope = caller.require(KeyScope::Approvals).is_ok();
+    match target {
+        ModelTarget::Agent(_) => has_scope,
+        ModelTarget::Model(_) | ModelTarget::Route => {
+            let tools = &request.tools.server;
+            tools.iter().any(|tool| has_scope || tool.approval().is_some())
+        }
+    }
+}
+
 /// The agent or model that the field `model` names.
 pub(crate) enum ModelTarget<'a> {
     Agent(&'a AgentGraph),

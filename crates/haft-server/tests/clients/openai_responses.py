@@ -249,6 +249,31 @@ def approvals(model):
     }
 
 
+def stateless_approvals(model):
+    """Answers an approval request of a response that the server does not store, with its items."""
+    tools = [{"type": "mcp", "server_label": "docs", "require_approval": "always"}]
+    fields = {"model": model, "store": False, "tools": tools}
+    unknown = []
+    history = [{"role": "user", "content": "Add."}]
+    first = client.responses.create(input=history, **fields)
+    unknown += checked(first)
+    history += [item.to_dict() for item in first.output] + [answer(first.output[-1])]
+    with client.responses.stream(input=history, **fields) as events:
+        for event in events:
+            pass
+        second = events.get_final_response()
+    history += [item.to_dict() for item in second.output]
+    history.append({"role": "user", "content": "Thanks."})
+    third = client.responses.create(input=history, **fields)
+    names = ("presence_penalty", "frequency_penalty", "store")
+    return {
+        "types": [item.type for item in first.output],
+        "linked": second.output[0].approval_request_id == first.output[-1].id,
+        "texts": [second.output_text, third.output_text],
+        "extras": [path for path in unknown if path.rsplit(".")[-1] not in names],
+    }
+
+
 def stateless(model):
     """Chains responses that the server does not store, whole and streamed."""
     fields = {"model": model, "store": False, "include": ["reasoning.encrypted_content"], "tools": [WEATHER]}
@@ -328,7 +353,8 @@ def models():
 def main():
     model = os.environ.get("MODEL", "openai/m")
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
-             "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals, "stateless": stateless, "server_url": server_url}
+             "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals,
+             "stateless": stateless, "stateless_approvals": stateless_approvals, "server_url": server_url}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

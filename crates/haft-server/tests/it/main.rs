@@ -37,6 +37,9 @@ mod clients;
 // Responses that are not stored: no data is left on the disk, and clients continue them with encrypted items.
 mod stateless;
 
+// Calls of responses that are not stored, which wait for the client's approval.
+mod stateless_approvals;
+
 // MCP servers that a request names by `server_url`.
 mod requested_servers;
 

@@ -19,7 +19,7 @@ fn slow(step: ScriptStep) -> ScriptStep {
 }
 
 /// A client that waits for each event.
-struct SteeringClient<'a> {
+pub(crate) struct SteeringClient<'a> {
     server: &'a TestServer,
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     /// The type and the number of each event since the last `response.created`.
@@ -27,7 +27,7 @@ struct SteeringClient<'a> {
 }
 
 impl<'a> SteeringClient<'a> {
-    fn connect(server: &'a TestServer, key: &str) -> Self {
+    pub(crate) fn connect(server: &'a TestServer, key: &str) -> Self {
         let socket = server.executor.block_on(connect(&server.url, key));
         Self { server, socket, numbers: Vec::new() }
     }
@@ -36,7 +36,7 @@ impl<'a> SteeringClient<'a> {
         self.server.executor.block_on(self.socket.send(Message::text(message.to_string()))).unwrap();
     }
 
-    fn create(&mut self, mut body: Value) {
+    pub(crate) fn create(&mut self, mut body: Value) {
         body["type"] = "response.create".into();
         body["model"] = "openai/m".into();
         self.send(&body);
@@ -77,7 +77,7 @@ impl<'a> SteeringClient<'a> {
     }
 
     /// Waits for an event, and returns its response.
-    fn response(&mut self, kind: &str) -> Value {
+    pub(crate) fn response(&mut self, kind: &str) -> Value {
         self.until(kind)["response"].clone()
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use haft_core::event_store::RunKey;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::run::journal::{Epoch, JournalError};
 
@@ -34,6 +35,16 @@ struct MemoryJournal {
     epoch: Epoch,
     is_held: bool,
     number: u64,
+}
+
+impl MemoryJournal {
+    /// Returns the root run that a sub-agent works for.
+    fn origin(&self) -> Option<&str> {
+        match self.lines.first() {
+            Some(SessionJournalLine::Session(opened)) => opened.origin.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 impl JournalTable {
@@ -85,6 +96,40 @@ impl MemoryJournals {
         let epoch = journal.epoch;
         drop(state);
         Ok(ClaimedJournal { past, journal: self.journal(key, epoch), before })
+    }
+
+    /// Removes the journals of a root run and of its sub-agents, and returns their lines, those of the root first.
+    pub fn take_run(&self, root: &RunKey) -> Vec<(SessionId, Vec<SessionJournalLine>)> {
+        let mut state = self.state();
+        let origin = root.run.to_string();
+        let below = state
+            .journals
+            .iter()
+            .filter(|(key, journal)| key.tenant == root.tenant && journal.origin() == Some(origin.as_str()));
+        let keys: Vec<RunKey> = [root.clone()].into_iter().chain(below.map(|(key, _)| key.clone())).collect();
+        let taken = keys.into_iter().filter_map(|key| Some((key.run, state.journals.remove(&key)?.lines)));
+        taken.collect()
+    }
+
+    /// Adds the journals that [`take_run`](Self::take_run) returned. Nothing is added if one of them is here already.
+    pub fn put_run(
+        &self,
+        tenant: &str,
+        journals: Vec<(SessionId, Vec<SessionJournalLine>)>,
+    ) -> Result<(), SessionError> {
+        let mut state = self.state();
+        let key = |run: SessionId| RunKey { tenant: tenant.to_owned(), run };
+        if let Some((id, _)) = journals.iter().find(|(run, _)| state.journals.contains_key(&key(*run))) {
+            return Err(SessionError::Busy { id: *id });
+        }
+        for (run, lines) in journals {
+            state.make_room();
+            state.created += 1;
+            let number = state.created;
+            let journal = MemoryJournal { lines, epoch: Epoch::FIRST, is_held: false, number };
+            state.journals.insert(key(run), journal);
+        }
+        Ok(())
     }
 
     fn journal(&self, key: &RunKey, epoch: Epoch) -> SessionJournal {
