@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use haft_config::ResolvedConfig;
 use haft_config::resolved::{ServeRunLimits, ServeSettings};
+use haft_core::principal::Principal;
+use haft_core::result::ToolError;
+use haft_runtime::runs::RunAdmission;
 use haft_runtime::{RunQueueLimits, Runtime};
 use haft_store::access_log::AccessLogFile;
 use haft_store::api_keys::ApiKeyStore;
@@ -37,7 +40,7 @@ use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
-use crate::storage_limits::TenantSizes;
+use crate::storage_limits::{self, TenantSizes};
 use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
@@ -318,6 +321,13 @@ impl Server {
     /// Returns the runtime, which all runs share.
     pub fn runtime(&self) -> &Runtime {
         &self.state.runtime
+    }
+
+    /// Returns the check before each run that does not begin with a request for a response, such as the run of an agent
+    /// that a client calls through the MCP gateway.
+    pub fn run_admission(&self) -> RunAdmission {
+        let state = Arc::clone(&self.state);
+        Arc::new(move |owner: &Principal| storage_limits::check(&state, owner).map_err(ToolError::from))
     }
 
     /// Returns a handle that replaces the configuration while the server runs.

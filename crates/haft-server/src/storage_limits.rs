@@ -1,9 +1,11 @@
 //! Refuses new runs if the disk is almost full, or if a tenant stores too much.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use haft_core::principal::Principal;
+use haft_core::result::{ToolError, ToolErrorKind};
 use haft_store::retention::{TenantData, free_percent, measured_name};
 
 use crate::error::{ApiError, ApiErrorKind};
@@ -29,30 +31,67 @@ impl TenantSizes {
     }
 }
 
+/// The reason why a new run has no space for its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StorageRefusal {
+    DiskFull { free_percent: u64, percent_min: u64 },
+    TenantQuota { bytes: u64, bytes_max: u64 },
+}
+
 /// Refuses a new run that has no space for its data. Runs in progress are not affected, because a run that cannot write
 /// its journal loses work that was already paid for.
-pub(crate) fn check(state: &ServerState, owner: &Principal) -> Result<(), ApiError> {
+pub(crate) fn check(state: &ServerState, owner: &Principal) -> Result<(), StorageRefusal> {
     let limits = state.runtime.config().serve.storage;
     let percent_min = limits.free_disk_percent_min;
     // A disk that cannot be measured counts as full.
-    let free = free_percent(&state.runtime.home().data()).unwrap_or(0);
-    if free < percent_min {
-        let message = format!(
-            "the disk of the server is almost full: {free} % is free, and new runs need {percent_min} %"
-        );
-        return Err(ApiError::new(ApiErrorKind::Unavailable, message)
-            .with_code("disk_full")
-            .after(RETRY_AFTER_S));
+    let free_percent = free_percent(&state.runtime.home().data()).unwrap_or(0);
+    if free_percent < percent_min {
+        return Err(StorageRefusal::DiskFull { free_percent, percent_min });
     }
     let (bytes, bytes_max) = (state.tenant_sizes.of(owner.tenant()), limits.tenant_bytes_max);
     if bytes > bytes_max {
-        let message = format!(
-            "the data of this tenant occupies {bytes} bytes, and the limit is {bytes_max}; delete responses or \
-             conversations"
-        );
-        let refused =
-            ApiError::new(ApiErrorKind::TooManyRequests, message).with_code("tenant_quota_exceeded");
-        return Err(refused.not_retryable().after(RETRY_AFTER_S));
+        return Err(StorageRefusal::TenantQuota { bytes, bytes_max });
     }
     Ok(())
+}
+
+impl fmt::Display for StorageRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DiskFull { free_percent, percent_min } => write!(
+                f,
+                "the disk of the server is almost full: {free_percent} % is free, and new runs need {percent_min} %"
+            ),
+            Self::TenantQuota { bytes, bytes_max } => write!(
+                f,
+                "the data of this tenant occupies {bytes} bytes, and the limit is {bytes_max}; delete responses or \
+                 conversations"
+            ),
+        }
+    }
+}
+
+impl From<StorageRefusal> for ApiError {
+    fn from(refusal: StorageRefusal) -> Self {
+        let message = refusal.to_string();
+        match refusal {
+            StorageRefusal::DiskFull { .. } => {
+                Self::new(ApiErrorKind::Unavailable, message).with_code("disk_full").after(RETRY_AFTER_S)
+            }
+            StorageRefusal::TenantQuota { .. } => Self::new(ApiErrorKind::TooManyRequests, message)
+                .with_code("tenant_quota_exceeded")
+                .not_retryable()
+                .after(RETRY_AFTER_S),
+        }
+    }
+}
+
+impl From<StorageRefusal> for ToolError {
+    fn from(refusal: StorageRefusal) -> Self {
+        let kind = match refusal {
+            StorageRefusal::DiskFull { .. } => ToolErrorKind::Unavailable,
+            StorageRefusal::TenantQuota { .. } => ToolErrorKind::LimitExceeded,
+        };
+        Self::new(kind, refusal.to_string())
+    }
 }

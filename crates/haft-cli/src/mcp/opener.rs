@@ -14,7 +14,7 @@ use haft_core::provider::ToolProvider;
 use haft_engine::RunContext;
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::governor::EffectExposure;
-use haft_runtime::runs::ServedAgents;
+use haft_runtime::runs::{RunAdmission, ServedAgents};
 use haft_runtime::runtime::Runtime;
 use haft_runtime::sampling::ModelSampler;
 use haft_runtime::spec::WorkspaceSpec;
@@ -58,6 +58,8 @@ pub(crate) struct ClientWorkspace {
 pub(crate) struct GatewayAgents {
     runtime: Option<Runtime>,
     agents: Vec<Arc<AgentGraph>>,
+    /// The check before each run; `None` for a gateway without a server.
+    admission: Option<RunAdmission>,
 }
 
 impl GatewayAgents {
@@ -78,13 +80,13 @@ impl GatewayAgents {
         for warning in &warnings {
             terminal::warn(&printable(warning));
         }
-        Ok(Self { runtime, agents: found })
+        Ok(Self { runtime, agents: found, admission: None })
     }
 
     /// Returns the agents of `haft serve`. The runtime of the server runs them and shuts them down.
     pub(crate) fn of(server: &Server) -> Self {
         let agents = server.agents().graphs().cloned().collect();
-        Self { runtime: Some(server.runtime().clone()), agents }
+        Self { runtime: Some(server.runtime().clone()), agents, admission: Some(server.run_admission()) }
     }
 
     /// Returns the agents as tools for a client. An agent that can reach built-in tools is included only if the client
@@ -100,7 +102,8 @@ impl GatewayAgents {
         };
         let offered: Vec<Arc<AgentGraph>> = self.agents.iter().filter(is_offered).cloned().collect();
         let runtime = self.runtime.clone()?;
-        Some(Arc::new(ServedAgents::new(runtime, offered, workspace)))
+        let served = ServedAgents::new(runtime, offered, workspace);
+        Some(Arc::new(served.admitted_by(self.admission.clone())))
     }
 
     /// Ends the runs and the MCP servers that the runs share.

@@ -11,6 +11,7 @@ use haft_core::event::{CallProgress, Event, EventSink};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::position::CallOperation;
+use haft_core::principal::Principal;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::ToolDefinition;
@@ -31,13 +32,25 @@ pub struct ServedAgents {
     agents: Vec<Arc<AgentGraph>>,
     runtime: Runtime,
     workspace: WorkspaceSpec,
+    admission: Option<RunAdmission>,
 }
+
+/// Decides whether a run of a principal may start. The error is for the client.
+pub type RunAdmission = Arc<dyn Fn(&Principal) -> Result<(), ToolError> + Send + Sync>;
 
 impl ServedAgents {
     /// Creates tools for these agents. Their runs work in this workspace.
     pub fn new(runtime: Runtime, agents: Vec<Arc<AgentGraph>>, workspace: WorkspaceSpec) -> Self {
         let tools = agents.iter().map(|graph| definition(&graph.first().agent)).collect();
-        Self { namespace: Namespace::sanitize(NAMESPACE), tools, agents, runtime, workspace }
+        let namespace = Namespace::sanitize(NAMESPACE);
+        Self { namespace, tools, agents, runtime, workspace, admission: None }
+    }
+
+    /// Asks this function before each run.
+    #[must_use]
+    pub fn admitted_by(mut self, admission: Option<RunAdmission>) -> Self {
+        self.admission = admission;
+        self
     }
 
     /// Runs the agent. Dropping the future cancels the run and all processes that it started.
@@ -54,6 +67,9 @@ impl ServedAgents {
         let failed = |reason: String| {
             ToolError::new(ToolErrorKind::Failed, format!("agent `{tool}` did not run: {reason}"))
         };
+        if let Some(admission) = &self.admission {
+            admission(&cx.run.principal)?;
+        }
         let mut spec = RunSpec::new(graph, request(&agent.input, arguments.value()), self.workspace.clone());
         spec.principal = cx.run.principal.clone();
         let started = self.runtime.start_with(spec, RunSecrets::none(), hooks(cx)).await;
