@@ -1,13 +1,13 @@
 //! Tests of the stored data of `haft serve`: limits, backups, and the data of one principal.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use haft_model_server::ScriptStep;
-use haft_testkit::{TestTree, eventually, libc, send_signal};
+use haft_testkit::{TestTree, eventually};
 use serde_json::{Value, json};
 
 use super::serve::stop;
@@ -19,32 +19,75 @@ fn files_with(directory: &Path, text: &str) -> Vec<String> {
     String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
+/// The size of the file system for haft's data, in bytes.
+const SMALL_DISK_BYTES: u64 = 8 << 20;
+
+/// Runs a command in a mount namespace in which a directory is a small file system with the same files. Without root, a
+/// user namespace allows this. If the machine allows neither, the command fails, and so does the test.
+const WITH_SMALL_DISK: &str = r#"
+if [ "$(id -u)" = 0 ]; then root=""; else root=--map-root-user; fi
+exec unshare --mount $root sh -ec '
+    cp -a "$0" "$0.before"
+    mount -t tmpfs -o size='"$1"' tmpfs "$0"
+    cp -a "$0.before/." "$0"
+    exec "$@"
+' "$0" "${@:2}"
+"#;
+
+/// Starts the server again with its data on a small file system. The path of the data is the one that other processes
+/// use to reach this file system.
+fn with_small_disk(server: WorkspaceServer) -> (WorkspaceServer, PathBuf) {
+    let data = server.tree.path("home/data");
+    let (path, size) = (data.to_str().unwrap().to_owned(), SMALL_DISK_BYTES.to_string());
+    let server = server.restarted_through(&["bash", "-c", WITH_SMALL_DISK, &path, &size]);
+    let data = Path::new("/proc").join(server.child.id().to_string()).join(format!("root{path}"));
+    let stat = free_bytes(&data);
+    assert!(
+        stat <= SMALL_DISK_BYTES,
+        "{} has {stat} free bytes, so it is not the small disk",
+        data.display()
+    );
+    (server, data)
+}
+
+fn free_bytes(directory: &Path) -> u64 {
+    let stat = rustix::fs::statvfs(directory).unwrap();
+    stat.f_bavail * stat.f_frsize
+}
+
 #[test]
-fn full_disk_refuses_new_runs_and_lets_old_ones_finish() {
+fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
     let slow = "until [ -e go ]; do sleep 0.1; done; echo finished";
-    let conversations: [(&str, &[ScriptStep]); 2] =
-        [("slow", &[bash(slow)]), ("other", &[bash("echo other")])];
-    let server = WorkspaceServer::start(&json!({"minFreeDiskPercent": 0}), &conversations);
+    let conversations: [(&str, &[ScriptStep]); 3] =
+        [("slow", &[bash(slow)]), ("other", &[bash("echo other")]), ("agent", &[bash("echo agent")])];
+    let server = WorkspaceServer::start(&json!({}), &conversations);
     let key = server.key("anna", "acme");
+    let (server, data) = with_small_disk(server);
     let begun = server.post(&key, &json!({"model": "worker", "input": "slow", "background": true}));
     let id = begun.body["id"].as_str().unwrap_or_else(|| panic!("{}", begun.body)).to_owned();
-    let config =
-        server.tree.text("home/haft.json").replace("\"minFreeDiskPercent\":0", "\"minFreeDiskPercent\":100");
-    server.tree.file("home/haft.json", &config);
-    send_signal(server.child.id(), libc::SIGHUP);
+    // Three percent stay free, less than the five percent that new runs need.
+    let filled = free_bytes(&data) - SMALL_DISK_BYTES * 3 / 100;
+    let filler = data.join("filler");
+    fs::write(&filler, vec![b'x'; usize::try_from(filled).unwrap()]).unwrap();
     let ask = || server.post(&key, &json!({"model": "worker", "input": "other"}));
-    eventually("new runs are refused", || ask().body["error"]["code"] == "disk_full");
     let refused = ask();
+    assert_eq!(refused.body["error"]["code"], "disk_full", "{}", refused.body);
     assert!(
         refused.head.starts_with("HTTP/1.1 503") && refused.head.contains("retry-after: 60"),
         "{}",
         refused.head
     );
+    let agent = server.call_agent(&key, "agent");
+    assert!(agent["isError"] == true && agent.to_string().contains("almost full"), "{agent}");
     let workspace = server.tree.path("home/workspace/acme").join(&id);
     fs::write(workspace.join("go"), "").unwrap();
     let get = || server.get(&key, &format!("/v1/responses/{id}")).body;
     eventually("the old run ends", || get()["status"] == "completed");
     assert!(get()["output"][0]["output"].as_str().unwrap().contains("finished"), "{}", get());
+    fs::remove_file(filler).unwrap();
+    assert_eq!(ask().body["status"], "completed", "there is space again");
+    let agent = server.call_agent(&key, "agent");
+    assert!(agent["isError"] != true && agent.to_string().contains("done"), "{agent}");
     stop(server.child);
 }
 
@@ -70,7 +113,10 @@ fn old_responses_are_removed_and_a_large_tenant_is_refused() {
     let ask = |key: &str| server.post(key, &json!({"model": "worker", "input": "small"}));
     eventually("the tenant is refused", || ask(&anna).body["error"]["code"] == "tenant_quota_exceeded");
     assert!(ask(&anna).head.starts_with("HTTP/1.1 429"));
+    let agent = server.call_agent(&anna, "small");
+    assert!(agent["isError"] == true && agent.to_string().contains("delete responses"), "{agent}");
     assert_eq!(ask(&bert).body["status"], "completed", "another tenant has space");
+    assert!(server.call_agent(&bert, "small")["isError"] != true, "also for agents");
     stop(server.child);
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Child;
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
-use haft_testkit::{TestTree, TestUser, eventually, unique_marker};
+use haft_testkit::{HaftCommand, TestTree, TestUser, eventually, unique_marker};
 use serde_json::{Value, json};
 
 use super::serve::{listening, stop};
@@ -69,10 +69,37 @@ impl WorkspaceServer {
     }
 
     pub(crate) fn restarted(self) -> Self {
+        self.restarted_through(&[])
+    }
+
+    /// Starts the server again, through a wrapper that executes the command line after it.
+    pub(crate) fn restarted_through(self, wrapper: &[&str]) -> Self {
         let Self { tree, child, model, .. } = self;
         stop(child);
-        let (child, address) = serve_with(&tree, &model);
+        let (child, address) = listening(command(&tree, &model).through(wrapper));
         Self { tree, child, address, model }
+    }
+
+    /// Calls the agent through the MCP gateway, and returns the result of the call.
+    pub(crate) fn call_agent(&self, key: &str, request: &str) -> Value {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({"name": "agent__worker", "arguments": {"request": request}, "_meta": meta});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+        let head = format!(
+            "Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n\
+             Mcp-Name: agent__worker\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        let text = exchanged(&self.address, key, "POST /mcp", &format!("{head}\r\n{body}"));
+        // The reply is a JSON object, or the last of several events.
+        let json = text.lines().rev().find_map(|line| {
+            let start = line.find("{\"")?;
+            serde_json::from_str::<Value>(line[start..].trim()).ok()
+        });
+        json.unwrap_or_else(|| panic!("{text}"))["result"].clone()
     }
 
     pub(crate) fn key(&self, subject: &str, tenant: &str) -> String {
@@ -108,20 +135,29 @@ impl WorkspaceServer {
 
 /// Sends one request. `rest` is the rest of the head, followed by the body.
 fn exchange(address: &str, key: &str, what: &str, rest: &str) -> ServerReply {
+    let text = exchanged(address, key, what, rest);
+    let (head, reply) = text.split_once("\r\n\r\n").unwrap();
+    let body = serde_json::from_str(reply).unwrap_or_else(|error| panic!("{error}: {text}"));
+    ServerReply { head: head.to_owned(), body }
+}
+
+fn exchanged(address: &str, key: &str, what: &str, rest: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let head =
         format!("{what} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n");
     stream.write_all(format!("{head}{rest}").as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let (head, reply) = text.split_once("\r\n\r\n").unwrap();
-    let body = serde_json::from_str(reply).unwrap_or_else(|error| panic!("{error}: {text}"));
-    ServerReply { head: head.to_owned(), body }
+    text
 }
 
 pub(crate) fn serve_with(tree: &TestTree, model: &ModelServer) -> (Child, String) {
+    listening(command(tree, model))
+}
+
+fn command(tree: &TestTree, model: &ModelServer) -> HaftCommand {
     let serve = tree.haft(&["serve", "--address", "127.0.0.1:0"]);
-    listening(serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k"))
+    serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k")
 }
 
 pub(crate) fn bash(command: &str) -> ScriptStep {
