@@ -77,6 +77,26 @@ impl PendingApprovals {
         let _ = self.store.remove(response);
     }
 
+    /// Returns the requests about which the operator's webhook has not accepted an event, the oldest first.
+    pub(crate) fn unannounced(&self) -> Vec<PendingApprovalRecord> {
+        let mut open: Vec<_> =
+            self.records().values().filter(|record| !record.is_announced).cloned().collect();
+        open.sort_by_key(|record| record.since_ms);
+        open
+    }
+
+    /// Notes that the webhook has accepted the event, so that the next process does not send it again. Requests that
+    /// were answered in the meantime have no file any more.
+    pub(crate) fn mark_announced(&self, response: &str) {
+        let mut records = self.records();
+        if let Some(record) = records.get_mut(response) {
+            record.is_announced = true;
+            // Write while the table is locked: a removal in between would leave the file. If this fails, the next
+            // process sends the event again, and the receiver knows its id.
+            let _ = self.store.put(record);
+        }
+    }
+
     /// Returns the requests of a principal.
     pub(crate) fn of_principal(&self, principal: &Principal) -> Vec<PendingApprovalRecord> {
         let records = self.records();
@@ -119,6 +139,21 @@ impl PendingApprovals {
 /// Tests if a request that waits from `since_ms` on has expired.
 pub(crate) fn is_expired(since_ms: u64, now_ms: u64, lifetime: Duration) -> bool {
     expires_ms(since_ms, lifetime) < now_ms
+}
+
+/// Sends the events that an earlier process could not deliver. The webhook may have been configured only now.
+pub(crate) async fn announce_again(state: Arc<ServerState>, unannounced: Vec<PendingApprovalRecord>) {
+    for record in unannounced {
+        let settings = state.runtime.config().serve.clone();
+        let is_answered = !state.pending_approvals.records().contains_key(&record.response);
+        if is_answered || is_expired(record.since_ms, now_ms(), settings.approval_timeout) {
+            continue;
+        }
+        tokio::select! {
+            () = state.webhook.announce_again(&state, &settings, &record) => {}
+            () = state.stopped() => return,
+        }
+    }
 }
 
 /// Ends the runs of expired requests until the server stops.
@@ -252,6 +287,7 @@ mod tests {
             credential_id: "k".into(),
             since_ms,
             requests: Vec::new(),
+            is_announced: false,
         }
     }
 
@@ -271,5 +307,22 @@ mod tests {
         assert_eq!(pending.stats(6_000).oldest_age, Duration::from_secs(5));
         pending.remove("resp_1");
         assert_eq!(PendingApprovals::of(&home).stats(6_000).oldest_age, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn next_process_announces_only_requests_that_no_receiver_has_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let first = PendingApprovals::of(&home);
+        for (response, since_ms) in [("resp_1", 3_000), ("resp_2", 2_000), ("resp_3", 1_000)] {
+            first.add(record(response, since_ms)).unwrap();
+        }
+        first.mark_announced("resp_2");
+        first.remove("resp_3");
+        first.mark_announced("resp_3");
+        let next = PendingApprovals::of(&home);
+        let open: Vec<String> = next.unannounced().into_iter().map(|record| record.response).collect();
+        assert_eq!(open, ["resp_1"], "an answered request has no file again");
+        assert_eq!(next.stats(3_000).oldest_age, Duration::from_secs(1), "announced requests still wait");
     }
 }

@@ -359,6 +359,9 @@ impl Server {
         if serves_api {
             tokio::spawn(continue_unfinished(Arc::clone(&state)));
             tokio::spawn(pending_approvals::expire(Arc::clone(&state)));
+            // Read before the first request: the responses of this process announce their own requests.
+            let unannounced = state.pending_approvals.unannounced();
+            tokio::spawn(pending_approvals::announce_again(Arc::clone(&state), unannounced));
         }
         let mcp = mcp.map(|mounted| mounted.gateway);
         let (closing, closed) = oneshot::channel();

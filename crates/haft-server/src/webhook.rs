@@ -1,7 +1,8 @@
 //! Tells the operator's program about new approval requests, with the headers of the Standard Webhooks specification.
 //!
-//! A delivery never delays a response: it has a task of its own, and gives up after some attempts. It contains no
-//! arguments, because those may contain secrets of the client.
+//! A delivery never delays a response: it has a task of its own, and gives up after some attempts. The next process
+//! begins again with the events that no receiver has accepted. An event contains no arguments, because those may contain
+//! secrets of the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,13 @@ use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use ring::hmac;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
 use crate::auth::now_ms;
 use crate::metrics::Metrics;
+use crate::server::ServerState;
 
 /// The pauses before the second and each further attempt.
 const RETRY_PAUSES: [Duration; 4] =
@@ -29,8 +31,8 @@ const RETRY_PAUSES: [Duration; 4] =
 /// The maximum time of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum number of deliveries in progress. Further ones are dropped, because a receiver that is this far behind
-/// does not get better by more requests.
+/// The maximum number of deliveries in progress. Further ones wait for the next start of the server, because a receiver
+/// that is this far behind does not get better by more requests.
 const DELIVERIES_MAX: usize = 100;
 
 /// Sends the events of a server. Clones share the deliveries in progress.
@@ -49,6 +51,8 @@ struct WebhookReceiver {
 /// One event, ready to be signed.
 struct WebhookEvent {
     id: String,
+    /// The response that the event is about.
+    response: String,
     body: String,
 }
 
@@ -58,20 +62,68 @@ impl Webhook {
     }
 
     /// Begins the delivery of new approval requests.
-    pub(crate) fn approval_requested(&self, settings: &ServeSettings, record: &PendingApprovalRecord) {
-        let Some(WebhookSettings { url, secret: Ok(secret) }) = &settings.approval_webhook else { return };
+    pub(crate) fn announce(
+        &self,
+        state: &Arc<ServerState>,
+        settings: &ServeSettings,
+        record: &PendingApprovalRecord,
+    ) {
+        let Some(receiver) = WebhookReceiver::of(settings) else { return };
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return self.metrics.webhook("dropped");
         };
-        let receiver = WebhookReceiver { url: url.clone(), secret: secret.clone() };
-        let metrics = self.metrics.clone();
-        let event = approval_event(record, settings.approval_timeout);
-        tokio::spawn(async move {
-            let delivered = deliver(&receiver, &event, &metrics).await;
-            metrics.webhook(if delivered { "delivered" } else { "given_up" });
-            drop(slot);
-        });
+        begin_delivery(state, receiver, approval_event(record, settings.approval_timeout), slot);
     }
+
+    /// Begins the delivery of approval requests that an earlier process has not delivered. Waits for a slot: after a
+    /// restart there may be many.
+    pub(crate) async fn announce_again(
+        &self,
+        state: &Arc<ServerState>,
+        settings: &ServeSettings,
+        record: &PendingApprovalRecord,
+    ) {
+        let Some(receiver) = WebhookReceiver::of(settings) else { return };
+        // Waiting cannot fail, because the semaphore is never closed.
+        let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
+        begin_delivery(state, receiver, approval_event(record, settings.approval_timeout), slot);
+    }
+}
+
+impl WebhookReceiver {
+    fn of(settings: &ServeSettings) -> Option<Self> {
+        match &settings.approval_webhook {
+            Some(WebhookSettings { url, secret: Ok(secret) }) => {
+                Some(Self { url: url.clone(), secret: secret.clone() })
+            }
+            Some(WebhookSettings { secret: Err(_), .. }) | None => None,
+        }
+    }
+}
+
+/// Delivers an event in a task of its own, which holds the slot.
+fn begin_delivery(
+    state: &Arc<ServerState>,
+    receiver: WebhookReceiver,
+    event: WebhookEvent,
+    slot: OwnedSemaphorePermit,
+) {
+    let state = Arc::clone(state);
+    tokio::spawn(async move {
+        match deliver(&state, &receiver, &event).await {
+            DeliveryEnd::Delivered => {
+                state.metrics.webhook("delivered");
+                let marked = tokio::task::spawn_blocking(move || {
+                    state.pending_approvals.mark_announced(&event.response)
+                });
+                // A mark that is missing only causes a second delivery with the same id.
+                let _ = marked.await;
+            }
+            DeliveryEnd::GivenUp => state.metrics.webhook("given_up"),
+            DeliveryEnd::Stopped => {}
+        }
+        drop(slot);
+    });
 }
 
 fn approval_event(record: &PendingApprovalRecord, lifetime: Duration) -> WebhookEvent {
@@ -89,7 +141,8 @@ fn approval_event(record: &PendingApprovalRecord, lifetime: Duration) -> Webhook
         },
     });
     // The same id in each attempt, by which a receiver finds repeated deliveries.
-    WebhookEvent { id: format!("msg_{}", record.response), body: body.to_string() }
+    let response = record.response.clone();
+    WebhookEvent { id: format!("msg_{response}"), response, body: body.to_string() }
 }
 
 fn time_text(milliseconds: u64) -> String {
@@ -97,18 +150,30 @@ fn time_text(milliseconds: u64) -> String {
     time.unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// Sends the event until the receiver accepts it, or all attempts have failed.
-async fn deliver(receiver: &WebhookReceiver, event: &WebhookEvent, metrics: &Metrics) -> bool {
+/// The end of a delivery.
+enum DeliveryEnd {
+    Delivered,
+    /// All attempts have failed.
+    GivenUp,
+    /// The server stopped before the next attempt.
+    Stopped,
+}
+
+/// Sends the event until the receiver accepts it, all attempts have failed, or the server stops.
+async fn deliver(state: &ServerState, receiver: &WebhookReceiver, event: &WebhookEvent) -> DeliveryEnd {
     let client = RestClient::new(AllowedHosts::named(&receiver.url));
     let mut pauses = RETRY_PAUSES.iter();
     loop {
         let request = signed(receiver, event, now_ms() / 1000);
         match timeout(ATTEMPT_TIMEOUT, client.send(&request)).await {
-            Ok(Ok(reply)) if reply.status().is_success() => return true,
-            Ok(Ok(_) | Err(_)) | Err(_) => metrics.webhook("attempt_failed"),
+            Ok(Ok(reply)) if reply.status().is_success() => return DeliveryEnd::Delivered,
+            Ok(Ok(_) | Err(_)) | Err(_) => state.metrics.webhook("attempt_failed"),
         }
-        let Some(pause) = pauses.next() else { return false };
-        sleep(*pause).await;
+        let Some(pause) = pauses.next() else { return DeliveryEnd::GivenUp };
+        tokio::select! {
+            () = sleep(*pause) => {}
+            () = state.stopped() => return DeliveryEnd::Stopped,
+        }
     }
 }
 
@@ -147,8 +212,11 @@ mod tests {
         let secret = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let url = "https://example.com/hook".parse().unwrap();
         let receiver = WebhookReceiver { url, secret: WebhookSecret(secret) };
-        let event =
-            WebhookEvent { id: "msg_p5jXN8AQM9LWM0D4loKWxJek".into(), body: "{\"test\": 2432232314}".into() };
+        let event = WebhookEvent {
+            id: "msg_p5jXN8AQM9LWM0D4loKWxJek".into(),
+            response: "resp_1".into(),
+            body: "{\"test\": 2432232314}".into(),
+        };
         let request = signed(&receiver, &event, 1_614_265_330);
         let texts: Vec<&str> = request.headers.iter().map(|(_, value)| value.to_str().unwrap()).collect();
         let expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
@@ -165,6 +233,7 @@ mod tests {
             credential_id: "k".into(),
             since_ms: 1_000,
             requests: Vec::new(),
+            is_announced: false,
         };
         let event = approval_event(&record, Duration::from_mins(1));
         let body: Value = serde_json::from_str(&event.body).unwrap();

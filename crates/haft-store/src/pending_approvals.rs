@@ -25,6 +25,9 @@ pub struct PendingApprovalRecord {
     /// The creation of the response, from which the requests expire, in milliseconds since 1970.
     pub since_ms: u64,
     pub requests: Vec<PendingApprovalRequest>,
+    /// True after the webhook of the operator has accepted the event about these requests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_announced: bool,
 }
 
 /// One approval request.
@@ -111,6 +114,7 @@ mod tests {
             credential_id: "k".into(),
             since_ms: 5,
             requests,
+            is_announced: false,
         };
         store.put(&record).unwrap();
         assert_eq!(store.all(), std::slice::from_ref(&record));

@@ -473,6 +473,7 @@ impl ActiveResponse {
             credential_id: owner.credential_id().to_owned(),
             since_ms: self.fold.head().created_s * 1000,
             requests,
+            is_announced: false,
         };
         let (state, added) = (Arc::clone(&self.state), record.clone());
         // A record that is not stored is lost at a restart. The response then still checks the age of its requests.
@@ -486,7 +487,7 @@ impl ActiveResponse {
             return;
         }
         // Last, so that a receiver finds the requests that it is told about.
-        self.state.webhook.approval_requested(&self.state.runtime.config().serve, &record);
+        self.state.webhook.announce(&self.state, &self.state.runtime.config().serve, &record);
     }
 
     /// Encrypts the data that the client needs to continue a response that is not stored.

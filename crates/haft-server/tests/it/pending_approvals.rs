@@ -98,6 +98,50 @@ async fn receive(State(seen): State<Deliveries>, headers: HeaderMap, body: Strin
     if seen.len() == 1 { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::NO_CONTENT }
 }
 
+/// Starts a receiver that answers with this status, on a port of its own.
+fn receiver(executor: &Executor, status: &Arc<Mutex<StatusCode>>, seen: &Deliveries) -> String {
+    let listener = executor.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (status, seen) = (Arc::clone(status), Arc::clone(seen));
+    let answer = move |headers: HeaderMap, body: String| {
+        seen.lock().unwrap().push((headers, body));
+        std::future::ready(*status.lock().unwrap())
+    };
+    let app = Router::new().route("/hook", post(answer));
+    executor.spawn(async move { axum::serve(listener, app).await });
+    url
+}
+
+#[test]
+fn event_that_was_not_delivered_is_sent_after_a_restart_and_not_again() {
+    let (executor, seen) = (Executor::new().unwrap(), Deliveries::default());
+    let status = Arc::new(Mutex::new(StatusCode::SERVICE_UNAVAILABLE));
+    let url = receiver(&executor, &status, &seen);
+    let tools = ToolServer::start();
+    let mut config = tools.config();
+    config["serve"] = json!({"approvalWebhook": {"url": url, "secret": format!("whsec_{SECRET}")}});
+    let mut server = TestServer::configured(script(), &config, &[]);
+    let first = ask(&server, &request());
+    eventually("the first attempt fails", || !seen.lock().unwrap().is_empty());
+    server.restart();
+    *status.lock().unwrap() = StatusCode::NO_CONTENT;
+    let file = server.data().join("approvals-pending").join(first["id"].as_str().unwrap());
+    eventually("the next process delivers the event", || {
+        std::fs::read_to_string(&file).unwrap().contains("is_announced")
+    });
+    let deliveries = seen.lock().unwrap().clone();
+    let id = |at: usize| deliveries[at].0["webhook-id"].to_str().unwrap().to_owned();
+    assert_eq!(id(0), id(deliveries.len() - 1), "the receiver can tell that it is the same event");
+    assert!(deliveries.last().unwrap().1.contains(first["id"].as_str().unwrap()));
+    server.restart();
+    // The request of another response shows that the new process has sent everything that it had to send.
+    let second = ask(&server, &request());
+    eventually("the new event is delivered", || {
+        seen.lock().unwrap().last().unwrap().1.contains(second["id"].as_str().unwrap())
+    });
+    assert_eq!(seen.lock().unwrap().len(), deliveries.len() + 1, "the old event is not sent again");
+}
+
 #[test]
 fn new_request_is_delivered_to_the_webhook_with_a_signature_and_without_arguments() {
     let (executor, seen) = (Executor::new().unwrap(), Deliveries::default());
