@@ -225,6 +225,7 @@ pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
         | FinishReason::Budget
         | FinishReason::Stopped
         | FinishReason::Aborted
+        | FinishReason::Steered
         | FinishReason::TimedOut
         | FinishReason::DoomLoop
         | FinishReason::EmptyReplies

@@ -128,6 +128,9 @@ pub enum AbortReason {
     TimedOut,
     /// The journal can no longer record the run. The text is the reason.
     Unrecorded(String),
+    /// The user sent new input, and another run continues with it. The driver ends a run for this reason only between
+    /// two turns.
+    Steered,
 }
 
 impl AbortReason {
@@ -137,6 +140,7 @@ impl AbortReason {
             Self::Interrupted => "interrupted",
             Self::TimedOut => "timed_out",
             Self::Unrecorded(_) => "unrecorded",
+            Self::Steered => "steered",
         }
     }
 }
@@ -223,6 +227,17 @@ impl AgentRun {
         }
     }
 
+    /// Returns true if a turn is complete and another one would begin: the model's reply was usable, and all its calls
+    /// have ended. An abort at this point loses no work.
+    pub fn is_between_turns(&self) -> bool {
+        let AgentRunState { phase, counts, ending, partial, .. } = &self.state;
+        match phase {
+            RunPhase::Calls(calls) => ending.is_none() && matches!(calls.waiting(), AwaitedParty::Nobody),
+            RunPhase::Model => counts.turns > 0 && counts.attempts == 0 && partial.is_none(),
+            RunPhase::Compacting(_) | RunPhase::Ended(_) => false,
+        }
+    }
+
     /// Takes the notes for observers. The run returns each note once.
     pub fn take_notes(&mut self) -> Vec<RunNote> {
         std::mem::take(&mut self.notes)
@@ -298,6 +313,7 @@ impl AgentRun {
             AbortReason::Interrupted => RunFinish::new(FinishReason::Aborted),
             AbortReason::TimedOut => RunFinish::new(FinishReason::TimedOut),
             AbortReason::Unrecorded(problem) => RunFinish::new(FinishReason::Unrecorded).with_detail(problem),
+            AbortReason::Steered => RunFinish::new(FinishReason::Steered),
         };
         if matches!(self.state.phase, RunPhase::Ended(_)) {
             return;

@@ -83,6 +83,8 @@ pub enum DriveOutcome {
 enum DriveError {
     Mistake(RunError),
     Journal(JournalError),
+    /// The caller asked the run to end before its next turn.
+    EndRequested,
 }
 
 impl From<RunError> for DriveError {
@@ -112,6 +114,7 @@ impl RunDriver<'_> {
             Some(Err(DriveError::Journal(error))) => {
                 return self.abort(run, AbortReason::Unrecorded(error.to_string())).await;
             }
+            Some(Err(DriveError::EndRequested)) => return self.abort(run, AbortReason::Steered).await,
             None => return self.abort(run, AbortReason::TimedOut).await,
         };
         self.stopped(run, driven).await
@@ -170,6 +173,9 @@ impl RunDriver<'_> {
         let mut seen = self.orchestrator.toolset_version(&self.options.context);
         let mut found = Vec::new();
         loop {
+            if self.scope.end_request.is_made() && run.is_between_turns() {
+                return Err(DriveError::EndRequested);
+            }
             self.refresh_tools(run, &mut seen, &std::mem::take(&mut found))?;
             self.wait_for_reservations(run).await;
             let readings = self.readings(run);

@@ -13,6 +13,7 @@ use haft_core::principal::Principal;
 use haft_core::run::event::RunBill;
 use haft_core::run::finish::RunFinish;
 use haft_core::run::meter::Meter;
+use haft_core::run::scope::{EndRequest, RunScope};
 use haft_core::run::{AbortReason, RunError};
 use haft_core::tool::{CallId, ToolCall, ToolDefinition};
 use haft_engine::DriveOutcome;
@@ -114,6 +115,7 @@ pub(crate) struct RunShared {
     /// A weak reference, because the meter keeps the journal open, and a handle must not keep a finished session
     /// locked.
     meter: Weak<Meter>,
+    end_request: Arc<EndRequest>,
     /// The messages of the agent that ended the run.
     conversation: OnceLock<Conversation>,
     /// The session, while it is in memory and the run is driven.
@@ -206,6 +208,12 @@ impl RunHandle {
     /// Ends the run now. Cancels the calls in progress and records the end in the journal.
     pub fn cancel(&self) {
         self.shared.stop.send_replace(StopRequest::Cancel);
+    }
+
+    /// Ends the run before its next turn, with the reason `steered`. The model's reply in progress is completed, and all
+    /// its calls are made, so the conversation is complete. A run whose reply has no calls ends as usual.
+    pub fn end_after_turn(&self) {
+        self.shared.end_request.make();
     }
 
     /// Returns true after [`cancel`](Self::cancel), even if the run had already stopped before.
@@ -368,14 +376,16 @@ impl RunShared {
             warnings: Arc::default(),
             listings: Vec::new(),
             meter: Weak::new(),
+            end_request: Arc::default(),
             conversation: OnceLock::new(),
             memory: Mutex::default(),
             suspended: OnceLock::new(),
         }
     }
 
-    pub(crate) fn with_meter(mut self, meter: &Arc<Meter>) -> Self {
-        self.meter = Arc::downgrade(meter);
+    pub(crate) fn with_scope(mut self, scope: &RunScope) -> Self {
+        self.meter = Arc::downgrade(&scope.meter);
+        self.end_request = Arc::clone(&scope.end_request);
         self
     }
 

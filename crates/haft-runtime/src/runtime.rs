@@ -416,7 +416,7 @@ impl Runtime {
         functions: CallerFunctions,
         mut place: QueuePlace,
     ) -> RunHandle {
-        let shared = shared.with_meter(&run.task().scope.meter);
+        let shared = shared.with_scope(&run.task().scope);
         if place.is_admitted() {
             shared.admit();
         }

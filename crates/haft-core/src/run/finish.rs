@@ -57,6 +57,8 @@ pub enum FinishReason {
     Stopped,
     /// A user aborted the run.
     Aborted,
+    /// The user sent new input, and another run continues with it.
+    Steered,
     /// The run exceeded its timeout.
     TimedOut,
     /// The journal could no longer record the run.
@@ -129,6 +131,7 @@ impl FinishReason {
             Self::Budget => ("budget", Budget, "raise `budget` or ask for less"),
             Self::Stopped => ("stopped", Interrupted, "the run was asked to stop"),
             Self::Aborted => ("aborted", Interrupted, "the run was aborted"),
+            Self::Steered => ("steered", Interrupted, "another run continues with the new input"),
             Self::TimedOut => ("timed_out", TimedOut, "raise the timeout of the run or ask for less"),
             Self::Unrecorded => {
                 ("unrecorded", Failed, "free disk space for the journal of the run, then resume the run")
@@ -167,7 +170,7 @@ impl FinishReason {
     }
 
     /// The reasons without data. The name alone identifies such a reason.
-    pub(super) const PLAIN: [FinishReason; 19] = [
+    pub(super) const PLAIN: [FinishReason; 20] = [
         Self::Completed,
         Self::MaxTurns,
         Self::MaxToolCalls,
@@ -176,6 +179,7 @@ impl FinishReason {
         Self::Budget,
         Self::Stopped,
         Self::Aborted,
+        Self::Steered,
         Self::TimedOut,
         Self::Unrecorded,
         Self::DoomLoop,

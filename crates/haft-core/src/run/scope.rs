@@ -1,6 +1,7 @@
 //! The limits that a run passes on to the calls and sub-agents that it starts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::meter::Meter;
@@ -19,12 +20,31 @@ pub struct RunScope {
     pub until: Instant,
     /// The time for which the run waited for a person or its caller. It is not counted for the deadline or the budget.
     pub parked: Arc<ParkClock>,
+    /// The caller's request to end the run before its next turn. Sub-agents do not see it, because a call that has begun
+    /// is never interrupted.
+    pub end_request: Arc<EndRequest>,
+}
+
+/// A request to end a run between two turns.
+#[derive(Debug, Default)]
+pub struct EndRequest(AtomicBool);
+
+impl EndRequest {
+    /// Asks the run to end before its next turn.
+    pub fn make(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Returns true if the run must not begin another turn.
+    pub fn is_made(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl RunScope {
     /// Creates the scope of a run without a parent.
     pub fn new(meter: Arc<Meter>, path: Vec<String>, began: Instant, until: Instant) -> Self {
-        Self { meter, path, began, until, parked: Arc::default() }
+        Self { meter, path, began, until, parked: Arc::default(), end_request: Arc::default() }
     }
 
     /// Returns the time that the run has used of its time budget, without the parked time.

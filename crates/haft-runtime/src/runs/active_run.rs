@@ -139,7 +139,8 @@ impl RunRequest {
     /// budget.
     fn after(before: &Self, worker: &PreparedAgent, request: String) -> Self {
         let place = RunPosition { session: lineage::after(before.place.session), turn: 1, ..before.place };
-        let scope = Arc::new(within(worker.agent(), &before.scope));
+        let end_request = Arc::clone(&before.scope.end_request);
+        let scope = Arc::new(RunScope { end_request, ..within(worker.agent(), &before.scope) });
         let opening = Vec::new();
         Self { request, opening, place, scope, before: Vec::new(), spec: Value::Null, ..before.clone() }
     }
@@ -157,6 +158,7 @@ fn within(agent: &AgentDefinition, above: &RunScope) -> RunScope {
         began,
         until: above.deadline(began).min(began + agent.times.run),
         parked: above.parked.below(),
+        end_request: Arc::default(),
     }
 }
 

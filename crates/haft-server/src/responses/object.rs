@@ -212,6 +212,7 @@ impl ResponseEnd {
         let message = || if finish.detail.is_empty() { row.hint.to_owned() } else { finish.detail.clone() };
         let end = match (&finish.reason, row.class) {
             (FinishReason::Filtered, _) => Self::incomplete("content_filter"),
+            (FinishReason::Steered, _) => Self::incomplete("steered"),
             (FinishReason::Refused, _) | (_, FinishClass::Answered) => Self::completed(),
             (_, FinishClass::Limited | FinishClass::Budget) => Self::incomplete(row.name),
             (_, FinishClass::Interrupted) => Self { status: "cancelled", ..Self::default() },

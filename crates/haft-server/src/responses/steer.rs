@@ -1,8 +1,9 @@
 //! Steering over a WebSocket: user input that a client sends while a response is in progress.
 //!
-//! The response in progress is not interrupted. When it has ended, the connection starts a successor, which has the
-//! settings of the response and the queued input. If the response waits for the client, the input waits for the
-//! client's next request. This module decides without IO; `websocket` sends the events and starts the responses.
+//! The response in progress ends before its next turn: the reply of the model and all its tool calls are completed. Then
+//! the connection starts a successor, which has the settings of the response and the queued input. If the response waits
+//! for the client, the input waits for the client's next request. This module decides without IO; `websocket` sends the
+//! events and starts the responses.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -174,6 +175,11 @@ impl SteerQueue {
     pub(super) fn begin(&mut self, id: &str, input: TakenInput) {
         let TakenInput { settings, queued: steers, .. } = input;
         self.active = Some(SteeredResponse { id: id.to_owned(), settings, steers });
+    }
+
+    /// Returns true if input waits for the end of the response in progress.
+    pub(super) fn is_steered(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| !active.steers.is_empty())
     }
 
     /// Notes that the response has ended, and decides what follows.

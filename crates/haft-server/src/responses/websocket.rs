@@ -179,7 +179,11 @@ impl ResponseSocket {
     /// Sends the events of a response. Requests that arrive during this time wait; a closed connection cancels the run.
     async fn send_events(&mut self, active: &mut ActiveResponse) -> Result<(), SocketClosed> {
         self.sequence = 0;
+        let handle = active.handle().clone();
         loop {
+            if self.steers.is_steered() {
+                handle.end_after_turn();
+            }
             let events = {
                 let mut next = pin!(active.next());
                 loop {
@@ -189,6 +193,9 @@ impl ResponseSocket {
                         received = self.socket.recv() => received,
                     };
                     self.receive(received).await?;
+                    if self.steers.is_steered() {
+                        handle.end_after_turn();
+                    }
                 }
             };
             let Some(events) = events else { return Ok(()) };

@@ -189,6 +189,8 @@ def websocket(model):
 def steer(model):
     """Sends input while a response is in progress, and reads the events up to the end of the successor."""
     fields = {"model": model, "instructions": "Be brief.", "store": False}
+    if "TOOLS" in os.environ:
+        fields["tools"] = [{"type": "mcp", "server_label": os.environ["TOOLS"]}]
     events, ended = [], []
     with client.responses.connect() as connection:
         connection.response.create(input="One.", **fields)
@@ -202,16 +204,18 @@ def steer(model):
                 message = {"type": "message", "role": "user", "content": [part]}
                 connection.response.steer(previous_response_id=first, input=[message])
                 connection.response.steer(previous_response_id="resp_other", input="Nobody reads this.")
-            if event.type == "response.completed":
+            if event.type in ("response.completed", "response.incomplete"):
                 ended.append(event.response)
     steers = [event for event in events if event.type.startswith("response.steer.")]
     return {
         "steers": [[type(event).__name__, event.steer.previous_response_id == first] for event in steers],
         "code": [event.error.code for event in steers if event.type == "response.steer.failed"],
         "texts": [response.output_text for response in ended],
+        "reasons": [response.incomplete_details and response.incomplete_details.reason for response in ended],
         "continues": ended[1].previous_response_id == first,
         "instructions": ended[1].instructions,
-        "extras": [path for event in steers for path in extras(event)],
+        "extras": [path for event in steers for path in extras(event)]
+        + [path for response in ended for path in extras(response.incomplete_details)],
     }
 
 

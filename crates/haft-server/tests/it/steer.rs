@@ -1,8 +1,9 @@
 //! Tests of `response.steer` over a WebSocket, with the official Python client and with plain messages.
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use haft_model_server::{ResponsePace, Script, ScriptStep};
+use haft_model_server::{ResponsePace, Script, ScriptPart, ScriptStep};
 use haft_store::api_keys::KeyLimits;
+use haft_testkit::eventually;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -10,7 +11,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::fixture::{TestServer, limited_key};
 use super::limits::connect;
-use super::responses::{python, text};
+use super::responses::{python_with, text};
 use super::tool_server::ToolServer;
 
 /// A step that takes long enough for a client to send input.
@@ -99,22 +100,58 @@ fn assert_order(server: &TestServer, texts: &[&str]) {
 
 #[test]
 fn official_client_steers_a_response() {
-    let server =
-        TestServer::start(Script::of([slow(ScriptStep::text("First.")), ScriptStep::text("Second.")]));
-    let seen = python(&server, "steer", "openai/m");
-    let accepted = json!(["ResponseSteerAcceptedEvent", true]);
-    assert_eq!(
-        seen,
-        json!({
-            "steers": [accepted, accepted, ["ResponseSteerFailedEvent", false]],
-            "code": ["response_not_found"],
-            "texts": ["First.", "Second."],
-            "continues": true,
-            "instructions": "Be brief.",
-            "extras": [],
-        })
-    );
-    assert_order(&server, &["One.", "First.", "Two.", "Three."]);
+    let tools = ToolServer::start();
+    let check =
+        |first: ScriptStep, variables: &[(&str, &str)], texts: Value, reasons: Value, before: &str| {
+            let script = Script::of([slow(first), ScriptStep::text("Second."), ScriptStep::text("Never.")]);
+            let server = TestServer::configured(script, &tools.config(), &[]);
+            let seen = python_with(&server, "steer", variables);
+            let accepted = json!(["ResponseSteerAcceptedEvent", true]);
+            let expected = json!({
+                "steers": [accepted, accepted, ["ResponseSteerFailedEvent", false]],
+                "code": ["response_not_found"],
+                "texts": texts,
+                "reasons": reasons,
+                "continues": true,
+                "instructions": "Be brief.",
+                "extras": [],
+            });
+            assert_eq!(seen, expected);
+            assert_order(&server, &["One.", before, "Two.", "Three."]);
+        };
+    check(ScriptStep::text("First."), &[], json!(["First.", "Second."]), json!([null, null]), "First.");
+    let call = ScriptStep::call("docs__look", json!({"n": 1}));
+    check(call, &[("TOOLS", "docs")], json!(["", "Second."]), json!(["steered", null]), "noted");
+}
+
+#[test]
+fn response_ends_before_its_next_turn_and_completes_calls_that_have_begun() {
+    let tools = ToolServer::start();
+    tools.hold_calls();
+    let both = ScriptStep::say([
+        ScriptPart::call("docs__look", json!({"n": 1})),
+        ScriptPart::call("docs__add", json!({"n": 2})),
+    ]);
+    let script = Script::of([both, ScriptStep::text("Second."), ScriptStep::text("Never.")]);
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let mut client = SteeringClient::connect(&server, &server.key);
+    client.create(json!({"input": "One.", "tools": [{"type": "mcp", "server_label": "docs"}]}));
+    let first = client.response("response.created");
+    eventually("the first call has begun", || tools.calls().len() == 1);
+    assert_eq!(client.steer(&first, "Two.")["type"], "response.steer.accepted");
+    tools.release_calls();
+    let ended = client.response("response.incomplete");
+    assert_eq!((&ended["id"], &ended["status"]), (&first["id"], &json!("incomplete")));
+    assert_eq!(ended["incomplete_details"], json!({"reason": "steered"}));
+    let outputs: Vec<&Value> =
+        ended["output"].as_array().unwrap().iter().map(|item| &item["output"]).collect();
+    assert_eq!((outputs, tools.calls().len()), (vec![&json!("noted"), &json!("noted")], 2), "{ended}");
+    let second = client.response("response.completed");
+    assert_eq!((text(&second), &second["previous_response_id"]), ("Second.", &first["id"]));
+    assert_order(&server, &["One.", "docs__look", "docs__add", "noted", "Two."]);
+    assert_eq!(server.model.requests().len(), 2, "the steered response sends no further request");
+    let stored = server.get(&format!("/v1/responses/{}", first["id"].as_str().unwrap())).json();
+    assert_eq!(stored["incomplete_details"], json!({"reason": "steered"}));
 }
 
 #[test]
@@ -224,16 +261,17 @@ fn input_waits_for_an_approval_and_continues_the_approved_run() {
     let mut answer = required[0].clone();
     answer["approve"] = true.into();
     client.create(json!({"previous_response_id": first["id"], "input": [answer]}));
-    let second = client.response("response.completed");
-    assert_eq!((text(&second), tools.calls().len()), ("Done.", 1));
+    let second = client.response("response.incomplete");
+    assert_eq!(second["incomplete_details"], json!({"reason": "steered"}), "{second}");
+    assert_eq!((&second["output"][0]["output"], tools.calls().len()), (&json!("noted"), 1));
     let third = client.response("response.created");
     assert_eq!(
         (&third["previous_response_id"], &third["instructions"]),
         (&second["id"], &json!("Be brief.")),
         "the successor has the settings of the run"
     );
-    assert_eq!(text(&client.response("response.completed")), "Bye.");
-    assert_order(&server, &["One.", "Done.", "Two."]);
+    assert_eq!(text(&client.response("response.completed")), "Done.");
+    assert_order(&server, &["One.", "noted", "Two."]);
 }
 
 #[test]

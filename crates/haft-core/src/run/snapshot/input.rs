@@ -141,7 +141,7 @@ impl StoredInput {
 
 fn stored_abort(why: &AbortReason) -> StoredInput {
     let problem = match why {
-        AbortReason::Interrupted | AbortReason::TimedOut => "",
+        AbortReason::Interrupted | AbortReason::TimedOut | AbortReason::Steered => "",
         AbortReason::Unrecorded(problem) => problem.as_str(),
     };
     StoredInput::Aborted { why: why.name().into(), problem: problem.into() }
@@ -152,6 +152,7 @@ fn abort(why: String, problem: String) -> Result<AbortReason, SnapshotError> {
         "interrupted" => Ok(AbortReason::Interrupted),
         "timed_out" => Ok(AbortReason::TimedOut),
         "unrecorded" => Ok(AbortReason::Unrecorded(problem)),
+        "steered" => Ok(AbortReason::Steered),
         _ => Err(SnapshotError::UnknownWord { what: "abort reason", found: why }),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::fixture::{
-    REPORT, RunTestBench, calls, check, cut, reply, report_tool, report_xml, request, says,
+    REPORT, RunTestBench, calls, check, cut, empty, reply, report_tool, report_xml, request, says,
 };
 use crate::conversation::{MessagePart, PartBody};
 use crate::internal_tools::final_report::ReportShape;
@@ -173,6 +173,31 @@ fn stop_waits_for_running_tools_but_not_for_client_tools() {
     assert_eq!(bench.log, ["model auto", "tools write", "tools write", "model none"]);
     assert_eq!(bench.replies()[0], "write ok");
     assert!(bench.replies()[1].contains("asked to stop"));
+}
+
+#[test]
+fn run_is_between_turns_only_after_all_calls_of_a_usable_reply() {
+    let mut bench = RunTestBench::new(RunPlan::default());
+    assert!(!bench.run.is_between_turns(), "the model was not asked yet");
+    bench.step();
+    bench.run.model_replied(calls(&[("write", "{}"), ("write", "{}")])).unwrap();
+    assert!(!bench.run.is_between_turns());
+    let RunStep::CallTools(open) = bench.step() else { panic!() };
+    bench.run.tools_replied(vec![super::fixture::succeeded(&open[0])]).unwrap();
+    assert!(!bench.run.is_between_turns(), "a call is running");
+    bench.run.tools_replied(vec![super::fixture::succeeded(&open[1])]).unwrap();
+    assert!(bench.run.is_between_turns());
+    bench.run.abort(AbortReason::Steered);
+    let RunStep::Done(finish) = bench.step() else { panic!() };
+    assert_eq!(
+        (finish.reason.name(), bench.replies()),
+        ("steered", vec!["write ok".into(), "write ok".into()])
+    );
+    assert!(!bench.run.is_between_turns(), "the run has ended");
+    let mut bench = RunTestBench::new(RunPlan::default());
+    bench.step();
+    bench.run.model_replied(empty()).unwrap();
+    assert!(!bench.run.is_between_turns(), "the model is asked again in the same turn");
 }
 
 #[test]
