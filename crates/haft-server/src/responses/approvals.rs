@@ -220,8 +220,20 @@ async fn resume_stored(
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
     let hooks = hooks(caller, SessionStorage::Stores);
     let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
-    resumed.map_err(|error| refused(&error))
+    resumed.map_err(|error| match &error {
+        // Another process holds the session for a moment, for example `haft store delete`.
+        ResumeFailure::Session(SessionError::Busy { .. })
+            if state.runtime.attach_for(&caller.principal, session).is_err() =>
+        {
+            let message = "another process uses the run of these approval requests; try again";
+            ApiError::new(ApiErrorKind::Unavailable, message).with_code("run_busy").after(BUSY_RETRY_S)
+        }
+        _ => refused(&error),
+    })
 }
+
+/// The seconds after which a client may try again if another process uses the run.
+const BUSY_RETRY_S: u64 = 1;
 
 /// Resumes a run that the client has kept for the server.
 async fn resume_whole(

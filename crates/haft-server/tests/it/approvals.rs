@@ -135,6 +135,23 @@ fn only_the_exact_answers_of_the_owner_continue_the_run() {
 }
 
 #[test]
+fn answer_can_be_repeated_if_another_process_holds_the_session() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    let (first, item) = asked(&server, &tools, &json!("always"));
+    let journals = server.files_with("\"type\":\"session\"");
+    let path = journals.iter().find(|path| path.ends_with(".jsonl")).unwrap();
+    let held = std::fs::File::open(path).unwrap();
+    held.lock().unwrap();
+    let busy = post(&server, &answer(&first, &item, true));
+    assert_eq!((busy.status, code(&busy)), (503, json!("run_busy")), "{}", busy.text);
+    assert_eq!(busy.headers["retry-after"], "1");
+    drop(held);
+    assert_eq!(text(&ask(&server, &answer(&first, &item, true))), "Done.");
+    assert_eq!(tools.calls().len(), 1);
+}
+
+#[test]
 fn approval_request_expires_after_a_day() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);

@@ -16,7 +16,7 @@ mod retention;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -147,6 +147,7 @@ impl SessionStore {
             (Err(_), Takeover::Allowed) => HolderBefore::Fenced,
             (Err(busy), Takeover::Never) => return Err(busy),
         };
+        check_linked(&file, id)?;
         let (past, claim) = FileClaim::of(id, file, before, self.limits.bytes_max)?;
         let claim = match before {
             HolderBefore::Gone => claim,
@@ -385,6 +386,12 @@ fn id_of(path: &Path) -> Option<SessionId> {
     let name = path.file_stem()?.to_str()?;
     let is_session = path.extension().is_some_and(|suffix| suffix == SUFFIX);
     uuid::Uuid::parse_str(name).ok().filter(|_| is_session).map(|id| SessionId(id.as_u128()))
+}
+
+/// Refuses a file that was removed while this process waited for its lock, as by a deletion of the principal's data. The
+/// run would otherwise continue, and no later deletion would find its journal.
+fn check_linked(file: &File, id: SessionId) -> Result<(), SessionError> {
+    if file.metadata()?.nlink() > 0 { Ok(()) } else { Err(SessionError::NotFound { id: id.to_string() }) }
 }
 
 /// Locks the file until it is closed; the kernel releases the lock of a killed process. [`SessionStore::is_busy`] holds

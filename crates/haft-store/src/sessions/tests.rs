@@ -228,3 +228,14 @@ fn waiting_for_people_clients_or_a_resume_is_not_counted_as_work_time() {
     let resumed = SessionJournalLine::Resumed { at_ms: 50_000, claim: None };
     check(vec![line(1_300, RunInput::Stopped), resumed, line(50_020, RunInput::Stopped)], 320);
 }
+
+#[test]
+fn removed_session_is_not_claimed_by_a_process_that_waited_for_its_lock() {
+    let fixture = SessionsFixture::new();
+    let path = fixture.home.data().join("session");
+    fs::write(&path, "").unwrap();
+    let file = File::open(&path).unwrap();
+    check_linked(&file, SessionId(1)).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(check_linked(&file, SessionId(1)), Err(SessionError::NotFound { .. })));
+}
