@@ -8,7 +8,7 @@ use haft_config::printable;
 use haft_core::principal::Principal;
 use haft_engine::ToolFilter;
 use haft_runtime::governor::EffectExposure;
-use haft_runtime::runtime::Runtime;
+use haft_runtime::runtime::{Runtime, Stores};
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_server::mcp::{ListedTools, McpGateway};
 use haft_server::{AgentCatalog, AuthMode, ConfigReloads, ServeError, ServedRoutes, Server, ServerSettings};
@@ -152,6 +152,7 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
     };
     let (agents, mut warnings) = AgentCatalog::load(&agents::loader(args.files)?);
     let builder = Runtime::builder(configuration.resolved.clone())
+        .stores(Stores::at(&home).syncing_together())
         .home(home)
         .skills(skills::found(args.files)?)
         .keep_idle_agents(IDLE_AGENT_MAX);

@@ -160,12 +160,19 @@ impl RunDriver<'_> {
     }
 
     async fn stopped(&self, run: &AgentRun, driven: DriveOutcome) -> Result<DriveOutcome, RunError> {
-        if let DriveOutcome::Done(finish) = &driven {
-            let place = self.place(run.counts().turns);
-            self.emit(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
-        }
+        let durability = match &driven {
+            DriveOutcome::Done(finish) => {
+                let place = self.place(run.counts().turns);
+                self.emit(
+                    place,
+                    RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() },
+                );
+                Durability::Ended
+            }
+            DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => Durability::Synced,
+        };
         // Ignore the error: no later action depends on this sync.
-        let _ = self.sync(Durability::Synced).await;
+        let _ = self.sync(durability).await;
         Ok(driven)
     }
 

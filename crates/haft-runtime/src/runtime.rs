@@ -396,6 +396,7 @@ impl Runtime {
         for provider in &generation.providers {
             provider.shutdown().await;
         }
+        self.shared.stores.sync_sessions().await;
         if let Some(accounting) = &self.shared.accounting {
             accounting.flush().await;
         }

@@ -67,6 +67,11 @@ pub trait JournalClaim: fmt::Debug + Send + Sync {
 
     /// Makes all appended lines durable.
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>>;
+
+    /// Makes all appended lines durable, now or soon after this returns.
+    fn sync_soon(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        self.sync()
+    }
 }
 
 /// Selects whether a claim may replace the claim of a holder that still exists.

@@ -30,6 +30,9 @@ pub enum Durability {
     /// A crash of the machine may lose the entry, because the lost work can be repeated without a visible difference.
     /// The journal syncs such entries at most once a second.
     Buffered,
+    /// The last entries of a run. No later action depends on them, so the journal may sync them soon after, together
+    /// with the entries of other runs.
+    Ended,
 }
 
 impl Durability {

@@ -30,7 +30,7 @@ use haft_store::grants::FileGrants;
 use haft_store::idempotency::{FileIdempotencyKeys, MemoryIdempotencyKeys};
 use haft_store::journals::{JournalStore, MemoryJournals, Takeover};
 use haft_store::outputs::{FileOutputs, MemoryOutputs};
-use haft_store::sessions::SessionStore;
+use haft_store::sessions::{SessionStore, SyncBatch};
 use haft_store::workspaces::WorkspaceStore;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 
@@ -48,6 +48,8 @@ use crate::wiring::{EngineState, cache_limits};
 pub struct Stores {
     home: Home,
     journals: Option<Arc<dyn JournalStore>>,
+    /// The journals of ended runs, which are synced together; `None` if each is synced at the end of its run.
+    sync_batch: Option<SyncBatch>,
     pub(super) events: Option<Arc<dyn EventStore>>,
     pub(super) outputs: Arc<dyn OutputStores>,
     pub(super) blobs: Arc<dyn BlobStore>,
@@ -73,6 +75,7 @@ impl Stores {
         Self {
             home: home.clone(),
             journals: None,
+            sync_batch: None,
             events: Some(Arc::new(FileEvents::of(home))),
             outputs: Arc::new(FileOutputs::of(home)),
             blobs: Arc::new(FileBlobs::of(home)),
@@ -90,6 +93,7 @@ impl Stores {
         Self {
             home: home.clone(),
             journals: Some(Arc::new(MemoryJournals::default())),
+            sync_batch: None,
             events: Some(Arc::new(MemoryEvents::default())),
             outputs: Arc::new(MemoryOutputs::default()),
             blobs: Arc::new(MemoryBlobs::default()),
@@ -207,8 +211,31 @@ impl Stores {
     pub(super) fn journals(&self, config: &ResolvedConfig) -> Arc<dyn JournalStore> {
         match &self.journals {
             Some(journals) => Arc::clone(journals),
-            None => Arc::new(SessionStore::of(&self.home, config.sessions.limits)),
+            None => Arc::new(self.sessions(config)),
         }
+    }
+
+    fn sessions(&self, config: &ResolvedConfig) -> SessionStore {
+        let sessions = SessionStore::of(&self.home, config.sessions.limits);
+        match &self.sync_batch {
+            Some(batch) => sessions.batching(batch.clone()),
+            None => sessions,
+        }
+    }
+
+    /// Syncs the journals of all ended runs to disk.
+    pub(super) async fn sync_sessions(&self) {
+        if let Some(batch) = &self.sync_batch {
+            batch.sync().await;
+        }
+    }
+
+    /// Syncs the journals of ended runs together, for a program with many short runs. A crash of the machine may lose
+    /// the ends of the runs of the last second, but never the record of a mutating call. Only files are synced.
+    #[must_use]
+    pub fn syncing_together(mut self) -> Self {
+        self.sync_batch = Some(SyncBatch::default());
+        self
     }
 
     /// Removes files that are older than the sessions they belong to, and expired cached outputs. Runtimes with other

@@ -8,7 +8,7 @@ use std::time::Duration;
 use haft_config::agents::loader::AgentLoader;
 use haft_core::home::Home;
 use haft_model_server::{ModelServer, Script};
-use haft_runtime::{Runtime, WorkspaceSpec};
+use haft_runtime::{Runtime, Stores, WorkspaceSpec};
 use haft_server::{AgentCatalog, Server, ServerSettings};
 use haft_store::api_keys::{ApiKeyStore, KeyLimits, KeyScope, NewApiKey};
 use reqwest::{Method, RequestBuilder};
@@ -271,7 +271,8 @@ async fn bind(directory: &Path, model: String) -> Server {
     assert!(warnings.is_empty(), "{warnings:?}");
     let workspace = WorkspaceSpec::at(home.workspace());
     let serve = resolved.serve.clone();
-    let builder = Runtime::builder(resolved).home(home).variables(Arc::new(variables));
+    let stores = Stores::at(&home).syncing_together();
+    let builder = Runtime::builder(resolved).stores(stores).home(home).variables(Arc::new(variables));
     let runtime = builder.keep_idle_agents(IDLE_AGENT_MAX).build().await.unwrap();
     let settings = ServerSettings {
         head_timeout: HEAD_TIMEOUT,

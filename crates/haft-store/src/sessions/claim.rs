@@ -11,6 +11,8 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -19,6 +21,7 @@ use haft_core::run::journal::{Epoch, JournalError};
 
 use super::line::SessionJournalLine;
 use super::read::{JournalLines, epoch_of};
+use super::sync_batch::{SyncBatch, sync_directory};
 use super::{SessionError, SessionHistory, truncate_partial_line};
 use crate::accounting::now_ms;
 use crate::journals::{HolderBefore, JournalClaim};
@@ -28,11 +31,24 @@ use crate::lock_file::LockFile;
 #[derive(Debug)]
 pub(super) struct FileClaim {
     file: Arc<File>,
+    path: PathBuf,
     epoch: Epoch,
     bytes_max: u64,
     state: Mutex<ClaimState>,
+    /// False while the directory is not synced, and a crash of the machine may remove the file.
+    is_linked: AtomicBool,
+    /// The batch for the sync at the end of the run; `None` if that sync is not delayed.
+    batch: Option<SyncBatch>,
     /// The lock of a claim that took over the session.
     _lock: Option<LockFile>,
+}
+
+/// An open session file.
+#[derive(Debug)]
+pub(super) struct ClaimedFile {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    pub(super) batch: Option<SyncBatch>,
 }
 
 #[derive(Debug)]
@@ -45,23 +61,23 @@ struct ClaimState {
 
 impl FileClaim {
     /// Claims a new file, which is locked.
-    pub(super) fn first(file: File, bytes_max: u64) -> Self {
+    pub(super) fn first(file: ClaimedFile, bytes_max: u64) -> Self {
         Self::new(file, Epoch::FIRST, 0, HolderBefore::Gone, bytes_max)
     }
 
     /// Claims an existing file. `before` is `Gone` if the caller holds the lock.
     pub(super) fn of(
         id: SessionId,
-        mut file: File,
+        mut file: ClaimedFile,
         before: HolderBefore,
         bytes_max: u64,
     ) -> Result<(SessionHistory, Self), SessionError> {
         // Remove an incomplete last line only if there is no other holder, because another holder may be writing this
         // line.
         if before == HolderBefore::Gone {
-            truncate_partial_line(&mut file)?;
+            truncate_partial_line(&mut file.file)?;
         }
-        let (past, epoch, bytes) = read(id, &file, None)?;
+        let (past, epoch, bytes) = read(id, &file.file, None)?;
         let (epoch, nonce) = (epoch.next(), random());
         let claim = Self::new(file, epoch, bytes, before, bytes_max);
         let written = claim.write_claim(nonce).map_err(SessionError::from)?;
@@ -78,10 +94,12 @@ impl FileClaim {
         Ok((past, claim))
     }
 
-    fn new(file: File, epoch: Epoch, bytes: u64, before: HolderBefore, bytes_max: u64) -> Self {
+    fn new(file: ClaimedFile, epoch: Epoch, bytes: u64, before: HolderBefore, bytes_max: u64) -> Self {
         let is_locked = before == HolderBefore::Gone;
         let state = Mutex::new(ClaimState { bytes, is_locked });
-        Self { file: Arc::new(file), epoch, bytes_max, state, _lock: None }
+        // The process that created the file may have ended before its first sync.
+        let (ClaimedFile { file, path, batch }, is_linked) = (file, AtomicBool::new(false));
+        Self { file: Arc::new(file), path, epoch, bytes_max, state, is_linked, batch, _lock: None }
     }
 
     /// Keeps a lock as long as the claim exists.
@@ -220,12 +238,29 @@ impl JournalClaim for FileClaim {
 
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>> {
         let file = Arc::clone(&self.file);
+        // A failed sync ends the run, so the directory is not tried again.
+        let is_linked = self.is_linked.swap(true, Ordering::AcqRel);
+        let directory = self.path.parent().filter(|_| !is_linked).map(Path::to_owned);
         Box::pin(async move {
-            match tokio::task::spawn_blocking(move || file.sync_data()).await {
+            let synced = tokio::task::spawn_blocking(move || {
+                file.sync_data()?;
+                directory.as_deref().map_or(Ok(()), sync_directory)
+            });
+            match synced.await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => Err(JournalError::unavailable(error)),
                 Err(error) => Err(JournalError::unavailable(error)),
             }
         })
+    }
+
+    fn sync_soon(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        match &self.batch {
+            Some(batch) => {
+                batch.add(self.path.clone());
+                Box::pin(async { Ok(()) })
+            }
+            None => self.sync(),
+        }
     }
 }

@@ -36,7 +36,7 @@ struct SyncedLines {
 impl SyncedLines {
     fn is_recent_enough(&self, durability: Durability) -> bool {
         match durability {
-            Durability::Synced => false,
+            Durability::Synced | Durability::Ended => false,
             Durability::Buffered => self.at.is_some_and(|at| at.elapsed() < SECURED_EVERY),
         }
     }
@@ -166,7 +166,10 @@ impl RunJournal for SessionJournal {
                 return self.written().failed.clone().map_or(Ok(()), Err);
             }
             let lines = self.written().lines;
-            let outcome = self.claim.sync().await;
+            let outcome = match durability {
+                Durability::Synced | Durability::Buffered => self.claim.sync().await,
+                Durability::Ended => self.claim.sync_soon().await,
+            };
             match &outcome {
                 Ok(()) => *secured = SyncedLines { lines, at: Some(Instant::now()) },
                 Err(error) => self.written().failed = Some(error.clone()),

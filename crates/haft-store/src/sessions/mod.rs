@@ -13,6 +13,7 @@ mod overview;
 mod quick_line;
 mod read;
 mod retention;
+mod sync_batch;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -33,13 +34,14 @@ pub use history::{RestoredRun, SessionHistory, SessionStatus};
 pub use journal::SessionJournal;
 pub use overview::SessionOverview;
 pub use read::{JournalLines, ReadError};
+pub use sync_batch::SyncBatch;
 
 use crate::journals::{
     ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, RunListPage, Takeover,
 };
 use crate::lock_file::LockFile;
 use crate::tenant::directory_of;
-use claim::FileClaim;
+use claim::{ClaimedFile, FileClaim};
 use header::SessionHeader;
 use line::{SessionJournalLine, SessionStart};
 
@@ -56,6 +58,8 @@ const LOCK_WAIT_MAX: Duration = Duration::from_millis(25);
 pub struct SessionStore {
     root: PathBuf,
     limits: SessionLimits,
+    /// The batch of journals whose runs have ended; `None` if each is synced at once.
+    batch: Option<SyncBatch>,
 }
 
 /// The reason why a session cannot be found, read or claimed.
@@ -90,7 +94,14 @@ impl From<io::Error> for SessionError {
 
 impl SessionStore {
     pub fn of(home: &Home, limits: SessionLimits) -> Self {
-        Self { root: home.data().join("sessions"), limits }
+        Self { root: home.data().join("sessions"), limits, batch: None }
+    }
+
+    /// Syncs the journals of ended runs together. A crash of the machine may lose the ends of the runs of the last
+    /// second, but never a mutating call.
+    #[must_use]
+    pub fn batching(self, batch: SyncBatch) -> Self {
+        Self { batch: Some(batch), ..self }
     }
 
     /// Returns the sessions of a tenant.
@@ -99,12 +110,12 @@ impl SessionStore {
         if Principal::local().tenant() == tenant {
             return self.clone();
         }
-        Self { root: self.tenants_root().join(directory_of(tenant)), limits: self.limits }
+        Self { root: self.tenants_root().join(directory_of(tenant)), ..self.clone() }
     }
 
     /// Returns the sessions in the directory of a tenant other than the local user, by the name of the directory.
     pub(crate) fn in_directory(&self, name: &str) -> Self {
-        Self { root: self.tenants_root().join(name), limits: self.limits }
+        Self { root: self.tenants_root().join(name), ..self.clone() }
     }
 
     /// Returns true if a process works on the session now, or if its run is suspended.
@@ -128,11 +139,9 @@ impl SessionStore {
             _ => SessionError::Io { problem: error },
         })?;
         lock(&file, id)?;
-        let claim = FileClaim::first(file, self.limits.bytes_max);
+        let claim = FileClaim::first(self.claimed(file, id), self.limits.bytes_max);
         let first = claim.append(&[SessionJournalLine::Session(Box::new(opened))]);
         first.map_err(|error| SessionError::Io { problem: io::Error::other(error) })?;
-        // Sync the directory too: otherwise the file may be missing after a crash.
-        File::open(&self.root)?.sync_all()?;
         // Sweep last: listing the directory would delay the creation of the file.
         self.sweep_when_due();
         Ok(SessionJournal::new(id, Arc::new(claim)))
@@ -148,13 +157,17 @@ impl SessionStore {
             (Err(busy), Takeover::Never) => return Err(busy),
         };
         check_linked(&file, id)?;
-        let (past, claim) = FileClaim::of(id, file, before, self.limits.bytes_max)?;
+        let (past, claim) = FileClaim::of(id, self.claimed(file, id), before, self.limits.bytes_max)?;
         let claim = match before {
             HolderBefore::Gone => claim,
             // Replace the lock only after the claim: of two takeovers at once, only the valid one may replace it.
             HolderBefore::Fenced => claim.with_lock(LockFile::replace(&self.takeover_path(id))?),
         };
         Ok(ClaimedJournal { past, journal: SessionJournal::new(id, Arc::new(claim)), before })
+    }
+
+    fn claimed(&self, file: File, id: SessionId) -> ClaimedFile {
+        ClaimedFile { file, path: self.path(id), batch: self.batch.clone() }
     }
 
     /// Reads the first line of a session, which describes its start.

@@ -45,7 +45,7 @@ impl SessionStore {
 
     /// Returns the session stores of all tenants except the local user.
     fn tenants(&self) -> Vec<Self> {
-        let of_entry = |entry: fs::DirEntry| Self { root: entry.path(), limits: self.limits };
+        let of_entry = |entry: fs::DirEntry| Self { root: entry.path(), ..self.clone() };
         sweep::entries(&self.tenants_root()).map(of_entry).collect()
     }
 

@@ -1,0 +1,121 @@
+//! Syncs the journals of ended runs together.
+//!
+//! Each sync of a new file makes the file system write its own journal, and this takes longer than a short run. The
+//! first sync of a batch does this for all its files.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The time in which the journals of ended runs are collected. A crash of the machine may lose them until then.
+const BATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The maximum number of journals in a batch. The batch is synced early when it is full.
+const BATCH_FILES_MAX: usize = 4096;
+
+/// The journals that are synced next. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct SyncBatch(Arc<Mutex<BatchState>>);
+
+#[derive(Debug, Default)]
+struct BatchState {
+    files: BTreeSet<PathBuf>,
+    /// True while a task waits for the end of the interval.
+    is_timed: bool,
+}
+
+/// The work that follows the addition of a file.
+#[derive(Debug, PartialEq, Eq)]
+enum BatchStep {
+    /// A task already waits.
+    Wait,
+    StartTimer,
+    SyncNow,
+}
+
+impl BatchState {
+    fn add(&mut self, file: PathBuf) -> BatchStep {
+        self.files.insert(file);
+        if self.files.len() >= BATCH_FILES_MAX {
+            return BatchStep::SyncNow;
+        }
+        if std::mem::replace(&mut self.is_timed, true) { BatchStep::Wait } else { BatchStep::StartTimer }
+    }
+}
+
+impl SyncBatch {
+    /// Syncs a file and its directory at the end of the interval. Must be called inside a tokio runtime.
+    pub(super) fn add(&self, file: PathBuf) {
+        let step = self.state().add(file);
+        let batch = self.clone();
+        match step {
+            BatchStep::Wait => {}
+            BatchStep::StartTimer => drop(tokio::spawn(async move {
+                tokio::time::sleep(BATCH_INTERVAL).await;
+                batch.state().is_timed = false;
+                batch.sync().await;
+            })),
+            BatchStep::SyncNow => drop(tokio::spawn(async move { batch.sync().await })),
+        }
+    }
+
+    /// Syncs all files now.
+    pub async fn sync(&self) {
+        let files = std::mem::take(&mut self.state().files);
+        if !files.is_empty() {
+            // Ignore a failure: the runs have ended, and nothing depends on their journals.
+            let _ = tokio::task::spawn_blocking(move || sync_all(&files)).await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, BatchState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Syncs every file, then every directory once. A file that was removed in the meantime needs no sync.
+fn sync_all(files: &BTreeSet<PathBuf>) {
+    for file in files {
+        let _ = File::open(file).and_then(|file| file.sync_data());
+    }
+    let directories: BTreeSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
+    for directory in directories {
+        let _ = sync_directory(directory);
+    }
+}
+
+/// Makes the entries of a directory durable. Otherwise, a new file may be missing after a crash of the machine.
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_task_waits_for_all_files_and_a_full_batch_is_synced_at_once() {
+        let mut batch = BatchState::default();
+        assert_eq!(batch.add("0".into()), BatchStep::StartTimer);
+        for number in 1..BATCH_FILES_MAX - 1 {
+            assert_eq!(batch.add(number.to_string().into()), BatchStep::Wait);
+        }
+        assert_eq!(batch.add("1".into()), BatchStep::Wait, "a file that is already in the batch");
+        assert_eq!(batch.add("last".into()), BatchStep::SyncNow);
+    }
+
+    #[tokio::test]
+    async fn sync_ignores_removed_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let (kept, removed) = (directory.path().join("kept"), directory.path().join("gone/removed"));
+        std::fs::write(&kept, "x").unwrap();
+        let batch = SyncBatch::default();
+        batch.add(kept);
+        batch.add(removed);
+        batch.sync().await;
+        assert!(batch.state().files.is_empty());
+    }
+}
