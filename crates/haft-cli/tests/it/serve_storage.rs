@@ -59,7 +59,7 @@ fn free_bytes(directory: &Path) -> u64 {
 fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
     let slow = "until [ -e go ]; do sleep 0.1; done; echo finished";
     let conversations: [(&str, &[ScriptStep]); 3] =
-        [("slow", &[bash(slow)]), ("other", &[bash("echo other")]), ("agent", &[bash("echo agent")])];
+        [("slow", &[bash(slow)]), ("other", &[bash("echo other")]), ("gateway", &[bash("echo gateway")])];
     let server = WorkspaceServer::start(&json!({}), &conversations);
     let key = server.key("anna", "acme");
     let (server, data) = with_small_disk(server);
@@ -77,7 +77,7 @@ fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
         "{}",
         refused.head
     );
-    let agent = server.call_agent(&key, "agent");
+    let agent = server.call_agent(&key, "gateway");
     assert!(agent["isError"] == true && agent.to_string().contains("almost full"), "{agent}");
     let workspace = server.tree.path("home/workspace/acme").join(&id);
     fs::write(workspace.join("go"), "").unwrap();
@@ -86,7 +86,7 @@ fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
     assert!(get()["output"][0]["output"].as_str().unwrap().contains("finished"), "{}", get());
     fs::remove_file(filler).unwrap();
     assert_eq!(ask().body["status"], "completed", "there is space again");
-    let agent = server.call_agent(&key, "agent");
+    let agent = server.call_agent(&key, "gateway");
     assert!(agent["isError"] != true && agent.to_string().contains("done"), "{agent}");
     stop(server.child);
 }

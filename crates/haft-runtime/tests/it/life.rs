@@ -7,7 +7,7 @@ use haft_config::ResolvedConfig;
 use haft_core::conversation::{Message, MessagePart, Role};
 use haft_core::principal::Principal;
 use haft_core::run::finish::FinishReason;
-use haft_model_server::{RequestExpectation, ResponsePace, ScriptStep};
+use haft_model_server::{RequestExpectation, ResponsePace, ScriptPart, ScriptStep};
 use haft_runtime::runtime::{RunListPage, StartError};
 use haft_runtime::{EventSeq, RunSecrets, RunSpec};
 use serde_json::json;
@@ -84,6 +84,25 @@ async fn cancel_aborts_a_run_waiting_for_its_model() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     run.cancel();
     assert_eq!(finished(&run).await.finish.reason, FinishReason::Aborted);
+}
+
+#[tokio::test]
+async fn run_that_is_asked_to_end_completes_the_calls_of_its_turn_and_stays_resumable() {
+    let both = ScriptStep::say([
+        ScriptPart::call("note", json!({"text": "one"})),
+        ScriptPart::call("note", json!({"text": "two"})),
+    ]);
+    let fixture = RuntimeFixture::new([both, ScriptStep::text("continued")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    run.end_after_turn();
+    assert_eq!(finished(&run).await.finish.reason, FinishReason::Steered);
+    assert_eq!(fixture.calls.count(), 2, "both calls of the turn were made");
+    let conversation = run.conversation().unwrap();
+    assert_eq!(conversation.open_calls().count(), 0);
+    run.closed().await;
+    let again = runtime.resume(run.id(), Some("And now?".into()), RunSecrets::none()).await.unwrap();
+    assert_eq!(answer(&finished(&again).await), "continued");
 }
 
 #[tokio::test]

@@ -6,19 +6,21 @@ use haft_core::approval::ApprovalId;
 use haft_core::conversation::ToolReply;
 use haft_core::event::NoEvents;
 use haft_core::glob::ToolGlob;
+use haft_core::principal::Principal;
 use haft_core::run::caller_approvals::{ApproverAuthority, CallerApproval, ToolSelector};
 use haft_core::run::finish::FinishReason;
 use haft_core::tool::ToolCall;
 use haft_model_server::{RequestExpectation, ScriptPart, ScriptStep};
 use haft_models::cassette::{Recording, Tape};
 use haft_runtime::recordings::{RunPlayer, RunRecorder};
-use haft_runtime::runtime::{RunListPage, StartError, Takeover};
+use haft_runtime::runtime::{ResumeFailure, RunListPage, StartError, Takeover};
 use haft_runtime::spec::FunctionTool;
 use haft_runtime::{
     ApprovalDecision, DecideError, ParkReason, PendingApproval, RunHandle, RunHooks, RunSecrets, RunSpec,
-    RunState, Stores, SubmitError,
+    RunState, SessionStorage, Stores, SubmitError, SuspendedRun,
 };
 use haft_store::journals::{JournalStore, MemoryJournals};
+use haft_store::sessions::SessionError;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -164,6 +166,36 @@ async fn caller_can_approve_calls_that_rules_allow_but_not_calls_that_rules_ask_
     let spec = RunSpec { approvals: vec![required()], ..fixture.spec("go") };
     let run = runtime.start_with(spec, RunSecrets::none(), own()).await.unwrap();
     assert_eq!((answer(&finished(&run).await).as_str(), fixture.calls.count()), ("refused", 0));
+}
+
+#[tokio::test]
+async fn suspended_run_in_memory_continues_in_another_runtime_and_leaves_no_files() {
+    let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
+    let hooks = || RunHooks { sessions: SessionStorage::Memory, ..RunHooks::default() };
+    let first = fixture.runtime(&asking()).await;
+    let run = first.start_with(fixture.spec("go"), RunSecrets::none(), hooks()).await.unwrap();
+    let [waiting] = pending(&run).await.try_into().unwrap();
+    assert!(run.suspended_run().is_none(), "the run is not suspended yet");
+    run.suspend();
+    assert_eq!(run.stopped().await.unwrap(), RunState::Suspended);
+    let text = serde_json::to_string(run.suspended_run().unwrap()).unwrap();
+    let read = || serde_json::from_str::<SuspendedRun>(&text).unwrap();
+    assert_eq!(read().id(), Some(run.id()));
+    assert!(!format!("{:?}", read()).contains("go"), "the debug text has no content");
+    let second = fixture.runtime(&asking()).await;
+    let stranger = Principal::new("other", "eve", "k");
+    assert!(second.suspended_spec(&stranger, &read()).is_err());
+    let spec = second.suspended_spec(run.principal(), &read()).unwrap();
+    let resume = async || second.resume_suspended(read(), spec.clone(), RunSecrets::none(), hooks()).await;
+    let run = resume().await.unwrap();
+    let busy = resume().await.unwrap_err();
+    assert!(matches!(busy, ResumeFailure::Session(SessionError::Busy { .. })), "{busy}");
+    assert_eq!(pending(&run).await[0].id, waiting.id);
+    run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+    assert_eq!((answer(&finished(&run).await).as_str(), fixture.calls.count()), ("done", 1));
+    for directory in ["sessions", "events", "blobs"] {
+        assert!(!fixture.home().data().join(directory).exists(), "{directory}");
+    }
 }
 
 #[tokio::test]

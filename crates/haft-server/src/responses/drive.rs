@@ -23,6 +23,7 @@ use super::sealed_turn;
 use super::workspace::{ResponseWorkspace, WatchedWorkspace};
 use crate::auth::{Caller, now_ms};
 use crate::conversations;
+use crate::error::ApiError;
 use crate::pending_approvals;
 use crate::server::{ActiveWork, ServerState};
 
@@ -424,7 +425,7 @@ impl ActiveResponse {
         if end.error.is_none() {
             match self.seal().await {
                 Ok(sealed) => events.extend(sealed),
-                Err(failure) => end = failure,
+                Err(error) => end = ResponseEnd::failed("server_error", "server_error", error.message),
             }
         }
         let end = ResponseEnd { completed_s: (end.status == "completed").then(|| now_ms() / 1000), ..end };
@@ -491,7 +492,7 @@ impl ActiveResponse {
     }
 
     /// Encrypts the data that the client needs to continue a response that is not stored.
-    async fn seal(&mut self) -> Result<Vec<StreamEvent>, ResponseEnd> {
+    async fn seal(&mut self) -> Result<Vec<StreamEvent>, ApiError> {
         if self.approvals.is_empty() || self.kept.storage != ResponseStorage::Discarded {
             return Ok(self.seal_turn().await);
         }
@@ -499,8 +500,7 @@ impl ActiveResponse {
     }
 
     /// Encrypts the run, which waits for approvals. The requests cannot be answered without it.
-    async fn seal_run(&mut self) -> Result<Vec<StreamEvent>, ResponseEnd> {
-        let failed = |problem: String| ResponseEnd::failed("server_error", "server_error", problem);
+    async fn seal_run(&mut self) -> Result<Vec<StreamEvent>, ApiError> {
         let run = match self.handle.suspended_run() {
             Some(run) => ResumableRun::Whole(Box::new(run.clone())),
             // The response before was stored, and so is the session.
@@ -515,8 +515,7 @@ impl ActiveResponse {
             conversation: None,
             run,
         };
-        let sealed = suspended.seal(&self.state, &self.kept.caller).await;
-        let encrypted = sealed.map_err(|error| failed(error.message))?;
+        let encrypted = suspended.seal(&self.state, &self.kept.caller).await?;
         self.suspended = Some(suspended);
         Ok(self.fold.seal(&encrypted))
     }
