@@ -1,5 +1,6 @@
 //! Announces that a provider's tool list has changed.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,22 @@ pub struct ChangeCounter(Arc<CounterState>);
 #[derive(Debug, Default)]
 struct CounterState {
     count: AtomicU64,
-    waiting: Mutex<Vec<Waker>>,
+    /// The waiting tasks, each with the number of its wait.
+    waiting: Mutex<HashMap<u64, Waker>>,
+    waits: AtomicU64,
+}
+
+/// Forgets the waker of a wait that ended. Otherwise a counter that rarely changes would keep the tasks of all earlier
+/// waits in memory.
+struct CounterWait<'a> {
+    counter: &'a CounterState,
+    number: u64,
+}
+
+impl Drop for CounterWait<'_> {
+    fn drop(&mut self) {
+        self.counter.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
 }
 
 impl ChangeCounter {
@@ -25,7 +41,7 @@ impl ChangeCounter {
     pub fn announce(&self) {
         self.0.count.fetch_add(1, Ordering::Release);
         let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        waiting.into_iter().for_each(Waker::wake);
+        waiting.into_values().for_each(Waker::wake);
     }
 
     /// Returns the number of announcements. Read this count before the tool list, so that no change is missed.
@@ -35,13 +51,17 @@ impl ChangeCounter {
 
     /// Waits until the count differs from `seen`, and returns the new count.
     pub async fn changed(&self, seen: u64) -> u64 {
+        let number = self.0.waits.fetch_add(1, Ordering::Relaxed);
+        let wait = CounterWait { counter: &self.0, number };
         poll_fn(|cx| {
             let count = self.count();
             if count != seen {
                 return Poll::Ready(count);
             }
-            self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
-            // Check again: an announcement between the first check and the push would have woken only earlier waiters.
+            let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.insert(wait.number, cx.waker().clone());
+            drop(waiting);
+            // Check again: an announcement between the two checks would have woken only earlier waiters.
             if self.count() == seen { Poll::Pending } else { Poll::Ready(self.count()) }
         })
         .await
@@ -68,5 +88,14 @@ mod tests {
         changes.announce();
         assert_eq!(waiting.now_or_never(), Some(1));
         assert_eq!(changes.changed(seen).now_or_never(), Some(1), "announced before the wait began");
+    }
+
+    #[test]
+    fn a_wait_that_ended_leaves_no_waker() {
+        let changes = ChangeCounter::default();
+        for _ in 0..3 {
+            assert_eq!(changes.changed(changes.count()).now_or_never(), None);
+        }
+        assert_eq!(changes.0.waiting.lock().unwrap().len(), 0);
     }
 }

@@ -67,4 +67,5 @@ pub mod time_limit;
 pub mod tokens;
 pub mod tool;
 pub mod tool_lock;
+pub mod tool_switches;
 pub mod validate;

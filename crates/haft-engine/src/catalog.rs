@@ -43,15 +43,22 @@ pub struct Catalog {
 /// The providers of a catalog.
 pub(crate) struct CatalogSources {
     providers: Arc<[Arc<dyn ToolProvider>]>,
-    /// The change counters of the providers, without duplicates.
+    /// The change counters of the providers, without duplicates, and `announced`.
     changes: Vec<ChangeCounter>,
     definitions: SharedDefinitions,
+    /// Announces changes that come from no provider, such as a tool that an administrator turned off.
+    announced: ChangeCounter,
 }
 
 impl CatalogSources {
-    fn of(providers: Vec<Arc<dyn ToolProvider>>, definitions: SharedDefinitions) -> Arc<Self> {
-        let changes = listing::changes(&providers);
-        Arc::new(Self { providers: providers.into(), changes, definitions })
+    fn of(
+        providers: Vec<Arc<dyn ToolProvider>>,
+        definitions: SharedDefinitions,
+        announced: ChangeCounter,
+    ) -> Arc<Self> {
+        let mut changes = listing::changes(&providers);
+        changes.push(announced.clone());
+        Arc::new(Self { providers: providers.into(), changes, definitions, announced })
     }
 
     /// Returns the sum of the counters. Counters only grow, so the sum changes when any of them does.
@@ -97,16 +104,18 @@ impl Catalog {
     /// Creates a catalog with the tools of every provider. Tools whose names collide get a digest of their identity as
     /// a suffix.
     pub fn with(providers: Vec<Arc<dyn ToolProvider>>, config: CatalogConfig) -> Self {
-        Self::sharing(providers, config, SharedDefinitions::default())
+        Self::sharing(providers, config, SharedDefinitions::default(), ChangeCounter::default())
     }
 
-    /// Creates a catalog like [`with`](Self::with) that shares compiled schemas with other catalogs.
+    /// Creates a catalog like [`with`](Self::with) that shares compiled schemas with other catalogs. `announced` makes
+    /// the catalog build a new snapshot, like a changed list of a provider.
     pub fn sharing(
         providers: Vec<Arc<dyn ToolProvider>>,
         config: CatalogConfig,
         definitions: SharedDefinitions,
+        announced: ChangeCounter,
     ) -> Self {
-        let sources = CatalogSources::of(providers, definitions);
+        let sources = CatalogSources::of(providers, definitions, announced);
         let seen = sources.count();
         let current = RwLock::new(Arc::new(Snapshot::first(sources, config, seen)));
         Self {
@@ -139,8 +148,8 @@ impl Catalog {
     fn change(&self, change: impl FnOnce(&[Arc<dyn ToolProvider>]) -> Vec<Arc<dyn ToolProvider>>) {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
-        let sources =
-            CatalogSources::of(change(&before.sources.providers), before.sources.definitions.clone());
+        let CatalogSources { providers, definitions, announced, .. } = &*before.sources;
+        let sources = CatalogSources::of(change(providers), definitions.clone(), announced.clone());
         let seen = sources.count();
         self.replace(&before, sources, seen);
         self.membership.announce();

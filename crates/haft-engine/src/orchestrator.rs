@@ -17,7 +17,8 @@ use haft_core::result::{ToolError, ToolResult};
 use haft_core::rules::{PermissionDecision, PermissionRules};
 use haft_core::run::context::RunContext;
 use haft_core::tokens::{LengthEstimator, TokenCounter};
-use haft_core::tool::{Effects, ToolCall};
+use haft_core::tool::{ApprovalPolicy, Effects, ToolCall};
+use haft_core::tool_switches::ToolSwitches;
 use haft_core::validate::{SchemaDraft, ValidArguments};
 
 use crate::cache::Cache;
@@ -25,7 +26,7 @@ use crate::call_record::CallRecord;
 use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
 use crate::options::CallOptions;
 use crate::order::EffectOrder;
-use crate::policy::{GovernedTool, TOOL_TIMEOUT_MAX_DEFAULT, ToolPolicies, UncheckedSchemas};
+use crate::policy::{GovernedTool, TOOL_TIMEOUT_MAX_DEFAULT, ToolActivity, ToolPolicies, UncheckedSchemas};
 use crate::queue::{Queues, UndefinedQueue};
 use crate::selection::ToolFilter;
 use crate::stage::{self, CacheStageResult, Deadline, FitResources, SchemaCheckSettings};
@@ -69,6 +70,32 @@ pub struct OrchestratorConfig {
     pub tokens: Arc<dyn TokenCounter>,
     /// Selects whether events contain arguments and results.
     pub capture: ContentCapture,
+    /// The tools that an administrator turned off. Clones share them with other orchestrators. The catalog must get
+    /// their change counter, so that lists of tools are built again after a change.
+    pub switches: ToolSwitches,
+}
+
+impl OrchestratorConfig {
+    /// Returns the policy of a tool at this moment. The tool is inactive while an administrator has turned it off.
+    pub(crate) fn governed(&self, tool: &CatalogEntry) -> GovernedTool {
+        let governed = tool.governed(&self.policies).clone();
+        match self.inactivity(tool) {
+            Some(why) => GovernedTool { activity: ToolActivity::Inactive { why }, ..governed },
+            None => governed,
+        }
+    }
+
+    /// Returns the reason why a tool is inactive at this moment; `None` for an active tool. The configuration comes
+    /// first, so that turning a tool on never activates a tool that the configuration denies.
+    pub(crate) fn inactivity(&self, tool: &CatalogEntry) -> Option<String> {
+        let GovernedTool { activity, groups, .. } = tool.governed(&self.policies);
+        match activity {
+            ToolActivity::Inactive { why } => Some(why.clone()),
+            ToolActivity::Active => {
+                self.switches.current().reason(tool.identity(), groups).map(str::to_owned)
+            }
+        }
+    }
 }
 
 /// Selects whether events contain the content of calls. Arguments and results may contain secrets, so only the operator
@@ -97,6 +124,7 @@ impl Default for OrchestratorConfig {
             after_untrusted: PermissionDecision::Allow,
             tokens: Arc::new(LengthEstimator),
             capture: ContentCapture::Nothing,
+            switches: ToolSwitches::default(),
         }
     }
 }
@@ -150,7 +178,7 @@ impl Orchestrator {
     /// Returns the tools that the model sees in a run, sorted by exposed name, each with its policy.
     pub fn tools(&self, selection: &ToolFilter, run: &RunContext) -> Vec<OfferedTool> {
         let shown = |entry: Arc<CatalogEntry>| {
-            let governed = entry.governed(&self.config.policies).clone();
+            let governed = self.config.governed(&entry);
             let chosen = entry.provider().is_shown(run)
                 && governed.activity.is_active()
                 && selection.covers(entry.exposed(), &governed.groups);
@@ -163,11 +191,29 @@ impl Orchestrator {
     /// tools that would not help a run yet, for a caller that needs a stable list.
     pub fn active_tools(&self, selection: &ToolFilter) -> Vec<OfferedTool> {
         let active = |entry: Arc<CatalogEntry>| {
-            let governed = entry.governed(&self.config.policies).clone();
+            let governed = self.config.governed(&entry);
             let chosen = governed.activity.is_active() && selection.covers(entry.exposed(), &governed.groups);
             chosen.then_some(OfferedTool { entry, governed })
         };
         self.catalog.tools().filter_map(active).collect()
+    }
+
+    /// Returns all tools of all providers, sorted by exposed name. Inactive tools have the reason in their policy.
+    pub fn all_tools(&self) -> Vec<OfferedTool> {
+        let governed =
+            |entry: Arc<CatalogEntry>| OfferedTool { governed: self.config.governed(&entry), entry };
+        self.catalog.tools().map(governed).collect()
+    }
+
+    /// Returns the decision of the rules about a tool before the arguments of a call are known. `Deny` means that every
+    /// call is denied.
+    pub fn standing_decision(&self, tool: &OfferedTool) -> PermissionDecision {
+        let of_policy = match tool.governed.policy.approval {
+            ApprovalPolicy::Allow => PermissionDecision::Allow,
+            ApprovalPolicy::Ask => PermissionDecision::Ask,
+            ApprovalPolicy::Deny => PermissionDecision::Deny,
+        };
+        self.config.rules.admit(tool.entry.exposed().as_str()).decision.max(of_policy)
     }
 
     /// Executes one call. It returns a result in every case, including errors, panics and timeouts.
@@ -221,7 +267,8 @@ impl Orchestrator {
     /// Returns an empty list if the rules allow or deny the call, and an error if the call would fail before the rules
     /// are checked.
     pub async fn covering_grants(&self, call: ToolCall, run: &RunContext) -> Result<Vec<Grant>, ToolError> {
-        let OrchestratorConfig { policies, arguments, unchecked, draft, rules, .. } = &self.config;
+        let config = &self.config;
+        let OrchestratorConfig { policies, arguments, unchecked, draft, rules, .. } = config;
         let events: Arc<dyn EventSink> = Arc::new(NoEvents);
         let mut record = CallRecord::begin(
             call,
@@ -232,7 +279,9 @@ impl Orchestrator {
         );
         let arguments = stage::parse(&mut record, arguments)?;
         let catalog = self.catalog.named_snapshot();
-        let fits = |tool: &CatalogEntry| tool.fits(&arguments, policies, *draft);
+        let fits = |tool: &CatalogEntry| {
+            config.inactivity(tool).is_none() && tool.schema(*draft).accepts(&arguments)
+        };
         let tool = stage::resolve(&mut record, &catalog, policies, fits)?;
         let GovernedTool { policy, effects, .. } = tool.entry().governed(policies);
         let checking = SchemaCheckSettings { unchecked: *unchecked, draft: *draft };
@@ -328,11 +377,19 @@ impl Orchestrator {
         let checking = SchemaCheckSettings { unchecked: config.unchecked, draft: config.draft };
         let arguments = stage::parse(record, &config.arguments)?;
         let catalog = self.catalog.named_snapshot();
-        let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
+        let fits = |tool: &CatalogEntry| {
+            config.inactivity(tool).is_none() && tool.schema(config.draft).accepts(&arguments)
+        };
         let tool = stage::resolve(record, &catalog, &config.policies, fits)?;
         let governed @ GovernedTool { policy, effects, trusted_effects, .. } =
             tool.entry().governed(&config.policies);
-        stage::admit(record, &tool, governed, &options.selection, &config.rules)?;
+        stage::admit(
+            record,
+            &tool,
+            (governed, config.inactivity(tool.entry())),
+            &options.selection,
+            &config.rules,
+        )?;
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)
             .map_err(|error| tool_finder::with_definition(error, &tool, options.search.as_deref()))?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.rules)?;

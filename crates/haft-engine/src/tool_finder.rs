@@ -148,7 +148,7 @@ fn is_callable(
     let config = orchestrator.config();
     let governed = tool.governed(&config.policies);
     let name = tool.exposed();
-    governed.activity.is_active()
+    config.inactivity(tool).is_none()
         && governed.policy.approval != ApprovalPolicy::Deny
         && options.selection.covers(name, &governed.groups)
         && scope.allowed.as_ref().is_none_or(|names| names.contains(name.as_str()))

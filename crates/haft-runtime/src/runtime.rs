@@ -11,6 +11,7 @@ mod prepare;
 mod shared_agents;
 mod shared_provider;
 mod suspended;
+mod tool_inventory;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,6 +28,7 @@ use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::RunBill;
+use haft_core::tool_switches::ToolSwitches;
 use haft_store::accounting::AccountingSink;
 use haft_store::journals::{self, ClaimedJournal, JournalStore, MemoryJournals};
 use haft_store::outputs::{MemoryOutputs, StoreLimits};
@@ -47,6 +49,7 @@ use crate::runs::{ActiveRun, LeftSessions, PartialOutputs, ResumedSession, RunRe
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
 use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
+use haft_config::skills::{MissingRequirement, Skill, Skills};
 
 pub use builder::{
     AnswerSource, FinishedRun, NoHome, OutputStorage, RunHooks, RuntimeBuilder, SessionStorage, Stores,
@@ -59,6 +62,7 @@ pub use haft_store::journals::{ListedRun, RunListPage, Takeover};
 use shared_agents::AgentLease;
 pub(crate) use suspended::MemorySession;
 pub use suspended::SuspendedRun;
+pub use tool_inventory::ToolInventory;
 
 /// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -120,6 +124,21 @@ impl Runtime {
     /// Returns the configuration for runs that start now. A reload replaces it.
     pub fn config(&self) -> Arc<ResolvedConfig> {
         Arc::clone(&self.generation().config)
+    }
+
+    /// Returns the skills that a request can trigger. A reload replaces them.
+    pub fn skills(&self) -> Arc<Skills> {
+        Arc::clone(&self.generation().skills)
+    }
+
+    /// Returns the requirements of a skill that are not met.
+    pub fn missing_requirements(&self, skill: &Skill) -> Vec<MissingRequirement> {
+        skill.missing(&*self.shared.variables)
+    }
+
+    /// Returns the tools that an administrator turned off, for all runs of this runtime.
+    pub fn switches(&self) -> ToolSwitches {
+        self.generation().engine.switches().clone()
     }
 
     /// Returns the remembered approvals of all principals, for a program that lists and revokes them.
@@ -374,10 +393,21 @@ impl Runtime {
     /// Uses another configuration for runs that start from now on. Running runs keep their configuration. Queues that
     /// did not change keep their slots, and shared servers that did not change keep their processes.
     pub async fn reload(&self, config: impl Into<RuntimeConfig>) -> Vec<String> {
+        let skills = self.skills();
+        self.replace_generation(config.into(), skills).await
+    }
+
+    /// Uses another configuration and other skills, like [`reload`](Self::reload).
+    pub async fn reload_with_skills(&self, config: impl Into<RuntimeConfig>, skills: Skills) -> Vec<String> {
+        self.replace_generation(config.into(), Arc::new(skills)).await
+    }
+
+    async fn replace_generation(&self, config: RuntimeConfig, skills: Arc<Skills>) -> Vec<String> {
         let before = self.generation();
-        let (next, warnings) = before.next(config.into(), &self.shared.home, &self.shared.variables).await;
+        let (next, warnings) = before.next((config, skills), &self.shared.home, &self.shared.variables).await;
         *self.shared.generation.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         before.agents.close().await;
+        before.inventories.close().await;
         warnings
     }
 
@@ -393,6 +423,7 @@ impl Runtime {
         }
         let generation = self.generation();
         generation.agents.close().await;
+        generation.inventories.close().await;
         for provider in &generation.providers {
             provider.shutdown().await;
         }

@@ -15,6 +15,7 @@ use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules};
 use haft_core::tool::{ApprovalPolicy, ToolDefinition};
 use haft_core::tool_lock::ToolLock;
+use haft_core::tool_switches::ToolSwitches;
 use haft_engine::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, GovernedTool, Orchestrator, PROVIDERS_AT_ONCE_MAX,
     QueueConfig, Queues, ToolActivity, ToolPolicies,
@@ -62,17 +63,20 @@ pub fn orchestrator_with_stored_cache(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,
 ) -> Orchestrator {
-    orchestrator_with_options(settings, others, OrchestratorOptions::default())
+    orchestrator_with_options(settings, others, OrchestratorOptions::default(), ToolSwitches::default())
 }
 
-/// Builds the same as [`orchestrator_with_stored_cache`], with the settings of a single orchestrator.
+/// Builds the same as [`orchestrator_with_stored_cache`], with the settings of a single orchestrator, and without the
+/// tools that an administrator turns off.
 pub fn orchestrator_with_options(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,
     own: OrchestratorOptions,
+    switches: ToolSwitches,
 ) -> Orchestrator {
     let store = FileCache::of(settings.policy.home(), cache_limits(&settings.config));
-    let engine = EngineState::new(&settings.config).with_cache_store(Some(Arc::new(store)));
+    let engine = EngineState::new(&settings.config);
+    let engine = engine.with_cache_store(Some(Arc::new(store))).with_switches(switches);
     let parts = OrchestratorParts::with_engine(settings, others, &engine);
     parts.orchestrator(parts.config(), own)
 }

@@ -33,6 +33,8 @@ pub enum AuditEvent {
     ConfigRefused,
     ToolExecuted,
     ToolFailed,
+    /// An administrator turned a tool or a group off, or on again.
+    ToolSwitched,
     /// All data of a principal was deleted.
     PrincipalDeleted,
     ServerStarted,
@@ -52,6 +54,7 @@ haft_core::name_table!(AuditEvent {
     ConfigRefused: "config.refused",
     ToolExecuted: "tool.executed",
     ToolFailed: "tool.failed",
+    ToolSwitched: "tool.switched",
     PrincipalDeleted: "principal.deleted",
     ServerStarted: "server.started",
     ServerStopped: "server.stopped",

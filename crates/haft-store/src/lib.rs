@@ -33,5 +33,6 @@ pub mod spending;
 pub mod sweep;
 pub mod tenant;
 pub mod tool_pins;
+pub mod tool_switches;
 mod tree;
 pub mod workspaces;

@@ -123,6 +123,7 @@ impl GatewayTools {
         let grants = approvals::store(&home);
         let (place, parents, events) = (watch.place(), watch.trace_parents(), watch.sink());
         let (args, exposure, local, agents) = (self.policy, self.exposure, self.local, self.agents);
+        let switches = agents.runtime.as_ref().map(Runtime::switches).unwrap_or_default();
         Ok(Box::new(move |client: &GatewayClient| -> Result<OpenedTools, String> {
             let mut config = configuration.resolved.clone();
             if client.builtin_tools == BuiltinAccess::Withheld {
@@ -158,7 +159,8 @@ impl GatewayTools {
             let later = later(config.clone(), home.clone());
             let settings = ToolSettings { policy, timeout: None, config };
             let options = OrchestratorOptions { exposure, ..OrchestratorOptions::default() };
-            let orchestrator = wiring::orchestrator_with_options(settings, providers, options);
+            let orchestrator =
+                wiring::orchestrator_with_options(settings, providers, options, switches.clone());
             Ok(OpenedTools { orchestrator, context, place, later, upstreams, naming, definitions })
         }))
     }

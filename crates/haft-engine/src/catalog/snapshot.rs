@@ -4,7 +4,6 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use haft_core::arguments::ParsedArguments;
 use haft_core::digest::Digest;
 use haft_core::event::KnownTool;
 use haft_core::model_request::ModelTool;
@@ -316,16 +315,6 @@ impl CatalogEntry {
 
     pub(crate) fn governed(&self, policies: &ToolPolicies) -> &GovernedTool {
         self.worked_out.governed.get_or_init(|| Box::new(policies.govern(self)))
-    }
-
-    /// Returns true if a call without a namespace can refer to this tool.
-    pub(crate) fn fits(
-        &self,
-        arguments: &ParsedArguments,
-        policies: &ToolPolicies,
-        draft: SchemaDraft,
-    ) -> bool {
-        self.governed(policies).activity.is_active() && self.schema(draft).accepts(arguments)
     }
 }
 

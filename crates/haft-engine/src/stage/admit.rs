@@ -9,20 +9,20 @@ use haft_core::tool::ApprovalPolicy;
 
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
-use crate::policy::{GovernedTool, ToolActivity};
+use crate::policy::GovernedTool;
 use crate::selection::ToolFilter;
 
-/// Denies a tool only if every call to it is denied. Runs before validation, so a caller without permission learns
+/// Denies a tool only if every call to it is denied. `inactivity` is the reason why the tool is inactive. Runs before validation, so a caller without permission learns
 /// nothing about the tool's schema.
 pub(crate) fn admit(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
-    governed: &GovernedTool,
+    (governed, inactivity): (&GovernedTool, Option<String>),
     selection: &ToolFilter,
     rules: &PermissionRules,
 ) -> Result<(), ToolError> {
     let name = tool.entry().exposed();
-    if let ToolActivity::Inactive { why } = &governed.activity {
+    if let Some(why) = inactivity {
         return Err(denied(record, None, format!("tool `{name}` is not active: {why}")));
     }
     if !selection.covers(name, &governed.groups) {

@@ -10,6 +10,7 @@ use haft_core::provider::ToolProvider;
 use haft_tools::rest::RestTools;
 
 use super::shared_agents::SharedAgents;
+use super::tool_inventory::ToolInventories;
 use crate::rest::{self, Freshness, RestLoadContext};
 use crate::runs::Variables;
 use crate::wiring::EngineState;
@@ -45,7 +46,7 @@ pub(super) struct ConfigGeneration {
     pub(super) number: u64,
     pub(super) config: Arc<ResolvedConfig>,
     template: Option<ConfigTemplate>,
-    pub(super) skills: Skills,
+    pub(super) skills: Arc<Skills>,
     /// REST tools of the configuration, and the tools of the embedding program.
     pub(super) providers: Vec<Arc<dyn ToolProvider>>,
     own_tools: Vec<Arc<dyn ToolProvider>>,
@@ -53,6 +54,7 @@ pub(super) struct ConfigGeneration {
     /// Queues and response cache, which all runs share.
     pub(super) engine: EngineState,
     pub(super) agents: Arc<SharedAgents>,
+    pub(super) inventories: Arc<ToolInventories>,
 }
 
 /// The tools and the models of the embedding program.
@@ -71,12 +73,13 @@ impl ConfigGeneration {
             number: 1,
             config: Arc::new(config.resolved),
             template: config.template,
-            skills,
+            skills: Arc::new(skills),
             providers: own_tools.clone(),
             own_tools,
             models,
             engine,
             agents,
+            inventories: Arc::default(),
         };
         let warnings = this.load_rest(home, variables).await;
         (this, warnings)
@@ -84,13 +87,14 @@ impl ConfigGeneration {
 
     pub(super) async fn next(
         &self,
-        config: RuntimeConfig,
+        (config, skills): (RuntimeConfig, Arc<Skills>),
         home: &Home,
         variables: &Variables,
     ) -> (Self, Vec<String>) {
         let RuntimeConfig { resolved, template } = config;
         let mut next = Self {
             number: self.number + 1,
+            skills,
             engine: self.engine.renewed(&resolved),
             template,
             ..self.with_config(resolved)
@@ -117,12 +121,13 @@ impl ConfigGeneration {
             number: self.number,
             config: Arc::new(config),
             template: self.template.clone(),
-            skills: self.skills.clone(),
+            skills: Arc::clone(&self.skills),
             providers: self.own_tools.clone(),
             own_tools: self.own_tools.clone(),
             models: self.models.clone(),
             engine: self.engine.clone(),
             agents: self.agents.renewed(),
+            inventories: Arc::default(),
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use haft_core::cache_store::{CacheLimits, CacheStore};
 use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
+use haft_core::tool_switches::ToolSwitches;
 use haft_engine::{
     Cache, CacheConfig, Catalog, ContentCapture, Orchestrator, OrchestratorConfig, Queues, SharedDefinitions,
     ToolPolicies, UncheckedSchemas,
@@ -50,14 +51,15 @@ pub struct OrchestratorOptions {
     pub exposure: EffectExposure,
 }
 
-/// Queues, response cache, compiled schemas and connections to models. All orchestrators of one configuration
-/// generation share them.
+/// Queues, response cache, compiled schemas, connections to models, and the tools that an administrator turned off. All
+/// orchestrators of one configuration generation share them.
 #[derive(Debug, Clone)]
 pub struct EngineState {
     queues: Queues,
     cache: Cache,
     definitions: SharedDefinitions,
     clients: ClientPool,
+    switches: ToolSwitches,
 }
 
 impl EngineState {
@@ -68,6 +70,7 @@ impl EngineState {
             cache: cache(config),
             definitions: SharedDefinitions::default(),
             clients: ClientPool::default(),
+            switches: ToolSwitches::default(),
         }
     }
 
@@ -96,7 +99,19 @@ impl EngineState {
             // The new configuration may name another JSON Schema draft.
             definitions: SharedDefinitions::default(),
             clients: self.clients.clone(),
+            switches: self.switches.clone(),
         }
+    }
+
+    /// Uses these switches, which other orchestrators of the process share.
+    #[must_use]
+    pub fn with_switches(self, switches: ToolSwitches) -> Self {
+        Self { switches, ..self }
+    }
+
+    /// Returns the tools that an administrator turned off.
+    pub fn switches(&self) -> &ToolSwitches {
+        &self.switches
     }
 
     /// Returns the HTTP clients of model providers.
@@ -161,6 +176,7 @@ impl OrchestratorParts {
             } else {
                 ContentCapture::Nothing
             },
+            switches: shared.switches.clone(),
             ..OrchestratorConfig::default()
         };
         let definitions = shared.definitions.clone();
@@ -215,7 +231,8 @@ impl OrchestratorParts {
             ..self.engine.clone()
         };
         // The configuration reader already checked that every named queue exists.
-        let catalog = Catalog::sharing(providers, catalog_config(config), self.definitions.clone());
+        let (definitions, switched) = (self.definitions.clone(), engine.switches.changes().clone());
+        let catalog = Catalog::sharing(providers, catalog_config(config), definitions, switched);
         Orchestrator::new(catalog, engine)
     }
 }

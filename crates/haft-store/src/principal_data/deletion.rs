@@ -13,6 +13,7 @@ use crate::mcp_tokens::token_directory;
 use crate::sessions::SessionError;
 use crate::sweep::SweepPace;
 use crate::tenant::directory_of;
+use crate::tool_switches::ToolSwitchStore;
 use crate::tree::{is_missing, remove_tree};
 use crate::workspaces;
 
@@ -95,6 +96,7 @@ impl PrincipalData {
         let pseudonym =
             format!("{}/deleted-{}", self.owner.tenant(), &Uuid::new_v4().simple().to_string()[..12]);
         self.rename_lines(&pseudonym)?;
+        ToolSwitchStore::of(&self.home).rename(&self.owner.to_string(), &pseudonym)?;
         Ok(DeletedData { removed: deletion.removed, pseudonym, unreadable: owned.unreadable })
     }
 
