@@ -11,7 +11,9 @@ use haft_runtime::governor::EffectExposure;
 use haft_runtime::runtime::{Runtime, Stores};
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_server::mcp::{ListedTools, McpGateway};
-use haft_server::{AgentCatalog, AuthMode, ConfigReloads, ServeError, ServedRoutes, Server, ServerSettings};
+use haft_server::{
+    AgentCatalog, AuthMode, ConfigReloads, ReloadedFiles, ServeError, ServedRoutes, Server, ServerSettings,
+};
 use haft_store::api_keys::{KeyLimits, KeyScope, NewApiKey};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -121,23 +123,33 @@ pub(super) async fn run(
     ExitReason::Success.into()
 }
 
-/// Reads the configuration again at each SIGHUP. If the configuration is invalid, keeps the old one.
+/// Reads the configuration, the agents and the skills again at each SIGHUP. If a file is invalid, keeps the old ones.
 async fn reload_at_hangup(hangups: Option<Signal>, reloads: ConfigReloads, files: FileArgs) {
     let Some(mut hangups) = hangups else { return };
     while hangups.recv().await.is_some() {
-        match settings::configuration(&files) {
-            Ok(configuration) => {
-                for warning in reloads.apply(configuration.resolved).await {
-                    terminal::warn(&printable(&warning));
-                }
-                terminal::note("the configuration was reloaded; new runs use it");
-            }
+        let applied = match read_again(&files) {
+            Ok(read) => reloads.apply(read).await.map_err(|problems| {
+                problems.iter().map(|problem| printable(problem)).collect::<Vec<_>>().join("\n")
+            }),
             Err((_, message)) => {
                 reloads.refuse();
-                terminal::warn(&format!("the old configuration stays in use: {message}"));
+                Err(message)
             }
+        };
+        match applied {
+            Ok(warnings) => {
+                warnings.iter().for_each(|warning| terminal::warn(&printable(warning)));
+                terminal::note("the configuration was reloaded; new runs use it");
+            }
+            Err(problems) => terminal::warn(&format!("the old configuration stays in use: {problems}")),
         }
     }
+}
+
+fn read_again(files: &FileArgs) -> Result<ReloadedFiles, CliError> {
+    let config = settings::configuration(files)?.resolved;
+    let (agents, _) = AgentCatalog::load(&agents::loader(files)?);
+    Ok(ReloadedFiles { config, agents, skills: skills::found(files)? })
 }
 
 async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {

@@ -43,5 +43,5 @@ mod webhook;
 pub use agents::AgentCatalog;
 pub use error::{ApiError, ApiErrorKind};
 pub use responses::needs_builtin_tools;
-pub use server::{ConfigReloads, ServeError, ServedRoutes, Server};
+pub use server::{ConfigReloads, ReloadedFiles, ServeError, ServedRoutes, Server};
 pub use settings::{AuthMode, DEFAULT_PORT, ServerSettings};

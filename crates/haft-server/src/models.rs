@@ -16,7 +16,7 @@ use crate::server::ServerState;
 pub(crate) const ROUTE: &str = "haft/route";
 
 pub(crate) async fn list(State(state): State<Arc<ServerState>>) -> Json<Value> {
-    let served = served(&state.runtime.config(), &state.agents);
+    let served = served(&state.runtime.config(), &state.agents.get());
     let data: Vec<Value> = served.iter().map(|model| model.json(state.started_s)).collect();
     Json(json!({ "object": "list", "data": data }))
 }
@@ -25,7 +25,7 @@ pub(crate) async fn get(
     State(state): State<Arc<ServerState>>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let served = served(&state.runtime.config(), &state.agents);
+    let served = served(&state.runtime.config(), &state.agents.get());
     let found = served.iter().find(|model| model.id == id);
     let unknown = || ApiError::new(ApiErrorKind::NotFound, format!("there is no model `{id}`"));
     found.map(|model| Json(model.json(state.started_s))).ok_or_else(unknown)

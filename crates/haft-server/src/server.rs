@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use haft_config::ResolvedConfig;
 use haft_config::resolved::{ServeRunLimits, ServeSettings};
+use haft_config::skills::{SkillError, Skills};
 use haft_core::principal::Principal;
 use haft_core::result::ToolError;
 use haft_runtime::runs::RunAdmission;
@@ -28,7 +29,7 @@ use tokio::time::timeout;
 
 use crate::accept;
 use crate::access::AccessRules;
-use crate::agents::AgentCatalog;
+use crate::agents::{AgentCatalog, CurrentAgents};
 use crate::audit::AuditLog;
 use crate::auth::{KeyRing, now_ms};
 use crate::failed_logins::FailedLogins;
@@ -74,7 +75,7 @@ pub enum ServedRoutes {
 pub(crate) struct ServerState {
     pub(crate) settings: ServerSettings,
     pub(crate) runtime: Runtime,
-    pub(crate) agents: AgentCatalog,
+    pub(crate) agents: CurrentAgents,
     pub(crate) access: AccessRules,
     pub(crate) keys: KeyRing,
     pub(crate) tokens: AccessTokens,
@@ -147,19 +148,45 @@ impl Drop for ActiveWork {
     }
 }
 
-/// Replaces the configuration of a running server, and counts reloads in the metrics.
+/// The files of a running server, read again.
+#[derive(Debug)]
+pub struct ReloadedFiles {
+    /// The configuration.
+    pub config: ResolvedConfig,
+    /// The agents that requests can name.
+    pub agents: AgentCatalog,
+    /// The skills that requests can trigger.
+    pub skills: Skills,
+}
+
+/// Replaces the configuration, the agents and the skills of a running server, and counts reloads in the metrics.
 pub struct ConfigReloads(Arc<ServerState>);
 
 impl ConfigReloads {
-    /// Uses the new configuration for runs that start from now on. Returns its warnings.
-    pub async fn apply(&self, config: ResolvedConfig) -> Vec<String> {
+    /// Uses the new files for runs that start from now on. Returns their warnings. If an agent or a skill has an error
+    /// that it did not have before, keeps all old files and returns the errors.
+    pub async fn apply(&self, files: ReloadedFiles) -> Result<Vec<String>, Vec<String>> {
+        let ReloadedFiles { config, agents, skills } = files;
+        let mut errors = agents.new_errors(&self.0.agents.get());
+        errors.extend(new_skill_errors(&skills, &self.0.runtime.skills()));
+        if !errors.is_empty() {
+            self.refuse();
+            return Err(errors);
+        }
+        let mut warnings: Vec<String> = agents.warnings().chain(skill_warnings(&skills)).collect();
+        self.0.agents.replace(agents);
+        warnings.extend(self.apply_config(config, skills).await);
+        Ok(warnings)
+    }
+
+    async fn apply_config(&self, config: ResolvedConfig, skills: Skills) -> Vec<String> {
         self.0.metrics.reloaded("ok");
         self.0.runtime.queue().set_limits(queue_limits(&config.serve));
         self.0.tokens.replace(config.serve.clone());
         let tls = self.0.tls.as_ref().zip(config.serve.tls.as_ref());
         let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
         let webhook = webhook_problem(&config.serve);
-        let mut warnings = self.0.runtime.reload(config).await;
+        let mut warnings = self.0.runtime.reload_with_skills(config, skills).await;
         warnings.extend(webhook.map(|problem| format!("no webhooks are sent: {problem}")));
         if let Err(problem) = certificate {
             warnings.push(format!(
@@ -181,6 +208,17 @@ impl fmt::Debug for ConfigReloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ConfigReloads")
     }
+}
+
+/// Returns the errors in the files of skills that had no error before.
+fn new_skill_errors(skills: &Skills, before: &Skills) -> Vec<String> {
+    let is_new = |error: &&SkillError| before.errors.iter().all(|old| old.path != error.path);
+    skills.errors.iter().filter(is_new).map(ToString::to_string).collect()
+}
+
+/// Returns the warnings about the skills that the server does not use.
+fn skill_warnings(skills: &Skills) -> impl Iterator<Item = String> {
+    skills.errors.iter().map(|error| format!("a skill is left out: {error}"))
 }
 
 fn webhook_problem(serve: &ServeSettings) -> Option<String> {
@@ -271,7 +309,7 @@ impl Server {
         let state = ServerState {
             settings,
             runtime,
-            agents,
+            agents: CurrentAgents::new(agents),
             access,
             keys,
             tokens,
@@ -313,9 +351,9 @@ impl Server {
         self
     }
 
-    /// Returns the agents that requests can use.
-    pub fn agents(&self) -> &AgentCatalog {
-        &self.state.agents
+    /// Returns the agents that requests can use now.
+    pub fn agents(&self) -> Arc<AgentCatalog> {
+        self.state.agents.get()
     }
 
     /// Returns the runtime, which all runs share.

@@ -127,6 +127,60 @@ fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid
 }
 
 #[test]
+fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() {
+    let tree = tree();
+    let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
+    let admin = admin.expect_code(0).stdout.trim().to_owned();
+    let agent = |name: &str, description: &str| {
+        let text = format!("---\ndescription: {description}\nmodels: openai/m\n---\nYou help.\n");
+        tree.file(&format!("home/agents/{name}.md"), &text);
+    };
+    let skill = |description: &str| {
+        let text =
+            format!("---\nname: notes\ndescription: {description}\ntriggers: [note]\n---\nTake notes.\n");
+        tree.file("home/skills/notes/SKILL.md", &text);
+    };
+    let wrong = "---\nmaxTurns: many\n---\nx\n";
+    agent("helper", "First agent.");
+    skill("First skill.");
+    tree.file("home/agents/part.md", wrong);
+    let (child, address) = start(&tree, &[]);
+    let shown = |path: &str| get(&address, path, &admin);
+    let shows = |path: &str, text: &str| shown(path).contains(text);
+    assert!(shows("/api/v1/agents", "First agent.") && shows("/api/v1/skills/notes", "First skill."));
+    assert!(shown("/api/v1/skills/none").starts_with("HTTP/1.1 404"));
+    agent("helper", "Second agent.");
+    agent("other", "Another agent.");
+    skill("Second skill.");
+    send_signal(child.id(), libc::SIGHUP);
+    eventually("the new files are in use, although `part.md` is still wrong", || {
+        shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill.")
+    });
+    assert!(shows("/v1/models", "other"), "{}", shown("/v1/models"));
+
+    tree.file("home/agents/helper.md", wrong);
+    tree.file("home/haft.json", r#"{"models": {"default": "openai/third"}}"#);
+    skill("Third skill.");
+    send_signal(child.id(), libc::SIGHUP);
+    let refusals = |count: u32| {
+        let row = format!(r#"haft_config_reloads_total{{outcome="refused"}} {count}"#);
+        eventually("the bad file is counted", || shown("/metrics").contains(&row));
+    };
+    refusals(1);
+    assert!(shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill."));
+    assert!(!shows("/v1/models", "openai/third"), "no file is replaced alone");
+    agent("helper", "Third agent.");
+    tree.file("home/skills/notes/SKILL.md", "---\nname: [\n---\nx\n");
+    send_signal(child.id(), libc::SIGHUP);
+    refusals(2);
+    assert!(shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill."));
+    let errors = stop(child);
+    for part in ["the old configuration stays in use", "helper.md", "whole number", "SKILL.md"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+}
+
+#[test]
 fn sighup_ends_the_trust_in_an_issuer_that_is_not_configured_any_more() {
     let (tree, issuer) = (tree(), TokenIssuer::start());
     let settings =

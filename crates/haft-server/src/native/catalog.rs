@@ -30,7 +30,7 @@ pub(super) async fn agents(State(state): State<Arc<ServerState>>) -> Json<AgentL
         name: name.to_owned(),
         description: description.to_owned(),
     };
-    Json(AgentList { data: state.agents.list().map(object).collect() })
+    Json(AgentList { data: state.agents.get().list().map(object).collect() })
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

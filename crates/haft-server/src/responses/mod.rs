@@ -375,7 +375,7 @@ async fn known_lists(
 fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &ResponseRun) -> ResponseHead {
     let mut echo = std::mem::take(&mut request.echo);
     // An agent compacts its conversation itself; a model without an agent does not.
-    let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get(model).is_some());
+    let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get().get(model).is_some());
     if request.truncation.is_none() && is_agent {
         echo.insert("truncation".into(), "auto".into());
     }

@@ -32,7 +32,7 @@ const HARMLESS: &str = "current_date";
 
 /// Builds the run spec. `opening` is the whole conversation, including the message that the model answers.
 pub(crate) fn build(
-    target: &ModelTarget<'_>,
+    target: &ModelTarget,
     caller: &Caller,
     request: &CreateRequest,
     workspace: WorkspaceSpec,
@@ -71,14 +71,14 @@ pub(crate) fn check<'a>(
     state: &'a ServerState,
     caller: &Caller,
     request: &CreateRequest,
-) -> Result<ModelTarget<'a>, ApiError> {
+) -> Result<ModelTarget, ApiError> {
     let target = target(state, request)?;
     check_tools(state, caller, request, &target)?;
     Ok(target)
 }
 
 /// Tests if the run of a checked request may run commands or read files.
-pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &ModelTarget<'_>) -> bool {
+pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &ModelTarget) -> bool {
     let names_tool = request.tools.server.iter().any(|tool| matches!(tool, ServerTool::Named(_)));
     let reaches = match target {
         ModelTarget::Agent(graph) => reaches_builtin_tools(graph),
@@ -100,22 +100,22 @@ pub(crate) fn may_ask(caller: &Caller, request: &CreateRequest, target: &ModelTa
 }
 
 /// The agent or model that the field `model` names.
-pub(crate) enum ModelTarget<'a> {
-    Agent(&'a AgentGraph),
+pub(crate) enum ModelTarget {
+    Agent(Arc<AgentGraph>),
     /// `None` for the configured default.
     Model(Option<String>),
     Route,
 }
 
-fn target<'a>(state: &'a ServerState, request: &CreateRequest) -> Result<ModelTarget<'a>, ApiError> {
+fn target(state: &ServerState, request: &CreateRequest) -> Result<ModelTarget, ApiError> {
     let Some(name) = request.model.as_deref() else {
         let has_default = state.runtime.config().models.default.is_some();
         let missing =
             || invalid("model", "`model` is missing, and the server has no default model; set `model`");
         return has_default.then_some(ModelTarget::Model(None)).ok_or_else(missing);
     };
-    if let Some(graph) = state.agents.get(name) {
-        return Ok(ModelTarget::Agent(graph));
+    if let Some(graph) = state.agents.get().get(name) {
+        return Ok(ModelTarget::Agent(Arc::clone(graph)));
     }
     if name == ROUTE {
         return Ok(ModelTarget::Route);
@@ -134,7 +134,7 @@ fn check_tools(
     state: &ServerState,
     caller: &Caller,
     request: &CreateRequest,
-    target: &ModelTarget<'_>,
+    target: &ModelTarget,
 ) -> Result<(), ApiError> {
     let config = state.runtime.config();
     for tool in &request.tools.server {
@@ -181,23 +181,27 @@ fn check_named(config: &ResolvedConfig, label: &str, named: &NamedServer) -> Res
 
 /// Returns true if a model of the request may be a command with its own shell and file tools. haft's rules do not see
 /// the calls of such a command, so it needs the same scope as haft's built-in tools.
-fn acts_by_itself(config: &ResolvedConfig, target: &ModelTarget<'_>) -> bool {
-    let models = &config.models;
-    let usual = models.default.iter().chain(&models.fallback).chain(&models.fast).chain(&models.complex);
-    let usual = || usual.clone().any(|name| has_tools_of_its_own(config, &name.provider));
-    let named = |names: &[String]| {
-        let parsed = names.iter().filter_map(|name| ModelName::parse(name).ok());
-        if names.is_empty() {
-            usual()
-        } else {
-            parsed.into_iter().any(|name| has_tools_of_its_own(config, &name.provider))
-        }
-    };
+fn acts_by_itself(config: &ResolvedConfig, target: &ModelTarget) -> bool {
     match target {
-        ModelTarget::Agent(graph) => graph.nodes().any(|node| named(&node.agent.models)),
-        ModelTarget::Model(Some(name)) => named(std::slice::from_ref(name)),
-        ModelTarget::Model(None) | ModelTarget::Route => usual(),
+        ModelTarget::Agent(graph) => is_agent_with_own_tools(config, graph),
+        ModelTarget::Model(Some(name)) => have_own_tools(config, std::slice::from_ref(name)),
+        ModelTarget::Model(None) | ModelTarget::Route => have_own_tools(config, &[]),
     }
+}
+
+fn is_agent_with_own_tools(config: &ResolvedConfig, graph: &AgentGraph) -> bool {
+    graph.nodes().any(|node| have_own_tools(config, &node.agent.models))
+}
+
+/// Tests the named models, or the configured models if there is no name.
+fn have_own_tools(config: &ResolvedConfig, names: &[String]) -> bool {
+    let models = &config.models;
+    let mut usual = models.default.iter().chain(&models.fallback).chain(&models.fast).chain(&models.complex);
+    if names.is_empty() {
+        return usual.any(|name| has_tools_of_its_own(config, &name.provider));
+    }
+    let mut parsed = names.iter().filter_map(|name| ModelName::parse(name).ok());
+    parsed.any(|name| has_tools_of_its_own(config, &name.provider))
 }
 
 /// Checks the tool names in `tool_choice`. A model without an agent has only the tools of the request, so an unknown
@@ -216,7 +220,7 @@ fn check_choice(request: &CreateRequest) -> Result<(), ApiError> {
 
 /// Returns true if a caller needs the scope for built-in tools to run the agent.
 pub fn needs_builtin_tools(config: &ResolvedConfig, graph: &AgentGraph) -> bool {
-    reaches_builtin_tools(graph) || acts_by_itself(config, &ModelTarget::Agent(graph))
+    reaches_builtin_tools(graph) || is_agent_with_own_tools(config, graph)
 }
 
 /// Returns true if the agent, or an agent that it can call, may use a tool that reads files or runs commands.
