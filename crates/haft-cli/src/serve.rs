@@ -226,6 +226,9 @@ fn refused(error: &ServeError) -> CliError {
         ServeError::Tls(_) => {
             (ExitReason::Usage, "`serve.tls` names the files of the certificate and its key")
         }
+        ServeError::Switches(_) => {
+            (ExitReason::Internal, "repair the file, or remove it to turn all tools on")
+        }
         ServeError::Keys(_) => (ExitReason::Internal, "`haft keys list` reads the same file"),
     };
     (exit, super::hints::with(error, Some(hint)))

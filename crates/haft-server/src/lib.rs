@@ -37,6 +37,7 @@ mod storage_limits;
 mod sweeper;
 mod tls;
 mod token;
+mod tool_switchboard;
 mod used_approvals;
 mod webhook;
 

@@ -134,10 +134,11 @@ enum RequestKind {
 
 impl RequestKind {
     fn of(request: &Request) -> Self {
-        // The path is relative to `/v1`. A compaction also starts a model request.
+        // The path is relative to `/v1` or `/api/v1`. A compaction also starts a model request.
         let path = request.uri().path().trim_end_matches('/');
         let starts = request.method() == Method::POST
-            && (["/responses", "/responses/compact"].contains(&path) || path.starts_with("/approvals/"));
+            && (["/responses", "/responses/compact", "/runs"].contains(&path)
+                || path.starts_with("/approvals/"));
         if starts { Self::StartsResponse } else { Self::Other }
     }
 }

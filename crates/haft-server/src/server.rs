@@ -45,6 +45,7 @@ use crate::storage_limits::{self, TenantSizes};
 use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
+use crate::tool_switchboard::ToolSwitchboard;
 use crate::used_approvals::UsedApprovals;
 use crate::webhook::Webhook;
 
@@ -97,6 +98,7 @@ pub(crate) struct ServerState {
     pub(crate) failed_logins: FailedLogins,
     pub(crate) access_log: AccessLogFile,
     pub(crate) audit: AuditLog,
+    pub(crate) switchboard: ToolSwitchboard,
     /// True after the server was asked to stop.
     stopping: watch::Sender<bool>,
     /// The number of responses that are in progress.
@@ -251,6 +253,8 @@ pub enum ServeError {
     },
     /// The file with the API keys cannot be read.
     Keys(io::Error),
+    /// The file with the tools that were turned off cannot be read.
+    Switches(io::Error),
     /// The certificate or its private key cannot be used.
     Tls(String),
     /// The secret of the webhook cannot be used.
@@ -265,6 +269,9 @@ impl fmt::Display for ServeError {
             }
             Self::Bind { address, error } => write!(f, "the server cannot listen on {address}: {error}"),
             Self::Keys(error) => write!(f, "the server cannot read its API keys: {error}"),
+            Self::Switches(error) => {
+                write!(f, "the server cannot read which tools are turned off: {error}")
+            }
             Self::Webhook(problem) => write!(f, "the server cannot sign its webhooks: {problem}"),
             Self::Tls(problem) => write!(f, "the server cannot use the TLS certificate: {problem}"),
         }
@@ -306,6 +313,7 @@ impl Server {
         let workspaces = WorkspaceStore::of(runtime.home());
         let pending_approvals = PendingApprovals::of(runtime.home());
         let tenant_data = TenantData::of(runtime.home());
+        let switchboard = ToolSwitchboard::open(&runtime).map_err(ServeError::Switches)?;
         let state = ServerState {
             settings,
             runtime,
@@ -330,6 +338,7 @@ impl Server {
             failed_logins: FailedLogins::default(),
             access_log,
             audit,
+            switchboard,
             stopping: watch::Sender::new(false),
             active: watch::Sender::new(0),
             started_s: now_ms() / 1000,

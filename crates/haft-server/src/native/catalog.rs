@@ -71,31 +71,6 @@ pub(super) async fn servers(State(state): State<Arc<ServerState>>) -> Json<Serve
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct GroupList {
-    data: Vec<GroupObject>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct GroupObject {
-    name: String,
-    /// The patterns that select the tools of the group by name
-    tools: Vec<String>,
-    /// True if models see the tools of the group
-    active: bool,
-}
-
-/// `GET /api/v1/groups`.
-pub(super) async fn groups(State(state): State<Arc<ServerState>>) -> Json<GroupList> {
-    let config = state.runtime.config();
-    let data = config.groups.iter().map(|(name, tools)| GroupObject {
-        name: name.as_str().to_owned(),
-        tools: tools.iter().map(ToString::to_string).collect(),
-        active: config.active_groups.as_ref().is_none_or(|active| active.contains(name)),
-    });
-    Json(GroupList { data: data.collect() })
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueueList {
     tenant: QueueNumbers,
     /// Absent without the scope `admin`

@@ -1,20 +1,25 @@
-//! The native API, `/api/v1`: runs with their events and outputs, approval requests, and the names that requests can
-//! use.
+//! The native API, `/api/v1`: runs with their events and outputs, sessions, approval requests, tools and groups, and the
+//! names that requests can use.
 //!
 //! [`ROUTES`] is the list of all routes. The router and the `OpenAPI` document are both built from it, so that no route
-//! is missing in the document. No route starts a run or changes the configuration: `POST /v1/responses` starts runs,
-//! and a command that runs is named only in files of the operator.
+//! is missing in the document. A new run goes the same way as a background response of `/v1/responses`. No route changes
+//! the configuration or adds a command: a route can only turn tools off, and take this back.
 
 mod approvals;
 mod catalog;
+mod line_search;
+mod new_run;
 mod openapi;
 mod outputs;
 mod runs;
+mod sessions;
+mod skills;
+mod tools;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get, post, put};
 use schemars::{Schema, SchemaGenerator};
 use serde::Deserialize;
 
@@ -37,6 +42,8 @@ struct NativeRoute {
 /// The content of a reply.
 enum NativeReply {
     Json(fn(&mut SchemaGenerator) -> Schema),
+    /// The same, with the status 202: the work goes on after the reply.
+    Accepted(fn(&mut SchemaGenerator) -> Schema),
     /// A JSON object that another specification describes.
     Other(&'static str),
     /// Server-sent events.
@@ -49,7 +56,7 @@ const PAGE: [(&str, &str); 2] = [
 ];
 
 /// All routes below `/api/v1`.
-const ROUTES: [NativeRoute; 14] = [
+const ROUTES: [NativeRoute; 23] = [
     NativeRoute {
         method: "get",
         path: "/runs",
@@ -58,6 +65,15 @@ const ROUTES: [NativeRoute; 14] = [
         body: None,
         reply: NativeReply::Json(SchemaGenerator::subschema_for::<runs::RunList>),
         handler: || get(runs::list),
+    },
+    NativeRoute {
+        method: "post",
+        path: "/runs",
+        summary: "Starts a run, like a background response. The header `Idempotency-Key` makes a repeated request return the first run.",
+        query: &[],
+        body: Some(SchemaGenerator::subschema_for::<new_run::NewRunBody>),
+        reply: NativeReply::Accepted(SchemaGenerator::subschema_for::<runs::RunObject>),
+        handler: || post(new_run::create),
     },
     NativeRoute {
         method: "get",
@@ -89,15 +105,36 @@ const ROUTES: [NativeRoute; 14] = [
     NativeRoute {
         method: "get",
         path: "/runs/{id}/outputs/{handle}",
-        summary: "Returns a part of a stored tool output.",
+        summary: "Returns a part of a stored tool output, or all its lines that contain a text.",
         query: &[
-            ("from", "The first byte; by default 0"),
-            ("bytes", "The number of bytes, at most 1048576; by default 65536"),
-            ("find", "Returns only the lines of this part that contain this text"),
+            ("from", "The first byte of the part or of the search; by default 0"),
+            ("bytes", "The number of bytes, at most 1048576; by default 65536; not together with `find`"),
+            (
+                "find",
+                "Returns the lines from `from` on that contain this text; at most 200 lines of 67108864 bytes",
+            ),
         ],
         body: None,
         reply: NativeReply::Json(SchemaGenerator::subschema_for::<outputs::OutputPart>),
         handler: || get(outputs::get),
+    },
+    NativeRoute {
+        method: "get",
+        path: "/sessions",
+        summary: "Lists the stored sessions of the caller with their cost, the newest first.",
+        query: &PAGE,
+        body: None,
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<sessions::SessionList>),
+        handler: || get(sessions::list),
+    },
+    NativeRoute {
+        method: "get",
+        path: "/sessions/{id}",
+        summary: "Returns a stored session of the caller with its cost.",
+        query: &[],
+        body: None,
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<sessions::SessionObject>),
+        handler: || get(sessions::get),
     },
     NativeRoute {
         method: "get",
@@ -146,12 +183,66 @@ const ROUTES: [NativeRoute; 14] = [
     },
     NativeRoute {
         method: "get",
-        path: "/groups",
-        summary: "Lists the configured groups of tools.",
+        path: "/tools",
+        summary: "Lists the tools that the key may use, without schemas.",
+        query: &PAGE,
+        body: None,
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<tools::ToolList>),
+        handler: || get(tools::list),
+    },
+    NativeRoute {
+        method: "get",
+        path: "/tools/{name}",
+        summary: "Returns a tool with its definition.",
         query: &[],
         body: None,
-        reply: NativeReply::Json(SchemaGenerator::subschema_for::<catalog::GroupList>),
-        handler: || get(catalog::groups),
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<tools::ToolObject>),
+        handler: || get(tools::get),
+    },
+    NativeRoute {
+        method: "put",
+        path: "/tools/{name}",
+        summary: "Turns a tool off for all new calls, or on again; needs the scope `admin`.",
+        query: &[],
+        body: Some(SchemaGenerator::subschema_for::<tools::SwitchBody>),
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<tools::SwitchObject>),
+        handler: || put(tools::set),
+    },
+    NativeRoute {
+        method: "get",
+        path: "/groups",
+        summary: "Lists the groups of the tools that the key may use.",
+        query: &[],
+        body: None,
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<tools::GroupList>),
+        handler: || get(tools::groups),
+    },
+    NativeRoute {
+        method: "put",
+        path: "/groups/{name}",
+        summary: "Turns a group of tools off for all new calls, or on again; needs the scope `admin`.",
+        query: &[],
+        body: Some(SchemaGenerator::subschema_for::<tools::SwitchBody>),
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<tools::SwitchObject>),
+        handler: || put(tools::set_group),
+    },
+    NativeRoute {
+        method: "get",
+        path: "/skills",
+        summary: "Lists the skills that requests can trigger.",
+        query: &[],
+        body: None,
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<skills::SkillList>),
+        handler: || get(skills::list),
+    },
+    NativeRoute {
+        method: "get",
+        path: "/skills/{name}",
+        summary: "Returns a skill, without its text and the commands of its servers.",
+        query: &[],
+        body: None,
+        reply: NativeReply::Json(SchemaGenerator::subschema_for::<skills::SkillObject>),
+        handler: || get(skills::get),
     },
     NativeRoute {
         method: "get",

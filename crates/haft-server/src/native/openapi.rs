@@ -45,8 +45,14 @@ fn operation(route: &NativeRoute, generator: &mut SchemaGenerator) -> Value {
         json!({"name": name, "in": "query", "description": description, "schema": {"type": "string"}})
     });
     let parameters: Vec<Value> = of_path.chain(of_query).collect();
+    let status = match route.reply {
+        NativeReply::Accepted(_) => "202",
+        NativeReply::Json(_) | NativeReply::Other(_) | NativeReply::Events => "200",
+    };
     let (media_type, description, schema) = match route.reply {
-        NativeReply::Json(schema) => ("application/json", route.summary, schema(generator).to_value()),
+        NativeReply::Json(schema) | NativeReply::Accepted(schema) => {
+            ("application/json", route.summary, schema(generator).to_value())
+        }
         NativeReply::Other(description) => ("application/json", description, json!({"type": "object"})),
         NativeReply::Events => ("text/event-stream", route.summary, json!({"type": "string"})),
     };
@@ -54,7 +60,7 @@ fn operation(route: &NativeRoute, generator: &mut SchemaGenerator) -> Value {
         "summary": route.summary,
         "parameters": parameters,
         "responses": {
-            "200": {"description": description, "content": {media_type: {"schema": schema}}},
+            status: {"description": description, "content": {media_type: {"schema": schema}}},
             "default": {"description": "An error, with `error.type`, `error.code` and `error.message`."},
         },
     });
@@ -82,9 +88,11 @@ mod tests {
                 operation["parameters"].as_array().unwrap().iter().filter(|one| one["in"] == "path");
             assert_eq!(in_path.count(), route.path.matches('{').count(), "{}", route.path);
             assert!(route.summary.ends_with('.'), "{}", route.path);
-            let schema = &operation["responses"]["200"]["content"];
-            assert!(!schema.to_string().contains("$ref"), "{schema}");
+            let replies = operation["responses"].as_object().unwrap();
+            let content = replies.values().filter_map(|reply| reply.get("content")).collect::<Vec<_>>();
+            assert!(content.len() == 1 && !content[0].to_string().contains("$ref"), "{content:?}");
         }
+        assert!(document["paths"]["/runs"]["post"]["responses"]["202"].is_object());
         let run = &document["paths"]["/runs/{id}"]["get"]["responses"]["200"]["content"];
         assert!(run["application/json"]["schema"]["properties"]["status"]["oneOf"].is_array(), "{run}");
     }

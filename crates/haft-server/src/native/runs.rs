@@ -1,4 +1,4 @@
-//! Runs of the native API: list, get, cancel, and events from any number on.
+//! Runs of the native API: list, get, cancel, and events from any number on. `new_run.rs` starts them.
 
 use std::sync::Arc;
 
@@ -21,10 +21,11 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{NativePage, number};
-use crate::auth::Caller;
+use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::event_stream::{self, PING, PING_INTERVAL};
 use crate::pending_approvals;
+use crate::responses::StartedRun;
 use crate::server::ServerState;
 
 /// The number of stored events that are read at a time.
@@ -41,6 +42,9 @@ pub(crate) struct RunObject {
     title: String,
     /// Milliseconds since 1970
     started_ms: u64,
+    /// The response with the answer of the run, at `/v1/responses`; only in the reply to a new run
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -73,12 +77,22 @@ pub(super) async fn list(
     caller: Caller,
     Query(page): Query<NativePage>,
 ) -> Result<Json<RunList>, ApiError> {
-    let (limit, skip) = (page.limit()?, page.skip()?);
-    let mut runs = listed(&state, &caller, RunListPage { skip, count: limit + 1 }).await?;
-    let has_more = runs.len() > limit;
-    runs.truncate(limit);
+    let (runs, has_more) = self::page(&state, &caller, &page).await?;
     let data = runs.into_iter().map(|run| object(&state, &caller, run)).collect();
     Ok(Json(RunList { data, has_more }))
+}
+
+/// Returns the runs of a page, and whether there are older ones.
+pub(super) async fn page(
+    state: &ServerState,
+    caller: &Caller,
+    page: &NativePage,
+) -> Result<(Vec<ListedRun>, bool), ApiError> {
+    let (limit, skip) = (page.limit()?, page.skip()?);
+    let mut runs = listed(state, caller, RunListPage { skip, count: limit + 1 }).await?;
+    let has_more = runs.len() > limit;
+    runs.truncate(limit);
+    Ok((runs, has_more))
 }
 
 /// `GET /api/v1/runs/{id}`.
@@ -211,6 +225,20 @@ async fn listed(state: &ServerState, caller: &Caller, page: RunListPage) -> Resu
     listed.map_err(|_| unreadable())
 }
 
+/// Returns the object of a run that a request started.
+pub(super) async fn started(state: &ServerState, caller: &Caller, started: StartedRun) -> RunObject {
+    let StartedRun { run, response, model } = started;
+    let listed = find(state, caller, &run).await.ok().unwrap_or_else(|| ListedRun {
+        // The operator has turned off the storage of sessions, or the run has just been removed.
+        id: Uuid::parse_str(&run).map_or(SessionId(0), |id| SessionId(id.as_u128())),
+        title: String::new(),
+        agent: model,
+        started_ms: now_ms(),
+        is_running: true,
+    });
+    RunObject { response: Some(response), ..object(state, caller, listed) }
+}
+
 fn object(state: &ServerState, caller: &Caller, run: ListedRun) -> RunObject {
     let ListedRun { id, title, agent, started_ms, .. } = run;
     let text = id.to_string();
@@ -223,9 +251,9 @@ fn object(state: &ServerState, caller: &Caller, run: ListedRun) -> RunObject {
         }
         Err(_) => RunStatus::Ended,
     };
-    RunObject { id: text, status, agent, title, started_ms }
+    RunObject { id: text, status, agent, title, started_ms, response: None }
 }
 
-fn unreadable() -> ApiError {
+pub(super) fn unreadable() -> ApiError {
     ApiError::new(ApiErrorKind::ServerError, "the runs cannot be read")
 }

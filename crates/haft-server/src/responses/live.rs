@@ -76,6 +76,11 @@ impl LiveResponses {
 }
 
 impl LiveResponse {
+    /// Returns the id of the run.
+    pub(crate) fn run(&self) -> String {
+        self.handle.id().to_string()
+    }
+
     pub(crate) fn request_digest(&self) -> Option<&str> {
         self.request_digest.as_deref()
     }

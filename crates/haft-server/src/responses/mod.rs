@@ -44,6 +44,7 @@ use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
 use haft_runtime::{EventSeq, OutputStorage, RunHooks, SessionStorage};
+use haft_store::responses::ResponseRecord;
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -68,9 +69,11 @@ pub(crate) use compact::compact;
 pub(crate) use field::{RequestField, invalid};
 pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
-pub(crate) use request::check_metadata;
+pub(crate) use request::{RunNarrowing, check_metadata};
 pub(crate) use restart::continue_unfinished;
+pub(crate) use spec::HARMLESS;
 pub(crate) use stored::{ListPage, blocking, cancel, delete, find, get, input_items, list, page_limit};
+pub(crate) use workspace::of_listing as listing_workspace;
 
 /// `POST /v1/responses`.
 pub(crate) async fn create(
@@ -150,20 +153,74 @@ async fn detached(
     request: CreateRequest,
     id: Uuid,
 ) -> Result<Response, ApiError> {
-    let (stream, background) = (request.stream, request.background);
+    let form = (request.stream, request.background);
+    let live = detach(state, caller, request, id).await?;
+    Ok(first_reply(&live, form).await)
+}
+
+async fn detach(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: CreateRequest,
+    id: Uuid,
+) -> Result<Arc<LiveResponse>, ApiError> {
     let mut active = start(state, caller, request, id, None).await?;
     active.store_beginning().await;
-    let live = state.live.detach(active);
-    Ok(match (stream, background) {
+    Ok(state.live.detach(active))
+}
+
+async fn first_reply(live: &Arc<LiveResponse>, (stream, background): (bool, bool)) -> Response {
+    match (stream, background) {
         (true, _) => sse::stream_response(EventSource::Follower(live.follow(0))),
-        (false, true) => Json(first_object(&live).await).into_response(),
+        (false, true) => Json(first_object(live).await).into_response(),
         (false, false) => whole(live.ended().await),
-    })
+    }
 }
 
 async fn first_object(live: &Arc<LiveResponse>) -> Value {
     let first = live.follow(0).next().await.unwrap_or_default();
     first.into_iter().next().map(|event| event.data["response"].clone()).unwrap_or_default()
+}
+
+/// A run that a request started, or an earlier request with the same idempotency key.
+pub(crate) struct StartedRun {
+    pub(crate) run: String,
+    pub(crate) response: String,
+    /// The agent or the model that the request named.
+    pub(crate) model: String,
+}
+
+/// Starts a run for the native API, as a background response with further limits. `digest` identifies the request of the
+/// client.
+pub(crate) async fn start_run(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    headers: &HeaderMap,
+    (body, digest): (Map<String, Value>, String),
+    narrowing: RunNarrowing,
+) -> Result<StartedRun, ApiError> {
+    let request = CreateRequest { digest: Some(digest), narrowing, ..request::parse(body)? };
+    let model = request.model.clone().unwrap_or_else(|| default_model(state));
+    let (response, run) = match idempotency_key(headers)? {
+        None => {
+            let id = new_id();
+            (response_id(id), detach(state, caller, request, id).await?.run())
+        }
+        Some(key) => match keyed(state, caller, request, key).await? {
+            (id, KeyedResponse::Started(live) | KeyedResponse::InProgress(live)) => (id, live.run()),
+            (id, KeyedResponse::Stored(record)) => (id, record.run),
+        },
+    };
+    Ok(StartedRun { run, response, model })
+}
+
+/// The response of an idempotency key.
+enum KeyedResponse {
+    /// This request has started it.
+    Started(Arc<LiveResponse>),
+    /// An earlier request has started it.
+    InProgress(Arc<LiveResponse>),
+    Stored(Box<ResponseRecord>),
 }
 
 /// Starts a response, or returns the response that an earlier request with the same idempotency key started.
@@ -173,6 +230,25 @@ async fn once(
     request: CreateRequest,
     key: String,
 ) -> Result<Response, ApiError> {
+    let form @ (stream, _) = (request.stream, request.background);
+    Ok(match keyed(state, caller, request, key).await?.1 {
+        KeyedResponse::Started(live) => first_reply(&live, form).await,
+        KeyedResponse::InProgress(live) => first_reply(&live, (stream, false)).await,
+        KeyedResponse::Stored(record) if stream => {
+            let events = record.events.into_iter().map(StreamEvent::of_data).collect();
+            sse::stream_response(EventSource::Recorded(events))
+        }
+        KeyedResponse::Stored(record) => Json(record.response).into_response(),
+    })
+}
+
+/// Returns the response of an idempotency key, with its id.
+async fn keyed(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: CreateRequest,
+    key: String,
+) -> Result<(String, KeyedResponse), ApiError> {
     let failed = |error: StoreError| {
         ApiError::new(
             ApiErrorKind::ServerError,
@@ -185,22 +261,18 @@ async fn once(
         keys.release(&owner, &key).await;
         bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
     }
+    let first = response_id(Uuid::from_u128(bound.0));
     if bound.0 == id.as_u128() {
-        let started = detached(state, caller, request, id).await;
+        let started = detach(state, caller, request, id).await;
         if started.is_err() {
             // No run has started, so a corrected request may use the same key.
             keys.release(&owner, &key).await;
         }
-        return started;
+        return started.map(|live| (first, KeyedResponse::Started(live)));
     }
-    let first = response_id(Uuid::from_u128(bound.0));
     if let Some(live) = state.live.get(&owner, &first) {
         check_same_request(&request, live.request_digest())?;
-        return Ok(if request.stream {
-            sse::stream_response(EventSource::Follower(live.follow(0)))
-        } else {
-            whole(live.ended().await)
-        });
+        return Ok((first, KeyedResponse::InProgress(live)));
     }
     let gone = || {
         let message = "the response for this idempotency key was not stored, or was deleted; use a new key";
@@ -208,12 +280,7 @@ async fn once(
     };
     let record = stored::find(state, caller, &first).await?.ok_or_else(gone)?;
     check_same_request(&request, record.request_digest.as_deref())?;
-    Ok(if request.stream {
-        let events = record.events.into_iter().map(StreamEvent::of_data).collect();
-        sse::stream_response(EventSource::Recorded(events))
-    } else {
-        Json(record.response).into_response()
-    })
+    Ok((first, KeyedResponse::Stored(Box::new(record))))
 }
 
 /// The time for which an idempotency key returns the first response.
@@ -351,7 +418,7 @@ async fn new_run(
     let hooks = RunHooks { output_storage, ..approvals::hooks(caller, sessions) };
     let secrets = requested_servers::secrets(&request.tools);
     let started = state.runtime.start_with(spec, secrets, hooks).await;
-    let handle = started.map_err(|error| spec::not_started(&error))?;
+    let handle = started.map_err(|error| spec::not_started_for(&error, request))?;
     let first_event = EventSeq::START;
     let run = ResponseRun { handle, answers: None, first_event, workspace, known_workspace: known };
     Ok((run, stored, compacted))

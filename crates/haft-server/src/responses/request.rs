@@ -3,6 +3,8 @@
 //! Every known field is used, echoed, or refused with its name. Unknown top-level fields are ignored, because newer
 //! clients send fields that this server does not support; the reply lists them in the header `haft-warnings`.
 
+use std::time::Duration;
+
 use haft_core::validate::Schema;
 use serde_json::{Map, Value, json};
 
@@ -72,6 +74,8 @@ pub(crate) struct CreateRequest {
     pub(crate) truncation: Option<Truncation>,
     /// The size above which the conversation is compacted before the response, in tokens.
     pub(crate) compact_threshold: Option<u64>,
+    /// Limits that only the native API can set.
+    pub(crate) narrowing: RunNarrowing,
     /// The digest of the request body. An idempotency key can be used again only with the same digest.
     pub(crate) digest: Option<String>,
 }
@@ -109,6 +113,17 @@ pub(crate) struct ModelFields {
     pub(crate) parallel_tool_calls: Option<bool>,
     /// The reasoning effort, with the name that agent files use.
     pub(crate) effort: Option<&'static str>,
+}
+
+/// Limits of one run. Each can only lower the limit of its agent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RunNarrowing {
+    pub(crate) turns_max: Option<u32>,
+    /// The maximum cost, in US dollars.
+    pub(crate) usd_max: Option<f64>,
+    pub(crate) timeout: Option<Duration>,
+    /// The only tools of the agent that the model may call.
+    pub(crate) allowed_tools: Option<Vec<String>>,
 }
 
 /// The required format of the answer.
@@ -186,6 +201,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         sealing: included.sealing,
         truncation,
         compact_threshold,
+        narrowing: RunNarrowing::default(),
         digest: None,
     })
 }

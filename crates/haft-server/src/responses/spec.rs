@@ -19,7 +19,7 @@ use haft_store::api_keys::KeyScope;
 use serde_json::Value;
 
 use super::field::invalid;
-use super::request::{CreateRequest, ModelFields, TextFormat, Truncation};
+use super::request::{CreateRequest, ModelFields, RunNarrowing, TextFormat, Truncation};
 use super::requested_servers::NamedServer;
 use super::tools::ServerTool;
 use crate::auth::Caller;
@@ -28,7 +28,7 @@ use crate::models::ROUTE;
 use crate::server::ServerState;
 
 /// The built-in tool that needs no scope, because it neither reads files nor changes anything.
-const HARMLESS: &str = "current_date";
+pub(crate) const HARMLESS: &str = "current_date";
 
 /// Builds the run spec. `opening` is the whole conversation, including the message that the model answers.
 pub(crate) fn build(
@@ -43,17 +43,16 @@ pub(crate) fn build(
         ModelTarget::Agent(graph) => {
             let mut spec = RunSpec::new(graph, text, workspace);
             spec.changes = changes_to_agent(&graph.first().agent, request);
+            narrow(&mut spec.changes, &graph.first().agent, &request.narrowing);
             spec
         }
         ModelTarget::Model(name) => {
-            let mut spec = RunSpec::new(plain_agent()?, text, workspace);
-            spec.changes = changes_to_model(request);
+            let mut spec = spec_of_model(request, text, workspace)?;
             spec.changes.models = name.iter().cloned().collect();
             spec
         }
         ModelTarget::Route => {
-            let mut spec = RunSpec::new(plain_agent()?, text, workspace);
-            spec.changes = changes_to_model(request);
+            let mut spec = spec_of_model(request, text, workspace)?;
             spec.model_choice = ModelChoice::Routed;
             spec
         }
@@ -66,9 +65,37 @@ pub(crate) fn build(
     Ok(spec)
 }
 
+fn spec_of_model(
+    request: &CreateRequest,
+    text: String,
+    workspace: WorkspaceSpec,
+) -> Result<RunSpec, ApiError> {
+    let graph = plain_agent()?;
+    let mut spec = RunSpec::new(graph, text, workspace);
+    spec.changes = changes_to_model(request);
+    narrow(&mut spec.changes, &graph.first().agent, &request.narrowing);
+    Ok(spec)
+}
+
+/// Lowers the limits of the agent, and never raises one.
+fn narrow(changes: &mut AgentChanges, agent: &AgentDefinition, narrowing: &RunNarrowing) {
+    let RunNarrowing { turns_max, usd_max, timeout, allowed_tools } = narrowing;
+    changes.turns_max = turns_max.map(|turns| turns.min(agent.limits.turns_max));
+    changes.timeout = timeout.map(|timeout| timeout.min(agent.times.run));
+    if let Some(asked) = usd_max {
+        let usd = agent.budget.usd.map_or(*asked, |own| own.min(*asked));
+        changes.overrides.0.push(AgentOverride::new("budget.usd", usd.into()));
+    }
+    if let Some(asked) = allowed_tools {
+        let own = agent.reach.allowed_tools.as_ref();
+        let is_own = |name: &&String| own.is_none_or(|own| own.contains(name));
+        changes.allowed_tools = Some(asked.iter().filter(is_own).cloned().collect());
+    }
+}
+
 /// Checks the model and the tools of a request, before anything is created for it.
-pub(crate) fn check<'a>(
-    state: &'a ServerState,
+pub(crate) fn check(
+    state: &ServerState,
     caller: &Caller,
     request: &CreateRequest,
 ) -> Result<ModelTarget, ApiError> {
@@ -339,6 +366,17 @@ fn queue_full(full: RunQueueFull) -> ApiError {
         RunQueueFull::ForAll => ApiErrorKind::Unavailable,
     };
     ApiError::new(kind, format!("{full}; try again later")).with_code("queue_full").after(QUEUE_RETRY_S)
+}
+
+/// Converts the reason why the run of a new request did not start.
+pub(crate) fn not_started_for(error: &StartError, request: &CreateRequest) -> ApiError {
+    match error {
+        // Without this limit, the price would not be needed.
+        StartError::Models(ModelsError::NoPrice { .. }) if request.narrowing.usd_max.is_some() => {
+            invalid("max_cost_usd", error.to_string())
+        }
+        error => not_started(error),
+    }
 }
 
 /// Converts the reason why a run did not start.

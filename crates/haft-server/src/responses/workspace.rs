@@ -97,6 +97,17 @@ async fn lease(
     Ok(ResponseWorkspace { lease, tmp, bytes_max: state.runtime.config().serve.workspaces.bytes_max })
 }
 
+/// Returns the workspace in which the tools of a principal are listed. Runs that cannot use files work in the same one,
+/// so that they share MCP servers with the list.
+pub(crate) fn of_listing(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
+    match &state.runtime.config().serve.workspaces.scope {
+        WorkspaceScope::Directory(path) => {
+            Ok(WorkspaceSpec { directory: path.clone(), ..state.settings.workspace.clone() })
+        }
+        WorkspaceScope::Tenant | WorkspaceScope::Conversation => of_principal(state, owner),
+    }
+}
+
 /// Returns the directory of a principal, below haft's own workspace.
 pub(crate) fn of_principal(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
     let root = state.runtime.home().workspace();

@@ -1,13 +1,13 @@
 //! The native API: runs, events, approvals and names, its document, and other principals.
 
 use haft_model_server::{ResponsePace, Script, ScriptStep};
-use haft_store::api_keys::KeyScope;
+use haft_store::api_keys::{KeyLimits, KeyScope};
 use haft_testkit::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::approvals::types;
-use super::fixture::{Reply, TestServer, key, scoped_key};
+use super::fixture::{Reply, TestServer, key, limited_key, scoped_key};
 use super::responses::{ask, poll, text};
 use super::tool_server::ToolServer;
 
@@ -43,7 +43,9 @@ fn every_documented_route_exists_and_needs_a_key() {
     let mut routes = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
         for method in operations.as_object().unwrap().keys() {
-            let path = format!("/api/v1{}", path.replace("{id}", "none").replace("{handle}", "none"));
+            let path =
+                ["{id}", "{handle}", "{name}"].iter().fold(path.clone(), |path, of| path.replace(of, "none"));
+            let path = format!("/api/v1{path}");
             let method: Method = method.to_uppercase().parse().unwrap();
             let reply = send_json(&server, &server.key, method.clone(), &path, &json!({"approve": true}));
             assert!(
@@ -57,14 +59,18 @@ fn every_documented_route_exists_and_needs_a_key() {
             routes += 1;
         }
     }
-    assert_eq!(routes, 14);
+    assert_eq!(routes, 23);
     assert_eq!(server.get("/api/v1/none").status, 404);
-    for (method, path) in
-        [(Method::POST, "/api/v1/servers"), (Method::PUT, "/api/v1/agents"), (Method::POST, "/api/v1/runs")]
-    {
-        let reply = send_json(&server, &server.key, method, path, &json!({"command": "sh"}));
+    let command = json!({"command": "sh"});
+    for (method, path) in [(Method::POST, "/api/v1/servers"), (Method::PUT, "/api/v1/agents")] {
+        let reply = send_json(&server, &server.key, method, path, &command);
         assert_eq!(reply.status, 405, "no route adds a command: {path}");
     }
+    let run = send_json(&server, &server.key, Method::POST, "/api/v1/runs", &command);
+    assert_eq!((run.status, &run.json()["error"]["param"]), (400, &json!("command")), "{}", run.text);
+    let admin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Admin]);
+    let tool = send_json(&server, &admin, Method::PUT, "/api/v1/tools/current_date", &command);
+    assert_eq!((tool.status, &tool.json()["error"]["param"]), (400, &json!("command")), "{}", tool.text);
 }
 
 #[test]
@@ -100,6 +106,15 @@ fn runs_are_listed_followed_from_any_event_and_cancelled_by_their_owner_alone() 
     for path in ["", "/events", "/outputs/x"] {
         assert_eq!(get_with(&server, &eve, &format!("{ended}{path}")).status, 404, "{path}");
     }
+    let session = ended.replace("/runs/", "/sessions/");
+    let shown = server.get(&session).json();
+    assert_eq!((&shown["state"], &shown["model_requests"]), (&json!("ended"), &json!(1)), "{shown}");
+    assert!(shown["last_ms"].as_u64() >= shown["started_ms"].as_u64(), "{shown}");
+    let sessions = server.get("/api/v1/sessions").json();
+    assert_eq!(sessions["data"].as_array().unwrap().len(), 3, "{sessions}");
+    assert!(sessions["data"].as_array().unwrap().contains(&shown), "{sessions}");
+    assert_eq!(get_with(&server, &eve, &session).status, 404);
+    assert_eq!(get_with(&server, &eve, "/api/v1/sessions").json(), json!({"data": [], "has_more": false}));
     let foreign = send_json(&server, &eve, Method::POST, &format!("{waiting}/cancel"), &json!({}));
     assert_eq!(foreign.status, 404);
     assert_eq!(get_with(&server, &eve, "/api/v1/runs").json()["data"], json!([]));
@@ -198,9 +213,24 @@ fn stored_output_is_read_by_range_and_searched() {
     let part = |query: &str| server.get(&format!("/api/v1/runs/{run}/outputs/{handle}?{query}"));
     let begin = part("bytes=6").json();
     assert_eq!((&begin["text"], &begin["to"]), (&json!("line 0"), &json!(6)), "{begin}");
-    let found = part("from=60000&bytes=1048576&find=line+4999").json();
-    assert_eq!(found["text"], "line 4999 of the output");
+    assert_eq!(begin["is_end"], false);
+    let found = part("find=line+4999").json();
+    assert_eq!((found["lines"].as_array().unwrap().len(), &found["is_end"]), (1, &json!(true)), "{found}");
+    let line = &found["lines"][0];
+    assert_eq!(line["text"], "line 4999 of the output");
+    let bytes = line["to"].as_u64().unwrap() - line["from"].as_u64().unwrap();
+    let read = part(&format!("from={}&bytes={bytes}", line["from"])).json();
+    assert_eq!((&read["text"], &read["is_end"]), (&line["text"], &json!(true)), "the positions can be read");
+    let many = part("find=of+the").json();
+    assert_eq!((many["lines"].as_array().unwrap().len(), &many["is_end"]), (200, &json!(false)));
+    let next = part(&format!("find=of+the&from={}", many["to"])).json();
+    assert_eq!(next["lines"][0]["text"], "line 200 of the output");
+    assert_eq!(part("find=none+such").json()["lines"], json!([]));
     assert_eq!(part("bytes=0").json()["error"]["param"], "bytes");
+    assert_eq!(part("bytes=9&find=line").json()["error"]["param"], "bytes");
+    let eve = key(&server.store, "default", "eve", None);
+    let foreign = format!("/api/v1/runs/{run}/outputs/{handle}?find=line");
+    assert_eq!(get_with(&server, &eve, &foreign).status, 404);
     assert_eq!(server.get(&format!("/api/v1/runs/{run}/outputs/none")).status, 404);
 }
 
@@ -219,10 +249,20 @@ fn names_are_shown_without_commands_and_stats_need_the_scope() {
         server.get("/api/v1/agents").json()["data"],
         json!([{"name": "helper", "description": "Answers."}])
     );
-    assert_eq!(server.get("/api/v1/groups").json()["data"][0]["tools"], json!(["local__*"]));
+    let admin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Admin]);
+    let groups = get_with(&server, &admin, "/api/v1/groups");
+    let is_g = |group: &&Value| group["name"] == "g";
+    let g = groups.json()["data"].as_array().unwrap().iter().find(is_g).cloned().unwrap();
+    assert_eq!(g, json!({"name": "g", "patterns": ["local__*"], "tools": [], "active": true}));
+    let plain = server.get("/api/v1/groups");
+    assert!(!plain.text.contains("local__"), "the key can use no tool of the group: {}", plain.text);
+    let tools = server.get("/api/v1/tools");
+    assert_eq!(tools.json()["unknown_servers"], json!(["local"]), "{}", tools.text);
+    for shown in [groups.text, plain.text, tools.text] {
+        assert!(!shown.contains("secret"), "{shown}");
+    }
     assert_eq!(server.get("/api/v1/models").json(), server.get("/v1/models").json());
     assert_eq!(server.get("/api/v1/stats").status, 403);
-    let admin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Admin]);
     assert_eq!(get_with(&server, &admin, "/api/v1/stats").json()["pending_approvals"], 0);
     assert_eq!(
         get_with(&server, &admin, "/api/v1/queues").json()["all"],
@@ -231,4 +271,213 @@ fn names_are_shown_without_commands_and_stats_need_the_scope() {
     eventually("the refusal is audited", || {
         server.data_lines("audit.jsonl").iter().any(|line| line["event"] == "authz.denied")
     });
+}
+
+/// The configuration of a server with the tools `docs__add` and `docs__look`, and further keys.
+fn config_with(tools: &ToolServer, more: &[(&str, Value)]) -> Value {
+    let mut config = tools.config();
+    for (key, value) in more {
+        config[*key] = value.clone();
+    }
+    config
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["data"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn key_sees_the_tools_that_it_may_use_and_the_reasons_for_the_others() {
+    let tools = ToolServer::start();
+    let rules = json!({"rules": [{"tool": "docs__look", "decision": "ask"}]});
+    let config = config_with(&tools, &[("toolsDenied", json!(["docs__add"])), ("policy", rules)]);
+    let server = TestServer::configured(Script::of([ScriptStep::text("x")]), &config, &[]);
+    let listed = server.get("/api/v1/tools").json();
+    let plain = names(&listed);
+    assert!(plain.contains(&"docs__add") && plain.contains(&"docs__look"), "{listed}");
+    assert!(!plain.contains(&"bash") && !plain.contains(&"read"), "the key lacks the scope: {listed}");
+    assert_eq!(server.get("/api/v1/tools/bash").status, 404);
+    let look = server.get("/api/v1/tools/docs__look").json();
+    let expected = json!({
+        "name": "docs__look", "kind": "mcp", "source": "docs", "groups": ["docs"], "effects": "read-only",
+        "decision": "ask", "active": true, "description": "Looks.",
+        "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    });
+    assert_eq!(look, expected);
+    let add = server.get("/api/v1/tools/docs__add").json();
+    assert_eq!((&add["active"], &add["reason"]), (&json!(false), &json!("`toolsDenied` matches this tool")));
+    let hidden = [&add["description"], &add["input_schema"]];
+    assert_eq!(hidden, [&Value::Null; 2], "a tool that cannot be called reveals nothing: {add}");
+    let builtin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
+    assert_eq!(get_with(&server, &builtin, "/api/v1/tools/bash").json()["kind"], "builtin");
+    let groups = server.get("/api/v1/groups").json();
+    assert!(names(&groups).contains(&"docs"), "{groups}");
+    let page = server.get("/api/v1/tools?limit=1&skip=1").json();
+    assert_eq!((names(&page), &page["has_more"]), (vec![plain[1]], &json!(plain.len() > 2)), "{page}");
+}
+
+fn switch(server: &TestServer, key: &str, path: &str, active: bool) -> Reply {
+    send_json(server, key, Method::PUT, &format!("/api/v1/{path}"), &json!({"active": active}))
+}
+
+#[test]
+fn tool_is_turned_off_for_new_runs_and_new_calls_until_it_is_turned_on() {
+    let tools = ToolServer::start();
+    let look = |number: i32| ScriptStep::call("docs__look", json!({"n": number}));
+    let steps = [look(1), look(2), ScriptStep::text("Done.")];
+    let mut server = TestServer::configured(Script::of(steps), &tools.config(), &[]);
+    let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});
+    let request = json!({"model": "openai/m", "input": "Look.", "tools": [tool], "background": true});
+    assert_eq!(
+        switch(&server, &server.key, "tools/docs__look", false).status,
+        403,
+        "needs the scope `admin`"
+    );
+    let admin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Admin]);
+    assert_eq!(switch(&server, &admin, "tools/none", false).status, 404);
+
+    tools.hold_calls();
+    let first = ask(&server, &request);
+    eventually("the first call runs", || tools.calls().len() == 1);
+    let off = switch(&server, &admin, "tools/docs__look", false);
+    assert_eq!((off.status, &off.json()["active"]), (200, &json!(false)), "{}", off.text);
+    tools.release_calls();
+    poll(&server, first["id"].as_str().unwrap(), "completed");
+    assert_eq!(tools.calls().len(), 1, "the second call of the run is refused");
+    let told = server.model.requests().last().unwrap().raw.clone();
+    for part in ["default/local", "PUT /api/v1/tools/docs__look", "scope `admin`"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+
+    server.restart();
+    let shown = server.get("/api/v1/tools/docs__look").json();
+    assert_eq!((&shown["active"], &shown["input_schema"]), (&json!(false), &Value::Null), "{shown}");
+    let second = ask(&server, &request);
+    poll(&server, second["id"].as_str().unwrap(), "completed");
+    assert_eq!(tools.calls().len(), 1, "a switch survives a restart");
+    let asked = server.model.requests();
+    let of_second = &asked[asked.len() - 2].body;
+    assert!(of_second["tools"].to_string().contains("docs__add"), "{of_second}");
+    assert!(
+        !of_second["tools"].to_string().contains("docs__look"),
+        "models do not see the tool: {of_second}"
+    );
+
+    let on = switch(&server, &admin, "tools/docs__look", true);
+    assert_eq!(on.json(), json!({"name": "docs__look", "active": true}));
+    let third = ask(&server, &request);
+    poll(&server, third["id"].as_str().unwrap(), "completed");
+    assert_eq!(tools.calls().len(), 3, "both calls of the third run reach the tool");
+    eventually("both changes are audited", || {
+        let lines = server.data_lines("audit.jsonl");
+        let switched = lines.iter().filter(|line| line["event"] == "tool.switched");
+        let found: Vec<_> = switched.map(|line| (line["target"].clone(), line["detail"].clone())).collect();
+        found == [(json!("docs__look"), json!("off")), (json!("docs__look"), json!("on"))]
+    });
+}
+
+#[test]
+fn group_is_turned_off_and_turning_on_never_overrides_the_configuration() {
+    let tools = ToolServer::start();
+    let config = config_with(&tools, &[("toolsDenied", json!(["docs__add"]))]);
+    let steps =
+        [ScriptStep::call("docs__add", json!({"n": 1})), ScriptStep::call("docs__look", json!({"n": 2}))];
+    let steps = steps.into_iter().chain([ScriptStep::text("Done.")]);
+    let server = TestServer::configured(Script::of(steps), &config, &[]);
+    let admin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Admin]);
+    let denied = json!({"name": "docs__add", "active": false, "reason": "`toolsDenied` matches this tool"});
+    assert_eq!(switch(&server, &admin, "tools/docs__add", true).json(), denied);
+    assert_eq!(switch(&server, &admin, "groups/none", false).status, 404);
+    let off = switch(&server, &admin, "groups/docs", false).json();
+    assert_eq!(off["active"], false, "{off}");
+    let look = server.get("/api/v1/tools/docs__look").json();
+    assert!(look["reason"].as_str().unwrap().contains("PUT /api/v1/groups/docs"), "{look}");
+    let on = switch(&server, &admin, "tools/docs__look", true).json();
+    assert_eq!(on["active"], false, "its group is still off: {on}");
+    let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});
+    ask(&server, &json!({"model": "openai/m", "input": "Go.", "tools": [tool]}));
+    assert_eq!(tools.calls(), [] as [Value; 0]);
+    assert_eq!(switch(&server, &admin, "groups/docs", true).json(), json!({"name": "docs", "active": true}));
+    assert_eq!(server.get("/api/v1/tools/docs__look").json()["active"], true);
+}
+
+/// An agent with both tools of the server `docs`, and at most three turns.
+const READER: &str =
+    "---\ndescription: Reads.\nmodels: openai/m\ntools: [docs__*]\nmaxTurns: 3\n---\nYou read.\n";
+
+fn start_run(server: &TestServer, key: &str, body: &Value, idempotency_key: Option<&str>) -> Reply {
+    let request = server.without_key(Method::POST, "/api/v1/runs").bearer_auth(key);
+    let request =
+        idempotency_key.into_iter().fold(request, |request, key| request.header("idempotency-key", key));
+    server.send(request.header("content-type", "application/json").body(body.to_string()))
+}
+
+#[test]
+fn run_is_started_once_per_idempotency_key_and_answers_as_a_response() {
+    let server = server();
+    let body = json!({"model": "openai/m", "input": "Hi"});
+    let first = start_run(&server, &server.key, &body, Some("k"));
+    assert_eq!(first.status, 202, "{}", first.text);
+    let first = first.json();
+    let response = poll(&server, first["response"].as_str().unwrap(), "completed");
+    assert_eq!(text(&response), "Hello.");
+    let again = start_run(&server, &server.key, &body, Some("k")).json();
+    assert_eq!((&again["id"], &again["response"]), (&first["id"], &first["response"]), "{again}");
+    assert_eq!(server.model.requests().len(), 1);
+    let other = start_run(&server, &server.key, &json!({"model": "openai/m", "input": "Ho"}), Some("k"));
+    assert_eq!(other.json()["error"]["code"], "idempotency_key_reused", "{}", other.text);
+    let path = format!("/api/v1/runs/{}", first["id"].as_str().unwrap());
+    assert_eq!(server.get(&path).json()["status"], "ended");
+    let eve = key(&server.store, "default", "eve", None);
+    assert_eq!(get_with(&server, &eve, &path).status, 404);
+    let unknown = start_run(&server, &server.key, &json!({"agent": "none", "input": "x"}), None);
+    assert_eq!((unknown.status, &unknown.json()["error"]["code"]), (400, &json!("agent_not_found")));
+    let costly = json!({"model": "openai/m", "input": "x", "max_cost_usd": 1});
+    let costly = start_run(&server, &server.key, &costly, None);
+    assert_eq!((costly.status, &costly.json()["error"]["param"]), (400, &json!("max_cost_usd")), "no price");
+}
+
+#[test]
+fn run_has_the_limits_and_scopes_of_a_response() {
+    let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
+    let script = Script::of([ScriptStep::text("Late.").at_pace(pace)]);
+    let config = json!({"models": {"default": "openai/m"}});
+    let all = "---\ndescription: Works.\nmodels: openai/m\n---\nYou work.\n";
+    let server = TestServer::configured(script, &config, &[("worker", all)]);
+    let refused = start_run(&server, &server.key, &json!({"agent": "worker", "input": "x"}), None);
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (403, &json!("insufficient_scope")));
+    let named = json!({"model": "openai/m", "input": "x", "tools": ["bash"]});
+    assert_eq!(start_run(&server, &server.key, &named, None).status, 403, "built-in tools need the scope");
+    let limits = KeyLimits { concurrent_responses: Some(1), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    let body = json!({"model": "openai/m", "input": "x"});
+    assert_eq!(start_run(&server, &key, &body, None).status, 202);
+    assert_eq!(start_run(&server, &key, &body, None).status, 429);
+}
+
+#[test]
+fn run_only_narrows_the_tools_and_turns_of_its_agent() {
+    let check = |limits: Value, calls: &[i64]| {
+        let tools = ToolServer::start();
+        let call = |name: &str, number: i64| ScriptStep::call(name, json!({"n": number}));
+        let steps = [call("docs__add", 1), call("docs__look", 2), call("docs__look", 3)];
+        let steps = steps.into_iter().chain([ScriptStep::text("Done.")]);
+        let server = TestServer::configured(Script::of(steps), &tools.config(), &[("reader", READER)]);
+        let mut body = json!({"agent": "reader", "input": "Go."});
+        body.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
+        let started = start_run(&server, &server.key, &body, None);
+        assert_eq!(started.status, 202, "{body}: {}", started.text);
+        let run = format!("/api/v1/runs/{}", started.json()["id"].as_str().unwrap());
+        eventually("the run has ended", || server.get(&run).json()["status"] == "ended");
+        let made: Vec<_> = tools.calls().iter().map(|call| call["n"].as_i64().unwrap()).collect();
+        assert_eq!(made, calls, "{body}");
+    };
+    // In its last turn, a model can only answer.
+    check(json!({}), &[1, 2]);
+    check(json!({"max_turns": 50}), &[1, 2]);
+    check(json!({"max_turns": 2}), &[1]);
+    check(json!({"max_tool_calls": 1}), &[1]);
+    check(json!({"tools": ["docs__look"]}), &[2]);
+    check(json!({"tools": ["docs__look", "bash"]}), &[2]);
+    check(json!({"tools": []}), &[]);
 }

@@ -276,6 +276,30 @@ fn haft_serve_offers_the_gateway_at_the_path_mcp() {
 }
 
 #[test]
+fn tool_that_an_administrator_turned_off_is_neither_listed_nor_called() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let created = place.haft(&["keys", "create", "root", "--scope", "admin", "--scope", "api"]).output();
+    let key = format!("Bearer {}", created.expect_code(0).stdout.trim());
+    let server = GatewayServer::of(place.haft(&["serve", "--address", "127.0.0.1:0"]).start());
+    let session = server.session(&[("Authorization", &key)]);
+    let own = [("Authorization", key.as_str()), ("Mcp-Session-Id", session.as_str())];
+    let list = || server.post(&own, &request(2, "tools/list", &json!({}))).message().to_string();
+    assert!(list().contains("up__echo"), "{}", list());
+    let switch = |body: &str| server.send_to("/api/v1/tools/up__echo", "PUT", &own[..1], body);
+    let off = switch(r#"{"active": false}"#);
+    assert_eq!((off.status(), &off.message()["active"]), (200, &json!(false)), "{}", off.0);
+    assert!(!list().contains("up__echo"), "{}", list());
+    let call = json!({"name": "up__echo", "arguments": {"text": "hi"}});
+    let refused = server.post(&own, &request(3, "tools/call", &call)).message().to_string();
+    assert!(refused.contains("turned it off") && !refused.contains("echo: hi"), "{refused}");
+    assert_eq!(switch(r#"{"active": true}"#).message()["active"], true);
+    assert!(list().contains("up__echo"), "{}", list());
+    let called = server.post(&own, &request(4, "tools/call", &call)).message();
+    assert_eq!(called["result"]["content"][0]["text"], "echo: hi", "{called}");
+}
+
+#[test]
 fn gateway_alone_has_no_routes_of_the_api() {
     let place = place();
     configure(&place, &[], "");
