@@ -121,6 +121,10 @@ pub(crate) struct KeysCreateArgs {
 }
 
 fn tenant(text: &str) -> Result<String, String> {
+    if text == Principal::local().tenant() {
+        // A key of this tenant would read and continue the sessions of the terminal.
+        return Err(format!("`{text}` is the tenant of the person at the terminal; choose another name"));
+    }
     if Principal::is_tenant_name(text) {
         return Ok(text.to_owned());
     }

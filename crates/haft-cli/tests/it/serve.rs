@@ -87,6 +87,8 @@ fn keys_are_listed_without_their_secrets() {
     assert!(json.contains("expires_ms") && !json.contains(&secret) && !json.contains("digest"), "{json}");
     tree.haft(&["keys", "revoke", "key_none"]).output().expect_code(42);
     tree.haft(&["keys", "create", "x", "--scope", "root"]).output().expect_code(2);
+    let local = tree.haft(&["keys", "create", "x", "--tenant", "local"]).output().expect_code(2);
+    assert!(local.stderr.contains("tenant of the person at the terminal"), "{}", local.stderr);
 }
 
 #[test]
