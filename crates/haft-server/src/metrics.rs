@@ -1,7 +1,7 @@
 //! `/metrics`: counters of requests, runs, models and tools in the Prometheus text format.
 //!
-//! Every label has a bounded number of values: routes and statuses come from tables, and tools beyond [`TOOLS_MAX`]
-//! have the label `other`. No label contains an id, a principal or content.
+//! Every label has a bounded number of values: routes and statuses come from tables, tools that clients name share the
+//! label `client`, and tools beyond [`TOOLS_MAX`] have the label `other`. No label contains an id, a principal or content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,11 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use haft_core::event::{Event, EventSink};
+use haft_config::ResolvedConfig;
+use haft_config::skills::Skills;
+use haft_core::event::{Event, EventSink, ToolReference};
+use haft_core::name::Namespace;
+use haft_core::provider::ProviderKind;
 use haft_core::run::event::RunEvent;
 use haft_runtime::RunQueueStats;
 use haft_store::api_keys::KeyScope;
@@ -65,6 +69,8 @@ struct MetricValues {
     input_tokens: u64,
     output_tokens: u64,
     cost_nano_usd: u64,
+    /// The namespaces of the MCP servers that the operator configured.
+    servers: BTreeSet<String>,
     /// The tools that have a label of their own.
     tools: BTreeSet<String>,
     /// The tool calls, by tool and outcome.
@@ -124,6 +130,13 @@ impl Metrics {
         *self.values().reloads.entry(outcome).or_default() += 1;
     }
 
+    /// Sets the MCP servers whose tools have labels of their own.
+    pub(crate) fn set_servers(&self, config: &ResolvedConfig, skills: &Skills) {
+        let of_skills = skills.skills.iter().flat_map(|skill| skill.servers.keys());
+        let names = config.mcp_servers.keys().chain(of_skills);
+        self.values().servers = names.map(|name| Namespace::sanitize(name).as_str().to_owned()).collect();
+    }
+
     pub(crate) fn approvals_expired(&self, count: usize) {
         self.values().approvals_expired += count as u64;
     }
@@ -167,7 +180,7 @@ impl EventSink for Metrics {
         match &event {
             Event::ToolFinished { tool, failure, latency, .. } => {
                 let outcome = failure.map_or("ok", |kind| kind.name());
-                self.values().tool_call(tool.name(), outcome, *latency);
+                self.values().tool_call(tool, outcome, *latency);
             }
             Event::ModelFinished { account, .. } => {
                 let outcome = account.failure.map_or("ok", |kind| kind.name());
@@ -199,13 +212,27 @@ impl Metrics {
 }
 
 impl MetricValues {
-    fn tool_call(&mut self, tool: &str, outcome: &'static str, latency: Duration) {
-        // A model can invent tool names, so unknown tools share the label `other` too.
-        let has_label = outcome != "unknown_tool"
-            && (self.tools.contains(tool)
-                || (self.tools.len() < TOOLS_MAX && self.tools.insert(tool.to_owned())));
-        let tool = if has_label { tool } else { "other" };
-        self.tool_calls.entry((tool.to_owned(), outcome)).or_default().add(latency);
+    fn tool_call(&mut self, tool: &ToolReference, outcome: &'static str, latency: Duration) {
+        let label = self.tool_label(tool);
+        self.tool_calls.entry((label, outcome)).or_default().add(latency);
+    }
+
+    /// Returns the label of a tool. Models invent names, and clients choose the names of their functions and servers:
+    /// neither may use up the labels of the operator's tools.
+    fn tool_label(&mut self, tool: &ToolReference) -> String {
+        let ToolReference::Known(known) = tool else { return "other".to_owned() };
+        let is_of_operator = match known.identity.kind {
+            ProviderKind::Builtin | ProviderKind::Rest | ProviderKind::Agent => true,
+            ProviderKind::Mcp => self.servers.contains(known.identity.namespace.as_str()),
+            ProviderKind::Client => false,
+        };
+        if !is_of_operator {
+            return "client".to_owned();
+        }
+        let name = tool.name();
+        let has_label =
+            self.tools.contains(name) || (self.tools.len() < TOOLS_MAX && self.tools.insert(name.to_owned()));
+        if has_label { name.to_owned() } else { "other".to_owned() }
     }
 
     fn write_server(&self, text: &mut MetricsText, active_responses: usize) {
@@ -342,19 +369,44 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use haft_core::event::KnownTool;
+    use haft_core::name::ToolName;
+    use haft_core::naming::ToolIdentity;
+
     use super::*;
+
+    fn known(kind: ProviderKind, namespace: &str, name: &str) -> ToolReference {
+        let tool = ToolName::new(name).unwrap();
+        let namespace = Namespace::new(namespace).unwrap();
+        let identity = ToolIdentity { kind, namespace, tool: tool.clone() };
+        ToolReference::Known(Arc::new(KnownTool { exposed: tool, identity, description: "".into() }))
+    }
 
     #[test]
     fn tool_label_cardinality_is_bounded_and_values_are_escaped() {
         let metrics = Metrics::default();
+        metrics.values().servers = ["docs".to_owned()].into();
         for number in 0..2 * TOOLS_MAX {
-            metrics.values().tool_call(&format!("tool {number}\"\n"), "ok", Duration::from_millis(500));
-            metrics.values().tool_call(&format!("made up {number}"), "unknown_tool", Duration::ZERO);
+            // Clients and models come first, and leave all labels to the tools of the operator.
+            let far = known(ProviderKind::Mcp, "far", &format!("far__{number}"));
+            metrics.values().tool_call(&far, "ok", Duration::ZERO);
+            let function = known(ProviderKind::Client, "client", &format!("function_{number}"));
+            metrics.values().tool_call(&function, "ok", Duration::ZERO);
+            let written = ToolReference::Written(format!("made up {number}"));
+            metrics.values().tool_call(&written, "unknown_tool", Duration::ZERO);
+        }
+        for number in 0..2 * TOOLS_MAX {
+            let tool = known(ProviderKind::Mcp, "docs", &format!("docs__{number}"));
+            metrics.values().tool_call(&tool, "ok", Duration::from_millis(500));
         }
         let text = metrics.text(&ServerGauges::default());
         let rows = text.lines().filter(|line| line.starts_with("haft_tool_calls_total{")).count();
-        assert_eq!(rows, TOOLS_MAX + 2, "`other` has two outcomes");
-        assert!(text.contains(r#"haft_tool_calls_total{tool="tool 0\"\n",outcome="ok"} 1"#), "{text}");
+        assert_eq!(rows, TOOLS_MAX + 3, "`client`, and `other` with two outcomes");
+        assert!(text.contains(r#"haft_tool_calls_total{tool="docs__0",outcome="ok"} 1"#), "{text}");
+        assert!(text.contains(r#"haft_tool_calls_total{tool="client",outcome="ok"} 400"#), "{text}");
+        let mut escaped = MetricsText::default();
+        escaped.row("m", &[("tool", "a\"\n")], 1);
+        assert_eq!(escaped.0, "m{tool=\"a\\\"\\n\"} 1\n");
         assert!(text.contains(r#"haft_tool_calls_total{tool="other",outcome="unknown_tool"} 200"#), "{text}");
         assert!(!text.contains("made up"), "{text}");
     }

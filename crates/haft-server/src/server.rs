@@ -183,6 +183,7 @@ impl ConfigReloads {
 
     async fn apply_config(&self, config: ResolvedConfig, skills: Skills) -> Vec<String> {
         self.0.metrics.reloaded("ok");
+        self.0.metrics.set_servers(&config, &skills);
         self.0.runtime.queue().set_limits(queue_limits(&config.serve));
         self.0.tokens.replace(config.serve.clone());
         let tls = self.0.tls.as_ref().zip(config.serve.tls.as_ref());
@@ -303,6 +304,7 @@ impl Server {
         let conversations = ConversationStore::of(runtime.home());
         let idempotency = FileIdempotencyKeys::of(runtime.home());
         let (metrics, limits) = (Metrics::default(), RateLimits::of(runtime.home()));
+        metrics.set_servers(&runtime.config(), &runtime.skills());
         runtime.watch(Arc::new(metrics.clone()));
         runtime.watch(Arc::new(limits.clone()));
         let tokens = AccessTokens::new(settings.serve.clone(), metrics.clone());
