@@ -115,7 +115,7 @@ pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &
 }
 
 /// Tests if a call of a checked request may need approval. A run that never asks needs no journal.
-pub(crate) fn may_ask(caller: &Caller, request: &CreateRequest, target: &ModelTarget<'_>) -> bool {
+pub(crate) fn may_ask(caller: &Caller, request: &CreateRequest, target: &ModelTarget) -> bool {
     let has_scope = caller.require(KeyScope::Approvals).is_ok();
     match target {
         ModelTarget::Agent(_) => has_scope,
