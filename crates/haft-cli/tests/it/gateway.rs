@@ -17,6 +17,7 @@ mod protocol;
 mod sdk;
 mod search;
 mod tasks;
+mod upstream_tasks;
 
 fn place() -> TestTree {
     TestTree::new(TestUser::Ourselves)

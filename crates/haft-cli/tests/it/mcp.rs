@@ -20,6 +20,7 @@ mod sampling;
 mod server_requests;
 mod sharing;
 mod sse;
+mod tasks;
 
 fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use haft_core::provider::ProviderKind;
 use haft_core::tool::Effects;
 use haft_engine::OfferedTool;
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::meta_tools::ToolListing;
 use super::object::RawObject;
+use super::tasks::TaskOffer;
 
 /// The maximum number of items on one page. Many clients read only the first page.
 const PAGE_ITEMS_MAX: usize = 1_000;
@@ -121,7 +121,8 @@ pub(super) struct CachedListing {
 }
 
 /// Returns the definition of a tool. The definition from an upstream server is kept, including members that haft does
-/// not define, except for its name, a schema that the operator replaced, and effects that the operator corrected.
+/// not define, except for its name, a schema that the operator replaced, effects that the operator corrected, and the
+/// requirement of a task.
 pub(super) fn tool_json(tool: &OfferedTool) -> String {
     let definition = tool.entry.definition();
     let raw = definition.raw.as_ref().and_then(|raw| RawObject::of(raw.get()));
@@ -141,10 +142,23 @@ pub(super) fn tool_json(tool: &OfferedTool) -> String {
     if let Some(corrected) = corrected(annotations, tool.governed.effects) {
         object.set("annotations", corrected.to_string());
     }
-    if tool.entry.identity().kind == ProviderKind::Agent {
-        object.set("execution", r#"{"taskSupport":"optional"}"#);
+    if let Some(execution) = execution(object.get("execution"), TaskOffer::of(&tool.entry)) {
+        object.set("execution", execution);
     }
     object.to_string()
+}
+
+/// Returns the `execution` of a tool that can be a task; `None` if the definition stays unchanged. A client may also call
+/// a tool whose server requires a task without one, because haft itself waits for the task of the server.
+fn execution(sent: Option<&str>, offer: TaskOffer) -> Option<String> {
+    let mut execution = sent.and_then(RawObject::of).unwrap_or_default();
+    match (offer, execution.get("taskSupport")) {
+        (TaskOffer::Forbidden, _) | (TaskOffer::Optional, Some(_)) => None,
+        (TaskOffer::Optional, None) | (TaskOffer::Required, _) => {
+            execution.set("taskSupport", r#""optional""#);
+            Some(execution.to_string())
+        }
+    }
 }
 
 /// Returns the annotations with the effects that haft uses; `None` if the annotations already agree.
@@ -207,6 +221,23 @@ mod tests {
         check("b://x", Some(4));
         check("c://", None);
         assert_eq!((templates.owner("b://"), templates.owner("b")), (Some(4), None));
+    }
+
+    #[test]
+    fn tool_that_can_be_a_task_can_also_be_called_without_one() {
+        let check = |sent: Option<&str>, offer: TaskOffer, expected: Option<&str>| {
+            assert_eq!(execution(sent, offer).as_deref(), expected, "{sent:?} {offer:?}");
+        };
+        let optional = r#"{"taskSupport":"optional"}"#;
+        check(None, TaskOffer::Optional, Some(optional));
+        check(Some(optional), TaskOffer::Optional, None);
+        check(
+            Some(r#"{"a": 1.0, "taskSupport": "required"}"#),
+            TaskOffer::Required,
+            Some(r#"{"a":1.0,"taskSupport":"optional"}"#),
+        );
+        check(Some(r#"{"taskSupport":"forbidden"}"#), TaskOffer::Forbidden, None);
+        check(None, TaskOffer::Forbidden, None);
     }
 
     #[test]

@@ -88,7 +88,8 @@ impl TaskOffer {
         if tool.identity().kind == ProviderKind::Agent {
             return Self::Optional;
         }
-        let raw = tool.definition().raw.as_ref();
+        // Few tools declare task support, and every call of a tool comes here.
+        let raw = tool.definition().raw.as_ref().filter(|raw| raw.get().contains("taskSupport"));
         let read: Option<Definition> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
         let support = read.and_then(|definition| definition.execution?.task_support);
         match support.as_deref() {

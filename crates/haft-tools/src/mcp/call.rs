@@ -17,11 +17,13 @@ use super::era::ProtocolEra;
 use super::host::Host;
 use super::in_flight::{InFlight, RequestingCall};
 use super::listing::McpToolEntry;
-use super::message::{RpcError, SESSION_NOT_FOUND};
+use super::message::{RequestId, RpcError, SESSION_NOT_FOUND};
 use super::param_header::encoded;
 use super::peer::{PeerError, PeerRequest};
 use super::refusal::ServerRequestRefusal;
 use super::session::McpSession;
+use super::task::{self, ToolTaskSupport};
+use super::task_call;
 use super::transport::TransportFailure;
 
 /// The maximum number of input request rounds in one call.
@@ -51,6 +53,8 @@ pub(super) struct McpToolCall<'a> {
     /// The `traceparent` of the call.
     pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
+    /// The time for which the server should keep a task and its result.
+    pub(super) task_ttl: Duration,
     /// The call in flight, on whose behalf the server may request input.
     pub(super) in_flight: &'a Arc<InFlight>,
     pub(super) progress: &'a (dyn Fn(CallProgress) + Send + Sync),
@@ -73,7 +77,8 @@ pub(super) enum CallError {
     Lost(String),
 }
 
-/// Calls a tool, and answers the input requests of the server during the call.
+/// Calls a tool, and answers the input requests of the server during the call. If the server runs the call as a task,
+/// follows the task to its end.
 pub(super) async fn call(
     session: &McpSession,
     host: &Host,
@@ -82,14 +87,25 @@ pub(super) async fn call(
     let arguments = serde_json::to_string(call.arguments).unwrap_or_else(|_| "{}".into());
     let request = McpExchange {
         method: "tools/call",
-        fields: format!("\"name\":{},\"arguments\":{arguments}", quoted(&call.tool.name)),
+        fields: format!(
+            "\"name\":{},\"arguments\":{arguments}{}",
+            quoted(&call.tool.name),
+            task_request(session, call)
+        ),
         headers: headers(session, call),
         trace_parent: call.trace_parent.clone(),
         patience: call.patience,
         in_flight: call.in_flight,
         progress: call.progress,
     };
-    let raw = exchange(session, host, &request).await?;
+    let (token, raw) = exchange_numbered(session, host, &request).await?;
+    let raw = match task::created(&session.era, &raw).map_err(CallError::Tool)? {
+        None => raw,
+        Some(created) => {
+            let progress = session.peer.follow_progress(token);
+            task_call::finish((session, host), &request, created, progress).await?
+        }
+    };
     let results = call.in_flight.caller.run.raw_results;
     match content::read(&raw) {
         Ok(output) => Ok(ToolOutput { raw: raw_result(results, raw), ..output }),
@@ -103,6 +119,15 @@ pub(super) async fn exchange(
     host: &Host,
     request: &McpExchange<'_>,
 ) -> Result<Box<RawValue>, CallError> {
+    exchange_numbered(session, host, request).await.map(|(_, raw)| raw)
+}
+
+/// Sends a request as [`exchange`] does, and also returns the progress token of the last round.
+async fn exchange_numbered(
+    session: &McpSession,
+    host: &Host,
+    request: &McpExchange<'_>,
+) -> Result<(RequestId, Box<RawValue>), CallError> {
     let mut more = String::new();
     for _ in 0..ROUNDS_MAX {
         let fields = format!("{}{more}", request.fields);
@@ -110,16 +135,28 @@ pub(super) async fn exchange(
         ask.headers.clone_from(&request.headers);
         ask.trace_parent.clone_from(&request.trace_parent);
         ask.progress = Some(request.progress);
-        let raw = session.peer.request(ask).await.map_err(failed)?;
+        let (token, raw) = session.peer.request_numbered(ask).await.map_err(failed)?;
         match content::input_required(&raw).map_err(CallError::Tool)? {
-            None => return Ok(raw),
+            None => return Ok((token, raw)),
             Some(required) => {
-                more = inputs(&required, host, request.in_flight).await.map_err(CallError::Tool)?;
+                more = inputs(&required, host, request.in_flight).await.map_err(CallError::Tool)?.fields;
             }
         }
     }
     let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was stopped");
     Err(CallError::Tool(ToolError::new(ToolErrorKind::Failed, message)))
+}
+
+/// Returns the request for a task as a further member of `params`. haft asks for a task only if the tool requires one:
+/// a plain call needs no polls. A tool whose server does not declare tasks is called without one.
+fn task_request(session: &McpSession, call: &McpToolCall<'_>) -> String {
+    let has_tasks = session.greeting.core_tasks && task::has_core_tasks(&session.era);
+    match call.tool.tasks {
+        ToolTaskSupport::Required if has_tasks => {
+            format!(",\"task\":{{\"ttl\":{}}}", call.task_ttl.as_millis())
+        }
+        ToolTaskSupport::Required | ToolTaskSupport::Optional | ToolTaskSupport::Forbidden => String::new(),
+    }
 }
 
 /// Returns the headers that only protocol revisions without sessions need.
@@ -134,9 +171,21 @@ fn headers(session: &McpSession, call: &McpToolCall<'_>) -> Vec<(String, String)
     }
 }
 
+/// The answers to the input requests of a server.
+pub(super) struct InputAnswers {
+    /// Members of `params`, with a comma before the first.
+    pub(super) fields: String,
+    /// The number of requests without an answer.
+    pub(super) left_out: usize,
+}
+
 /// Returns the answers to the input requests, as members of `params`. Leaves out requests that we never advertised. A
 /// request that we support but decline ends the call, because the protocol has no way to tell the server.
-async fn inputs(required: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Result<String, ToolError> {
+pub(super) async fn inputs(
+    required: &InputRequired,
+    host: &Host,
+    call: &Arc<InFlight>,
+) -> Result<InputAnswers, ToolError> {
     let asker = RequestingCall::Call(Arc::clone(call));
     if required.input_requests.more > 0 {
         let message =
@@ -151,7 +200,9 @@ async fn inputs(required: &InputRequired, host: &Host, call: &Arc<InFlight>) -> 
         answers.extend(answer?);
     }
     let state = required.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
-    Ok(format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default()))
+    let left_out = required.input_requests.members.len() - answers.len();
+    let fields = format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default());
+    Ok(InputAnswers { fields, left_out })
 }
 
 /// Returns the answer to one input request as a member of `inputResponses`; `None` for a request that we never
@@ -187,7 +238,7 @@ pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-fn failed(error: PeerError) -> CallError {
+pub(super) fn failed(error: PeerError) -> CallError {
     let failed = |kind, message: String| CallError::Tool(ToolError::new(kind, message));
     match error {
         PeerError::Rpc(error) if error.code == SESSION_NOT_FOUND => CallError::SessionExpired,

@@ -2,10 +2,13 @@
 //! these calls: the run of the call pays, and its principal answers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use haft_core::sampling::OriginatingCall;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
+
+use super::task::related_task;
 
 /// One call that a server is working on.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub(super) struct InFlight {
     /// The number of elicitation requests that were shown to a user during this call.
     pub(super) asked: AtomicU32,
     sampled: AtomicU32,
+    /// The task that the server runs for this call, once it is known.
+    task: OnceLock<String>,
     /// A channel that is closed when the call ends.
     alive: watch::Receiver<()>,
 }
@@ -26,6 +31,11 @@ impl InFlight {
 
     pub(super) fn samples(&self) -> u32 {
         self.sampled.load(Ordering::Relaxed)
+    }
+
+    /// Sets the task of this call. A call has at most one task.
+    pub(super) fn set_task(&self, id: &str) {
+        let _ = self.task.set(id.to_owned());
     }
 
     /// Waits until the call has ended or was dropped.
@@ -54,7 +64,13 @@ impl InFlightCalls {
     /// Adds a call until the returned guard is dropped.
     pub(super) fn begin(&self, caller: OriginatingCall) -> InFlightGuard<'_> {
         let (end, alive) = watch::channel(());
-        let call = Arc::new(InFlight { caller, asked: AtomicU32::new(0), sampled: AtomicU32::new(0), alive });
+        let call = Arc::new(InFlight {
+            caller,
+            asked: AtomicU32::new(0),
+            sampled: AtomicU32::new(0),
+            task: OnceLock::new(),
+            alive,
+        });
         self.lock().push(Arc::clone(&call));
         InFlightGuard { calls: self, call, _end: end }
     }
@@ -70,6 +86,15 @@ impl InFlightCalls {
         } else {
             RequestingCall::Ambiguous
         }
+    }
+
+    /// Returns the call that a request from the server belongs to. A request that names its task belongs to the call of
+    /// this task, and to no other call.
+    pub(super) fn asker_of(&self, params: Option<&RawValue>) -> RequestingCall {
+        let Some(task) = related_task(params) else { return self.asker() };
+        let calls = self.lock();
+        let found = calls.iter().find(|call| call.task.get() == Some(&task));
+        found.map_or(RequestingCall::None, |call| RequestingCall::Call(Arc::clone(call)))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<InFlight>>> {
@@ -125,6 +150,23 @@ mod tests {
         drop(two);
         assert!(asked.over().now_or_never().is_some());
         assert!(Arc::ptr_eq(&asked_for(&calls), &one.call));
+    }
+
+    #[test]
+    fn server_request_that_names_a_task_belongs_to_the_call_of_the_task() {
+        let calls = InFlightCalls::default();
+        let run = || Arc::new(RunContext::default());
+        let one = calls.begin(caller("1", &run()));
+        let _two = calls.begin(caller("2", &run()));
+        one.call.set_task("t-1");
+        let of = |task: &str| {
+            let text =
+                format!(r#"{{"_meta":{{"io.modelcontextprotocol/related-task":{{"taskId":"{task}"}}}}}}"#);
+            calls.asker_of(Some(&RawValue::from_string(text).unwrap()))
+        };
+        assert!(matches!(of("t-1"), RequestingCall::Call(call) if Arc::ptr_eq(&call, &one.call)));
+        assert!(matches!(of("t-2"), RequestingCall::None), "a task that no call has");
+        assert!(matches!(calls.asker_of(None), RequestingCall::Ambiguous));
     }
 
     #[test]

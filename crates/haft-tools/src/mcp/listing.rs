@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::bounded::BoundedList;
 use super::param_header::{self, ParamHeader};
 use super::peer::{Peer, PeerError, PeerRequest};
+use super::task::ToolTaskSupport;
 use super::transport::TransportFailure;
 
 /// The maximum number of tools that are accepted from one server.
@@ -77,11 +78,12 @@ impl McpToolList {
     }
 }
 
-/// The name of a tool at its server, and the headers that the server asks for.
+/// The name of a tool at its server, the headers that the server asks for, and its task support.
 #[derive(Debug, Clone)]
 pub(super) struct McpToolEntry {
     pub(super) name: String,
     pub(super) headers: Vec<ParamHeader>,
+    pub(super) tasks: ToolTaskSupport,
 }
 
 /// A tool of the server that was skipped, and the reason.
@@ -183,7 +185,7 @@ impl ToolListParser<'_> {
             facts: ToolFacts::default(),
             raw: Some(raw.to_owned().into()),
         });
-        self.known.push(McpToolEntry { name: sent.name, headers });
+        self.known.push(McpToolEntry { name: sent.name, headers, tasks: sent.tasks });
         Ok(())
     }
 
@@ -220,6 +222,7 @@ struct McpToolJson {
     input_schema: Option<Value>,
     output_schema: Option<Value>,
     annotations: Value,
+    tasks: ToolTaskSupport,
 }
 
 fn sent(raw: &RawValue) -> Result<McpToolJson, SkippedTool> {
@@ -235,6 +238,7 @@ fn sent(raw: &RawValue) -> Result<McpToolJson, SkippedTool> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     Ok(McpToolJson {
         name,
+        tasks: ToolTaskSupport::of(&value),
         title: text(&value["title"]),
         description: text(&value["description"]),
         input_schema: value.get_mut("inputSchema").map(Value::take),

@@ -141,7 +141,7 @@ fn number(id: &RawValue) -> Option<RequestId> {
 }
 
 /// Parses an error. Its message is shortened only after secrets were masked, because a cut could split a secret.
-fn error_of(raw: &RawValue) -> RpcError {
+pub(super) fn error_of(raw: &RawValue) -> RpcError {
     let details = Some(raw.get()).filter(|text| text.len() <= ERROR_BYTES_MAX);
     let read = details.and_then(|text| serde_json::from_str::<RpcError>(text).ok());
     read.unwrap_or_else(|| RpcError { code: 0, message: cut(raw.get(), UNREAD_CHARS_MAX), data: None })

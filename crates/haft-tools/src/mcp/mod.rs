@@ -37,6 +37,8 @@ pub mod server_input;
 mod session;
 mod shared;
 mod supervisor;
+mod task;
+mod task_call;
 mod trace;
 mod trace_parent;
 mod transport;

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -114,6 +115,14 @@ impl Peer {
 
     /// Sends a request and waits for the reply. Dropping the future, or a timeout, cancels the request.
     pub(super) async fn request(&self, ask: PeerRequest<'_>) -> Result<Box<RawValue>, PeerError> {
+        self.request_numbered(ask).await.map(|(_, reply)| reply)
+    }
+
+    /// Sends a request as [`Peer::request`] does, and also returns its id, which is its progress token.
+    pub(super) async fn request_numbered(
+        &self,
+        ask: PeerRequest<'_>,
+    ) -> Result<(RequestId, Box<RawValue>), PeerError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (tell, reply) = oneshot::channel();
         let (progress, progress_updates) = mpsc::channel(PROGRESS_WAITING_MAX);
@@ -122,7 +131,28 @@ impl Peer {
         self.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
         let outcome = self.wait(&ask, reply, progress_updates).await;
         drop(guard);
-        outcome
+        outcome.map(|reply| (id, reply))
+    }
+
+    /// Sends a request whose reply no caller waits for.
+    pub(super) fn send_unawaited(&self, method: &'static str, fields: &str, headers: &[(String, String)]) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut ask = PeerRequest::new(method, fields, Duration::ZERO);
+        ask.headers = headers.to_vec();
+        // Ignore the error: a closed connection cannot carry the request.
+        let _ = self.send(self.outgoing(id, &ask));
+    }
+
+    /// Receives the progress of a request that has its reply: its token stays valid while the server works on a task.
+    pub(super) fn follow_progress(&self, token: RequestId) -> FollowedProgress<'_> {
+        let (tell, updates) = mpsc::channel(PROGRESS_WAITING_MAX);
+        self.table.followed().insert(token, tell);
+        FollowedProgress { table: &self.table, token, updates }
+    }
+
+    /// Removes our secrets and the address of the server from an error.
+    pub(super) fn redacted(&self, error: RpcError) -> RpcError {
+        self.table.redacted(error)
     }
 
     /// Sends a notification.
@@ -225,6 +255,29 @@ fn separator(before: &str) -> &'static str {
     if before.is_empty() { "" } else { "," }
 }
 
+/// Receives the progress of a task until it is dropped.
+pub(super) struct FollowedProgress<'a> {
+    table: &'a PendingRequests,
+    token: RequestId,
+    updates: mpsc::Receiver<CallProgress>,
+}
+
+impl FollowedProgress<'_> {
+    /// Passes each progress message on, until the future is dropped.
+    pub(super) async fn forward(&mut self, tell: &(dyn Fn(CallProgress) + Send + Sync)) -> Infallible {
+        while let Some(progress) = self.updates.recv().await {
+            tell(progress);
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for FollowedProgress<'_> {
+    fn drop(&mut self) {
+        self.table.followed().remove(&self.token);
+    }
+}
+
 /// Cancels a request on drop, unless its reply has come.
 struct CancelOnDrop<'a> {
     peer: &'a Peer,
@@ -253,6 +306,8 @@ impl Drop for CancelOnDrop<'_> {
 /// The requests that wait for a reply, shared with the transport that delivers the replies.
 pub(super) struct PendingRequests {
     waiting: Mutex<HashMap<RequestId, ReplyWaiter>>,
+    /// The receivers of the progress of tasks, by the token of the call.
+    followed: Mutex<HashMap<RequestId, mpsc::Sender<CallProgress>>>,
     closed: watch::Sender<Option<TransportFailure>>,
     noise: AtomicU64,
     questions: Arc<Semaphore>,
@@ -275,6 +330,7 @@ impl PendingRequests {
     pub(super) fn new(host: Arc<Host>) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::default(),
+            followed: Mutex::default(),
             closed: watch::Sender::new(None),
             noise: AtomicU64::new(0),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
@@ -318,10 +374,14 @@ impl PendingRequests {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn followed(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, mpsc::Sender<CallProgress>>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take(&self, message: JsonRpcMessage, answers: Option<RequestId>) {
         match message {
             JsonRpcMessage::Reply { id, outcome } => match id.or(answers) {
-                Some(id) => self.answer(id, outcome.map_err(|error| self.peer_error(error))),
+                Some(id) => self.answer(id, outcome.map_err(|error| PeerError::Rpc(self.redacted(error)))),
                 None => self.noise("a reply without an id"),
             },
             JsonRpcMessage::Request { id, method, params } => self.question(id, method, params),
@@ -332,14 +392,14 @@ impl PendingRequests {
         }
     }
 
-    /// Converts an error of the server. Its message may reach a client of the gateway, who must not see our secrets or
+    /// Redacts an error of the server. Its message may reach a client of the gateway, who must not see our secrets or
     /// the address of the server. Its data may contain a URL that the user must open, so only our secrets are masked in
     /// the data.
-    fn peer_error(&self, error: RpcError) -> PeerError {
+    fn redacted(&self, error: RpcError) -> RpcError {
         let Host { withheld, address, .. } = &*self.host;
         let message = cut(&address.redact(withheld.redact(error.message)), ERROR_CHARS_MAX);
         let data = error.data.and_then(|data| serde_json::from_str(&withheld.redact(data.to_string())).ok());
-        PeerError::Rpc(RpcError { message, data, ..error })
+        RpcError { message, data, ..error }
     }
 
     fn progress(&self, params: Option<&RawValue>) {
@@ -362,8 +422,11 @@ impl PendingRequests {
         };
         let message = cut(&params.message.unwrap_or_default(), PROGRESS_CHARS_MAX);
         let text = [amount, message].join(" ").trim().to_owned();
-        if let Some(waiting) = self.lock().get(&params.progress_token) {
-            let _ = waiting.progress.try_send(CallProgress::Message(text));
+        let token = params.progress_token;
+        let waiting = self.lock().get(&token).map(|waiting| waiting.progress.clone());
+        if let Some(tell) = waiting.or_else(|| self.followed().get(&token).cloned()) {
+            // Ignore the error: the message is dropped if too many wait.
+            let _ = tell.try_send(CallProgress::Message(text));
         }
     }
 
@@ -376,7 +439,7 @@ impl PendingRequests {
         };
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
-            let asker = host.calls.asker();
+            let asker = host.calls.asker_of(params.as_deref());
             let answer = host.answer(&method, params.as_deref(), (None, &asker)).await;
             let (kind, content) =
                 answer.map_or_else(|refusal| ("error", refusal.as_json()), |result| ("result", result));

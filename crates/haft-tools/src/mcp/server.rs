@@ -12,6 +12,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ProtocolError, ToolError, ToolErrorKind};
 use haft_core::sampling::OriginatingCall;
+use haft_core::time_limit::TimeLimit;
 use haft_core::tool::Effects;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
@@ -46,6 +47,15 @@ const STARTING_TOLD_EVERY: Duration = Duration::from_millis(1100);
 
 /// The delay before new log lines are written to the file, which limits the number of writes during a flood.
 const KEPT_AFTER: Duration = Duration::from_millis(500);
+
+/// The time for which a server should keep the task of a call without a time limit.
+const TASK_TTL: Duration = Duration::from_hours(1);
+
+/// The time for which a server should keep a task after the time limit of its call.
+const TASK_TTL_MARGIN: Duration = Duration::from_mins(1);
+
+/// The longest time for which a server should keep a task.
+const TASK_TTL_MAX: Duration = Duration::from_hours(24);
 
 /// An MCP server, running or not. Dropping it ends its process and all child processes.
 pub struct SupervisedServer {
@@ -241,6 +251,7 @@ impl SupervisedServer {
             arguments,
             trace_parent: self.shared.host.trace_parent(cx.operation()),
             patience: config.request_timeout,
+            task_ttl: task_ttl(cx.time_limit.as_ref()),
             in_flight: &begun.call,
             progress: &progress,
         };
@@ -508,6 +519,13 @@ impl fmt::Debug for SupervisedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
     }
+}
+
+/// Returns the time for which a server should keep a task: longer than the call may take, so that its result does not
+/// expire before it is fetched.
+fn task_ttl(limit: Option<&TimeLimit>) -> Duration {
+    let left = limit.map(|limit| limit.deadline.saturating_duration_since(Instant::now()));
+    left.map_or(TASK_TTL, |left| left.saturating_add(TASK_TTL_MARGIN)).min(TASK_TTL_MAX)
 }
 
 /// Keeps the errors that only the client of a gateway can resolve, by declaring a capability or opening a URL. Returns

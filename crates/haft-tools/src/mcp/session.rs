@@ -15,6 +15,7 @@ use super::era::{HandshakeStep, LEGACY, MODERN, ProbeReaction, ProtocolEra, afte
 use super::host::Host;
 use super::message::RpcError;
 use super::peer::{Peer, PeerError, PeerRequest, RequestMetadata};
+use super::task::TASKS_EXTENSION;
 use super::transport::TransportFailure;
 
 /// The time limits for opening a connection.
@@ -53,6 +54,8 @@ pub struct ServerDescription {
     pub offers: ServerOffers,
     /// True when the server reports changes of its tools.
     pub(super) tools_change: bool,
+    /// True when the server runs tool calls as tasks on request, in revision 2025-11-25.
+    pub(super) core_tasks: bool,
 }
 
 /// The features of a server other than its tools.
@@ -331,6 +334,7 @@ fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> 
         tools: capabilities["tools"].is_object(),
         offers: ServerOffers::of(capabilities),
         tools_change: capabilities["tools"]["listChanged"] == true,
+        core_tasks: capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
     }
 }
 
@@ -345,10 +349,11 @@ fn manner(era: &ProtocolEra, host: &Host) -> RequestMetadata {
         ProtocolEra::Legacy { .. } => RequestMetadata { meta: String::new(), headers },
         ProtocolEra::Modern => {
             let prefix = "io.modelcontextprotocol";
+            let mut capabilities = host.capabilities();
+            capabilities["extensions"] = json!({ TASKS_EXTENSION: {} });
             let meta = format!(
-                "\"{prefix}/protocolVersion\":\"{MODERN}\",\"{prefix}/clientInfo\":{},\"{prefix}/clientCapabilities\":{}",
+                "\"{prefix}/protocolVersion\":\"{MODERN}\",\"{prefix}/clientInfo\":{},\"{prefix}/clientCapabilities\":{capabilities}",
                 client_info(),
-                host.capabilities()
             );
             RequestMetadata { meta, headers }
         }
