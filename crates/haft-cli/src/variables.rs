@@ -1,22 +1,32 @@
 //! The variables of the configuration: first the environment, then the values that haft asked for once.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use haft_config::stored_variables::StoredVariables;
+use haft_runtime::stored_variables::{StoredVariables, VariableValues};
 
 use super::terminal;
 
 /// Returns the value of a variable. The environment comes first, so that a single command can use another value.
 pub(super) fn variable(name: &str) -> Option<String> {
-    static STORED: OnceLock<BTreeMap<String, String>> = OnceLock::new();
-    haft_config::environment(name).or_else(|| STORED.get_or_init(stored).get(name).cloned())
+    haft_config::environment(name).or_else(|| stored(name))
 }
 
-fn stored() -> BTreeMap<String, String> {
-    let Some(home) = haft_runtime::home::find() else { return BTreeMap::new() };
-    StoredVariables::of(&home).read().unwrap_or_else(|error| {
+/// Returns a stored value. Reads the values only if one with this name is stored, because the keyring may be slow.
+fn stored(name: &str) -> Option<String> {
+    static NAMES: OnceLock<BTreeSet<String>> = OnceLock::new();
+    static VALUES: OnceLock<VariableValues> = OnceLock::new();
+    let stored = StoredVariables::of(&haft_runtime::home::find()?);
+    let names = NAMES.get_or_init(|| readable(stored.names()));
+    if !names.contains(name) {
+        return None;
+    }
+    VALUES.get_or_init(|| readable(stored.read_blocking())).get(name).cloned()
+}
+
+fn readable<T: Default, E: std::fmt::Display>(read: Result<T, E>) -> T {
+    read.unwrap_or_else(|error| {
         terminal::warn(&format!("stored variables cannot be read: {error}"));
-        BTreeMap::new()
+        T::default()
     })
 }

@@ -40,7 +40,6 @@ mod sampling;
 mod schema;
 mod serve;
 pub mod skills;
-pub mod stored_variables;
 pub mod tool_lock;
 pub mod trust;
 mod value_format;

@@ -34,7 +34,7 @@ impl Keyring for SecretServiceKeyring {
         Box::pin(with_keyring_timeout(async move {
             let service = connect().await?;
             let open = unlocked(&service).await?;
-            let label = format!("haft: token in {account}");
+            let label = format!("haft: secrets of {account}");
             let bytes = secret.expose_secret().as_bytes();
             open.create_item(&label, attributes(account), bytes, true, "application/json").await.map(drop)
         }))

@@ -28,6 +28,7 @@ pub mod runs;
 pub mod runtime;
 pub mod sampling;
 pub mod spec;
+pub mod stored_variables;
 #[cfg(feature = "otlp")]
 pub mod telemetry;
 #[cfg(feature = "tiktoken")]

@@ -8,7 +8,7 @@ use haft_config::edit::{self, ConfigEntry};
 use haft_config::env_file;
 use haft_config::import::{self, AskedVariable, ImportSource, ImportedServer, ImportedServers, InputEcho};
 use haft_config::printable;
-use haft_config::stored_variables::StoredVariables;
+use haft_runtime::stored_variables::{StoredVariables, ValueLocation};
 use haft_sandbox::user_home;
 use serde_json::{Value, json};
 
@@ -27,8 +27,8 @@ const IMPORT_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, CliError> {
     let found = found(args)?;
-    let known = settings::configuration(&FileArgs::default())?.resolved.mcp_servers;
-    let plan = ImportPlan::of(found, |name| known.contains_key(name));
+    let config = settings::configuration(&FileArgs::default())?.resolved;
+    let plan = ImportPlan::of(found, |name| config.mcp_servers.contains_key(name));
     if plan.added.is_empty() {
         return Ok(McpCommandOutput::new(format!("{}nothing to add", plan.text()), plan.json(None)));
     }
@@ -37,12 +37,15 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
     }
     let home = settings::home()?;
     let values = values(&plan, args).await?;
-    let stored = values.len();
-    if stored > 0 {
-        StoredVariables::of(&home).add(values).map_err(|error| {
+    let count = values.len();
+    let location = if values.is_empty() {
+        None
+    } else {
+        let stored = StoredVariables::of(&home).add(values, config.token_store).await;
+        Some(stored.map_err(|error| {
             (ExitReason::Internal, format!("the values of variables cannot be stored: {error}"))
-        })?;
-    }
+        })?)
+    };
     let mut file = String::new();
     for server in &plan.added {
         let entry = ConfigEntry { section: SECTION, name: &server.name };
@@ -51,8 +54,12 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
     }
     let shown = if args.yes { plan.text() } else { String::new() };
     let mut text = format!("{shown}added {} to {file}", counted(plan.added.len(), "server"));
-    if stored > 0 {
-        let _ = write!(text, "\nstored {} beside the tokens of MCP servers", counted(stored, "value"));
+    if let Some(location) = location {
+        let location = match location {
+            ValueLocation::File => "beside the tokens of MCP servers",
+            ValueLocation::Keyring => "in the keyring",
+        };
+        let _ = write!(text, "\nstored {} {location}", counted(count, "value"));
     }
     Ok(McpCommandOutput::new(text, plan.json(Some(&file))))
 }

@@ -6,6 +6,7 @@ use haft_config::import::ImportSource;
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
+use super::login::SecretService;
 use super::tree;
 
 fn json(tree: &TestTree, args: &[&str], code: i32) -> Value {
@@ -207,4 +208,52 @@ fn value_in_the_env_file_is_not_asked_for() {
     let shown = run.finish().stdout;
     assert!(shown.contains("stored 1 value") && !shown.contains("Key of the notes ("), "{shown}");
     assert_eq!(token(&tree), "token of 13 characters\n");
+}
+
+#[test]
+fn value_is_kept_in_the_keyring_where_the_tokens_are() {
+    let tree = tree();
+    asking(&tree);
+    let keyring = SecretService::start(&tree);
+    tree.file("ws/.env", "NOTES_KEY=typed-secret\n");
+    let words = ["mcp", "import", "vscode", "--yes", "--env-file", ".env"];
+    let added = keyring.haft(&tree, &words).output().expect_code(0).stdout;
+    assert!(added.contains("stored 1 value in the keyring"), "{added}");
+    let file = tree.text("home/data/tokens/.variables.json");
+    assert!(file.contains("NOTES_KEY") && !file.contains("typed-secret"), "{file}");
+    let call = ["call", "notes__echo", r#"{"text": "hi"}"#];
+    let called = || keyring.haft(&tree, &call).output().expect_code(0).stdout;
+    assert_eq!(called(), "token of 12 characters\n");
+    let without = tree.haft(&call).output();
+    assert!(without.stderr.contains("they are in the keyring") && without.code != Some(0), "{without:?}");
+    let other = tree.haft(&["call", "bash", r#"{"command": "true"}"#]).env("NOTES_KEY", "other").output();
+    assert!(!other.stderr.contains("keyring"), "the environment wins: {other:?}");
+    assert_eq!(called(), "token of 12 characters\n", "nothing is lost");
+}
+
+#[test]
+fn value_in_the_file_moves_to_the_keyring_with_the_next_value() {
+    let tree = tree();
+    asking(&tree);
+    tree.file("home/data/tokens/.variables.json", r#"{"NOTES_KEY": "of-an-older-haft"}"#);
+    let keyring = SecretService::start(&tree);
+    let call = ["call", "notes__echo", r#"{"text": "hi"}"#];
+    keyring.haft(&tree, &["mcp", "import", "vscode", "--yes"]).output().expect_code(0);
+    assert_eq!(keyring.haft(&tree, &call).output().expect_code(0).stdout, "token of 16 characters\n");
+    assert!(
+        tree.text("home/data/tokens/.variables.json").contains("of-an-older-haft"),
+        "it is read in place"
+    );
+    let server = tree.misbehaving_server("counts-token", &[]);
+    let other = format!(
+        r#"{{"servers": {{"other": {{{server}, "env": {{"NOTES_TOKEN": "${{env:OTHER_KEY}}"}}}}}}}}"#
+    );
+    tree.file("ws/.vscode/mcp.json", &other);
+    tree.file("ws/.env", "OTHER_KEY=12345\n");
+    let words = ["mcp", "import", "vscode", "--yes", "--env-file", ".env"];
+    keyring.haft(&tree, &words).output().expect_code(0);
+    assert!(!tree.text("home/data/tokens/.variables.json").contains("older"), "it has moved");
+    assert_eq!(keyring.haft(&tree, &call).output().expect_code(0).stdout, "token of 16 characters\n");
+    let other = keyring.haft(&tree, &["call", "other__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
+    assert_eq!(other.stdout, "token of 5 characters\n");
 }

@@ -318,14 +318,14 @@ fn files(directory: &Path, seen: &mut Vec<String>) {
 }
 
 /// A secret service for the test alone, on its own bus. It ends with the test.
-struct SecretService {
+pub(super) struct SecretService {
     bus: Child,
     daemon: Child,
     address: String,
 }
 
 impl SecretService {
-    fn start(place: &TestTree) -> Self {
+    pub(super) fn start(place: &TestTree) -> Self {
         let mut command = Command::new("dbus-daemon");
         command.args(["--session", "--nofork", "--nopidfile", "--print-address"]).stdout(Stdio::piped());
         let mut bus = command.spawn().unwrap();
@@ -358,7 +358,7 @@ impl SecretService {
         String::from_utf8_lossy(&asked.output().unwrap().stdout).contains("true")
     }
 
-    fn haft(&self, place: &TestTree, words: &[&str]) -> HaftCommand {
+    pub(super) fn haft(&self, place: &TestTree, words: &[&str]) -> HaftCommand {
         place.haft(words).env("DBUS_SESSION_BUS_ADDRESS", &self.address)
     }
 }
