@@ -1,6 +1,7 @@
 //! Checks tool names without starting any server.
 
 use haft_config::{ResolvedConfig, nearest, printable};
+use haft_core::naming::MCP_ITEM_PREFIX;
 use haft_runtime::wiring;
 
 /// The namespaces of tools that do not come from MCP servers.
@@ -23,6 +24,9 @@ pub(super) fn unknown_tool(config: &ResolvedConfig, name: &str) -> Option<String
 /// Returns the error of [`unknown_tool`] for an item of `tools`, which may also be the name of a group or of a tool
 /// source.
 pub(super) fn unknown_selection(config: &ResolvedConfig, word: &str) -> Option<String> {
+    if let Some(name) = word.strip_prefix(MCP_ITEM_PREFIX) {
+        return unknown_tool(config, name);
+    }
     let is_it = |known: &str| known.eq_ignore_ascii_case(word);
     let rest = &config.rest;
     let mut known = config

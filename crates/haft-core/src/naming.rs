@@ -56,6 +56,20 @@ pub struct ToolIdentity {
     pub tool: ToolName,
 }
 
+/// The beginning of an item that selects tools of MCP servers by [`ToolIdentity::mcp_name`] instead of their exposed
+/// names.
+pub const MCP_ITEM_PREFIX: &str = "mcp:";
+
+impl ToolIdentity {
+    /// Returns `SERVER__TOOL` for a tool of an MCP server, in every naming scheme; `None` for other tools.
+    pub fn mcp_name(&self) -> Option<String> {
+        match self.kind {
+            ProviderKind::Mcp => Some(format!("{}__{}", self.namespace, self.tool)),
+            ProviderKind::Builtin | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => None,
+        }
+    }
+}
+
 /// One row of the name table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTool {

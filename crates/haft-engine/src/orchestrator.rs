@@ -181,7 +181,7 @@ impl Orchestrator {
             let governed = self.config.governed(&entry);
             let chosen = entry.provider().is_shown(run)
                 && governed.activity.is_active()
-                && selection.covers(entry.exposed(), &governed.groups);
+                && selection.covers(entry.exposed(), entry.identity(), &governed.groups);
             chosen.then_some(OfferedTool { entry, governed })
         };
         self.catalog.tools().filter_map(shown).collect()
@@ -192,7 +192,8 @@ impl Orchestrator {
     pub fn active_tools(&self, selection: &ToolFilter) -> Vec<OfferedTool> {
         let active = |entry: Arc<CatalogEntry>| {
             let governed = self.config.governed(&entry);
-            let chosen = governed.activity.is_active() && selection.covers(entry.exposed(), &governed.groups);
+            let chosen = governed.activity.is_active()
+                && selection.covers(entry.exposed(), entry.identity(), &governed.groups);
             chosen.then_some(OfferedTool { entry, governed })
         };
         self.catalog.tools().filter_map(active).collect()

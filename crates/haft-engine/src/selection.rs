@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, ToolName};
+use haft_core::naming::ToolIdentity;
 
 /// The tools that a request selects. A filter can only narrow: a request cannot select a tool that the operator
 /// disabled.
@@ -23,6 +24,8 @@ pub enum ToolFilterItem {
     Group(GroupName),
     /// All tools whose exposed name matches.
     Tool(ToolGlob),
+    /// All tools of MCP servers for which `SERVER__TOOL` matches, whatever their exposed names are.
+    McpTool(ToolGlob),
 }
 
 impl ToolFilter {
@@ -31,13 +34,14 @@ impl ToolFilter {
         Self::Only(picks.into_iter().collect())
     }
 
-    /// Returns true if the selection includes a tool with this exposed name and these groups.
-    pub fn covers(&self, tool: &ToolName, groups: &[GroupName]) -> bool {
+    /// Returns true if the selection includes a tool with this exposed name, this identity and these groups.
+    pub fn covers(&self, tool: &ToolName, identity: &ToolIdentity, groups: &[GroupName]) -> bool {
         match self {
             Self::All => true,
             Self::Only(picks) => picks.iter().any(|pick| match pick {
                 ToolFilterItem::Group(group) => groups.contains(group),
                 ToolFilterItem::Tool(glob) => glob.matches(tool.as_str()),
+                ToolFilterItem::McpTool(glob) => identity.mcp_name().is_some_and(|name| glob.matches(&name)),
             }),
         }
     }
@@ -45,7 +49,14 @@ impl ToolFilter {
 
 #[cfg(test)]
 mod tests {
+    use haft_core::name::Namespace;
+    use haft_core::provider::ProviderKind;
+
     use super::*;
+
+    fn identity(kind: ProviderKind) -> ToolIdentity {
+        ToolIdentity { kind, namespace: Namespace::sanitize("git"), tool: ToolName::new("log").unwrap() }
+    }
 
     #[test]
     fn filter_covers_a_tool_that_matches_any_item() {
@@ -53,7 +64,10 @@ mod tests {
         let tool = |glob: &str| ToolFilterItem::Tool(ToolGlob::new(glob).unwrap());
         let check = |selection: ToolFilter, expected: bool| {
             let groups = [GroupName::new("files").unwrap(), GroupName::new("git").unwrap()];
-            assert_eq!(selection.covers(&ToolName::new("git__log").unwrap(), &groups), expected);
+            assert_eq!(
+                selection.covers(&ToolName::new("git__log").unwrap(), &identity(ProviderKind::Mcp), &groups),
+                expected
+            );
         };
         check(ToolFilter::All, true);
         check(ToolFilter::of([]), false);
@@ -62,5 +76,24 @@ mod tests {
         check(ToolFilter::of([group("web")]), false);
         check(ToolFilter::of([tool("GIT__*")]), true);
         check(ToolFilter::of([tool("log")]), false);
+    }
+
+    #[test]
+    fn server_pattern_covers_the_tools_of_a_server_in_every_naming_scheme() {
+        let check = |glob: &str, kind: ProviderKind, expected: bool| {
+            let selection = ToolFilter::of([ToolFilterItem::McpTool(ToolGlob::new(glob).unwrap())]);
+            for exposed in ["git__log", "mcp__git__log", "git_log", "log"] {
+                let found = selection.covers(&ToolName::new(exposed).unwrap(), &identity(kind), &[]);
+                assert_eq!(found, expected, "{glob} {kind:?} {exposed}");
+            }
+        };
+        check("git__*", ProviderKind::Mcp, true);
+        check("git__log", ProviderKind::Mcp, true);
+        check("*", ProviderKind::Mcp, true);
+        check("docs__*", ProviderKind::Mcp, false);
+        check("git__push", ProviderKind::Mcp, false);
+        for other in [ProviderKind::Builtin, ProviderKind::Rest, ProviderKind::Agent, ProviderKind::Client] {
+            check("*", other, false);
+        }
     }
 }

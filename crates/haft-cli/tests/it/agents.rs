@@ -834,3 +834,34 @@ fn agents_of_other_programs_run_once_trusted_with_the_tools_that_haft_can_give()
         assert!(checked.stderr.contains(note), "{note}: {}", checked.stderr);
     }
 }
+
+#[test]
+fn server_of_a_claude_code_agent_is_found_in_every_naming_scheme() {
+    let expected = [
+        ("double", ["docs__echo", "docs__fail", "docs__slow"]),
+        ("claude", ["mcp__docs__echo", "mcp__docs__fail", "mcp__docs__slow"]),
+        ("single", ["docs_echo", "docs_fail", "docs_slow"]),
+        ("bare", ["echo", "fail", "slow"]),
+    ];
+    for (naming, tools) in expected {
+        let tree = here();
+        let server = tree.misbehaving_server("good", &[]);
+        let servers =
+            ["docs", "other"].map(|name| format!("\"{name}\": {{{server}, \"startup\": \"required\"}}"));
+        // With bare names, the tools of two servers would get longer names.
+        let servers = if naming == "bare" { &servers[..1] } else { &servers[..] };
+        let servers = servers.join(", ");
+        tree.file("home/haft.json", &format!("{{\"naming\": \"{naming}\", \"mcpServers\": {{{servers}}}}}"));
+        let agent = "---\nname: reader\ndescription: Reads\ntools: mcp__docs\n---\nYou read.\n";
+        tree.file("ws/.claude/agents/reader.md", agent);
+        tree.haft(&["trust", "--yes"]).output().expect_code(0);
+        let wanted = RequestExpectation {
+            tools: Some(tools.iter().map(ToString::to_string).collect()),
+            ..RequestExpectation::default()
+        };
+        let script = Script::of([ScriptStep::text("done").expecting(wanted)]);
+        run(&tree, script, &["@reader", "Go"]).expect_code(0);
+        let checked = tree.haft(&["agents", "check"]).output().expect_code(0);
+        assert!(!checked.stderr.contains("no tool"), "{naming}: {}", checked.stderr);
+    }
+}

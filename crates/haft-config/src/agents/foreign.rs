@@ -18,9 +18,9 @@ use super::written;
 /// command line compares the names.
 pub const BUILTINS: [&str; 6] = ["bash", "read", "write", "edit", "introspect", "current_date"];
 
-/// The pattern that matches the tools of all MCP servers. It also matches the tools for batches and progress, which
-/// only help the model.
-const SERVER_TOOLS: &str = "*__*";
+/// The items for all tools other than the built-in ones: the tools of MCP servers in every naming scheme, and the other
+/// tools whose names contain `__`. Among them are the tools for batches and progress, which only help the model.
+const OTHER_TOOLS: [&str; 2] = ["*__*", "mcp:*"];
 
 /// The reason why an agent file cannot select skills.
 const ALL_SKILLS: &str = "haft offers all trusted skills";
@@ -274,7 +274,7 @@ impl ToolAccess {
             Some(listed) => Some(listed.iter().filter(|tool| !is_denied(tool)).cloned().collect()),
             None if self.denied.is_empty() && !self.server_tools_denied => None,
             None => {
-                let all = BUILTINS.into_iter().chain([SERVER_TOOLS]);
+                let all = BUILTINS.into_iter().chain(OTHER_TOOLS);
                 Some(all.filter(|tool| !is_denied(tool)).map(str::to_owned).collect())
             }
         }

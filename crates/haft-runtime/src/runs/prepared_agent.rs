@@ -16,6 +16,7 @@ use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::name::GroupName;
+use haft_core::naming::MCP_ITEM_PREFIX;
 use haft_core::position::RunPosition;
 use haft_core::run::RunPlan;
 use haft_core::run::context::RunContext;
@@ -326,8 +327,13 @@ impl PreparedAgent {
             self.environment.config().groups.contains_key(group)
                 || catalog.tools().any(|tool| tool.definition().groups.contains(group))
         };
+        let matches_a_server = |glob: &ToolGlob| {
+            let names = catalog.tools().filter_map(|tool| tool.identity().mcp_name());
+            mcp_glob(glob).is_some_and(|glob| names.into_iter().any(|name| glob.matches(&name)))
+        };
         let nothing = |glob: &ToolGlob| {
-            !all.iter().any(|name| glob.matches(name))
+            !matches_a_server(glob)
+                && !all.iter().any(|name| glob.matches(name))
                 && !group_of(glob).is_some_and(|group| in_group(&group))
         };
         let shown = tools.iter().flatten().filter(|glob| nothing(glob)).map(ToString::to_string);
@@ -505,13 +511,22 @@ fn own_config(agent: &AgentDefinition, shared: &Arc<ResolvedConfig>) -> Arc<Reso
     if config == **shared { Arc::clone(shared) } else { Arc::new(config) }
 }
 
-/// Returns the tools that one item of `tools` selects: `@NAME` selects a group. Any other item selects the tools that
-/// it matches, and the tools of the server or OpenAPI document with that name.
+/// Returns the tools that one item of `tools` selects: `@NAME` selects a group, and `mcp:SERVER__TOOL` tools of MCP
+/// servers. Any other item selects the tools that it matches, and the tools of the server or OpenAPI document with that
+/// name.
 fn picks(glob: &ToolGlob) -> Vec<ToolFilterItem> {
+    if let Some(glob) = mcp_glob(glob) {
+        return vec![ToolFilterItem::McpTool(glob)];
+    }
     let group = group_of(glob).map(ToolFilterItem::Group);
     let is_group = glob.to_string().starts_with('@');
     let tool = (!is_group).then(|| ToolFilterItem::Tool(glob.clone()));
     tool.into_iter().chain(group).collect()
+}
+
+/// Returns the pattern after `mcp:`; `None` for other items.
+fn mcp_glob(glob: &ToolGlob) -> Option<ToolGlob> {
+    ToolGlob::new(glob.to_string().strip_prefix(MCP_ITEM_PREFIX)?).ok()
 }
 
 fn group_of(glob: &ToolGlob) -> Option<GroupName> {

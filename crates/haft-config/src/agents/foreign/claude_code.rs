@@ -1,9 +1,10 @@
 //! Translates the keys of an agent of Claude Code.
 
 use haft_core::glob::ToolGlob;
+use haft_core::naming::MCP_ITEM_PREFIX;
 use serde_json::Value;
 
-use super::{ALL_SKILLS, AgentBuilder, BUILTINS, SERVER_TOOLS};
+use super::{ALL_SKILLS, AgentBuilder, BUILTINS};
 
 /// The keys that take tools from an agent.
 pub(super) const RESTRICTIONS: [&str; 3] = ["tools", "disallowedTools", "permissionMode"];
@@ -143,19 +144,19 @@ fn no_such_tool(name: &str) -> &'static str {
     }
 }
 
-/// Translates `mcp__*`, `mcp__SERVER` and `mcp__SERVER__TOOL` into a pattern for tool names. The pattern always
-/// contains `__`, but the names of built-in tools and groups do not. Therefore, the pattern for a server called `bash`
-/// or `builtin` cannot select them.
+/// Translates `mcp__*`, `mcp__SERVER` and `mcp__SERVER__TOOL` into an item for tools of MCP servers. The item matches the
+/// names of the server and the tool in every naming scheme. It cannot select a built-in tool or a group, also if a
+/// server is called `bash` or `builtin`.
 fn server_tool(name: &str) -> Option<String> {
     let name = name.strip_prefix(SERVER_PREFIX)?;
     if name == "*" {
-        return Some(SERVER_TOOLS.to_owned());
+        return Some(format!("{MCP_ITEM_PREFIX}*"));
     }
     let (server, tool) = name.split_once("__").unwrap_or((name, "*"));
     let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let is_server = !server.is_empty() && server.chars().all(is_name_char);
     let is_tool = !tool.is_empty() && tool.chars().all(|c| is_name_char(c) || c == '*');
-    (is_server && is_tool).then(|| format!("{server}__{tool}"))
+    (is_server && is_tool).then(|| format!("{MCP_ITEM_PREFIX}{server}__{tool}"))
 }
 
 fn model(value: &Value, agent: &mut AgentBuilder) {

@@ -50,7 +50,7 @@ fn agent_of_opencode_becomes_an_agent_with_notes_about_the_rest() {
     assert_eq!(agent.description, "Reviews code without changing it");
     assert_eq!(agent.models, ["anthropic/claude-sonnet-4-5"]);
     let tools: Vec<String> = agent.reach.tools.unwrap().iter().map(ToString::to_string).collect();
-    assert_eq!(tools, ["read", "introspect", "current_date", "*__*"]);
+    assert_eq!(tools, ["read", "introspect", "current_date", "*__*", "mcp:*"]);
     assert_eq!((agent.limits.turns_max, agent.asking.sampling.temperature), (8, Some(0.1)));
     assert_eq!(agent.asking.sampling.top_p, Some(0.9));
     assert_eq!(agent.body, "You are in review mode. Use {env:HOME} as it is.\n");
@@ -66,13 +66,13 @@ fn restriction_of_another_program_never_gives_more_tools() {
         let expected = expected.map(|tools| tools.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(tools(path, keys), expected, "{keys}");
     };
-    let all_but_edits: &[&str] = &["bash", "read", "introspect", "current_date", "*__*"];
+    let all_but_edits: &[&str] = &["bash", "read", "introspect", "current_date", "*__*", "mcp:*"];
     let builtins: &[&str] = &BUILTINS;
     check(CLAUDE, "description: x", None);
     check(CLAUDE, "tools: '*'", None);
     check(CLAUDE, "tools: []", Some(&[]));
     check(CLAUDE, "tools: WebFetch, Task(a, b)", Some(&[]));
-    check(CLAUDE, "tools: [Read, mcp__docs__*]", Some(&["read", "docs__*"]));
+    check(CLAUDE, "tools: [Read, mcp__docs__*]", Some(&["read", "mcp:docs__*"]));
     check(CLAUDE, "tools: Read, Bash\ndisallowedTools: [Bash]", Some(&["read"]));
     check(CLAUDE, "disallowedTools: Write, Edit", Some(all_but_edits));
     check(CLAUDE, "disallowedTools: mcp__docs__delete", Some(builtins));
@@ -106,7 +106,7 @@ fn restriction_of_another_program_never_gives_more_tools() {
     check(
         OPENCODE,
         "permission: {bash: {'*': ask, 'rm *': deny}}",
-        Some(&["read", "write", "edit", "introspect", "current_date", "*__*"]),
+        Some(&["read", "write", "edit", "introspect", "current_date", "*__*", "mcp:*"]),
     );
     check(OPENCODE, "permission: {bash: {'*': ask}, edit: ask}", None);
     check(OPENCODE, "permission: deny", Some(&[]));
@@ -119,8 +119,8 @@ fn restriction_in_a_file_that_is_not_valid_yaml_still_applies() {
         let found = tools(CLAUDE, &format!("description: Use when: a: b\n{keys}"));
         assert_eq!(found.unwrap(), expected, "{keys}");
     };
-    let all_but_bash = ["read", "write", "edit", "introspect", "current_date", "*__*"];
-    check("disallowedTools: [Bash, Write]", &["read", "edit", "introspect", "current_date", "*__*"]);
+    let all_but_bash = ["read", "write", "edit", "introspect", "current_date", "*__*", "mcp:*"];
+    check("disallowedTools: [Bash, Write]", &["read", "edit", "introspect", "current_date", "*__*", "mcp:*"]);
     check("disallowedTools: Bash", &all_but_bash);
     check("disallowedTools: \"Bash\"", &all_but_bash);
     check("disallowedTools: 'Bash' # no shell", &all_but_bash);
@@ -136,11 +136,11 @@ fn listed_tools_of_servers_never_select_builtin_tools() {
         let expected: Vec<_> = ["read"].iter().chain(expected).map(ToString::to_string).collect();
         assert_eq!(tools(CLAUDE, &format!("tools: [Read, '{item}']")), Some(expected), "{item}");
     };
-    check("mcp__*", &["*__*"]);
-    check("mcp__docs", &["docs__*"]);
-    check("mcp__docs__get_*", &["docs__get_*"]);
-    check("mcp__bash", &["bash__*"]);
-    check("mcp__builtin", &["builtin__*"]);
+    check("mcp__*", &["mcp:*"]);
+    check("mcp__docs", &["mcp:docs__*"]);
+    check("mcp__docs__get_*", &["mcp:docs__get_*"]);
+    check("mcp__bash", &["mcp:bash__*"]);
+    check("mcp__builtin", &["mcp:builtin__*"]);
     for left_out in
         ["mcp__b*", "mcp__b?sh", "mcp__[b]ash", "mcp__@builtin", "mcp__*sh__x", "mcp__", "mcp__docs__"]
     {
