@@ -13,6 +13,8 @@ pub(super) mod missing_permission;
 pub(super) mod opener;
 #[cfg(feature = "serve")]
 pub(super) mod serve;
+#[cfg(feature = "serve")]
+mod std_streams;
 mod test;
 
 use std::path::PathBuf;

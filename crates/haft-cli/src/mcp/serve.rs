@@ -22,6 +22,7 @@ use super::super::watch::{self, CallLog, CommandWatchers};
 use super::super::{cancel, hints, remedy, terminal};
 use super::args::{ListForm, McpServeArgs};
 use super::opener::{ClientWorkspace, GatewayAgents, GatewayTools};
+use super::std_streams::{InputStream, OutputStream};
 
 /// The size of the buffer for requests, in bytes.
 const INPUT_BUFFER_BYTES: usize = 64 << 10;
@@ -50,11 +51,11 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
 
 /// Serves one client on the standard streams.
 async fn serve_streams(gateway: McpGateway) -> ExitCode {
-    let input = BufReader::with_capacity(INPUT_BUFFER_BYTES, tokio::io::stdin());
+    let input = BufReader::with_capacity(INPUT_BUFFER_BYTES, InputStream::open());
     let served = tokio::select! {
         biased;
         exit = cancel::cancelled() => return exit.into(),
-        served = haft_server::mcp::serve(gateway, input, tokio::io::stdout()) => served,
+        served = haft_server::mcp::serve(gateway, input, OutputStream::open()) => served,
     };
     match served {
         Ok(()) => ExitReason::Success.into(),

@@ -23,6 +23,7 @@ use self::calls::CallTable;
 use self::opened::OpenedClient;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
 use super::gateway::{GatewayUser, McpGateway, TaskListAccess};
+use super::held::AbortOnDrop;
 use super::lines::{GatewayLine, next_line};
 use super::message::{
     self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST, METHOD_NOT_FOUND, params,
@@ -50,27 +51,34 @@ const CORE_TASKS: &str = "2025-11-25";
 /// Serves one client until it closes its side or stops reading.
 pub async fn serve(
     gateway: McpGateway,
-    mut input: impl AsyncBufRead + Unpin,
+    input: impl AsyncBufRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
     let (out, outbox) = Outbox::new();
-    let mut writer = tokio::spawn(write_all(outbox, output));
     let pool = Arc::new(ToolPool::new(Arc::new(gateway)));
     let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), GatewayUser::local(), out));
-    let read = async {
-        while let Some(line) = next_line(&mut input, MESSAGE_BYTES_MAX).await? {
-            connection.receive_line(line).await;
-        }
-        Ok(())
-    };
+    // Tasks wake each other without a system call. A wake-up of the future that the runtime itself runs needs two: one
+    // that wakes the runtime, and one in which the runtime notices it.
+    let mut writer = tokio::spawn(write_all(outbox, output));
+    let mut reader = tokio::spawn(read_all(Arc::clone(&connection), input));
+    let _tasks = [writer.abort_handle(), reader.abort_handle()].map(AbortOnDrop);
     // A client that has stopped reading gets no replies, so its calls are cancelled.
     let ended = tokio::select! {
-        ended = read => ended,
-        written = &mut writer => written.unwrap_or_else(|error| Err(io::Error::other(error))),
+        ended = &mut reader => ended,
+        written = &mut writer => written,
     };
+    let ended = ended.unwrap_or_else(|error| Err(io::Error::other(error)));
     connection.close();
     pool.close().await;
     ended
+}
+
+/// Handles each line of the client, until the client closes its side.
+async fn read_all(connection: Arc<ClientConnection>, mut input: impl AsyncBufRead + Unpin) -> io::Result<()> {
+    while let Some(line) = next_line(&mut input, MESSAGE_BYTES_MAX).await? {
+        connection.receive_line(line).await;
+    }
+    Ok(())
 }
 
 /// Writes each message as one line. Writes all waiting messages at once.
