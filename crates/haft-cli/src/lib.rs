@@ -26,6 +26,8 @@ mod log;
 mod markdown;
 mod mcp;
 mod models;
+#[cfg(feature = "serve")]
+mod open_files;
 mod output;
 mod piped_input;
 mod policy;

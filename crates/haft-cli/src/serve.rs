@@ -24,7 +24,7 @@ use super::mcp::opener::{GatewayAgents, GatewayTools};
 use super::mcp::serve::GatewayFace;
 use super::settings::{self, CliError, Configuration};
 use super::watch::{self, CallLog, CommandWatchers};
-use super::{agents, keys, mcp, skills, terminal};
+use super::{agents, keys, mcp, open_files, skills, terminal};
 
 /// The maximum time for which the MCP servers of an agent stay started for the next request after its last run has
 /// ended.
@@ -171,6 +171,7 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
     let built = builder.build_with_warnings().await;
     let (runtime, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
     warnings.extend(of_runtime);
+    warnings.extend(open_files::shortage(open_files::raise_limit(), &configuration.resolved.serve));
     for warning in &warnings {
         terminal::warn(&printable(warning));
     }

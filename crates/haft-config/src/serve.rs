@@ -35,6 +35,8 @@ pub struct ServeSettings {
     /// The MCP servers that a request may name by their addresses.
     pub server_urls: RequestedServers,
     pub run_limits: ServeRunLimits,
+    /// The maximum number of connections that are open at the same time. Further clients wait.
+    pub connections_max: usize,
     pub workspaces: WorkspaceSettings,
     pub storage: StorageSettings,
     /// The time in which an approval request can be answered.
@@ -150,6 +152,7 @@ impl Default for ServeSettings {
             tls: None,
             server_urls: RequestedServers::Public,
             run_limits: ServeRunLimits::default(),
+            connections_max: count(default::SERVE_CONNECTIONS_MAX),
             workspaces: WorkspaceSettings {
                 scope: WorkspaceScope::Conversation,
                 bytes_max: default::WORKSPACE_BYTES_MAX,
@@ -250,6 +253,7 @@ impl ConfigResolver<'_> {
             tls,
             server_urls,
             run_limits,
+            connections_max: count(written.max_connections.unwrap_or(default::SERVE_CONNECTIONS_MAX)),
             workspaces,
             storage,
             approval_timeout: written.approval_timeout.map_or(approval_timeout, duration),

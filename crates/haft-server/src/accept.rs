@@ -46,7 +46,7 @@ pub(crate) async fn serve(
     tls: Option<&ServerTls>,
     stop: impl Future<Output = ()>,
 ) {
-    let places = Arc::new(Semaphore::new(settings.connections_max));
+    let places = Arc::new(Semaphore::new(settings.serve.connections_max.min(Semaphore::MAX_PERMITS)));
     let (stopped, stopping) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);

@@ -15,9 +15,6 @@ const BODY_BYTES_MAX: usize = 48 << 20;
 /// The maximum time in which the body of a request must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The maximum number of connections that are open at the same time.
-const CONNECTIONS_MAX: usize = 1024;
-
 /// The maximum time in which the head of a request must arrive, including on a connection that was used before.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -39,13 +36,11 @@ pub struct ServerSettings {
     pub body_bytes_max: usize,
     /// The maximum time in which the body of a request must arrive.
     pub body_timeout: Duration,
-    /// The maximum number of connections that are open at the same time. Further clients wait.
-    pub connections_max: usize,
     /// The maximum time in which the head of a request must arrive, including on a connection that was used before.
     pub head_timeout: Duration,
     /// The maximum time that requests in progress get to finish when the server stops.
     pub drain_timeout: Duration,
-    /// The public address, and the issuers of access tokens. Reloading the configuration replaces them.
+    /// The settings of the configuration. Reloading replaces most of them, but not the maximum number of connections.
     pub serve: ServeSettings,
     /// The sandbox of runs. Its directory is replaced by the caller's workspace.
     pub workspace: WorkspaceSpec,
@@ -71,7 +66,6 @@ impl ServerSettings {
             auth: AuthMode::Keys,
             body_bytes_max: BODY_BYTES_MAX,
             body_timeout: BODY_TIMEOUT,
-            connections_max: CONNECTIONS_MAX,
             head_timeout: HEAD_TIMEOUT,
             drain_timeout: DRAIN_TIMEOUT,
             serve: ServeSettings::default(),

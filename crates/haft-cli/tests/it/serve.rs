@@ -105,6 +105,25 @@ fn check_reports_problems_without_serving() {
 }
 
 #[test]
+fn server_raises_its_limit_of_open_files_and_warns_if_it_stays_too_low() {
+    let tree = tree();
+    let files = |child: &Child| {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+        let row = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        row.split_whitespace().next().unwrap().to_owned()
+    };
+    let served = |limit: &str| {
+        let command = tree.haft(&["serve", "--address", "127.0.0.1:0"]);
+        let (child, _) = listening(command.through(&["prlimit", limit, "--"]));
+        (files(&child), stop(child))
+    };
+    let (limit, errors) = served("--nofile=100:4000");
+    assert!(limit == "4000" && !errors.contains("can open"), "{limit}: {errors}");
+    let (limit, errors) = served("--nofile=100:1000");
+    assert!(limit == "1000" && errors.contains("the server can open 1000 files"), "{limit}: {errors}");
+}
+
+#[test]
 fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid() {
     let tree = tree();
     let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();

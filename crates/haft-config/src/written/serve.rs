@@ -39,6 +39,10 @@ pub(crate) struct RawServe {
     #[schemars(extend("default" = default::SERVE_WAITING_RUNS_MAX))]
     pub(crate) max_waiting_runs: Option<u64>,
 
+    /// The maximum number of connections that are open at the same time; further clients wait
+    #[schemars(range(min = 1), extend("default" = default::SERVE_CONNECTIONS_MAX))]
+    pub(crate) max_connections: Option<u64>,
+
     /// The directory in which commands work: one for each conversation (`perConversation`), one for each tenant (`perTenant`), or an absolute path, which all requests share
     #[schemars(extend("default" = "perConversation"))]
     pub(crate) workspace: Option<String>,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_config::agents::loader::AgentLoader;
+use haft_config::resolved::ServeSettings;
 use haft_core::home::Home;
 use haft_model_server::{ModelServer, Script};
 use haft_runtime::{Runtime, Stores, WorkspaceSpec};
@@ -98,7 +99,8 @@ pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// requests.
 const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
 
-/// The number is small, because a test opens all these connections.
+/// The maximum number of connections, unless a test configures another one. The number is small, because a test opens
+/// all these connections.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// The agent that most tests use.
@@ -270,14 +272,16 @@ async fn bind(directory: &Path, model: String) -> Server {
     let (agents, warnings) = AgentCatalog::load(&AgentLoader::new(Some(home.clone()), None));
     assert!(warnings.is_empty(), "{warnings:?}");
     let workspace = WorkspaceSpec::at(home.workspace());
-    let serve = resolved.serve.clone();
+    let mut serve = resolved.serve.clone();
+    if serve.connections_max == ServeSettings::default().connections_max {
+        serve.connections_max = CONNECTIONS_MAX;
+    }
     let stores = Stores::at(&home).syncing_together();
     let builder = Runtime::builder(resolved).stores(stores).home(home).variables(Arc::new(variables));
     let runtime = builder.keep_idle_agents(IDLE_AGENT_MAX).build().await.unwrap();
     let settings = ServerSettings {
         head_timeout: HEAD_TIMEOUT,
         body_timeout: HEAD_TIMEOUT,
-        connections_max: CONNECTIONS_MAX,
         serve,
         ..ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace)
     };
