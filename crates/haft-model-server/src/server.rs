@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use axum::serve::{Listener, ListenerExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -45,7 +46,7 @@ impl ModelServer {
             runtime.block_on(async {
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    _ = axum::serve(listener, router) => {}
+                    _ = axum::serve(sending_at_once(listener), router) => {}
                     _ = stopped => {}
                 }
             });
@@ -76,7 +77,15 @@ impl Drop for ModelServer {
 
 /// Serves a script until the listener fails.
 pub async fn serve(script: Script, listener: TcpListener) -> io::Result<()> {
-    axum::serve(listener, router(ModelServerState::new(script, RequestLog::counting()))).await
+    let router = router(ModelServerState::new(script, RequestLog::counting()));
+    axum::serve(sending_at_once(listener), router).await
+}
+
+/// Sends each piece of a reply at once. Otherwise the kernel holds back a piece until the client has acknowledged the
+/// piece before it, which takes up to 40 ms.
+fn sending_at_once(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
+    // If this fails, the connection works, but slowly.
+    listener.tap_io(|connection| drop(connection.set_nodelay(true)))
 }
 
 impl ModelServerState {

@@ -75,7 +75,12 @@ async fn accepted(
     let place = Arc::clone(places).acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((stream, client)) => return (stream, ClientAddress(client.ip()), place),
+            Ok((stream, client)) => {
+                // Otherwise the kernel holds back an event until the client has acknowledged the event before it, which
+                // takes up to 40 ms. If this fails, the connection works, but slowly.
+                let _ = stream.set_nodelay(true);
+                return (stream, ClientAddress(client.ip()), place);
+            }
             Err(_) => sleep(PAUSE_AFTER_ERROR).await,
         }
     }
@@ -164,5 +169,18 @@ async fn idle(begun: &AtomicU64, time: Duration) {
             return;
         }
         before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn kernel_does_not_hold_back_events_of_accepted_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, ..) = accepted(&listener, &Arc::new(Semaphore::new(1))).await;
+        assert!(stream.nodelay().unwrap());
     }
 }
