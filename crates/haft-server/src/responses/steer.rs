@@ -150,10 +150,8 @@ impl SteerQueue {
 
     /// Adds the input that waits for this request. `settings` are the settings of the request.
     pub(super) fn join(&mut self, settings: SuccessorSettings, mut request: CreateRequest) -> SteeredRequest {
-        let approvals = request.input.iter().find_map(|item| match item {
-            InputItem::ApprovalResponse { request, .. } => Some(approvals::response_of(request)),
-            _ => None,
-        });
+        let given = approvals::answers(&request).unwrap_or_default();
+        let approvals = given.first().map(|(_, item, _)| approvals::response_of(item));
         let is_resumed = approvals.is_some();
         let parent = approvals.unwrap_or_else(|| request.previous_response_id.clone());
         let at = self.waiting.iter().position(|waiting| Some(&waiting.id) == parent.as_ref());
