@@ -427,7 +427,12 @@ impl RunShared {
     }
 
     /// Drives a run to its end and publishes the result.
-    pub(crate) async fn drive(&self, mut run: ActiveRun, functions: CallerFunctions, mut place: QueuePlace) {
+    pub(crate) async fn drive(
+        &self,
+        mut run: Box<ActiveRun>,
+        functions: CallerFunctions,
+        mut place: QueuePlace,
+    ) {
         let end = self.to_the_end(&mut run, functions, &mut place).await;
         // Release the journal, because a caller may resume the run at once.
         drop(run);

@@ -457,7 +457,8 @@ impl Runtime {
         }
         let shared = Arc::new(shared);
         self.runs().insert(shared.id, Arc::clone(&shared));
-        let (driven, runtime) = (Arc::clone(&shared), self.clone());
+        // Box the run: each future that it moves through would otherwise have its size.
+        let (driven, runtime, run) = (Arc::clone(&shared), self.clone(), Box::new(run));
         tokio::spawn(async move {
             // Box this future, because tokio copies the whole task several times, and this part is by far the largest.
             Box::pin(driven.drive(run, functions, place)).await;

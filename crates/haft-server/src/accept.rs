@@ -98,7 +98,14 @@ struct Connection {
 
 impl Connection {
     async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
-        let Some(tls) = tls else { return self.serve_http1(stream).await };
+        match tls {
+            None => self.serve_http1(stream).await,
+            // Box the future, because a connection without TLS would otherwise take the memory of one with TLS.
+            Some(tls) => Box::pin(self.serve_tls(stream, tls)).await,
+        }
+    }
+
+    async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor) {
         // Ignore the error, which affects only this connection: the client went away, or does not trust our
         // certificate.
         let Ok(Ok(stream)) = timeout(self.head_timeout, tls.accept(stream)).await else { return };

@@ -26,7 +26,7 @@ pub use certificate::write_certificate;
 pub use collector::{CollectedPoint, CollectedSpan, SpanCollector};
 pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;
-pub use process::{processes_with, send_signal, unique_marker};
+pub use process::{processes_with, raise_file_limit, send_signal, unique_marker};
 pub use run::{HaftCommand, HaftOutput, SANDBOX_LEVEL, WITHOUT_NAMESPACES, is_forced_to_landlock};
 pub use run::{binary, copy_program, eventually, stream_events};
 pub use secure_server::{OfferedProtocols, ReceivedHttpRequest, SecureServer};

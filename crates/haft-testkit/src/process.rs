@@ -31,3 +31,10 @@ pub fn send_signal(pid: u32, signal: i32) {
     let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
 }
+
+/// Raises the limit on open files of the test process as far as the system allows, for tests with many connections.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}

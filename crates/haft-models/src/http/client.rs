@@ -96,6 +96,13 @@ impl ModelHttpResponse {
         self.headers().get(name)?.to_str().ok()
     }
 
+    /// Drops the headers. They share the first read buffer of the connection (8 KB), which would otherwise stay allocated
+    /// until the end of a long stream.
+    pub(crate) fn without_headers(mut self) -> Self {
+        *self.response.headers_mut() = HeaderMap::new();
+        self
+    }
+
     /// Reads the next chunk of the body, within the chunk timeout.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
         match tokio::time::timeout(self.between_chunks, self.response.chunk()).await {

@@ -231,7 +231,9 @@ impl ModelProvider for HttpProvider {
     }
 
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        let begun = stream::once(self.begin(request, cx.clone()));
+        // Box the future: it is several times larger than the reply, and would otherwise take its space until the reply
+        // ends.
+        let begun = stream::once(Box::pin(self.begin(request, cx.clone())));
         begun
             .flat_map(|begun| match begun {
                 Ok(reply) => {

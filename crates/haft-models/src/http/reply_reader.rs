@@ -75,7 +75,8 @@ impl HttpReplyReader {
         answer: ModelHttpResponse,
         decode_context: &DecodeContext,
     ) -> Result<Self, ModelError> {
-        let body = ReplyBody::Streamed { answer, decoder: wire.stream_decoder(decode_context) };
+        let decoder = wire.stream_decoder(decode_context);
+        let body = ReplyBody::Streamed { answer: answer.without_headers(), decoder };
         let mut arriving = Self { body, ready: VecDeque::new() };
         loop {
             arriving.read().await;

@@ -15,6 +15,7 @@ use haft_store::responses::{NewResponse, UnfinishedResponse, WaitingApproval};
 use serde_json::Value;
 
 use super::approvals::ApprovalAnswers;
+use super::event_block::EventBlock;
 use super::fold::{ResponseFold, StreamEvent};
 use super::object::{ResponseEnd, is_open, usage_object};
 use super::request::TurnSealing;
@@ -46,7 +47,7 @@ pub(crate) struct ActiveResponse {
     running_calls: HashSet<u64>,
     kept: KeptResponse,
     /// All events so far, if readers may connect later.
-    replayable: Vec<Value>,
+    replayable: Vec<EventBlock>,
     progress: ResponseProgress,
     /// `None` for a run that cannot use files.
     workspace: Option<WatchedWorkspace>,
@@ -232,9 +233,21 @@ impl ActiveResponse {
     pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
         let events = self.next_events().await?;
         if self.kept.storage == ResponseStorage::StoredForReplay && !self.has_ended() {
-            self.replayable.extend(events.iter().map(|event| event.data.clone()));
+            self.replayable.extend(events.iter().map(EventBlock::of));
         }
         Some(events)
+    }
+
+    /// Returns the events that [`next`](Self::next) returned last, as text. Shares the text of replayable events.
+    pub(crate) fn blocks(&self, events: &[StreamEvent]) -> Vec<EventBlock> {
+        match self.kept.storage {
+            ResponseStorage::StoredForReplay => {
+                self.replayable[self.replayable.len().saturating_sub(events.len())..].to_vec()
+            }
+            ResponseStorage::Stored | ResponseStorage::Discarded => {
+                events.iter().map(EventBlock::of).collect()
+            }
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -432,7 +445,7 @@ impl ActiveResponse {
         let (response, last) = self.fold.end(&end);
         events.extend(last);
         if self.kept.storage == ResponseStorage::StoredForReplay {
-            self.replayable.extend(events.iter().map(|event| event.data.clone()));
+            self.replayable.extend(events.iter().map(EventBlock::of));
         }
         self.store(&response).await;
         self.announce_approvals(&response).await;
@@ -565,7 +578,7 @@ impl ActiveResponse {
             input: self.kept.input.clone(),
             messages: messages.unwrap_or_else(|| self.kept.opening.clone()),
             open_calls: self.open_calls(),
-            events: self.replayable.clone(),
+            events: self.replayable.iter().map(EventBlock::data).collect(),
             approvals: unused.unwrap_or_else(|| self.approvals.clone()),
             first_event: self.kept.first_event.0,
             request_digest: self.kept.request_digest.clone(),

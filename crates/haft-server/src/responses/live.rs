@@ -10,7 +10,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::drive::{ActiveResponse, EndedResponse};
-use super::fold::StreamEvent;
+use super::event_block::EventBlock;
+
+/// The maximum number of events that a follower takes at once. A client that does not read holds only these.
+const EVENTS_AT_ONCE: usize = 256;
 
 /// The detached responses of this process, by id.
 #[derive(Debug, Default)]
@@ -29,7 +32,7 @@ pub(crate) struct LiveResponse {
 
 #[derive(Debug, Default)]
 struct LiveState {
-    events: Vec<StreamEvent>,
+    events: Vec<EventBlock>,
     ended: Option<EndedResponse>,
 }
 
@@ -48,7 +51,8 @@ impl LiveResponses {
         let (all, driven) = (Arc::clone(self), Arc::clone(&live));
         tokio::spawn(async move {
             while let Some(events) = active.next().await {
-                driven.change(|state| state.events.extend(events));
+                let blocks = active.blocks(&events);
+                driven.change(|state| state.events.extend(blocks));
             }
             let ended = active.finished().await;
             // Later readers find the stored response.
@@ -111,15 +115,14 @@ impl LiveResponse {
     /// Returns the current object: the first object of the stream, with the finished items.
     pub(crate) fn snapshot(&self) -> Value {
         let state = self.state();
-        let first = state.events.first().map(|event| event.data["response"].clone());
-        let mut response = first.unwrap_or_default();
-        if state.events.iter().any(|event| event.kind == "response.in_progress") {
+        let mut response = first_object(&state.events);
+        if state.events.iter().any(|event| event.kind() == "response.in_progress") {
             response["status"] = "in_progress".into();
         }
-        let done = state.events.iter().filter(|event| event.kind == "response.output_item.done");
-        let mut items: Vec<&Value> = done.map(|event| &event.data).collect();
+        let done = state.events.iter().filter(|event| event.kind() == "response.output_item.done");
+        let mut items: Vec<Value> = done.map(EventBlock::data).collect();
         items.sort_by_key(|data| data["output_index"].as_u64());
-        response["output"] = items.into_iter().map(|data| data["item"].clone()).collect();
+        response["output"] = items.iter_mut().map(|data| data["item"].take()).collect();
         response
     }
 
@@ -133,6 +136,11 @@ impl LiveResponse {
     }
 }
 
+/// Returns the response object of the first event.
+pub(crate) fn first_object(events: &[EventBlock]) -> Value {
+    events.first().map(|event| event.data()["response"].take()).unwrap_or_default()
+}
+
 /// Reads the events of a detached response: first the past ones, then the new ones. Dropping it does not affect the
 /// response.
 #[derive(Debug)]
@@ -144,12 +152,13 @@ pub(crate) struct LiveFollower {
 
 impl LiveFollower {
     /// Returns the next events; `None` after the last ones. Cancelling this future loses no events.
-    pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
+    pub(crate) async fn next(&mut self) -> Option<Vec<EventBlock>> {
         loop {
             self.changed.borrow_and_update();
             let (more, has_ended) = {
                 let state = self.live.state();
-                (state.events.get(self.next..).unwrap_or_default().to_vec(), state.ended.is_some())
+                let more = state.events.get(self.next..).unwrap_or_default();
+                (more[..more.len().min(EVENTS_AT_ONCE)].to_vec(), state.ended.is_some())
             };
             if !more.is_empty() {
                 self.next += more.len();

@@ -6,6 +6,7 @@
 mod approvals;
 mod compact;
 mod drive;
+mod event_block;
 mod field;
 mod fold;
 mod items;
@@ -57,6 +58,7 @@ use crate::server::ServerState;
 use crate::storage_limits;
 use compact::SealedConversation;
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
+use event_block::EventBlock;
 use fold::{ResponseFold, StreamEvent};
 use items::ConversationBuilder;
 use live::LiveResponse;
@@ -178,8 +180,7 @@ async fn first_reply(live: &Arc<LiveResponse>, (stream, background): (bool, bool
 }
 
 async fn first_object(live: &Arc<LiveResponse>) -> Value {
-    let first = live.follow(0).next().await.unwrap_or_default();
-    first.into_iter().next().map(|event| event.data["response"].clone()).unwrap_or_default()
+    live::first_object(&live.follow(0).next().await.unwrap_or_default())
 }
 
 /// A run that a request started, or an earlier request with the same idempotency key.
@@ -235,7 +236,8 @@ async fn once(
         KeyedResponse::Started(live) => first_reply(&live, form).await,
         KeyedResponse::InProgress(live) => first_reply(&live, (stream, false)).await,
         KeyedResponse::Stored(record) if stream => {
-            let events = record.events.into_iter().map(StreamEvent::of_data).collect();
+            let events = record.events.into_iter().map(StreamEvent::of_data);
+            let events = events.map(|event| EventBlock::of(&event)).collect();
             sse::stream_response(EventSource::Recorded(events))
         }
         KeyedResponse::Stored(record) => Json(record.response).into_response(),

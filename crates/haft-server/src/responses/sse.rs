@@ -6,7 +6,7 @@ use futures_util::stream;
 use tokio::time::timeout;
 
 use super::drive::ActiveResponse;
-use super::fold::StreamEvent;
+use super::event_block::EventBlock;
 use super::live::LiveFollower;
 use crate::event_stream::{self, PING, PING_INTERVAL};
 
@@ -20,13 +20,13 @@ pub(crate) enum EventSource {
     /// The run continues without the connection.
     Follower(LiveFollower),
     /// The run has ended.
-    Recorded(Vec<StreamEvent>),
+    Recorded(Vec<EventBlock>),
 }
 
 impl EventSource {
-    async fn next(&mut self) -> Option<Vec<StreamEvent>> {
+    async fn next(&mut self) -> Option<Vec<EventBlock>> {
         match self {
-            Self::Active(active) => active.next().await,
+            Self::Active(active) => active.next().await.map(|events| active.blocks(&events)),
             Self::Follower(follower) => follower.next().await,
             Self::Recorded(events) if events.is_empty() => None,
             Self::Recorded(events) => Some(std::mem::take(events)),
@@ -37,7 +37,7 @@ impl EventSource {
 enum StreamPhase {
     Events(EventSource),
     /// Blocks that wait to be sent, in reverse order.
-    Blocks(EventSource, Vec<String>),
+    Blocks(EventSource, Vec<EventBlock>),
     Done,
 }
 
@@ -55,9 +55,12 @@ async fn next_block(phase: StreamPhase) -> Option<(Bytes, StreamPhase)> {
         match timeout(PING_INTERVAL, source.next()).await {
             Err(_) => return Some((Bytes::from_static(PING), StreamPhase::Events(source))),
             Ok(None) => return Some((Bytes::from_static(DONE), StreamPhase::Done)),
-            Ok(Some(events)) => blocks = events.iter().rev().map(super::fold::StreamEvent::sse).collect(),
+            Ok(Some(events)) => {
+                blocks = events;
+                blocks.reverse();
+            }
         }
     }
     let block = blocks.pop()?;
-    Some((Bytes::from(block), StreamPhase::Blocks(source, blocks)))
+    Some((block.bytes(), StreamPhase::Blocks(source, blocks)))
 }

@@ -11,6 +11,7 @@ use haft_store::responses::ResponseRecord;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::event_block::EventBlock;
 use super::field::invalid;
 use super::fold::StreamEvent;
 use super::object::is_open;
@@ -77,7 +78,8 @@ pub(crate) async fn get(
             "only a response with `background: true` can be streamed after its creation",
         ));
     }
-    let events = record.events.into_iter().skip(from).map(StreamEvent::of_data).collect();
+    let events = record.events.into_iter().skip(from).map(StreamEvent::of_data);
+    let events = events.map(|event| EventBlock::of(&event)).collect();
     Ok(sse::stream_response(EventSource::Recorded(events)))
 }
 

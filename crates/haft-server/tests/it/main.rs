@@ -43,6 +43,9 @@ mod stateless_approvals;
 // MCP servers that a request names by `server_url`.
 mod requested_servers;
 
+// Many streams whose clients do not read them.
+mod streams;
+
 // Servers that stop or are killed, and start again.
 mod restart;
 

@@ -1,0 +1,55 @@
+//! An event of a response as the text that clients get.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::fold::StreamEvent;
+
+/// One event as a block of server-sent events. Clones share the text, so 10,000 readers of a response take the memory
+/// and the encoding of one.
+#[derive(Debug, Clone)]
+pub(crate) struct EventBlock(Bytes);
+
+/// The text between the name of an event and its data.
+const DATA: &str = "\ndata: ";
+
+const NAME: &str = "event: ";
+
+impl EventBlock {
+    pub(crate) fn of(event: &StreamEvent) -> Self {
+        Self(event.sse().into())
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        self.parts().0
+    }
+
+    /// Returns the data of the event.
+    pub(crate) fn data(&self) -> Value {
+        // The server has encoded the data itself, so decoding cannot fail.
+        serde_json::from_str(self.parts().1).unwrap_or_default()
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        let text = std::str::from_utf8(&self.0).unwrap_or_default();
+        text.strip_prefix(NAME).and_then(|text| text.split_once(DATA)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn block_returns_the_kind_and_the_data_of_its_event() {
+        let data = json!({"type": "error", "message": "a\ndata: b"});
+        let block = EventBlock::of(&StreamEvent::of_data(data.clone()));
+        assert_eq!((block.kind(), block.data()), ("error", data));
+    }
+}

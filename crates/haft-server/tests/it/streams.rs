@@ -1,0 +1,98 @@
+//! Tests of many streams whose clients do not read: they must not delay other clients, and must leave nothing behind.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use haft_model_server::{ResponsePace, Script, ScriptStep};
+use haft_store::api_keys::KeyScope;
+use haft_testkit::{eventually, raise_file_limit};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::fixture::{TestServer, scoped_key};
+use super::responses::{ask, text};
+
+const STREAMS: usize = 500;
+const READERS: usize = 200;
+
+/// The maximum time until a server with free connections answers, even on a busy machine.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The number of connections of the other clients, which are few.
+const OTHERS: usize = 8;
+
+/// Starts a server with slots for the streams and for a few others. Its model sends the first words of the answer to
+/// `Block`, or a megabyte of the answer to `Long`, and then pauses.
+fn server() -> TestServer {
+    raise_file_limit();
+    let pace = |first_bytes| ResponsePace {
+        chunk_bytes: Some(first_bytes),
+        delta_characters: Some(first_bytes / 10),
+        between_milliseconds: 600_000,
+        ..ResponsePace::default()
+    };
+    let script = Script::of([ScriptStep::text("Hello.")])
+        .about("Block", [ScriptStep::text(&"Late. ".repeat(100)).at_pace(pace(600))])
+        .about("Long", [ScriptStep::text(&"Many words. ".repeat(100_000)).at_pace(pace(1 << 20))]);
+    let most = STREAMS + OTHERS;
+    let serve = json!({"maxConnections": most, "maxRuns": most, "maxWaitingRuns": 0});
+    TestServer::configured(script, &json!({"models": {"default": "openai/m"}, "serve": serve}), &[])
+}
+
+/// Sends a request for a stream, and reads only the status line.
+fn open(server: &TestServer, method: &str, path: &str, body: &Value) -> TcpStream {
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n", server.key);
+    let head = format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut status = [0; 15];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 200 OK");
+    stream
+}
+
+fn metric(server: &TestServer, admin: &str, name: &str) -> String {
+    let reply = server.send(server.without_key(Method::GET, "/metrics").bearer_auth(admin));
+    reply.text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap().to_owned()
+}
+
+#[test]
+fn idle_streams_do_not_delay_other_clients_and_their_runs_end_when_they_disconnect() {
+    let server = server();
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let active = || metric(&server, &admin, "haft_responses_active");
+    for round in 1..=2 {
+        // In the second round, this succeeds only if the first one has released its connections and its places.
+        let body = json!({"model": "openai/m", "input": "Block", "stream": true, "store": round == 1});
+        let streams: Vec<_> = (0..STREAMS).map(|_| open(&server, "POST", "/v1/responses", &body)).collect();
+        assert_eq!(active(), STREAMS.to_string());
+        assert_eq!(text(&ask(&server, &json!({"model": "openai/m", "input": "x"}))), "Hello.");
+        drop(streams);
+        eventually("all runs have ended", || active() == "0");
+    }
+}
+
+#[test]
+fn readers_that_do_not_read_delay_no_other_client_and_release_their_connections() {
+    let server = server();
+    let started = ask(&server, &json!({"model": "openai/m", "input": "Long", "background": true}));
+    let path = format!("/v1/responses/{}", started["id"].as_str().unwrap());
+    let stream = format!("{path}?stream=true");
+    let readers: Vec<_> = (0..READERS).map(|_| open(&server, "GET", &stream, &Value::Null)).collect();
+    let mut reader = open(&server, "GET", &stream, &Value::Null);
+    let mut received = 0;
+    while received < 500_000 {
+        received += reader.read(&mut [0; 65_536]).unwrap();
+    }
+    assert_eq!(server.get(&path).json()["status"], "in_progress");
+    let cancelled = server.send(server.request(Method::POST, &format!("{path}/cancel")));
+    assert_eq!(cancelled.json()["status"], "cancelled");
+    drop((readers, reader));
+    let idle: Vec<_> = (0..STREAMS).map(|_| open(&server, "GET", "/healthz", &Value::Null)).collect();
+    assert_eq!(idle.len(), STREAMS);
+}
