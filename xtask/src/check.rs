@@ -1,6 +1,7 @@
 //! The checks that cargo itself does.
 
 use crate::step::{run, run_with};
+use crate::{install, python};
 
 pub(crate) fn format() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])
@@ -68,4 +69,11 @@ pub(crate) fn bench() -> Result<(), String> {
     run("cargo", &["bench", "--locked", "-p", "haft-runtime", "--bench", "events"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-models", "--bench", "encode"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-tools", "--bench", "openapi"])
+}
+
+/// Loads `haft serve` with wrk, and compares it with LiteLLM.
+pub(crate) fn long_bench() -> Result<(), String> {
+    install::packages(&[("wrk", "wrk")])?;
+    python::install_litellm()?;
+    run("cargo", &["bench", "--locked", "-p", "haft-cli", "--bench", "serve", "--", "wrk", "litellm"])
 }

@@ -27,7 +27,7 @@ const PROGRAMS: [(&str, &str); 16] = [
 
 /// Installs everything that is missing. Without root or apt-get, fails and names the Debian packages to install.
 pub(crate) fn install() -> Result<(), String> {
-    packages()?;
+    packages(&PROGRAMS)?;
     python::install()?;
     crate::api::install()?;
     mcp_servers::install()?;
@@ -36,9 +36,10 @@ pub(crate) fn install() -> Result<(), String> {
     conformance::install()
 }
 
-fn packages() -> Result<(), String> {
+/// Installs the Debian packages of the programs that are missing.
+pub(crate) fn packages(programs: &[(&str, &'static str)]) -> Result<(), String> {
     let mut missing: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+        programs.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
     if !python::can_install() {
         missing.push(python::DEBIAN_PACKAGE);
     }

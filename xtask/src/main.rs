@@ -30,7 +30,7 @@ cargo xtask prose         count patterns of unclear language; fails when a count
 cargo xtask deny          licences, sources and bans of dependencies; unused ones; how many the default build has
 cargo xtask install       install what the tests need
 cargo xtask conformance   the official conformance suite of MCP against our client and our server
-cargo xtask bench         what the sandbox, MCP calls, turns of a run, requests to models and a large API cost (release build)";
+cargo xtask bench         what the sandbox, MCP calls, turns of a run, requests to models and a large API cost (release build); --long also installs wrk and LiteLLM, and compares haft serve with them";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         "conformance" => conformance::install()
             .and_then(|()| conformance::build())
             .and_then(|()| conformance::conformance()),
+        "bench" if more.as_deref() == Some("--long") => check::bench().and_then(|()| check::long_bench()),
         "bench" => check::bench(),
         _ => Err(USAGE.to_owned()),
     };

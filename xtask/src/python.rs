@@ -12,11 +12,19 @@ const ENVIRONMENTS: [(&str, &str); 2] = [
     ("python-api", "crates/haft-tools/tests/it/requirements.txt"),
 ];
 
+/// The environment of the benchmark that compares `haft serve` with LiteLLM.
+const LITELLM: (&str, &str) = ("python-litellm", "crates/haft-cli/benches/serve/requirements.txt");
+
 /// The Debian package that provides `venv`, for systems whose Python lacks it.
 pub(crate) const DEBIAN_PACKAGE: &str = "python3-venv";
 
 pub(crate) fn install() -> Result<(), String> {
     ENVIRONMENTS.iter().try_for_each(|(name, packages)| environment(name, packages))
+}
+
+/// Installs LiteLLM. The tests do not need it, and it is large.
+pub(crate) fn install_litellm() -> Result<(), String> {
+    environment(LITELLM.0, LITELLM.1)
 }
 
 /// Recreates an environment unless it has exactly the listed packages.
