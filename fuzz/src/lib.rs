@@ -159,7 +159,7 @@ pub fn openapi(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes of an MCP server: as messages, as a list of tools, and as the result of a call.
+/// Reads bytes of an MCP server: as messages, as a list of tools, as the result of a call, and as the state of a task.
 pub fn mcp(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for line in text.lines() {
@@ -170,8 +170,10 @@ pub fn mcp(bytes: &[u8]) {
     if let Some(list) = server_input::tools(&text) {
         assert!(list.tools().len() + list.skipped.len() <= text.len());
     }
-    if let Some(Err(error)) = server_input::call_result(&text) {
-        assert!(!error.message.is_empty());
+    for parse in [server_input::call_result, server_input::task_state] {
+        if let Some(Err(error)) = parse(&text) {
+            assert!(!error.message.is_empty());
+        }
     }
 }
 

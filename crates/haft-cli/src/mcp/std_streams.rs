@@ -104,6 +104,7 @@ impl AsyncWrite for OutputStream {
 pub(super) struct SocketStream(AsyncFd<OwnedFd>);
 
 impl SocketStream {
+    #[expect(deprecated, reason = "the replacement is unsafe, and an `OwnedFd` always meets its conditions")]
     fn copy_of(stream: impl AsFd) -> io::Result<Self> {
         AsyncFd::new(fcntl_dupfd_cloexec(stream, COPY_FD_MIN)?).map(Self)
     }

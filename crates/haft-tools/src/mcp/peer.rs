@@ -134,13 +134,14 @@ impl Peer {
         outcome.map(|reply| (id, reply))
     }
 
-    /// Sends a request whose reply no caller waits for.
+    /// Sends a request whose reply no caller waits for. Like a notification, it has no id for the transport, so that
+    /// closing the connection waits until it is sent.
     pub(super) fn send_unawaited(&self, method: &'static str, fields: &str, headers: &[(String, String)]) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut ask = PeerRequest::new(method, fields, Duration::ZERO);
         ask.headers = headers.to_vec();
         // Ignore the error: a closed connection cannot carry the request.
-        let _ = self.send(self.outgoing(id, &ask));
+        let _ = self.send(McpOutgoingMessage { id: None, ..self.outgoing(id, &ask) });
     }
 
     /// Receives the progress of a request that has its reply: its token stays valid while the server works on a task.

@@ -4,7 +4,7 @@ use haft_core::result::ToolError;
 use serde_json::value::RawValue;
 
 use super::listing::{self, McpToolList, ParamHeaders, ToolSelection};
-use super::{content, message};
+use super::{content, message, task};
 use haft_core::glob::ToolGlob;
 
 /// Parses a line from a server and returns the number of messages in it.
@@ -29,4 +29,10 @@ pub fn tools(text: &str) -> Option<McpToolList> {
 pub fn call_result(text: &str) -> Option<Result<(), ToolError>> {
     let raw: Box<RawValue> = serde_json::from_str(text).ok()?;
     Some(content::read(&raw).map(drop))
+}
+
+/// Parses the state of a task; `None` if the text is not JSON.
+pub fn task_state(text: &str) -> Option<Result<(), ToolError>> {
+    let raw: Box<RawValue> = serde_json::from_str(text).ok()?;
+    Some(task::state(&raw, None).map(drop))
 }

@@ -176,15 +176,15 @@ pub(super) fn state(raw: &RawValue, expected: Option<&str>) -> Result<UpstreamTa
 
 /// Returns the id of the task that a request from the server belongs to, if it names one.
 pub(super) fn related_task(params: Option<&RawValue>) -> Option<String> {
-    let text = params?.get();
-    // Almost no request belongs to a task, and its parameters may be large.
-    if !text.contains(RELATED_TASK) {
-        return None;
-    }
     #[derive(Deserialize)]
     struct RelatedParams {
         #[serde(rename = "_meta")]
         meta: Value,
+    }
+    let text = params?.get();
+    // Almost no request belongs to a task, and its parameters may be large.
+    if !text.contains(RELATED_TASK) {
+        return None;
     }
     let params: RelatedParams = serde_json::from_str(text).ok()?;
     params.meta[RELATED_TASK]["taskId"].as_str().map(str::to_owned)

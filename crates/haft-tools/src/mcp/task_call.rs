@@ -217,13 +217,11 @@ async fn paused(
     pause: Duration,
     early: &mut Option<ResultRequest<'_>>,
 ) -> Option<Result<Box<RawValue>, CallError>> {
-    match early {
-        Some(early) => timeout(pause, early.as_mut()).await.ok(),
-        None => {
-            sleep(pause).await;
-            None
-        }
+    if let Some(early) = early {
+        return timeout(pause, early.as_mut()).await.ok();
     }
+    sleep(pause).await;
+    None
 }
 
 /// Returns true for a failure after which the next poll may succeed.

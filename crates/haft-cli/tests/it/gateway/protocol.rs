@@ -1,5 +1,11 @@
 //! Tests of the protocol with well-behaved clients, for revisions with and without a handshake.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
 use haft_testkit::{processes_with, unique_marker};
 use serde_json::{Value, json};
 
@@ -195,4 +201,38 @@ fn calls_of_the_gateway_are_accounted() {
     let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
     let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
     assert!(stats.to_string().contains("bash"), "{stats}");
+}
+
+/// Files, pipes and sockets are polled in different ways.
+#[test]
+fn every_kind_of_standard_stream_carries_messages() {
+    let place = place();
+    configure(&place, &[], "");
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let lines = [("initialize", hello), ("ping", json!({}))].map(|(method, params)| {
+        json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params}).to_string() + "\n"
+    });
+    let input = place.file("outside/input", &lines.concat());
+    let serve = |stdin: Stdio, stdout: Stdio| {
+        let mut command = Command::new(haft_testkit::binary());
+        command.args(["mcp", "serve"]).env("HAFT_HOME", place.path("home")).current_dir(place.path("ws"));
+        command.stdin(stdin).stdout(stdout).spawn().unwrap()
+    };
+    let output = std::fs::File::create(place.path("outside/output")).unwrap();
+    let mut to_file = serve(std::fs::File::open(&input).unwrap().into(), output.into());
+    assert!(to_file.wait().unwrap().success());
+    let written = place.text("outside/output");
+    assert_eq!(written.lines().count(), 2, "{written}");
+
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let mut over_socket =
+        serve(OwnedFd::from(theirs.try_clone().unwrap()).into(), OwnedFd::from(theirs).into());
+    ours.write_all(lines.concat().as_bytes()).unwrap();
+    let mut replies = BufReader::new(ours.try_clone().unwrap()).lines();
+    for method in ["initialize", "ping"] {
+        let reply: Value = serde_json::from_str(&replies.next().unwrap().unwrap()).unwrap();
+        assert_eq!(reply["id"], method, "{reply}");
+    }
+    ours.shutdown(Shutdown::Write).unwrap();
+    assert!(over_socket.wait().unwrap().success(), "the end of the input ends the server");
 }

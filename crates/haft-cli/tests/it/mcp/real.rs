@@ -118,7 +118,7 @@ fn server_fetch_reaches_the_network() {
 }
 
 /// A server process that ends with the test.
-struct McpServerProcess(Child);
+pub(super) struct McpServerProcess(Child);
 
 impl Drop for McpServerProcess {
     fn drop(&mut self) {
@@ -128,7 +128,7 @@ impl Drop for McpServerProcess {
 }
 
 /// Starts the server over HTTP, on the loopback interface only.
-fn everything(way: &str) -> (McpServerProcess, u16) {
+pub(super) fn everything(way: &str) -> (McpServerProcess, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = Command::new("node");
     command.args(["--require", fixture("loopback.cjs").to_str().unwrap(), &npm("server-everything"), way]);

@@ -4,7 +4,7 @@ use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{HaftOutput, TestTree, eventually};
 use serde_json::{Value, json};
 
-use super::real::npm;
+use super::real::{everything, npm};
 use super::server_requests::answered_at_a_terminal;
 use super::tree;
 
@@ -132,13 +132,22 @@ fn model_calls_a_tool_that_requires_a_task() {
 /// The research tool of the server requires a task, changes its status, and asks a question if the topic is ambiguous.
 #[test]
 fn server_everything_runs_its_research_as_a_task() {
+    check_research(&json!({ "command": "node", "args": [npm("server-everything"), "stdio"] }));
+}
+
+#[test]
+fn server_everything_runs_its_research_as_a_task_over_http() {
+    let (_running, port) = everything("streamableHttp");
+    check_research(&json!({ "url": format!("http://127.0.0.1:{port}/mcp") }));
+}
+
+fn check_research(server: &Value) {
     let tree = tree();
-    let server = json!({ "command": "node", "args": [npm("server-everything"), "stdio"] });
     tree.file("home/haft.json", &json!({ "mcpServers": { "real": server } }).to_string());
     let tool = "real__simulate-research-query";
     let called = tree.haft(&["call", tool, r#"{"topic": "tasks"}"#]).output().expect_code(0).stdout;
     assert!(called.contains("Research Report: tasks"), "{called}");
-    let words: Value = json!({"topic": "python", "ambiguous": true});
+    let words = json!({"topic": "python", "ambiguous": true});
     let asked = tree.haft(&["call", tool, &words.to_string()]).output().expect_code(0).stdout;
     assert!(asked.contains("Research Report: python"), "the question is declined: {asked}");
 }
