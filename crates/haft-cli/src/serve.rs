@@ -138,7 +138,9 @@ async fn reload_at_hangup(hangups: Option<Signal>, reloads: ConfigReloads, files
         };
         match applied {
             Ok(warnings) => {
-                warnings.iter().for_each(|warning| terminal::warn(&printable(warning)));
+                for warning in &warnings {
+                    terminal::warn(&printable(warning));
+                }
                 terminal::note("the configuration was reloaded; new runs use it");
             }
             Err(problems) => terminal::warn(&format!("the old configuration stays in use: {problems}")),

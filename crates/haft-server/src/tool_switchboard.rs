@@ -126,7 +126,8 @@ fn is_it(tool: &TurnedOffTool, identity: &ToolIdentity) -> bool {
         && tool.tool == identity.tool.as_str()
 }
 
-/// Returns the switches in the form that the engine reads. The reason of each names the administrator and the way back.
+/// Returns the switches in the form that the engine reads. The reason of each names the administrator and the
+/// request that turns the tool on.
 fn turned_off(stored: &StoredSwitches) -> TurnedOffTools {
     let tools = stored.tools.iter().filter_map(|tool| {
         let identity = ToolIdentity {

@@ -1,7 +1,7 @@
 //! The tools of a principal outside of a run, for an interface that lists them.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ impl ToolInventories {
     fn cell(
         &self,
         principal: &Principal,
-        directory: &PathBuf,
+        directory: &Path,
     ) -> (Arc<OnceCell<Arc<ToolInventory>>>, Option<InventoryEntry>) {
         let entries = &mut self.table().entries;
         let is_it =
@@ -97,7 +97,7 @@ impl ToolInventories {
         let inventory = Arc::new(OnceCell::new());
         entries.push(InventoryEntry {
             principal: principal.clone(),
-            directory: directory.clone(),
+            directory: directory.to_owned(),
             inventory: Arc::clone(&inventory),
             last_used: Instant::now(),
         });

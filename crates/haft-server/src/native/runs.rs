@@ -25,7 +25,7 @@ use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::event_stream::{self, PING, PING_INTERVAL};
 use crate::pending_approvals;
-use crate::responses::StartedRun;
+use crate::responses::BackgroundRun;
 use crate::server::ServerState;
 
 /// The number of stored events that are read at a time.
@@ -226,8 +226,8 @@ async fn listed(state: &ServerState, caller: &Caller, page: RunListPage) -> Resu
 }
 
 /// Returns the object of a run that a request started.
-pub(super) async fn started(state: &ServerState, caller: &Caller, started: StartedRun) -> RunObject {
-    let StartedRun { run, response, model } = started;
+pub(super) async fn started(state: &ServerState, caller: &Caller, started: BackgroundRun) -> RunObject {
+    let BackgroundRun { run, response, model } = started;
     let listed = find(state, caller, &run).await.ok().unwrap_or_else(|| ListedRun {
         // The operator has turned off the storage of sessions, or the run has just been removed.
         id: Uuid::parse_str(&run).map_or(SessionId(0), |id| SessionId(id.as_u128())),

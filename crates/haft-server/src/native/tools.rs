@@ -179,12 +179,9 @@ pub(super) async fn set_group(
     let missing = || ApiError::new(ApiErrorKind::NotFound, format!("there is no group `{name}`"));
     let group = GroupName::new(&name).map_err(|_| missing())?;
     let inventory = inventory(&state, &caller).await?;
-    let known = |state: &ServerState| {
-        let mut groups = group_objects(state, &caller, &inventory).into_iter();
-        groups.find(|known| known.name == name)
-    };
+    let has_tools = group_objects(&state, &caller, &inventory).iter().any(|known| known.name == name);
     let is_off = state.runtime.switches().current().groups.contains_key(&group);
-    if known(&state).is_none() && !is_off && !is_server(&state.runtime.config(), &group) {
+    if !(has_tools || is_off || is_server(&state.runtime.config(), &group)) {
         return Err(missing());
     }
     switch(&state, &caller, SwitchTarget::Group(group.clone()), position).await?;

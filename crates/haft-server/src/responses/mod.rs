@@ -184,7 +184,7 @@ async fn first_object(live: &Arc<LiveResponse>) -> Value {
 }
 
 /// A run that a request started, or an earlier request with the same idempotency key.
-pub(crate) struct StartedRun {
+pub(crate) struct BackgroundRun {
     pub(crate) run: String,
     pub(crate) response: String,
     /// The agent or the model that the request named.
@@ -199,7 +199,7 @@ pub(crate) async fn start_run(
     headers: &HeaderMap,
     (body, digest): (Map<String, Value>, String),
     narrowing: RunNarrowing,
-) -> Result<StartedRun, ApiError> {
+) -> Result<BackgroundRun, ApiError> {
     let request = CreateRequest { digest: Some(digest), narrowing, ..request::parse(body)? };
     let model = request.model.clone().unwrap_or_else(|| default_model(state));
     let (response, run) = match idempotency_key(headers)? {
@@ -212,7 +212,7 @@ pub(crate) async fn start_run(
             (id, KeyedResponse::Stored(record)) => (id, record.run),
         },
     };
-    Ok(StartedRun { run, response, model })
+    Ok(BackgroundRun { run, response, model })
 }
 
 /// The response of an idempotency key.

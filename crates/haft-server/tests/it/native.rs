@@ -477,7 +477,8 @@ fn run_only_narrows_the_tools_and_turns_of_its_agent() {
     check(json!({"max_turns": 50}), &[1, 2]);
     check(json!({"max_turns": 2}), &[1]);
     check(json!({"max_tool_calls": 1}), &[1]);
-    check(json!({"tools": ["docs__look"]}), &[2]);
-    check(json!({"tools": ["docs__look", "bash"]}), &[2]);
+    // A call that the run refuses does not use up a turn.
+    check(json!({"tools": ["docs__look"]}), &[2, 3]);
+    check(json!({"tools": ["docs__look", "bash"]}), &[2, 3]);
     check(json!({"tools": []}), &[]);
 }
