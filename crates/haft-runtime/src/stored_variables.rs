@@ -238,7 +238,7 @@ mod tests {
         }
 
         fn remove<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<(), String>> {
-            Box::pin(async move { Ok(drop(self.entries()?.remove(account))) })
+            Box::pin(async move { self.entries().map(|mut entries| drop(entries.remove(account))) })
         }
     }
 

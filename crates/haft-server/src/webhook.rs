@@ -114,7 +114,7 @@ fn begin_delivery(
             DeliveryEnd::Delivered => {
                 state.metrics.webhook("delivered");
                 let marked = tokio::task::spawn_blocking(move || {
-                    state.pending_approvals.mark_announced(&event.response)
+                    state.pending_approvals.mark_announced(&event.response);
                 });
                 // A mark that is missing only causes a second delivery with the same id.
                 let _ = marked.await;

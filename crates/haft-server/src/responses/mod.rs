@@ -166,7 +166,8 @@ async fn detach(
     request: CreateRequest,
     id: Uuid,
 ) -> Result<Arc<LiveResponse>, ApiError> {
-    let mut active = start(state, caller, request, id, None).await?;
+    // Box this future, because the futures of all routes that start responses would otherwise contain it.
+    let mut active = Box::pin(start(state, caller, request, id, None)).await?;
     active.store_beginning().await;
     Ok(state.live.detach(active))
 }
@@ -412,9 +413,8 @@ async fn new_run(
     let spec = spec::build(&target, caller, request, directory, opening)?;
     let sessions = match request.store {
         true if state.runtime.config().sessions.enabled => SessionStorage::Stores,
-        true => SessionStorage::None,
         false if spec::may_ask(caller, request, &target) => SessionStorage::Memory,
-        false => SessionStorage::None,
+        true | false => SessionStorage::None,
     };
     let output_storage = if request.store { OutputStorage::Stores } else { OutputStorage::Memory };
     let hooks = RunHooks { output_storage, ..approvals::hooks(caller, sessions) };

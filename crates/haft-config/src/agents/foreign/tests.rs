@@ -29,7 +29,7 @@ fn agent_of_claude_code_becomes_an_agent_with_notes_about_the_rest() {
     let (agent, notes) = read(CLAUDE, include_str!("fixtures/claude-code.md")).unwrap();
     assert!(agent.description.starts_with("Use this agent after a change. Examples: <example>"));
     let tools: Vec<String> = agent.reach.tools.unwrap().iter().map(ToString::to_string).collect();
-    assert_eq!(tools, ["read", "github__get_issue", "docs__*"]);
+    assert_eq!(tools, ["read", "mcp:github__get_issue", "mcp:docs__*"]);
     assert_eq!(agent.limits.turns_max, 12);
     assert_eq!(format!("{:?}", agent.asking.effort), "Some(Highest)");
     assert_eq!(agent.body, "You review code. Print ${HOME} and $${x} as they are.\n");
