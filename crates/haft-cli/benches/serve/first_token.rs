@@ -24,15 +24,14 @@ pub(crate) fn measure(dir: &Path) -> bool {
             json!({"model": "m", "stream": stream, "messages": [{"role": "user", "content": "go"}]});
         let to_server = json!({"model": "openai/m", "stream": stream, "store": false, "input": "go"});
         let (to_model, to_server) = (to_model.to_string(), to_server.to_string());
-        let mut pair = || match stream {
-            true => (
-                direct.time_to("These", "/v1/chat/completions", &to_model),
-                through.time_to("These", "/v1/responses", &to_server),
-            ),
-            false => (
-                time_of(|| direct.post("/v1/chat/completions", &to_model)),
-                time_of(|| through.post("/v1/responses", &to_server)),
-            ),
+        let mut pair = || {
+            if stream {
+                let model = direct.time_to("These", "/v1/chat/completions", &to_model);
+                (model, through.time_to("These", "/v1/responses", &to_server))
+            } else {
+                let model = time_of(|| direct.post("/v1/chat/completions", &to_model));
+                (model, time_of(|| through.post("/v1/responses", &to_server)))
+            }
         };
         (0..WARM_UPS).for_each(|_| _ = pair());
         let (models, servers): (Vec<Duration>, Vec<Duration>) = (0..PAIRS).map(|_| pair()).unzip();

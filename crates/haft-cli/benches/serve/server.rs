@@ -31,7 +31,7 @@ impl BenchHome {
         let mut home = Self { dir: dir.to_owned(), model, key: String::new() };
         let created = home.haft().args(["keys", "create", "bench", "--json"]).output().unwrap();
         let created: Value = serde_json::from_slice(&created.stdout).unwrap();
-        home.key = created["key"].as_str().unwrap().to_owned();
+        created["key"].as_str().unwrap().clone_into(&mut home.key);
         home
     }
 
