@@ -71,7 +71,7 @@ pub(crate) fn bench() -> Result<(), String> {
     run("cargo", &["bench", "--locked", "-p", "haft-tools", "--bench", "openapi"])
 }
 
-/// Loads `haft serve` with wrk, and compares it with LiteLLM.
+/// Loads `haft serve` with wrk, and compares it with `LiteLLM`.
 pub(crate) fn long_bench() -> Result<(), String> {
     install::packages(&[("wrk", "wrk")])?;
     python::install_litellm()?;

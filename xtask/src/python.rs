@@ -12,7 +12,7 @@ const ENVIRONMENTS: [(&str, &str); 2] = [
     ("python-api", "crates/haft-tools/tests/it/requirements.txt"),
 ];
 
-/// The environment of the benchmark that compares `haft serve` with LiteLLM.
+/// The environment of the benchmark that compares `haft serve` with `LiteLLM`.
 const LITELLM: (&str, &str) = ("python-litellm", "crates/haft-cli/benches/serve/requirements.txt");
 
 /// The Debian package that provides `venv`, for systems whose Python lacks it.
@@ -22,7 +22,7 @@ pub(crate) fn install() -> Result<(), String> {
     ENVIRONMENTS.iter().try_for_each(|(name, packages)| environment(name, packages))
 }
 
-/// Installs LiteLLM. The tests do not need it, and it is large.
+/// Installs `LiteLLM`. The tests do not need it, and it is large.
 pub(crate) fn install_litellm() -> Result<(), String> {
     environment(LITELLM.0, LITELLM.1)
 }

@@ -166,10 +166,10 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
     skill("First skill.");
     tree.file("home/agents/part.md", wrong);
     let (child, address) = start(&tree, &[]);
-    let shown = |path: &str| get(&address, path, &admin);
-    let shows = |path: &str, text: &str| shown(path).contains(text);
+    let reply = |path: &str| get(&address, path, &admin);
+    let shows = |path: &str, text: &str| reply(path).contains(text);
     assert!(shows("/api/v1/agents", "First agent.") && shows("/api/v1/skills/notes", "First skill."));
-    assert!(shown("/api/v1/skills/none").starts_with("HTTP/1.1 404"));
+    assert!(reply("/api/v1/skills/none").starts_with("HTTP/1.1 404"));
     agent("helper", "Second agent.");
     agent("other", "Another agent.");
     skill("Second skill.");
@@ -177,7 +177,7 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
     eventually("the new files are in use, although `part.md` is still wrong", || {
         shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill.")
     });
-    assert!(shows("/v1/models", "other"), "{}", shown("/v1/models"));
+    assert!(shows("/v1/models", "other"), "{}", reply("/v1/models"));
 
     tree.file("home/agents/helper.md", wrong);
     tree.file("home/haft.json", r#"{"models": {"default": "openai/third"}}"#);
@@ -185,7 +185,7 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
     send_signal(child.id(), libc::SIGHUP);
     let refusals = |count: u32| {
         let row = format!(r#"haft_config_reloads_total{{outcome="refused"}} {count}"#);
-        eventually("the bad file is counted", || shown("/metrics").contains(&row));
+        eventually("the bad file is counted", || reply("/metrics").contains(&row));
     };
     refusals(1);
     assert!(shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill."));

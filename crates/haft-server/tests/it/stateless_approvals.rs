@@ -27,7 +27,7 @@ fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-fn request(input: Vec<Value>) -> Value {
+fn request(input: &[Value]) -> Value {
     let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "always"});
     json!({"model": "openai/m", "store": false, "tools": [tool], "input": input})
 }
@@ -56,7 +56,7 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
     {
         let tools = ToolServer::start();
         let mut server = TestServer::configured(script(), &tools.config(), &[]);
-        let mut body = request(vec![user(MARKER)]);
+        let mut body = request(&[user(MARKER)]);
         body["include"] = include.clone();
         let first = ask(&server, &body);
         assert_eq!(types(&first), ["reasoning", "mcp_approval_request"], "{first}");
@@ -64,7 +64,7 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
         if is_restarted {
             server.restart();
         }
-        let mut body = request(history(&first, [answer(&last(&first), true)]));
+        let mut body = request(&history(&first, [answer(&last(&first), true)]));
         body["include"] = include.clone();
         let second = ask(&server, &body);
         assert_eq!((text(&second), tools.calls().len()), ("Done.", 1));
@@ -72,10 +72,10 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
         assert_eq!(call["approval_request_id"], last(&first)["id"], "{second}");
         let again = post(&server, &body);
         assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
-        let other = post(&server, &request(history(&first, [answer(&last(&first), false)])));
+        let other = post(&server, &request(&history(&first, [answer(&last(&first), false)])));
         assert_eq!(code(&other), "approval_request_used", "the other decision");
         let more = [answer(&last(&first), true)].into_iter().chain(output(&second)).chain([user("Thanks.")]);
-        let third = ask(&server, &request(history(&first, more)));
+        let third = ask(&server, &request(&history(&first, more)));
         assert_eq!((text(&third), tools.calls().len()), ("Bye.", 1));
         let sent = server.model.requests().last().unwrap().raw.clone();
         assert_eq!(sent.matches("noted").count(), 1, "the model sees the call once: {sent}");
@@ -89,8 +89,8 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
 fn denied_call_of_a_response_that_is_not_stored_is_not_made() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
-    let first = ask(&server, &request(vec![user(MARKER)]));
-    let second = ask(&server, &request(history(&first, [answer(&last(&first), false)])));
+    let first = ask(&server, &request(&[user(MARKER)]));
+    let second = ask(&server, &request(&history(&first, [answer(&last(&first), false)])));
     assert_eq!((types(&second), text(&second)), (vec!["message"], "Done."));
     assert_eq!(tools.calls(), [] as [Value; 0]);
 }
@@ -103,9 +103,9 @@ fn error(reply: &Reply) -> (u16, Value) {
 fn changed_foreign_or_missing_run_makes_no_call_and_does_not_use_up_the_approval() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
-    let first = ask(&server, &request(vec![user(MARKER)]));
+    let first = ask(&server, &request(&[user(MARKER)]));
     let item = last(&first);
-    let good = request(history(&first, [answer(&item, true)]));
+    let good = request(&history(&first, [answer(&item, true)]));
     let mut changed = good.clone();
     let sealed = changed["input"][1]["encrypted_content"].as_str().unwrap();
     let middle = sealed.len() / 2;
@@ -122,10 +122,10 @@ fn changed_foreign_or_missing_run_makes_no_call_and_does_not_use_up_the_approval
         other["input"][2][name] = value.into();
         assert_eq!(error(&post(&server, &other)), (400, json!("approval_request_changed")), "{name}");
     }
-    let missing = request(vec![user(MARKER), item.clone(), answer(&item, true)]);
+    let missing = request(&[user(MARKER), item.clone(), answer(&item, true)]);
     assert_eq!(error(&post(&server, &missing)), (400, json!("approval_request_not_found")));
     let unknown = json!({"id": item["id"].as_str().unwrap().replace("000", "00f")});
-    let unknown = request(history(&first, [answer(&unknown, true)]));
+    let unknown = request(&history(&first, [answer(&unknown, true)]));
     assert_eq!(error(&post(&server, &unknown)), (400, json!("approval_request_not_found")));
     let mut stored = good.clone();
     stored["store"] = true.into();
@@ -142,10 +142,10 @@ fn approval_request_of_a_response_that_is_not_stored_expires() {
     let mut config = tools.config();
     config["serve"] = json!({"approvalTimeout": "1s"});
     let server = TestServer::configured(script(), &config, &[]);
-    let first = ask(&server, &request(vec![user(MARKER)]));
+    let first = ask(&server, &request(&[user(MARKER)]));
     // The time of a response has no fraction of a second.
     sleep(Duration::from_millis(2_010));
-    let late = post(&server, &request(history(&first, [answer(&last(&first), true)])));
+    let late = post(&server, &request(&history(&first, [answer(&last(&first), true)])));
     assert_eq!(error(&late), (400, json!("approval_request_expired")), "{}", late.text);
     assert_eq!(tools.calls(), [] as [Value; 0]);
 }
@@ -156,16 +156,16 @@ fn approvals_of_a_response_that_is_not_stored_are_answered_one_by_one() {
     let calls = [1, 2].map(|n| ScriptPart::call("docs__add", json!({ "n": n })));
     let script = Script::of([ScriptStep::say(calls), ScriptStep::text("Done.")]);
     let server = TestServer::configured(script, &tools.config(), &[]);
-    let first = ask(&server, &request(vec![user(MARKER)]));
+    let first = ask(&server, &request(&[user(MARKER)]));
     assert_eq!(types(&first), ["reasoning", "mcp_approval_request", "mcp_approval_request"]);
     let items = output(&first);
     let input = history(&first, [answer(&items[1], true)]);
-    let second = ask(&server, &request(input.clone()));
+    let second = ask(&server, &request(&input));
     assert_eq!((types(&second), tools.calls().len()), (vec!["reasoning", "mcp_approval_request"], 0));
     let rest = output(&second).into_iter().chain([answer(&last(&second), true)]);
-    assert_eq!(text(&ask(&server, &request(input.into_iter().chain(rest).collect()))), "Done.");
+    assert_eq!(text(&ask(&server, &request(&input.into_iter().chain(rest).collect::<Vec<_>>()))), "Done.");
     assert_eq!(tools.calls().len(), 2);
-    let both = request(history(&first, [answer(&items[1], true), answer(&items[2], true)]));
+    let both = request(&history(&first, [answer(&items[1], true), answer(&items[2], true)]));
     assert_eq!(
         error(&post(&server, &both)),
         (409, json!("approval_request_used")),
@@ -179,14 +179,14 @@ fn connection_remembers_the_run_that_waits() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let mut client = SteeringClient::connect(&server, &server.key);
-    client.create(request(vec![user(MARKER)]));
+    client.create(request(&[user(MARKER)]));
     let first = client.response("response.completed");
-    let mut body = request(vec![answer(&last(&first), true)]);
+    let mut body = request(&[answer(&last(&first), true)]);
     body["previous_response_id"] = first["id"].clone();
     client.create(body);
     let second = client.response("response.completed");
     assert_eq!((text(&second), tools.calls().len()), ("Done.", 1));
-    let mut body = request(vec![user("Thanks.")]);
+    let mut body = request(&[user("Thanks.")]);
     body["previous_response_id"] = second["id"].clone();
     client.create(body);
     assert_eq!(text(&client.response("response.completed")), "Bye.");

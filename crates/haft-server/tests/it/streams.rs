@@ -85,9 +85,9 @@ fn readers_that_do_not_read_delay_no_other_client_and_release_their_connections(
     let stream = format!("{path}?stream=true");
     let readers: Vec<_> = (0..READERS).map(|_| open(&server, "GET", &stream, &Value::Null)).collect();
     let mut reader = open(&server, "GET", &stream, &Value::Null);
-    let mut received = 0;
+    let (mut received, mut buffer) = (0, vec![0; 65_536]);
     while received < 500_000 {
-        received += reader.read(&mut [0; 65_536]).unwrap();
+        received += reader.read(&mut buffer).unwrap();
     }
     assert_eq!(server.get(&path).json()["status"], "in_progress");
     let cancelled = server.send(server.request(Method::POST, &format!("{path}/cancel")));
