@@ -66,9 +66,9 @@ fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
     let begun = server.post(&key, &json!({"model": "worker", "input": "slow", "background": true}));
     let id = begun.body["id"].as_str().unwrap_or_else(|| panic!("{}", begun.body)).to_owned();
     // Three percent stay free, less than the five percent that new runs need.
-    let bytes = free_bytes(&data) - SMALL_DISK_BYTES * 3 / 100;
+    let used_up = free_bytes(&data) - SMALL_DISK_BYTES * 3 / 100;
     let filler = data.join("filler");
-    fs::write(&filler, vec![b'x'; usize::try_from(bytes).unwrap()]).unwrap();
+    fs::write(&filler, vec![b'x'; usize::try_from(used_up).unwrap()]).unwrap();
     let ask = || server.post(&key, &json!({"model": "worker", "input": "other"}));
     let refused = ask();
     assert_eq!(refused.body["error"]["code"], "disk_full", "{}", refused.body);

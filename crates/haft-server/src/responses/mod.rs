@@ -346,7 +346,8 @@ async fn start(
         storage_limits::check(state, &caller.principal)?;
         new_run(state, caller, &mut request, &response_id(id), last).await?
     } else {
-        let continued = approvals::resume(state, caller, &request, &given, last).await?;
+        // Box the future, because each of the futures around it would otherwise have its size.
+        let continued = Box::pin(approvals::resume(state, caller, &request, &given, last)).await?;
         let approvals::ContinuedRun { handle, answers, first_event, workspace, conversation } = continued;
         if let (None, Some(id)) = (&request.conversation, conversation) {
             // The same run continues, so its items belong to the same conversation.
@@ -411,10 +412,12 @@ async fn new_run(
     let uses_files = spec::uses_files(state, request, &target);
     let (directory, workspace) = workspace::open(state, caller, uses_files, known.as_deref(), id).await?;
     let spec = spec::build(&target, caller, request, directory, opening)?;
-    let sessions = match request.store {
-        true if state.runtime.config().sessions.enabled => SessionStorage::Stores,
-        false if spec::may_ask(caller, request, &target) => SessionStorage::Memory,
-        true | false => SessionStorage::None,
+    let sessions = if request.store && state.runtime.config().sessions.enabled {
+        SessionStorage::Stores
+    } else if !request.store && spec::may_ask(caller, request, &target) {
+        SessionStorage::Memory
+    } else {
+        SessionStorage::None
     };
     let output_storage = if request.store { OutputStorage::Stores } else { OutputStorage::Memory };
     let hooks = RunHooks { output_storage, ..approvals::hooks(caller, sessions) };

@@ -140,7 +140,7 @@ fn answer_can_be_repeated_if_another_process_holds_the_session() {
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let (first, item) = asked(&server, &tools, &json!("always"));
     let journals = server.files_with("\"type\":\"session\"");
-    let path = journals.iter().find(|path| path.contains("sessions")).unwrap();
+    let path = journals.iter().find(|path| path.contains("/tenant-sessions/")).unwrap();
     let held = std::fs::File::open(path).unwrap();
     held.lock().unwrap();
     let busy = post(&server, &answer(&first, &item, true));

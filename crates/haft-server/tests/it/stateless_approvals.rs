@@ -29,7 +29,9 @@ fn user(text: &str) -> Value {
 
 fn request(input: &[Value]) -> Value {
     let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "always"});
-    json!({"model": "openai/m", "store": false, "tools": [tool], "input": input})
+    let mut body = json!({"model": "openai/m", "store": false, "tools": [tool]});
+    body["input"] = input.into();
+    body
 }
 
 fn answer(item: &Value, approve: bool) -> Value {
