@@ -238,7 +238,10 @@ mod tests {
         }
 
         fn remove<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<(), String>> {
-            Box::pin(async move { self.entries().map(|mut entries| drop(entries.remove(account))) })
+            Box::pin(async move {
+                self.entries()?.remove(account);
+                Ok(())
+            })
         }
     }
 
