@@ -85,10 +85,7 @@ fn readers_that_do_not_read_delay_no_other_client_and_release_their_connections(
     let stream = format!("{path}?stream=true");
     let readers: Vec<_> = (0..READERS).map(|_| open(&server, "GET", &stream, &Value::Null)).collect();
     let mut reader = open(&server, "GET", &stream, &Value::Null);
-    let (mut received, mut buffer) = (0, vec![0; 65_536]);
-    while received < 500_000 {
-        received += reader.read(&mut buffer).unwrap();
-    }
+    reader.read_exact(&mut vec![0; 500_000]).unwrap();
     assert_eq!(server.get(&path).json()["status"], "in_progress");
     let cancelled = server.send(server.request(Method::POST, &format!("{path}/cancel")));
     assert_eq!(cancelled.json()["status"], "cancelled");
