@@ -167,17 +167,17 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
     tree.file("home/agents/part.md", wrong);
     let (child, address) = start(&tree, &[]);
     let reply = |path: &str| get(&address, path, &admin);
-    let shows = |path: &str, text: &str| reply(path).contains(text);
-    assert!(shows("/api/v1/agents", "First agent.") && shows("/api/v1/skills/notes", "First skill."));
+    let has = |path: &str, text: &str| reply(path).contains(text);
+    assert!(has("/api/v1/agents", "First agent.") && has("/api/v1/skills/notes", "First skill."));
     assert!(reply("/api/v1/skills/none").starts_with("HTTP/1.1 404"));
     agent("helper", "Second agent.");
     agent("other", "Another agent.");
     skill("Second skill.");
     send_signal(child.id(), libc::SIGHUP);
     eventually("the new files are in use, although `part.md` is still wrong", || {
-        shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill.")
+        has("/api/v1/agents", "Second agent.") && has("/api/v1/skills", "Second skill.")
     });
-    assert!(shows("/v1/models", "other"), "{}", reply("/v1/models"));
+    assert!(has("/v1/models", "other"), "{}", reply("/v1/models"));
 
     tree.file("home/agents/helper.md", wrong);
     tree.file("home/haft.json", r#"{"models": {"default": "openai/third"}}"#);
@@ -188,13 +188,13 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
         eventually("the bad file is counted", || reply("/metrics").contains(&row));
     };
     refusals(1);
-    assert!(shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill."));
-    assert!(!shows("/v1/models", "openai/third"), "no file is replaced alone");
+    assert!(has("/api/v1/agents", "Second agent.") && has("/api/v1/skills", "Second skill."));
+    assert!(!has("/v1/models", "openai/third"), "no file is replaced alone");
     agent("helper", "Third agent.");
     tree.file("home/skills/notes/SKILL.md", "---\nname: [\n---\nx\n");
     send_signal(child.id(), libc::SIGHUP);
     refusals(2);
-    assert!(shows("/api/v1/agents", "Second agent.") && shows("/api/v1/skills", "Second skill."));
+    assert!(has("/api/v1/agents", "Second agent.") && has("/api/v1/skills", "Second skill."));
     let errors = stop(child);
     for part in ["the old configuration stays in use", "helper.md", "whole number", "SKILL.md"] {
         assert!(errors.contains(part), "{part}: {errors}");
