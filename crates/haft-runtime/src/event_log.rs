@@ -254,8 +254,14 @@ impl EventSink for EventLog {
     fn emit(&self, event: Event) {
         let mut state = self.shared.state();
         if let Some((place, event)) = state.reader.read(&event) {
+            let had_delta = state.delta.is_some();
             state.take(place, event, Instant::now());
+            let has_flushed = had_delta && state.delta.is_none();
             self.announce(state);
+            if has_flushed {
+                // The pump need not wait for more deltas any longer.
+                self.shared.hurried.notify_one();
+            }
         }
     }
 }
@@ -417,9 +423,16 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
             }
             drop(shared);
             let Some(due) = due else { break };
-            sleep_until(due).await;
+            // Another event, or the end of the log, numbers the delta early. Readers must not wait for `due` then: a
+            // response would end up to 30 ms late.
+            let is_due = tokio::select! {
+                () = sleep_until(due) => true,
+                () = hurried.notified() => false,
+            };
             let Some(shared) = log.upgrade() else { return };
-            shared.state().flush();
+            if is_due {
+                shared.state().flush();
+            }
         }
     }
 }

@@ -144,6 +144,31 @@ async fn other_events_flush_pending_deltas_first() {
 }
 
 #[tokio::test]
+async fn event_after_a_pending_delta_does_not_wait_for_more_deltas() {
+    pause();
+    for log in [EventLog::in_memory(), EventLog::stored(key(), Arc::new(EventsInTest::default()), 1)] {
+        let (began, mut events) = (Instant::now(), log.events(EventSeq::START));
+        start_text(&log);
+        for piece in ["a", "b"] {
+            delta(&log, piece);
+            // Let the pump see the pending delta.
+            tokio::task::yield_now().await;
+        }
+        log.emit(Event::Run { place: PLACE, event: Arc::new(RunEvent::Asked) });
+        for _ in 0..3 {
+            events.next().await.unwrap().unwrap();
+        }
+        delta(&log, "c");
+        delta(&log, "d");
+        tokio::task::yield_now().await;
+        log.close();
+        while events.next().await.is_some() {}
+        // The clock of the test moves only while all tasks wait for it.
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}
+
+#[tokio::test]
 async fn slow_reader_of_an_unstored_run_gets_a_gap_error() {
     let log = EventLog::in_memory();
     let mut events = log.events(EventSeq::START);
