@@ -58,7 +58,7 @@ impl Client {
     /// Reads a stream until this text has arrived.
     pub(crate) fn read_to(&mut self, text: &str) -> String {
         loop {
-            let chunk = self.chunk().expect("the stream ended early");
+            let chunk = self.chunk().unwrap();
             if chunk.contains(text) {
                 return chunk;
             }

@@ -1,4 +1,4 @@
-//! The `LiteLLM` proxy and `haft serve`, in one run in front of the same model.
+//! The proxy `LiteLLM` and `haft serve`, in one run in front of the same model.
 
 use std::path::Path;
 use std::process::Command;

@@ -6,7 +6,6 @@
 //! their name. The scripted model, the server and the clients are three processes, so the measured CPU time is only the
 //! server's.
 #![allow(
-    clippy::expect_used,
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::cast_precision_loss,

@@ -38,7 +38,7 @@ pub(crate) fn measure(dir: &Path) -> bool {
         }
         let dir = dir.join(format!("{kind:?}"));
         std::fs::create_dir(&dir).unwrap();
-        is_kept &= OpenStreams { kind, count }.measure(&dir);
+        is_kept &= BenchStreams { kind, count }.measure(&dir);
     }
     is_kept
 }
@@ -94,12 +94,12 @@ impl StreamKind {
     }
 }
 
-struct OpenStreams {
+struct BenchStreams {
     kind: StreamKind,
     count: usize,
 }
 
-impl OpenStreams {
+impl BenchStreams {
     fn measure(&self, dir: &Path) -> bool {
         let most = self.count + OTHER_FILES;
         let serve = json!({"maxRuns": most, "maxWaitingRuns": most, "maxConnections": most});

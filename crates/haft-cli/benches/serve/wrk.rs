@@ -1,4 +1,4 @@
-//! Many requests from `wrk`, all of which must succeed.
+//! Many requests from the program `wrk`, all of which must succeed.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ pub(crate) fn measure(dir: &Path) -> bool {
         let mut command = Command::new("wrk");
         command.args(["--threads", "1", "--connections", CONNECTIONS, "--duration", DURATION, "--latency"]);
         command.arg("--script").arg(&script).arg(format!("http://{}/v1/responses", server.address));
-        let output = command.output().expect("the part `wrk` needs the program `wrk`");
+        let output = command.output().unwrap();
         let report = String::from_utf8(output.stdout).unwrap();
         let value =
             |name: &str| report.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap_or("?").trim();
