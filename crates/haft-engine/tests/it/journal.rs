@@ -85,8 +85,9 @@ async fn journal_syncs_for_mutating_calls_and_buffers_for_read_only_ones() {
         done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         notebook.secured.lock().unwrap().clone()
     };
-    assert_eq!(secured("store").await, [Durability::Synced; 3], "before, after, and at the end of the run");
-    assert_eq!(secured("echo").await, [Durability::Buffered, Durability::Buffered, Durability::Synced]);
+    let expected = [Durability::Synced, Durability::Synced, Durability::Ended];
+    assert_eq!(secured("store").await, expected, "before, after, and at the end of the run");
+    assert_eq!(secured("echo").await, [Durability::Buffered, Durability::Buffered, Durability::Ended]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,6 +71,12 @@ impl SyncBatch {
         }
     }
 
+    /// Returns the files that wait for the sync.
+    #[cfg(test)]
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.state().files.iter().cloned().collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, BatchState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,6 +122,6 @@ mod tests {
         batch.add(kept);
         batch.add(removed);
         batch.sync().await;
-        assert!(batch.state().files.is_empty());
+        assert!(batch.files().is_empty());
     }
 }

@@ -68,6 +68,22 @@ fn session_file_has_private_permissions() {
     assert_eq!((past.opened.title.as_str(), past.standing), ("what time is it?", SessionStatus::Open));
 }
 
+#[tokio::test]
+async fn only_the_end_of_a_run_waits_for_the_batch() {
+    let fixture = SessionsFixture::new();
+    let batch = SyncBatch::default();
+    let journal = begin(&fixture.sessions().batching(batch.clone()), 1);
+    journal.sync(Durability::Synced).await.unwrap();
+    assert!(batch.files().is_empty(), "a mutating call must be on disk before it starts");
+    journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
+    journal.sync(Durability::Ended).await.unwrap();
+    assert_eq!(batch.files(), [fixture.file(1)]);
+    drop(journal);
+    fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap();
+    batch.sync().await;
+    assert!(batch.files().is_empty());
+}
+
 #[test]
 fn busy_session_cannot_be_resumed_or_removed() {
     let fixture = SessionsFixture::new();
