@@ -173,6 +173,8 @@ fn successor_has_the_queued_input_in_order_and_can_be_steered() {
     client.assert_numbered();
     let second = client.response("response.created");
     assert_eq!((&second["previous_response_id"], &second["metadata"]), (&first["id"], &json!({"a": "b"})));
+    // The client sees the successor before the model gets its request.
+    eventually("the model has the second request", || server.model.requests().len() == 2);
     assert_order(&server, &["One.", "First.", "Two.", "Three."]);
     client.steer(&second, "Four.");
     let late = client.steer(&first, "Too late.");
