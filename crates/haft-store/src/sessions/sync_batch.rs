@@ -1,6 +1,6 @@
 //! Syncs the journals of ended runs together.
 //!
-//! Each sync of a new file makes the file system write its own journal, and this takes longer than a short run. The
+//! A sync of a new file can make the file system write its own journal, which may take longer than a short run. The
 //! first sync of a batch does this for all its files.
 
 use std::collections::BTreeSet;
