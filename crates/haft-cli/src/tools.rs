@@ -24,7 +24,7 @@ use super::{settings, terminal};
 use haft_config::printable;
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::rest::Freshness;
-use haft_runtime::tokens::Vocabulary;
+use haft_runtime::tokens::UsedCounter;
 use haft_runtime::wiring::{self, ToolSettings};
 
 pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
@@ -116,7 +116,7 @@ pub(super) fn search_note(tools: usize) -> &'static str {
 /// them.
 fn definition_tokens(tool: &ToolDefinition) -> Tokens {
     let sent = json!({ "name": tool.name.as_str(), "description": tool.description, "parameters": tool.input_schema });
-    tokens_of(&Vocabulary, &sent.to_string())
+    tokens_of(&UsedCounter, &sent.to_string())
 }
 
 fn token_table(tools: &[ToolDefinition]) -> String {

@@ -31,7 +31,6 @@ pub mod spec;
 pub mod stored_variables;
 #[cfg(feature = "otlp")]
 pub mod telemetry;
-#[cfg(feature = "tiktoken")]
 pub mod tokens;
 pub mod wiring;
 

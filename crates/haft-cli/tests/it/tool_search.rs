@@ -3,9 +3,8 @@
 
 use std::fmt::Write as _;
 
-use haft_core::tokens::tokens_of;
+use haft_core::tokens::{TokenEstimator, tokens_of};
 use haft_model_server::{ModelServer, ScriptPart, ScriptStep, ScriptUsage};
-use haft_runtime::tokens::Vocabulary;
 use haft_testkit::{TestTree, eventually};
 use serde_json::{Value, json};
 
@@ -587,7 +586,7 @@ const ANSWER_TOKENS_MAX: u64 = 820;
 const CALL_TOKENS_MAX: u64 = 80;
 
 fn tokens(text: &str) -> u64 {
-    tokens_of(&Vocabulary, text).count()
+    tokens_of(&TokenEstimator, text).count()
 }
 
 /// Returns the tools of a first request that the model sees: a deferred tool is sent, but not shown.

@@ -16,11 +16,8 @@ use haft_tools::output::{FreeQuestion, OutputReader, ReadStrategy};
 use super::active_run::{ActiveRun, RunRequest};
 use super::environment::RunEnvironment;
 use super::prepared_agent::{OutputReaderModel, PreparedAgent};
-#[cfg(feature = "tiktoken")]
-use crate::tokens::Vocabulary;
+use crate::tokens::UsedCounter;
 use haft_config::agents::{AgentDefinition, AgentReadContext};
-#[cfg(not(feature = "tiktoken"))]
-use haft_core::tokens::LengthEstimator as Vocabulary;
 
 /// The maximum number of pieces of one output that are read, which limits the cost of an answer.
 const PIECES_MAX: usize = 32;
@@ -161,7 +158,7 @@ impl OutputReader for ModelReader {
             let free = [context.output_tokens, context.buffer_tokens, OVERHEAD_TOKENS.into()];
             free.into_iter().fold(context.window_tokens, u64::saturating_sub)
         });
-        bytes_of(usize::try_from(tokens).unwrap_or(usize::MAX), text, &Vocabulary).max(PIECE_BYTES_MIN)
+        bytes_of(usize::try_from(tokens).unwrap_or(usize::MAX), text, &UsedCounter).max(PIECE_BYTES_MIN)
     }
 
     fn read<'a>(
@@ -252,15 +249,15 @@ mod tests {
     #[test]
     fn piece_of_dense_text_fits_into_the_context_window() {
         let prose = "The quick brown fox jumps over the lazy dog. ".repeat(4_000);
-        assert_eq!(bytes_of(1_000, &prose, &Vocabulary), 1_000 * BYTES_PER_TOKEN_MAX);
+        assert_eq!(bytes_of(1_000, &prose, &UsedCounter), 1_000 * BYTES_PER_TOKEN_MAX);
         let numbers: Vec<String> =
             (0..30_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) % 97).to_string()).collect();
         let digits = numbers.join(" ");
         for text in [digits.clone(), format!("{prose}{digits}"), format!("{digits}{prose}")] {
-            let bytes = bytes_of(1_000, &text, &Vocabulary);
+            let bytes = bytes_of(1_000, &text, &UsedCounter);
             let dense = text.find(&digits).unwrap_or_default();
             let piece = &text[dense..dense + bytes];
-            assert!(Vocabulary.count(piece).count() <= 1_010, "{bytes} bytes: {}", Vocabulary.count(piece));
+            assert!(UsedCounter.count(piece).count() <= 1_010, "{bytes} bytes: {}", UsedCounter.count(piece));
             assert!(bytes > 1_000, "{bytes}");
         }
     }

@@ -22,11 +22,8 @@ use haft_tools::output::{OutputReader, OutputTools};
 
 use super::{ToolSettings, catalog_config, decision, queue_configs, queues, rules};
 use crate::governor::{ConfiguredGovernor, EffectExposure};
-#[cfg(feature = "tiktoken")]
-use crate::tokens::Vocabulary;
+use crate::tokens::UsedCounter;
 use haft_config::ResolvedConfig;
-#[cfg(not(feature = "tiktoken"))]
-use haft_core::tokens::LengthEstimator as Vocabulary;
 
 /// The parts of orchestrators. No server starts before an orchestrator is warmed up.
 pub struct OrchestratorParts {
@@ -170,7 +167,7 @@ impl OrchestratorParts {
             rules: rules(&config),
             grant_lifetime: config.policy.keep_approvals,
             after_untrusted: decision(config.policy.after_untrusted),
-            tokens: Arc::new(Vocabulary),
+            tokens: Arc::new(UsedCounter),
             capture: if config.telemetry.capture_content {
                 ContentCapture::Content
             } else {
