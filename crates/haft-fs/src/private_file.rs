@@ -54,6 +54,18 @@ pub fn create_parent_dir(path: &Path) -> io::Result<()> {
     create_dir_all(directory_of(path))
 }
 
+/// Runs `attempt`, which creates the file `path`. If the directory of the file is missing, creates it and tries again.
+/// Use it for files that are created often: asking for the directory first would cost two system calls for each file.
+pub fn creating_parent_dir<T>(path: &Path, attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match attempt() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            create_parent_dir(path)?;
+            attempt()
+        }
+        done => done,
+    }
+}
+
 /// Writes a temporary file in the directory of `path`, because a rename works only within one file system. The file has
 /// mode 0600 and is removed when it is dropped.
 fn written_beside(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
@@ -109,5 +121,20 @@ mod tests {
         create_parent_dir(&file).unwrap();
         create_parent_dir(&file).unwrap();
         assert_eq!((mode(&directory.path().join("a")), mode(&directory.path().join("a/b"))), (0o700, 0o700));
+    }
+
+    #[test]
+    fn missing_directory_of_a_new_file_is_created_and_other_errors_are_returned() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a/file.json");
+        for text in ["one", "two"] {
+            creating_parent_dir(&file, || replace_unsynced(&file, text.as_bytes())).unwrap();
+            assert_eq!(
+                (fs::read_to_string(&file).unwrap().as_str(), mode(file.parent().unwrap())),
+                (text, 0o700)
+            );
+        }
+        let below_a_file = file.join("b");
+        assert!(creating_parent_dir(&below_a_file, || replace_unsynced(&below_a_file, b"x")).is_err());
     }
 }

@@ -329,7 +329,8 @@ impl Runtime {
         let lacks: Vec<String> = spec.secrets.difference(&secrets.names()).cloned().collect();
         if !lacks.is_empty() {
             let left = LeftSessions::Continued(Takeover::Never);
-            let (log, desk) = self.log_and_desk(id, &spec.principal, hooks.sessions, left).await;
+            let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
+            let (log, desk) = self.log_and_desk(key, hooks.sessions, left, None).await;
             let shared = RunShared::new(id, spec.principal, log, desk).lacking(lacks);
             return Ok(RunHandle::new(Arc::new(shared)));
         }
@@ -475,17 +476,22 @@ impl Runtime {
         RunHandle::new(shared)
     }
 
+    /// Creates the event log of a run, and the desk for its decisions. `chosen` is the id that the caller chose, if any.
     async fn log_and_desk(
         &self,
-        id: SessionId,
-        principal: &Principal,
+        key: RunKey,
         sessions: SessionStorage,
         left: LeftSessions,
+        chosen: Option<SessionId>,
     ) -> (EventLog, Arc<PendingDecisions>) {
         let is_stored = sessions == SessionStorage::Stores;
-        let log = match self.shared.stores.events.as_ref().filter(|_| is_stored) {
-            Some(store) => {
-                let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
+        let log = match (self.shared.stores.events.as_ref().filter(|_| is_stored), left) {
+            (None, _) => EventLog::in_memory(),
+            // The runtime's own id is random, so there are no events with it.
+            (Some(store), LeftSessions::Ignored) if chosen.is_none() => {
+                EventLog::stored(key, Arc::clone(store), 1)
+            }
+            (Some(store), left) => {
                 let last = store.last(&key).await.unwrap_or(0);
                 match left {
                     LeftSessions::Ignored => EventLog::stored(key, Arc::clone(store), last + 1),
@@ -493,7 +499,6 @@ impl Runtime {
                     LeftSessions::Continued(_) => EventLog::unclaimed(key, Arc::clone(store), last + 1),
                 }
             }
-            None => EventLog::in_memory(),
         };
         let desk = PendingDecisions::new(log.clone());
         (log, desk)

@@ -189,14 +189,7 @@ impl FileEvents {
         }
         let path = self.path(key);
         let opened = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        let file = match opened() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                private_file::create_parent_dir(&path)?;
-                opened()?
-            }
-            opened => opened?,
-        };
-        let file = Arc::new(file);
+        let file = Arc::new(private_file::creating_parent_dir(&path, opened)?);
         if open.len() >= OPEN_MAX {
             open.pop_front();
         }

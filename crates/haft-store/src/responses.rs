@@ -78,21 +78,56 @@ pub struct WaitingApproval {
     pub approved: Option<bool>,
 }
 
-/// The fields of a record that the caller supplies.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewResponse {
-    pub id: String,
-    pub run: String,
+/// The fields of a record that the caller supplies. They are borrowed, because a copy of a long conversation would cost
+/// more than writing the record.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct NewResponse<'a> {
+    pub id: &'a str,
+    pub run: &'a str,
     pub created_ms: u64,
-    pub response: Value,
-    pub input: Vec<Value>,
-    pub messages: Vec<StoredMessage>,
-    pub open_calls: Vec<String>,
-    pub events: Vec<Value>,
-    pub approvals: Vec<WaitingApproval>,
+    pub response: &'a Value,
+    pub input: &'a [Value],
+    pub messages: &'a [StoredMessage],
+    pub open_calls: &'a [String],
+    #[serde(skip_serializing_if = "<[Value]>::is_empty")]
+    pub events: &'a [Value],
+    #[serde(skip_serializing_if = "<[WaitingApproval]>::is_empty")]
+    pub approvals: &'a [WaitingApproval],
     pub first_event: u64,
-    pub request_digest: Option<String>,
-    pub workspace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_digest: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<&'a str>,
+}
+
+/// The content of a record file, without a copy of its fields. A test checks that [`ResponseRecord`] reads it.
+#[derive(Serialize)]
+struct RecordFile<'a> {
+    version: u32,
+    subject: &'a str,
+    #[serde(flatten)]
+    response: NewResponse<'a>,
+}
+
+/// A response in the form of its file, which is not written yet.
+#[derive(Debug)]
+pub struct EncodedResponse {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl EncodedResponse {
+    /// Returns the size of the file in bytes.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Writes or replaces the file. After a power failure, the newest responses may be missing.
+    pub fn write(&self) -> io::Result<()> {
+        private_file::creating_parent_dir(&self.path, || {
+            private_file::replace_unsynced(&self.path, &self.bytes)
+        })
+    }
 }
 
 /// A response that must be finished, even by another process after a restart.
@@ -127,37 +162,24 @@ impl ResponseStore {
         Self { root: home.data().join("responses"), unfinished: home.data().join("responses-unfinished") }
     }
 
-    /// Stores or replaces a response. After a power failure, the newest responses may be missing.
-    pub fn put(&self, owner: &Principal, new: NewResponse) -> io::Result<()> {
+    /// Encodes a response for its file.
+    pub fn encode(&self, owner: &Principal, response: NewResponse<'_>) -> io::Result<EncodedResponse> {
         let path =
-            self.path(owner, &new.id).ok_or_else(|| io::Error::other("the response id is not valid"))?;
-        private_file::create_parent_dir(&path)?;
-        let NewResponse { id, run, created_ms, response, input, messages, open_calls, events, .. } = new;
-        let subject = owner.subject().to_owned();
-        let record = ResponseRecord {
-            version: VERSION,
-            id,
-            subject,
-            run,
-            created_ms,
-            response,
-            input,
-            messages,
-            open_calls,
-            events,
-            approvals: new.approvals,
-            first_event: new.first_event,
-            request_digest: new.request_digest,
-            workspace: new.workspace,
-        };
-        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)
+            self.path(owner, response.id).ok_or_else(|| io::Error::other("the response id is not valid"))?;
+        let record = RecordFile { version: VERSION, subject: owner.subject(), response };
+        Ok(EncodedResponse { path, bytes: serde_json::to_vec(&record)? })
+    }
+
+    /// Stores or replaces a response.
+    pub fn put(&self, owner: &Principal, response: NewResponse<'_>) -> io::Result<()> {
+        self.encode(owner, response)?.write()
     }
 
     /// Records that a response must be finished after a restart.
     pub fn begin(&self, unfinished: &UnfinishedResponse) -> io::Result<()> {
         let path = self.unfinished.join(&unfinished.id);
-        private_file::create_parent_dir(&path)?;
-        private_file::replace_unsynced(&path, &serde_json::to_vec(unfinished)?)
+        let bytes = serde_json::to_vec(unfinished)?;
+        private_file::creating_parent_dir(&path, || private_file::replace_unsynced(&path, &bytes))
     }
 
     /// Removes the record of an unfinished response, once the finished response is stored.
@@ -250,21 +272,73 @@ pub(crate) mod tests {
     use super::*;
     use crate::tree::tests::{set_mode, without_capabilities};
 
-    pub(crate) fn new(id: &str, created_ms: u64) -> NewResponse {
+    /// Stores a response with this id and run.
+    pub(crate) fn put(store: &ResponseStore, owner: &Principal, (id, run): (&str, &str), created_ms: u64) {
+        store.put(owner, NewResponse { run, created_ms, ..new(id, &json!({"id": id})) }).unwrap();
+    }
+
+    fn new<'a>(id: &'a str, response: &'a Value) -> NewResponse<'a> {
         NewResponse {
-            id: id.into(),
-            run: "r".into(),
-            created_ms,
-            response: json!({"id": id}),
-            input: vec![json!({"type": "message"})],
-            messages: vec![StoredMessage::of(&Message::user("hi"))],
-            open_calls: vec!["call_1".into()],
-            events: Vec::new(),
-            approvals: Vec::new(),
+            id,
+            run: "r",
+            created_ms: 1,
+            response,
+            input: &[],
+            messages: &[],
+            open_calls: &[],
+            events: &[],
+            approvals: &[],
             first_event: 1,
             request_digest: None,
             workspace: None,
         }
+    }
+
+    #[test]
+    fn stored_response_is_read_with_all_fields() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ResponseStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "anna", "k");
+        let (response, input) = (json!({"id": "resp_1"}), [json!({"type": "message"})]);
+        let messages = [StoredMessage::of(&Message::user("hi"))];
+        let (open_calls, events) = (["call_1".to_owned()], [json!({"type": "response.created"})]);
+        let approvals = [WaitingApproval {
+            item: "mcpr_1".into(),
+            approval: "a".into(),
+            arguments: json!({"x": 1}),
+            needs_scope: true,
+            expired: false,
+            approved: Some(true),
+        }];
+        let new = NewResponse {
+            input: &input,
+            messages: &messages,
+            open_calls: &open_calls,
+            events: &events,
+            approvals: &approvals,
+            first_event: 7,
+            request_digest: Some("d"),
+            workspace: Some("w"),
+            ..new("resp_1", &response)
+        };
+        store.put(&anna, new).unwrap();
+        let expected = ResponseRecord {
+            version: VERSION,
+            id: "resp_1".into(),
+            subject: "anna".into(),
+            run: "r".into(),
+            created_ms: 1,
+            response: response.clone(),
+            input: input.to_vec(),
+            messages: messages.to_vec(),
+            open_calls: open_calls.to_vec(),
+            events: events.to_vec(),
+            approvals: approvals.to_vec(),
+            first_event: 7,
+            request_digest: Some("d".into()),
+            workspace: Some("w".into()),
+        };
+        assert_eq!(store.get(&anna, "resp_1").unwrap(), Some(expected));
     }
 
     #[test]
@@ -291,10 +365,10 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k1");
-        store.put(&anna, new("resp_1", 1)).unwrap();
-        store.put(&anna, new("resp_2", 2)).unwrap();
+        put(&store, &anna, ("resp_1", "r"), 1);
+        put(&store, &anna, ("resp_2", "r"), 2);
         let found = store.get(&Principal::new("acme", "anna", "k2"), "resp_1").unwrap().unwrap();
-        assert_eq!((found.response["id"].as_str(), found.open_calls.len()), (Some("resp_1"), 1));
+        assert_eq!(found.response["id"], "resp_1");
         for other in [Principal::new("acme", "bert", "k"), Principal::new("other", "anna", "k")] {
             assert_eq!(store.get(&other, "resp_1").unwrap(), None);
             assert!(!store.delete(&other, "resp_1").unwrap());
@@ -311,10 +385,10 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k");
-        store.put(&anna, new("resp_1", 1)).unwrap();
+        put(&store, &anna, ("resp_1", "r"), 1);
         for id in ["", "resp_", "resp_../resp_1", "../acme/resp_1", "resp_1.json", "resp_a/b", "resp_\0"] {
             assert_eq!(store.get(&anna, id).unwrap(), None, "{id}");
-            assert!(store.put(&anna, new(id, 1)).is_err(), "{id}");
+            assert!(store.put(&anna, new(id, &Value::Null)).is_err(), "{id}");
         }
     }
 
@@ -325,7 +399,7 @@ pub(crate) mod tests {
         let store = ResponseStore::of(&home);
         let anna = Principal::new("acme", "anna", "k");
         assert_eq!(store.list(&anna).unwrap(), []);
-        store.put(&anna, new("resp_1", 1)).unwrap();
+        put(&store, &anna, ("resp_1", "r"), 1);
         let damaged = home.data().join("responses/acme/resp_2.json");
         for text in ["{", "", "null"] {
             std::fs::write(&damaged, text).unwrap();

@@ -209,7 +209,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::responses::{self, NewResponse, UnfinishedResponse};
+    use crate::responses::{self, UnfinishedResponse};
     use crate::sessions::line::{SessionJournalLine, SessionStart};
     use crate::tree::tests::nest_deeply;
     use crate::workspaces::{WorkspaceName, WorkspaceStore, private_tmp};
@@ -257,8 +257,7 @@ mod tests {
         let (data, responses) = (TenantData::of(&home), ResponseStore::of(&home));
         let anna = Principal::new("acme", "anna", "k");
         for (id, run) in [("resp_old", "run-old"), ("resp_open", "run-open")] {
-            let new = NewResponse { run: run.into(), ..responses::tests::new(id, 1) };
-            responses.put(&anna, new).unwrap();
+            responses::tests::put(&responses, &anna, (id, run), 1);
             fs::create_dir_all(home.data().join("events/acme")).unwrap();
             fs::write(home.data().join(format!("events/acme/{run}.jsonl")), vec![b'x'; 10_000]).unwrap();
         }

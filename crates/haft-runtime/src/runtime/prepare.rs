@@ -54,7 +54,8 @@ impl Runtime {
     ) -> Result<PreparedRun, StartError> {
         let sessions = hooks.sessions.under(&generation.config);
         let found = self.find_agent(spec, variables, &hooks, left, generation)?;
-        let (log, desk) = self.log_and_desk(id, &spec.principal, sessions, left).await;
+        let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
+        let (log, desk) = self.log_and_desk(key.clone(), sessions, left, hooks.session).await;
         let shared = RunShared::new(id, spec.principal.clone(), log.clone(), Arc::clone(&desk));
         let (environment, sampler) = match &found {
             FoundAgent::Ready(lease) => {
@@ -67,7 +68,6 @@ impl Runtime {
                 (Arc::clone(environment), Arc::new(sampler(environment, generation, usual)))
             }
         };
-        let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
         let outputs = self.outputs(&key, environment.config(), hooks.output_storage)?;
         let grants = ReportingGrants::new(Arc::clone(&self.shared.stores.grants), shared.warner());
         let untrusted = Arc::new(UntrustedReads::default());

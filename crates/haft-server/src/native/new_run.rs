@@ -90,7 +90,7 @@ impl NewRun {
     /// Unknown fields are refused: a client that believes it set a limit must not start a run without it.
     fn parse(mut body: Map<String, Value>) -> Result<Self, ApiError> {
         let others = RESPONSE_FIELDS.iter().filter_map(|name| body.remove_entry(*name)).collect();
-        let mut take = |name: &str| RequestField::new(name, body.remove(name));
+        let mut take = |name: &'static str| RequestField::new(name, body.remove(name));
         let (agent, model) = (take("agent").text()?, take("model").text()?);
         let tools = names(&take("tools"))?;
         let turns_max = take("max_turns").count(1)?;

@@ -28,6 +28,10 @@ use crate::error::ApiError;
 use crate::pending_approvals;
 use crate::server::{ActiveWork, ServerState};
 
+/// The maximum size of a response that is written without another thread. The kernel only copies so few bytes into its
+/// cache, like the lines of a journal, and the switch to another thread and back would cost more.
+const INLINE_WRITE_BYTES_MAX: usize = 64 << 10;
+
 /// A response whose run is in progress. Dropping it cancels the run, because a disconnected client needs no answer.
 pub(crate) struct ActiveResponse {
     state: Arc<ServerState>,
@@ -212,7 +216,7 @@ impl ActiveResponse {
             items.push(head.sealed_item(items.len(), None));
         }
         let usage = head.compaction_usage.map(usage_object);
-        let response = head.object(head.first_status(), &items, usage.as_ref(), &ResponseEnd::default());
+        let response = head.open_object(head.first_status(), items, usage);
         self.store(&response).await;
     }
 
@@ -565,31 +569,40 @@ impl ActiveResponse {
         if self.kept.storage == ResponseStorage::Discarded {
             return;
         }
-        let messages = self.handle.conversation().map(|conversation| {
+        let messages: Option<Vec<StoredMessage>> = self.handle.conversation().map(|conversation| {
             conversation.messages().iter().map(|message| StoredMessage::of(message)).collect()
         });
         let is_ended = !is_open(response);
         let unused = self.answers.as_ref().filter(|_| !is_ended).map(ApprovalAnswers::unused);
-        let new = NewResponse {
-            id: self.fold.head().id.clone(),
-            run: self.handle.id().to_string(),
-            created_ms: self.fold.head().created_s * 1000,
-            response: response.clone(),
-            input: self.kept.input.clone(),
-            messages: messages.unwrap_or_else(|| self.kept.opening.clone()),
-            open_calls: self.open_calls(),
-            events: self.replayable.iter().map(EventBlock::data).collect(),
-            approvals: unused.unwrap_or_else(|| self.approvals.clone()),
-            first_event: self.kept.first_event.0,
-            request_digest: self.kept.request_digest.clone(),
-            workspace: self.workspace_name(),
-        };
-        let (store, owner) = (self.state.responses.clone(), self.handle.principal().clone());
+        let events: Vec<Value> = self.replayable.iter().map(EventBlock::data).collect();
+        let encoded = self.state.responses.encode(
+            self.handle.principal(),
+            NewResponse {
+                id: &self.fold.head().id,
+                run: &self.handle.id().to_string(),
+                created_ms: self.fold.head().created_s * 1000,
+                response,
+                input: &self.kept.input,
+                messages: messages.as_ref().unwrap_or(&self.kept.opening),
+                open_calls: &self.open_calls(),
+                events: &events,
+                approvals: unused.as_ref().unwrap_or(&self.approvals),
+                first_event: self.kept.first_event.0,
+                request_digest: self.kept.request_digest.as_deref(),
+                workspace: self.workspace_name().as_deref(),
+            },
+        );
+        let Ok(encoded) = encoded else { return };
+        let is_marked = self.kept.storage == ResponseStorage::StoredForReplay;
+        if encoded.size() <= INLINE_WRITE_BYTES_MAX && !is_marked {
+            let _ = encoded.write();
+            return;
+        }
+        let (store, id) = (self.state.responses.clone(), self.fold.head().id.clone());
         // Use another thread, because slow disk access would block other requests on this one.
         let stored = tokio::task::spawn_blocking(move || {
-            let id = new.id.clone();
-            store.put(&owner, new)?;
-            if is_ended { store.end(&id) } else { Ok(()) }
+            encoded.write()?;
+            if is_ended && is_marked { store.end(&id) } else { Ok(()) }
         });
         let _ = stored.await;
     }

@@ -161,8 +161,7 @@ impl ResponseFold {
 
     fn push_status(&mut self, kind: &'static str, status: &'static str) {
         let head = &self.head;
-        self.stream
-            .push(kind, || json!({"response": head.object(status, &[], None, &ResponseEnd::default())}));
+        self.stream.push(kind, || json!({"response": head.open_object(status, Vec::new(), None)}));
     }
 
     /// Returns the events between the start of the run and the first item.
@@ -345,7 +344,8 @@ impl ResponseFold {
             let item = with(self.output[index].clone(), "status", "incomplete");
             self.done(index, item);
         }
-        let response = self.head.object(end.status, &self.output, Some(&self.usage()), end);
+        let (output, usage) = (std::mem::take(&mut self.output), self.usage());
+        let response = self.head.ended_object(output, usage, end);
         if let Some(error) = &end.error {
             // Send both forms in one object: the specification nests the error, and the SDK types expect flat fields.
             self.stream.push("error", || {

@@ -167,16 +167,28 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the object with every field that the specification requires.
-    pub(crate) fn object(
+    /// Returns the object of a response that has not ended, with every field that the specification requires.
+    pub(crate) fn open_object(&self, status: &str, output: Vec<Value>, usage: Option<Value>) -> Value {
+        self.object(status, output, usage, &ResponseEnd::default(), self.echo.clone())
+    }
+
+    /// Returns the object of a response that has ended. Moves the repeated fields into the object, because a copy would
+    /// be a large part of the cost of a short response.
+    pub(crate) fn ended_object(&mut self, output: Vec<Value>, usage: Value, end: &ResponseEnd) -> Value {
+        let echo = std::mem::take(&mut self.echo);
+        self.object(end.status, output, Some(usage), end, echo)
+    }
+
+    fn object(
         &self,
         status: &str,
-        output: &[Value],
-        usage: Option<&Value>,
+        output: Vec<Value>,
+        usage: Option<Value>,
         end: &ResponseEnd,
+        echo: Map<String, Value>,
     ) -> Value {
         let error = end.error.as_ref().map(|error| json!({"code": error.code, "message": error.message}));
-        let mut object = Map::new();
+        let mut object = echo;
         object.insert("id".into(), self.id.clone().into());
         object.insert("object".into(), "response".into());
         object.insert("created_at".into(), self.created_s.into());
@@ -187,10 +199,9 @@ impl ResponseHead {
             end.incomplete_reason.map_or(Value::Null, |reason| json!({"reason": reason})),
         );
         object.insert("model".into(), self.model.clone().into());
-        object.insert("output".into(), output.to_vec().into());
+        object.insert("output".into(), output.into());
         object.insert("error".into(), error.unwrap_or_default());
-        object.insert("usage".into(), usage.cloned().unwrap_or_default());
-        object.extend(self.echo.clone());
+        object.insert("usage".into(), usage.unwrap_or_default());
         Value::Object(object)
     }
 }

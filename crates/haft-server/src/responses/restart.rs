@@ -50,7 +50,7 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
     };
     match resumed {
         Ok(resumed) => drop(state.live.detach(active(state, caller, record, resumed))),
-        Err(reason) => fail(state, &caller, record, &reason),
+        Err(reason) => fail(state, &caller, &record, &reason),
     }
 }
 
@@ -99,38 +99,37 @@ fn head(state: &ServerState, record: &ResponseRecord) -> ResponseHead {
     ResponseHead::of_stored(&record.response, mcp_servers(state, named))
 }
 
-fn fail(state: &ServerState, caller: &Caller, record: ResponseRecord, reason: &str) {
+fn fail(state: &ServerState, caller: &Caller, record: &ResponseRecord, reason: &str) {
     let message =
         format!("the server stopped before the response was complete, and cannot continue it: {reason}");
-    let mut fold = ResponseFold::new(head(state, &record));
+    let mut fold = ResponseFold::new(head(state, record));
     let mut stream = fold.start();
     let (response, last) = fold.end(&ResponseEnd::failed("server_error", "server_error", message));
     stream.extend(last);
-    let events = stream.into_iter().map(|event| event.data).collect();
-    store(state, caller, NewResponse { events, ..ended(record, response) });
+    let events: Vec<Value> = stream.into_iter().map(|event| event.data).collect();
+    store(state, caller, NewResponse { events: &events, ..ended(record, &response) });
 }
 
-fn ended(record: ResponseRecord, response: Value) -> NewResponse {
+fn ended<'a>(record: &'a ResponseRecord, response: &'a Value) -> NewResponse<'a> {
     NewResponse {
-        id: record.id,
-        run: record.run,
+        id: &record.id,
+        run: &record.run,
         created_ms: record.created_ms,
         response,
-        input: record.input,
-        messages: record.messages,
-        open_calls: Vec::new(),
-        events: Vec::new(),
-        approvals: Vec::new(),
+        input: &record.input,
+        messages: &record.messages,
+        open_calls: &[],
+        events: &[],
+        approvals: &[],
         first_event: record.first_event,
-        request_digest: record.request_digest,
-        workspace: record.workspace,
+        request_digest: record.request_digest.as_deref(),
+        workspace: record.workspace.as_deref(),
     }
 }
 
-fn store(state: &ServerState, caller: &Caller, new: NewResponse) {
-    let id = new.id.clone();
+fn store(state: &ServerState, caller: &Caller, new: NewResponse<'_>) {
     // If this write fails, the response stays unfinished, and the server tries again at its next start.
     if state.responses.put(&caller.principal, new).is_ok() {
-        let _ = state.responses.end(&id);
+        let _ = state.responses.end(new.id);
     }
 }

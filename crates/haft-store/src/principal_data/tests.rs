@@ -3,7 +3,7 @@ use std::fs;
 use super::*;
 use crate::api_keys::{KeyLimits, KeyScope, NewApiKey};
 use crate::mcp_tokens::token_directory;
-use crate::responses::{self, NewResponse};
+use crate::responses;
 use crate::tree::tests::{nest_deeply, set_mode, without_capabilities};
 use crate::workspaces::{WorkspaceLease, WorkspaceName};
 
@@ -35,8 +35,7 @@ impl Fixture {
 
     /// Stores a response with an event log and an output of its run.
     fn response(&self, id: &str) -> [PathBuf; 4] {
-        let new = NewResponse { run: RUN.into(), ..responses::tests::new(id, 1) };
-        ResponseStore::of(&self.home).put(&self.anna, new).unwrap();
+        responses::tests::put(&ResponseStore::of(&self.home), &self.anna, (id, RUN), 1);
         let output = format!("outputs/tenant-acme/session-{RUN}/output");
         [
             self.home.data().join(format!("responses/acme/{id}.json")),

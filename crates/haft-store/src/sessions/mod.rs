@@ -131,10 +131,9 @@ impl SessionStore {
 
     /// Creates a session. The cost does not depend on the number of kept sessions.
     pub fn open(&self, id: SessionId, opened: SessionStart) -> Result<SessionJournal, SessionError> {
-        private_file::create_dir_all(&self.root)?;
-        let created =
-            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id));
-        let file = created.map_err(|error| match error.kind() {
+        let path = self.path(id);
+        let create = || OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
+        let file = private_file::creating_parent_dir(&path, create).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => SessionError::Exists { id },
             _ => SessionError::Io { problem: error },
         })?;
