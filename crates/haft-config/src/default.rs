@@ -14,6 +14,9 @@ pub(crate) const SERVE_RUNS_MAX: u64 = 256;
 pub(crate) const SERVE_WAITING_RUNS_MAX: u64 = 1000;
 /// The maximum number of connections that are open in `haft serve` at the same time.
 pub(crate) const SERVE_CONNECTIONS_MAX: u64 = 1024;
+/// The time without progress after which `haft serve` closes the connection of a client that does not read. nginx has
+/// the same default (`send_timeout`).
+pub(crate) const SERVE_SEND_TIMEOUT_MS: u64 = 60 * 1000;
 /// The time in which an approval request can be answered.
 pub(crate) const SERVE_APPROVAL_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;

@@ -37,6 +37,8 @@ pub struct ServeSettings {
     pub run_limits: ServeRunLimits,
     /// The maximum number of connections that are open at the same time. Further clients wait.
     pub connections_max: usize,
+    /// The time without progress after which the server closes the connection of a client that does not read.
+    pub send_timeout: Duration,
     pub workspaces: WorkspaceSettings,
     pub storage: StorageSettings,
     /// The time in which an approval request can be answered.
@@ -153,6 +155,7 @@ impl Default for ServeSettings {
             server_urls: RequestedServers::Public,
             run_limits: ServeRunLimits::default(),
             connections_max: count(default::SERVE_CONNECTIONS_MAX),
+            send_timeout: Duration::from_millis(default::SERVE_SEND_TIMEOUT_MS),
             workspaces: WorkspaceSettings {
                 scope: WorkspaceScope::Conversation,
                 bytes_max: default::WORKSPACE_BYTES_MAX,
@@ -246,6 +249,7 @@ impl ConfigResolver<'_> {
             free_disk_percent_min: written.min_free_disk_percent.unwrap_or(defaults.free_disk_percent_min),
         };
         let approval_timeout = Duration::from_millis(default::SERVE_APPROVAL_TIMEOUT_MS);
+        let send_timeout = Duration::from_millis(default::SERVE_SEND_TIMEOUT_MS);
         ServeSettings {
             public_url,
             trusted_proxies,
@@ -254,6 +258,7 @@ impl ConfigResolver<'_> {
             server_urls,
             run_limits,
             connections_max: count(written.max_connections.unwrap_or(default::SERVE_CONNECTIONS_MAX)),
+            send_timeout: written.send_timeout.map_or(send_timeout, duration),
             workspaces,
             storage,
             approval_timeout: written.approval_timeout.map_or(approval_timeout, duration),

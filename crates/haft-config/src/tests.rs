@@ -120,7 +120,7 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
-    "serve": {"serverUrls": "off", "workspace": "perTenant", "workspaceMaxBytes": 17, "workspaceKeep": "2d", "retention": {"keep": "4d", "maxResponses": 18, "maxBytes": 19}, "tenantMaxBytes": 20, "minFreeDiskPercent": 21, "maxRuns": 3, "maxWaitingRuns": 4, "maxConnections": 22, "approvalTimeout": "1h", "approvalWebhook": {"url": "https://example.com/hook", "secret": "${NO_TOKEN}"}, "publicUrl": "https://haft.example.com/", "trustedProxies": ["127.0.0.1", "10.0.0.0/8"], "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+    "serve": {"serverUrls": "off", "workspace": "perTenant", "workspaceMaxBytes": 17, "workspaceKeep": "2d", "retention": {"keep": "4d", "maxResponses": 18, "maxBytes": 19}, "tenantMaxBytes": 20, "minFreeDiskPercent": 21, "maxRuns": 3, "maxWaitingRuns": 4, "maxConnections": 22, "sendTimeout": "23s", "approvalTimeout": "1h", "approvalWebhook": {"url": "https://example.com/hook", "secret": "${NO_TOKEN}"}, "publicUrl": "https://haft.example.com/", "trustedProxies": ["127.0.0.1", "10.0.0.0/8"], "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
         "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
         "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -143,6 +143,7 @@ fn every_limit_of_the_server_reaches_the_resolved_config() {
     };
     assert_eq!(resolved.serve.storage, storage);
     assert_eq!(resolved.serve.connections_max, 22);
+    assert_eq!(resolved.serve.send_timeout, Duration::from_secs(23));
     let proxies: Vec<String> = resolved.serve.trusted_proxies.iter().map(ToString::to_string).collect();
     assert_eq!(proxies, ["127.0.0.1/32", "10.0.0.0/8"]);
     let wrong =

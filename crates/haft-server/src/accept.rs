@@ -1,4 +1,5 @@
-//! Accepts a limited number of connections, each with a time limit for the head of a request.
+//! Accepts a limited number of connections, each with a time limit for the head of a request, and with a time limit for
+//! clients that do not read.
 //!
 //! Without these limits, a client without a key could keep connections open forever and use up the file descriptors of
 //! the process.
@@ -14,7 +15,7 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::failed_logins::ClientAddress;
 use crate::settings::ServerSettings;
+use crate::stalled_streams::{self, StreamExecutor};
 use crate::tls::{HTTP2, ServerTls};
 
 /// The pause after a failed accept. The usual reason is a lack of file descriptors, which ends when other connections
@@ -55,8 +57,14 @@ pub(crate) async fn serve(
             () = &mut stop => break,
             Some(_) = connections.join_next() => {}
             (stream, client, place) = accepted(&listener, &places) => {
+                limit_unread_time(&stream, settings.serve.send_timeout);
                 let connection = Connection {
-                    app: app.clone(), client, head_timeout: settings.head_timeout, stopping: stopping.clone(), place,
+                    app: app.clone(),
+                    client,
+                    head_timeout: settings.head_timeout,
+                    send_timeout: settings.serve.send_timeout,
+                    stopping: stopping.clone(),
+                    place,
                 };
                 connections.spawn(connection.serve(stream, tls.map(ServerTls::acceptor)));
             }
@@ -86,10 +94,26 @@ async fn accepted(
     }
 }
 
+/// Lets the kernel close the connection if the client acknowledges no data for this time, or keeps its receive window
+/// closed. The kernel sees every byte that a slow client reads. A timer around our own writes would not: the kernel
+/// takes no further write before a third of its send buffer is free, which can be megabytes.
+///
+/// If this fails, the connection works without the limit.
+#[cfg(target_os = "linux")]
+fn limit_unread_time(stream: &TcpStream, send_timeout: Duration) {
+    let milliseconds = u32::try_from(send_timeout.as_millis()).unwrap_or(u32::MAX);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, milliseconds);
+}
+
+/// Other systems have no such option.
+#[cfg(not(target_os = "linux"))]
+fn limit_unread_time(_: &TcpStream, _: Duration) {}
+
 struct Connection {
     app: Router,
     client: ClientAddress,
     head_timeout: Duration,
+    send_timeout: Duration,
     /// Resolves when the server stops, because the server then drops the sender.
     stopping: watch::Receiver<()>,
     /// The slot, held until the connection ends.
@@ -140,7 +164,8 @@ impl Connection {
     /// Serves the requests of one HTTP/2 connection. If no new request begins within the head timeout, finishes the
     /// requests in progress, including their streams, and closes the connection.
     async fn serve_http2(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let mut http = http2::Builder::new(TokioExecutor::new());
+        let streams = StreamExecutor::new(self.send_timeout);
+        let mut http = http2::Builder::new(streams.clone());
         http.timer(TokioTimer::new())
             .keep_alive_interval(self.head_timeout)
             .keep_alive_timeout(self.head_timeout);
@@ -150,9 +175,11 @@ impl Connection {
         let service = service_fn(move |mut request: Request<Incoming>| {
             counter.fetch_add(1, Ordering::Relaxed);
             request.extensions_mut().insert(client);
-            routes.call(request)
+            let reply = routes.call(request);
+            async { reply.await.map(stalled_streams::counted) }
         });
-        let mut exchange = pin!(http.serve_connection(TokioIo::new(stream), service));
+        let stream = TokioIo::new(streams.counted(stream));
+        let mut exchange = pin!(http.serve_connection(stream, service));
         let ended = tokio::select! {
             _ = exchange.as_mut() => true,
             _ = self.stopping.changed() => false,
@@ -160,7 +187,10 @@ impl Connection {
         };
         if !ended {
             exchange.as_mut().graceful_shutdown();
-            let _ = exchange.await;
+            tokio::select! {
+                _ = exchange => {}
+                () = streams.without_streams() => {}
+            }
         }
         drop(self.place);
     }

@@ -33,6 +33,7 @@ mod router;
 mod seal;
 mod server;
 mod settings;
+mod stalled_streams;
 mod storage_limits;
 mod sweeper;
 mod tls;

@@ -43,6 +43,10 @@ pub(crate) struct RawServe {
     #[schemars(range(min = 1), extend("default" = default::SERVE_CONNECTIONS_MAX))]
     pub(crate) max_connections: Option<u64>,
 
+    /// The time after which the server closes the connection of a client that reads none of the data that the server sends; slow clients and silent streams keep their connections
+    #[schemars(extend("default" = default::SERVE_SEND_TIMEOUT_MS, "x-unit" = "milliseconds"))]
+    pub(crate) send_timeout: Option<Millis>,
+
     /// The directory in which commands work: one for each conversation (`perConversation`), one for each tenant (`perTenant`), or an absolute path, which all requests share
     #[schemars(extend("default" = "perConversation"))]
     pub(crate) workspace: Option<String>,

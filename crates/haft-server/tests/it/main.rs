@@ -46,6 +46,9 @@ mod requested_servers;
 // Many streams whose clients do not read them.
 mod streams;
 
+// Clients that stop reading, over HTTP/1.1, TLS, HTTP/2 and WebSockets.
+mod unread_replies;
+
 // Servers that stop or are killed, and start again.
 mod restart;
 

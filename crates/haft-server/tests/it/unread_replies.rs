@@ -1,0 +1,317 @@
+//! Tests of clients that do not read the replies to their requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use haft_model_server::{ResponsePace, Script, ScriptStep};
+use haft_store::api_keys::KeyScope;
+use haft_testkit::eventually;
+use reqwest::Method;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::fixture::{TestServer, scoped_key};
+use super::responses::{ask, text};
+
+/// The limit is short, because each test waits for it.
+const SEND_TIMEOUT: &str = "1s";
+
+/// The maximum time in which a connection must end, even on a busy machine.
+const END_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The smallest receive buffer of a client, in bytes; the kernel makes it a little larger.
+const SMALL_BUFFER: u32 = 4096;
+
+/// A reply that does not fit into the send buffer of the server's socket, which has at most 4 MB.
+const LONG_REPLY: usize = 8 << 20;
+
+/// The one connection that most of these servers allow. As long as a client has it, all other clients wait.
+const ONE_CONNECTION: usize = 1;
+
+fn server(connections_max: usize, tls: Option<&TempDir>) -> TestServer {
+    let long = "Many words. ".repeat(LONG_REPLY / 12 + 1);
+    let pace = ResponsePace { delta_characters: Some(10_000), ..ResponsePace::default() };
+    let pause = ResponsePace { between_milliseconds: 3_000, chunk_bytes: Some(600), ..pace };
+    let stop = ResponsePace { between_milliseconds: 600_000, chunk_bytes: Some(LONG_REPLY), ..pace };
+    let script = Script::of([ScriptStep::text("Hello.")])
+        .about("Long", [ScriptStep::text(&long).at_pace(pace)])
+        .about("Pause", [ScriptStep::text("Late. ").at_pace(pause)])
+        .about("Stop", [ScriptStep::text(&long).at_pace(stop)]);
+    let mut serve = json!({"maxConnections": connections_max, "sendTimeout": SEND_TIMEOUT});
+    if let Some(files) = tls {
+        let file = |name| files.path().join(name);
+        serve["tls"] = json!({"certificate": file("cert.pem"), "key": file("key.pem")});
+    }
+    TestServer::configured(script, &json!({"models": {"default": "openai/m"}, "serve": serve}), &[])
+}
+
+async fn connect(server: &TestServer, buffer: u32) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(buffer).unwrap();
+    let address = server.url.strip_prefix("http://").unwrap();
+    socket.connect(address.parse().unwrap()).await.unwrap()
+}
+
+async fn connect_securely(server: &TestServer, authority: &str, protocol: &[u8]) -> TlsStream<TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let mut config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = connect(server, SMALL_BUFFER).await;
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    timeout(END_TIMEOUT, handshake).await.expect("the server accepts no connection").unwrap()
+}
+
+fn head(server: &TestServer, method: &str, path: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n", server.key)
+}
+
+fn post(server: &TestServer, body: &Value) -> String {
+    let (head, body) = (head(server, "POST", "/v1/responses"), body.to_string());
+    format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Sends a request, and reads only its status line.
+async fn send(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str, status: &str) {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut line = vec![0; status.len()];
+    timeout(END_TIMEOUT, stream.read_exact(&mut line)).await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&line), status);
+}
+
+/// Checks that a client gets a connection.
+async fn check_health(server: &TestServer) {
+    let request = head(server, "GET", "/healthz") + "Connection: close\r\n\r\n";
+    let mut stream = connect(server, SMALL_BUFFER).await;
+    send(&mut stream, &request, "HTTP/1.1 200").await;
+    stream.read_to_end(&mut Vec::new()).await.unwrap();
+}
+
+#[test]
+fn clients_that_read_no_reply_lose_their_connections() {
+    let server = server(ONE_CONNECTION, None);
+    let stored = ask(&server, &json!({"model": "openai/m", "input": "Long", "background": true}));
+    let path = format!("/v1/responses/{}", stored["id"].as_str().unwrap());
+    eventually("the response is stored", || server.get(&path).json()["status"] == "completed");
+    let long = |stream: bool| json!({"model": "openai/m", "input": "Long", "stream": stream});
+    server.executor.block_on(async {
+        for request in [
+            post(&server, &long(false)),
+            post(&server, &long(true)),
+            head(&server, "GET", &path) + "\r\n",
+            head(&server, "GET", &format!("{path}?stream=true")) + "\r\n",
+        ] {
+            let mut unread = connect(&server, SMALL_BUFFER).await;
+            send(&mut unread, &request, "HTTP/1.1 200").await;
+            check_health(&server).await;
+        }
+    });
+}
+
+#[test]
+fn websocket_whose_client_reads_nothing_loses_its_connection() {
+    let server = server(ONE_CONNECTION, None);
+    server.executor.block_on(async {
+        let mut unread = connect(&server, SMALL_BUFFER).await;
+        let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        let request = head(&server, "GET", "/v1/responses") + upgrade;
+        send(&mut unread, &request, "HTTP/1.1 101").await;
+        let text = json!({"type": "response.create", "model": "openai/m", "input": "Long"}).to_string();
+        // A short text message with a mask of zeros, so that the text stays as it is.
+        let mut frame = vec![0x81, 0x80 | u8::try_from(text.len()).unwrap(), 0, 0, 0, 0];
+        frame.extend(text.as_bytes());
+        unread.write_all(&frame).await.unwrap();
+        check_health(&server).await;
+    });
+}
+
+#[test]
+fn run_of_a_client_that_stops_reading_is_cancelled() {
+    let server = server(8, None);
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let active = || {
+        let reply = server.send(server.without_key(Method::GET, "/metrics").bearer_auth(&admin));
+        reply.text.lines().find_map(|line| line.strip_prefix("haft_responses_active ")).unwrap().to_owned()
+    };
+    let mut unread = server.executor.block_on(connect(&server, SMALL_BUFFER));
+    let request = post(&server, &json!({"model": "openai/m", "input": "Stop", "stream": true}));
+    server.executor.block_on(send(&mut unread, &request, "HTTP/1.1 200"));
+    assert_eq!(active(), "1");
+    eventually("the run was cancelled", || active() == "0");
+}
+
+#[test]
+fn silent_stream_and_slow_reader_keep_their_connections() {
+    let server = server(8, None);
+    server.executor.block_on(async {
+        let mut silent = connect(&server, SMALL_BUFFER).await;
+        let request = post(&server, &json!({"model": "openai/m", "input": "Pause", "stream": true}));
+        send(&mut silent, &request, "HTTP/1.1 200").await;
+        let mut slow = connect(&server, 1 << 16).await;
+        let request = post(&server, &json!({"model": "openai/m", "input": "Long"}));
+        send(&mut slow, &request.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"), "HTTP/1.1 200").await;
+        let (mut read, mut part) = (0, vec![0; 1 << 16]);
+        loop {
+            // The reply takes three times as long as the limit.
+            sleep(Duration::from_millis(25)).await;
+            match slow.read(&mut part).await.unwrap() {
+                0 => break,
+                length => read += length,
+            }
+        }
+        assert!(read > LONG_REPLY, "the slow reader got only {read} bytes");
+        let mut events = Vec::new();
+        while !String::from_utf8_lossy(&events).contains("data: [DONE]") {
+            let length = timeout(END_TIMEOUT, silent.read_buf(&mut events)).await.unwrap().unwrap();
+            assert!(length > 0, "the stream ended early");
+        }
+    });
+}
+
+#[test]
+fn clients_with_tls_that_read_no_reply_lose_their_connections() {
+    let files = tempfile::tempdir().unwrap();
+    let authority = haft_testkit::write_certificate(files.path());
+    let server = server(ONE_CONNECTION, Some(&files));
+    server.executor.block_on(async {
+        let request = post(&server, &json!({"model": "openai/m", "input": "Long", "stream": true}));
+        let mut unread = connect_securely(&server, &authority, b"http/1.1").await;
+        send(&mut unread, &request, "HTTP/1.1 200").await;
+        // This waits for the handshake until the first client has lost the only connection.
+        let mut second = connect_securely(&server, &authority, b"http/1.1").await;
+        send(&mut second, &request, "HTTP/1.1 200").await;
+        drop(second);
+        let (client, connection) =
+            h2::client::handshake(connect_h2(&server, &authority).await).await.unwrap();
+        let mut connection = Box::pin(connection);
+        let body = json!({"model": "openai/m", "input": "Long", "stream": true});
+        let replied = async { request_h2(&server, client, "POST", "/v1/responses", &body).await.await };
+        // The connection is polled only until the reply begins.
+        let reply = tokio::select! {
+            reply = replied => reply.unwrap(),
+            ended = &mut connection => panic!("the connection ended: {ended:?}"),
+        };
+        assert_eq!(reply.status(), 200);
+        drop(connect_securely(&server, &authority, b"http/1.1").await);
+    });
+}
+
+async fn connect_h2(server: &TestServer, authority: &str) -> TlsStream<TcpStream> {
+    connect_securely(server, authority, b"h2").await
+}
+
+async fn request_h2(
+    server: &TestServer,
+    client: SendRequest<Bytes>,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> ResponseFuture {
+    let request = http::Request::builder()
+        .method(method)
+        .uri(format!("https://localhost{path}"))
+        .header("authorization", format!("Bearer {}", server.key))
+        .header("content-type", "application/json");
+    let mut client = client.ready().await.unwrap();
+    let (reply, mut stream) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    stream.send_data(body.into(), true).unwrap();
+    reply
+}
+
+#[test]
+fn stream_of_http2_that_is_not_read_is_reset_and_others_continue() {
+    let files = tempfile::tempdir().unwrap();
+    let authority = haft_testkit::write_certificate(files.path());
+    let server = server(ONE_CONNECTION, Some(&files));
+    server.executor.block_on(async {
+        let mut builder = h2::client::Builder::new();
+        builder.initial_connection_window_size(1 << 24);
+        let (client, connection) = builder.handshake(connect_h2(&server, &authority).await).await.unwrap();
+        tokio::spawn(connection);
+        let get = async || {
+            let reply = request_h2(&server, client.clone(), "GET", "/v1/models", &Value::Null).await;
+            assert_eq!(reply.await.unwrap().status(), 200);
+        };
+        for streamed in [true, false] {
+            let body = json!({"model": "openai/m", "input": "Long", "stream": streamed});
+            let unread = request_h2(&server, client.clone(), "POST", "/v1/responses", &body).await;
+            // Other requests keep the connection open until the stream is reset, and afterwards.
+            let others = async {
+                loop {
+                    get().await;
+                    sleep(Duration::from_millis(100)).await;
+                }
+            };
+            let error = tokio::select! {
+                error = timeout(END_TIMEOUT, reset(unread)) => error.unwrap(),
+                () = others => unreachable!(),
+            };
+            assert!(error.is_reset(), "{error}");
+            get().await;
+        }
+    });
+}
+
+/// Reads a reply without allowing more data than the first window of its stream, and returns the error that ends it.
+async fn reset(reply: ResponseFuture) -> h2::Error {
+    let mut body = reply.await.unwrap().into_body();
+    loop {
+        match body.data().await.expect("the stream ended without an error") {
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+}
+
+#[test]
+fn connection_of_http2_closes_although_its_client_never_reads_the_end_of_a_reply() {
+    let files = tempfile::tempdir().unwrap();
+    let authority = haft_testkit::write_certificate(files.path());
+    let server = server(ONE_CONNECTION, Some(&files));
+    server.executor.block_on(async {
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(1);
+        let (client, connection) = builder.handshake(connect_h2(&server, &authority).await).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let reply = request_h2(&server, client, "GET", "/v1/models", &Value::Null).await;
+        let reply = reply.await.unwrap();
+        let _ = timeout(END_TIMEOUT, connection).await.unwrap();
+        drop(reply);
+    });
+}
+
+#[test]
+fn reply_over_http2_is_complete() {
+    let files = tempfile::tempdir().unwrap();
+    let authority = haft_testkit::write_certificate(files.path());
+    let server = server(ONE_CONNECTION, Some(&files));
+    server.executor.block_on(async {
+        let (client, connection) =
+            h2::client::handshake(connect_h2(&server, &authority).await).await.unwrap();
+        tokio::spawn(connection);
+        let body = json!({"model": "openai/m", "input": "Long"});
+        let reply = request_h2(&server, client, "POST", "/v1/responses", &body).await.await.unwrap();
+        let length: usize = reply.headers()["content-length"].to_str().unwrap().parse().unwrap();
+        let (mut body, mut received) = (reply.into_body(), Vec::new());
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.unwrap();
+            body.flow_control().release_capacity(chunk.len()).unwrap();
+            received.extend_from_slice(&chunk);
+        }
+        assert_eq!(received.len(), length);
+        let response: Value = serde_json::from_slice(&received).unwrap();
+        assert!(text(&response).len() > LONG_REPLY);
+    });
+}
