@@ -314,6 +314,7 @@ impl Server {
         let seal_keys = SealKeyStore::of(runtime.home());
         let workspaces = WorkspaceStore::of(runtime.home());
         let pending_approvals = PendingApprovals::of(runtime.home());
+        let used_approvals = UsedApprovals::of(runtime.home());
         let tenant_data = TenantData::of(runtime.home());
         let switchboard = ToolSwitchboard::open(&runtime).map_err(ServeError::Switches)?;
         let state = ServerState {
@@ -333,7 +334,7 @@ impl Server {
             tenant_sizes: TenantSizes::default(),
             live: Arc::default(),
             pending_approvals,
-            used_approvals: UsedApprovals::default(),
+            used_approvals,
             webhook: Webhook::new(metrics.clone()),
             metrics,
             limits,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use haft_store::retention::RetentionLimits;
 use tokio::sync::oneshot;
 
+use crate::auth::now_ms;
 use crate::server::ServerState;
 
 /// The shortest pause between two sweeps.
@@ -42,6 +43,7 @@ fn sweep(state: &ServerState) {
     };
     let workspaces = &config.serve.workspaces;
     state.workspaces.sweep(workspaces.keep, SystemTime::now);
+    state.used_approvals.sweep(now_ms());
     state.tenant_data.sweep(&limits, SystemTime::now());
     state.tenant_sizes.update(&state.tenant_data, workspaces.bytes_max);
 }

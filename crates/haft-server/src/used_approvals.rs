@@ -1,76 +1,130 @@
 //! The approvals of runs that are not stored, after their use. A client keeps such a run and could send it back with the
 //! same answers again, which would make the approved calls again.
 //!
-//! The ids are only in memory, because nothing about such a run may be on the disk. After a restart, an approval that
-//! has not expired can therefore be used once more.
+//! Nothing about such a run may be on the disk, so the server stores only a keyed digest of each id.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use haft_core::approval::ApprovalId;
+use haft_core::home::Home;
+use haft_store::used_approvals::UsedApprovalStore;
+use ring::hmac;
 
-/// The maximum number of approvals that are remembered, about 5 MB. The server refuses further ones until some expire.
+/// The maximum number of approvals that are remembered. The server refuses further ones until some expire.
 const APPROVALS_MAX: usize = 100_000;
 
-/// The approvals that were used, with the times at which they expire, in milliseconds since 1970.
-#[derive(Debug, Default)]
-pub(crate) struct UsedApprovals(Mutex<HashMap<ApprovalId, u64>>);
+/// The approvals that were used and have not expired. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct UsedApprovals {
+    store: UsedApprovalStore,
+    approvals_max: usize,
+    /// The number of marks; `None` before they were counted. Its lock also keeps the number below the maximum.
+    count: Arc<Mutex<Option<usize>>>,
+}
 
 /// The reason why approvals cannot be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum UseRefusal {
     /// One of them was used before.
     Used,
-    /// The table is full.
+    /// The server remembers as many approvals as it may.
     Full,
+    /// The use cannot be written to the disk, so a later use would not be noticed.
+    Storage(io::Error),
+}
+
+impl From<io::Error> for UseRefusal {
+    fn from(error: io::Error) -> Self {
+        Self::Storage(error)
+    }
 }
 
 /// Approvals that are being used. Dropping it gives them back, unless the run has started.
 #[derive(Debug)]
-pub(crate) struct ApprovalUse<'a> {
-    used: &'a UsedApprovals,
-    ids: Vec<ApprovalId>,
+pub(crate) struct ApprovalUse {
+    used: UsedApprovals,
+    digests: Vec<String>,
 }
 
 impl UsedApprovals {
-    /// Uses these approvals together, or none of them.
+    pub(crate) fn of(home: &Home) -> Self {
+        Self { store: UsedApprovalStore::of(home), approvals_max: APPROVALS_MAX, count: Arc::default() }
+    }
+
+    /// Uses these approvals together, or none of them. Waits for the disk.
     pub(crate) fn begin(
         &self,
-        ids: Vec<ApprovalId>,
+        ids: &[ApprovalId],
         expires_ms: u64,
         now_ms: u64,
-    ) -> Result<ApprovalUse<'_>, UseRefusal> {
-        let mut table = self.table();
-        if ids.iter().any(|id| table.contains_key(id)) {
-            return Err(UseRefusal::Used);
-        }
-        if table.len() + ids.len() > APPROVALS_MAX {
-            table.retain(|_, expires| *expires >= now_ms);
-        }
-        if table.len() + ids.len() > APPROVALS_MAX {
+    ) -> Result<ApprovalUse, UseRefusal> {
+        let mut count = self.count();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.store.key()?);
+        let known = self.swept_count(*count, ids.len(), now_ms)?;
+        if known + ids.len() > self.approvals_max {
             return Err(UseRefusal::Full);
         }
-        table.extend(ids.iter().map(|id| (*id, expires_ms)));
-        Ok(ApprovalUse { used: self, ids })
+        *count = Some(known + ids.len());
+        drop(count);
+        // If this ends early, dropping it gives back the approvals that it has.
+        let mut usage = ApprovalUse { used: self.clone(), digests: Vec::new() };
+        for digest in sorted_digests(&key, ids) {
+            if !self.store.add(&digest, expires_ms)? {
+                return Err(UseRefusal::Used);
+            }
+            usage.digests.push(digest);
+        }
+        Ok(usage)
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<ApprovalId, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Forgets the approvals that have expired.
+    pub(crate) fn sweep(&self, now_ms: u64) {
+        let mut count = self.count();
+        // After an error, the next use counts the marks again.
+        *count = self.store.sweep(now_ms).and_then(|()| self.store.count()).ok();
+    }
+
+    /// Returns the number of marks, after a sweep if the new ones would exceed the maximum.
+    fn swept_count(&self, count: Option<usize>, new: usize, now_ms: u64) -> io::Result<usize> {
+        let count = count.map_or_else(|| self.store.count(), Ok)?;
+        if count + new <= self.approvals_max {
+            return Ok(count);
+        }
+        self.store.sweep(now_ms)?;
+        self.store.count()
+    }
+
+    fn count(&self) -> MutexGuard<'_, Option<usize>> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ApprovalUse<'_> {
+/// Returns the digests in a fixed order, so that of two requests with the same approvals one succeeds.
+fn sorted_digests(key: &hmac::Key, ids: &[ApprovalId]) -> Vec<String> {
+    let digest = |id: &ApprovalId| BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(key, id.to_string().as_bytes()));
+    let mut digests: Vec<String> = ids.iter().map(digest).collect();
+    digests.sort();
+    digests
+}
+
+impl ApprovalUse {
     /// Keeps the approvals as used, because the run has started.
     pub(crate) fn keep(mut self) {
-        self.ids.clear();
+        self.digests.clear();
     }
 }
 
-impl Drop for ApprovalUse<'_> {
+impl Drop for ApprovalUse {
     fn drop(&mut self) {
-        let mut table = self.used.table();
-        for id in &self.ids {
-            table.remove(id);
+        for digest in &self.digests {
+            // If this fails, the approval stays used: the client has to start a new response.
+            let _ = self.used.store.remove(digest);
+        }
+        if !self.digests.is_empty() {
+            *self.used.count() = None;
         }
     }
 }
@@ -83,23 +137,52 @@ mod tests {
         ApprovalId::parse(&format!("{number:032x}")).unwrap()
     }
 
-    #[test]
-    fn an_approval_is_used_once_unless_the_run_did_not_start() {
-        let used = UsedApprovals::default();
-        drop(used.begin(vec![id(1), id(2)], 10, 1).unwrap());
-        used.begin(vec![id(1), id(2)], 10, 1).unwrap().keep();
-        assert_eq!(used.begin(vec![id(3), id(2)], 10, 1).unwrap_err(), UseRefusal::Used);
-        used.begin(vec![id(3)], 10, 1).unwrap().keep();
+    fn ids<const N: usize>(numbers: [usize; N]) -> [ApprovalId; N] {
+        numbers.map(id)
     }
 
     #[test]
-    fn full_table_forgets_only_expired_approvals() {
-        let used = UsedApprovals::default();
-        used.begin((0..APPROVALS_MAX - 1).map(id).collect(), 10, 1).unwrap().keep();
-        used.begin(vec![id(APPROVALS_MAX)], 5, 1).unwrap().keep();
-        let next = || vec![id(APPROVALS_MAX + 1)];
-        assert_eq!(used.begin(next(), 20, 5).unwrap_err(), UseRefusal::Full);
-        used.begin(next(), 20, 6).unwrap().keep();
-        assert_eq!(used.begin(vec![id(0)], 20, 6).unwrap_err(), UseRefusal::Used);
+    fn an_approval_is_used_once_unless_the_run_did_not_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || UsedApprovals::of(&Home::at(directory.path()));
+        let used = open();
+        drop(used.begin(&ids([1, 2]), 10, 1).unwrap());
+        used.begin(&ids([1, 2]), 10, 1).unwrap().keep();
+        for used in [used, open()] {
+            assert!(matches!(used.begin(&ids([3, 2]), 10, 1), Err(UseRefusal::Used)));
+        }
+        open().begin(&ids([3]), 10, 1).unwrap().keep();
+        let marks = std::fs::read_dir(Home::at(directory.path()).data().join("approvals-used")).unwrap();
+        for name in marks.map(|entry| entry.unwrap().file_name()) {
+            assert!(!name.to_string_lossy().contains("00000000"), "the name shows an id: {name:?}");
+        }
+    }
+
+    #[test]
+    fn full_store_forgets_only_expired_approvals() {
+        let directory = tempfile::tempdir().unwrap();
+        let used = UsedApprovals { approvals_max: 3, ..UsedApprovals::of(&Home::at(directory.path())) };
+        used.begin(&ids([0, 1]), 10, 1).unwrap().keep();
+        used.begin(&ids([2]), 5, 1).unwrap().keep();
+        assert!(matches!(used.begin(&ids([3]), 20, 5), Err(UseRefusal::Full)));
+        used.begin(&ids([3]), 20, 6).unwrap().keep();
+        assert!(matches!(used.begin(&ids([4]), 20, 6), Err(UseRefusal::Full)));
+        assert!(used.begin(&ids([]), 20, 6).is_ok());
+        used.sweep(11);
+        used.begin(&ids([4, 5]), 20, 11).unwrap().keep();
+        assert!(matches!(used.begin(&ids([3]), 20, 11), Err(UseRefusal::Full)));
+        used.sweep(21);
+        used.begin(&ids([3]), 30, 21).unwrap().keep();
+        assert!(matches!(used.begin(&ids([3]), 30, 21), Err(UseRefusal::Used)));
+    }
+
+    #[test]
+    fn approval_is_not_used_if_the_use_cannot_be_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        // A file in the place of the directory, because root can write to every directory.
+        std::fs::create_dir_all(Home::at(directory.path()).data()).unwrap();
+        std::fs::write(Home::at(directory.path()).data().join("approvals-used"), "").unwrap();
+        let used = UsedApprovals::of(&Home::at(directory.path()));
+        assert!(matches!(used.begin(&ids([1]), 10, 1), Err(UseRefusal::Storage(_))));
     }
 }

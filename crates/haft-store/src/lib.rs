@@ -35,4 +35,5 @@ pub mod tenant;
 pub mod tool_pins;
 pub mod tool_switches;
 mod tree;
+pub mod used_approvals;
 pub mod workspaces;

@@ -5,6 +5,7 @@
 //! therefore cannot change the arguments of an approved call.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 use haft_core::approval::ApprovalId;
@@ -249,7 +250,7 @@ async fn resume_whole(
     }
     let spec = state.runtime.suspended_spec(&caller.principal, &run).map_err(|error| refused(&error))?;
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
-    let usage = use_approvals(state, answers)?;
+    let usage = use_approvals(state, answers).await?;
     let hooks = hooks(caller, SessionStorage::Memory);
     let resumed = state.runtime.resume_suspended(run, spec, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
@@ -262,17 +263,29 @@ async fn resume_whole(
     Ok(handle)
 }
 
-fn use_approvals<'a>(state: &'a ServerState, answers: &ApprovalAnswers) -> Result<ApprovalUse<'a>, ApiError> {
+async fn use_approvals(state: &ServerState, answers: &ApprovalAnswers) -> Result<ApprovalUse, ApiError> {
     let now_ms = now_ms();
     let expires_ms = expires_ms(now_ms, state.runtime.config().serve.approval_timeout);
-    let ids = answers.given.keys().chain(answers.open.keys()).copied().collect();
-    state.used_approvals.begin(ids, expires_ms, now_ms).map_err(|refusal| match refusal {
-        UseRefusal::Used => used("these approval requests have already been answered"),
+    let ids: Vec<ApprovalId> = answers.given.keys().chain(answers.open.keys()).copied().collect();
+    let approvals = state.used_approvals.clone();
+    let begun = tokio::task::spawn_blocking(move || approvals.begin(&ids, expires_ms, now_ms)).await;
+    begun.unwrap_or_else(|error| Err(UseRefusal::Storage(io::Error::other(error)))).map_err(use_refused)
+}
+
+fn use_refused(refusal: UseRefusal) -> ApiError {
+    let message = match refusal {
+        UseRefusal::Used => return used("these approval requests have already been answered"),
         UseRefusal::Full => {
-            let message = "the server remembers too many answered approval requests; try again later";
-            ApiError::new(ApiErrorKind::Unavailable, message).after(RETRY_AFTER_S)
+            "the server remembers too many answered approval requests; try again later".to_owned()
         }
-    })
+        // The full error may contain a path of the server, which the client must not see.
+        UseRefusal::Storage(error) => format!(
+            "the server cannot store the use of these approval requests in `data/approvals-used` ({}); tell its \
+             operator",
+            error.kind()
+        ),
+    };
+    ApiError::new(ApiErrorKind::Unavailable, message).after(RETRY_AFTER_S)
 }
 
 /// The seconds after which a client may try again if too many approvals are remembered.

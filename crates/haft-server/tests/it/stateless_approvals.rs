@@ -72,6 +72,9 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
         assert_eq!((text(&second), tools.calls().len()), ("Done.", 1));
         let call = output(&second).into_iter().find(|item| item["type"] == "mcp_call").unwrap();
         assert_eq!(call["approval_request_id"], last(&first)["id"], "{second}");
+        if is_restarted {
+            server.restart();
+        }
         let again = post(&server, &body);
         assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
         let other = post(&server, &request(&history(&first, [answer(&last(&first), false)])));
@@ -95,6 +98,23 @@ fn denied_call_of_a_response_that_is_not_stored_is_not_made() {
     let second = ask(&server, &request(&history(&first, [answer(&last(&first), false)])));
     assert_eq!((types(&second), text(&second)), (vec!["message"], "Done."));
     assert_eq!(tools.calls(), [] as [Value; 0]);
+}
+
+#[test]
+fn call_is_not_made_if_the_use_of_its_approval_cannot_be_stored() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    let first = ask(&server, &request(&[user(MARKER)]));
+    // A file in the place of the directory, because root can write to every directory.
+    let marks = server.data().join("approvals-used");
+    std::fs::write(&marks, "").unwrap();
+    let approved = request(&history(&first, [answer(&last(&first), true)]));
+    let refused = post(&server, &approved);
+    assert_eq!((refused.status, refused.headers["retry-after"].to_str().unwrap()), (503, "60"));
+    assert!(!refused.text.contains(&*marks.to_string_lossy()), "{}", refused.text);
+    assert_eq!(tools.calls(), [] as [Value; 0]);
+    std::fs::remove_file(&marks).unwrap();
+    assert_eq!((text(&ask(&server, &approved)), tools.calls().len()), ("Done.", 1));
 }
 
 fn error(reply: &Reply) -> (u16, Value) {
