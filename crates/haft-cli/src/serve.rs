@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haft_config::printable;
@@ -59,17 +60,42 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
         files: &args.files,
         configuration: configuration.clone(),
     };
-    let mut watching = None;
+    let watch = match watchers(&configuration) {
+        Ok(watch) => Arc::new(watch),
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let watching = Arc::clone(&watch);
     let exit = run(settings, |server| {
-        let (gateway, watch) = gateway(&args.files, configuration, GatewayAgents::of(&server))?;
-        watching = Some(watch);
-        Ok(server.with_mcp(gateway, ServedRoutes::All))
+        let (files, agents) = (args.files.clone(), GatewayAgents::of(&server));
+        let build: GatewayBuilder = Box::new(move |configuration, catalog| {
+            gateway(&files, configuration, agents.with_agents(catalog), &watching)
+        });
+        let gateway = build(configuration, &server.agents())?;
+        // The server reloads its own runtime, which also runs the agents.
+        let reload = GatewayReload { build, runtime: None };
+        Ok((server.with_mcp(gateway, ServedRoutes::All), reload))
     })
     .await;
-    if let Some(watch) = watching {
+    if let Some(watch) = Arc::into_inner(watch) {
         watch.finish();
     }
     exit
+}
+
+/// Builds the MCP gateway of a server from the configuration and the agents, at the start and at each reload.
+pub(super) type GatewayBuilder =
+    Box<dyn Fn(Configuration, &AgentCatalog) -> Result<McpGateway, CliError> + Send + Sync>;
+
+/// The way in which a server reloads its MCP gateway.
+pub(super) struct GatewayReload {
+    pub(super) build: GatewayBuilder,
+    /// The runtime of the agents, if the gateway has its own.
+    pub(super) runtime: Option<Runtime>,
+}
+
+fn watchers(configuration: &Configuration) -> Result<CommandWatchers, CliError> {
+    let content = watch::content(configuration.resolved.telemetry);
+    Ok(CommandWatchers::of_gateway(CallLog::Off, &settings::home()?, content))
 }
 
 /// Builds the MCP gateway that is served together with the API: all tools, under the configured rules.
@@ -77,27 +103,24 @@ fn gateway(
     files: &FileArgs,
     configuration: Configuration,
     agents: GatewayAgents,
-) -> Result<(McpGateway, CommandWatchers), CliError> {
-    let home = settings::home()?;
-    let content = watch::content(configuration.resolved.telemetry);
-    let watch = CommandWatchers::of_gateway(CallLog::Off, &home, content);
+    watch: &CommandWatchers,
+) -> Result<McpGateway, CliError> {
     let policy = PolicyArgs { files: files.clone(), ..PolicyArgs::default() };
     let tools = GatewayTools { configuration, policy, exposure: EffectExposure::All, local: None, agents };
     let face = GatewayFace { name: "haft", selection: ToolFilter::All, listed: ListedTools::All };
-    let gateway = mcp::serve::build(face, tools, &watch)?;
-    Ok((gateway, watch))
+    mcp::serve::build(face, tools, watch)
 }
 
-/// Serves until the command is interrupted or terminated. `mount` adds further interfaces to the server.
+/// Serves until the command is interrupted or terminated. `mount` adds the MCP gateway to the server.
 pub(super) async fn run(
     args: HttpServeSettings<'_>,
-    mount: impl FnOnce(Server) -> Result<Server, CliError>,
+    mount: impl FnOnce(Server) -> Result<(Server, GatewayReload), CliError>,
 ) -> ExitCode {
     let mut signals = SignalListener::begin_without_hangup();
     // Listen from the beginning, because otherwise SIGHUP would end the process.
     let hangups = signal(SignalKind::hangup()).ok();
-    let server = match prepare(&args).await.and_then(mount) {
-        Ok(server) => server,
+    let (server, gateway) = match prepare(&args).await.and_then(mount) {
+        Ok(mounted) => mounted,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     if args.check {
@@ -114,20 +137,28 @@ pub(super) async fn run(
     if let Some(key) = first_key {
         terminal::note(&format!("API key, shown only now: {key}"));
     }
-    let reloading = tokio::spawn(reload_at_hangup(hangups, server.reloads(), args.files.clone()));
+    let reloads = server.reloads().with_runtime(gateway.runtime);
+    let reloading = tokio::spawn(reload_at_hangup(hangups, reloads, args.files.clone(), gateway.build));
     let stop = async move {
         signals.first_signal().await;
     };
     server.run(stop).await;
     reloading.abort();
+    // The task holds the watchers of the gateway, which the caller finishes.
+    let _ = reloading.await;
     ExitReason::Success.into()
 }
 
 /// Reads the configuration, the agents and the skills again at each SIGHUP. If a file is invalid, keeps the old ones.
-async fn reload_at_hangup(hangups: Option<Signal>, reloads: ConfigReloads, files: FileArgs) {
+async fn reload_at_hangup(
+    hangups: Option<Signal>,
+    reloads: ConfigReloads,
+    files: FileArgs,
+    gateway: GatewayBuilder,
+) {
     let Some(mut hangups) = hangups else { return };
     while hangups.recv().await.is_some() {
-        let applied = match read_again(&files) {
+        let applied = match read_again(&files, &gateway) {
             Ok(read) => reloads.apply(read).await.map_err(|problems| {
                 problems.iter().map(|problem| printable(problem)).collect::<Vec<_>>().join("\n")
             }),
@@ -148,10 +179,12 @@ async fn reload_at_hangup(hangups: Option<Signal>, reloads: ConfigReloads, files
     }
 }
 
-fn read_again(files: &FileArgs) -> Result<ReloadedFiles, CliError> {
-    let config = settings::configuration(files)?.resolved;
+fn read_again(files: &FileArgs, gateway: &GatewayBuilder) -> Result<ReloadedFiles, CliError> {
+    let configuration = settings::configuration(files)?;
+    let config = configuration.resolved.clone();
     let (agents, _) = AgentCatalog::load(&agents::loader(files)?);
-    Ok(ReloadedFiles { config, agents, skills: skills::found(files)? })
+    let gateway = Some(gateway(configuration, &agents)?);
+    Ok(ReloadedFiles { config, agents, skills: skills::found(files)?, gateway })
 }
 
 async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {

@@ -159,51 +159,73 @@ pub struct ReloadedFiles {
     pub agents: AgentCatalog,
     /// The skills that requests can trigger.
     pub skills: Skills,
+    /// The MCP gateway with the new configuration and agents; `None` for a server without a gateway.
+    pub gateway: Option<McpGateway>,
 }
 
 /// Replaces the configuration, the agents and the skills of a running server, and counts reloads in the metrics.
-pub struct ConfigReloads(Arc<ServerState>);
+pub struct ConfigReloads {
+    state: Arc<ServerState>,
+    mcp: Option<Arc<HttpGateway>>,
+    /// A runtime that only the agents of the MCP gateway use.
+    runtime: Option<Runtime>,
+}
 
 impl ConfigReloads {
-    /// Uses the new files for runs that start from now on. Returns their warnings. If an agent or a skill has an error
+    /// Also reloads the runtime that runs the agents of the MCP gateway, if it is not the runtime of the server.
+    #[must_use]
+    pub fn with_runtime(mut self, runtime: Option<Runtime>) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// Uses the new files for runs that start from now on, and for the calls of MCP clients. Returns their warnings. If an agent or a skill has an error
     /// that it did not have before, keeps all old files and returns the errors.
     pub async fn apply(&self, files: ReloadedFiles) -> Result<Vec<String>, Vec<String>> {
-        let ReloadedFiles { config, agents, skills } = files;
-        let mut errors = agents.new_errors(&self.0.agents.get());
-        errors.extend(new_skill_errors(&skills, &self.0.runtime.skills()));
+        let ReloadedFiles { config, agents, skills, gateway } = files;
+        let mut errors = agents.new_errors(&self.state.agents.get());
+        errors.extend(new_skill_errors(&skills, &self.state.runtime.skills()));
         if !errors.is_empty() {
             self.refuse();
             return Err(errors);
         }
         let mut warnings: Vec<String> = agents.warnings().chain(skill_warnings(&skills)).collect();
-        self.0.agents.replace(agents);
+        self.state.agents.replace(agents);
         warnings.extend(self.apply_config(config, skills).await);
+        // The runs of the gateway's agents need the new configuration, so it comes last.
+        if let Some((mcp, gateway)) = self.mcp.as_ref().zip(gateway) {
+            mcp.replace(gateway);
+        }
         Ok(warnings)
     }
 
     async fn apply_config(&self, config: ResolvedConfig, skills: Skills) -> Vec<String> {
-        self.0.metrics.reloaded("ok");
-        self.0.metrics.set_servers(&config, &skills);
-        self.0.runtime.queue().set_limits(queue_limits(&config.serve));
-        self.0.tokens.replace(config.serve.clone());
-        let tls = self.0.tls.as_ref().zip(config.serve.tls.as_ref());
+        self.state.metrics.reloaded("ok");
+        self.state.metrics.set_servers(&config, &skills);
+        self.state.runtime.queue().set_limits(queue_limits(&config.serve));
+        self.state.tokens.replace(config.serve.clone());
+        let tls = self.state.tls.as_ref().zip(config.serve.tls.as_ref());
         let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
         let webhook = webhook_problem(&config.serve);
-        let mut warnings = self.0.runtime.reload_with_skills(config, skills).await;
+        if let Some(runtime) = &self.runtime {
+            // Its warnings are the same as those of the server's runtime.
+            runtime.reload_with_skills(config.clone(), skills.clone()).await;
+        }
+        let mut warnings = self.state.runtime.reload_with_skills(config, skills).await;
         warnings.extend(webhook.map(|problem| format!("no webhooks are sent: {problem}")));
         if let Err(problem) = certificate {
             warnings.push(format!(
                 "the server keeps the old certificate, because it cannot use the new one: {problem}"
             ));
         }
-        self.0.audit.note(AuditEvent::ConfigReloaded);
+        self.state.audit.note(AuditEvent::ConfigReloaded);
         warnings
     }
 
     /// Counts an invalid configuration; the old one stays in use.
     pub fn refuse(&self) {
-        self.0.metrics.reloaded("refused");
-        self.0.audit.note(AuditEvent::ConfigRefused);
+        self.state.metrics.reloaded("refused");
+        self.state.audit.note(AuditEvent::ConfigRefused);
     }
 }
 
@@ -382,7 +404,8 @@ impl Server {
 
     /// Returns a handle that replaces the configuration while the server runs.
     pub fn reloads(&self) -> ConfigReloads {
-        ConfigReloads(Arc::clone(&self.state))
+        let mcp = self.mcp.as_ref().map(|mounted| Arc::clone(&mounted.gateway));
+        ConfigReloads { state: Arc::clone(&self.state), mcp, runtime: None }
     }
 
     /// Returns the server's URL, built from its address.

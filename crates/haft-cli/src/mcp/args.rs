@@ -224,7 +224,7 @@ pub(crate) struct McpLogoutArgs {
 
 /// Offer all tools as one MCP server on standard input and output
 #[cfg(feature = "serve")]
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct McpServeArgs {
     /// Offer only the tools of this group; can be repeated

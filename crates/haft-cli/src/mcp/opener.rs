@@ -62,13 +62,27 @@ pub(crate) struct GatewayAgents {
     admission: Option<RunAdmission>,
 }
 
+/// Selects when a gateway reads the files of its agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AgentReading {
+    /// Only at the start.
+    Once,
+    /// At the start and at each reload.
+    AtReloads,
+}
+
 impl GatewayAgents {
-    /// Reads all agents of haft's home directory and of the project. If there are none, starts no runtime.
-    pub(crate) async fn load(files: &FileArgs, configuration: &Configuration) -> Result<Self, CliError> {
+    /// Reads all agents of haft's home directory and of the project. If there are none and there will be none, starts no
+    /// runtime.
+    pub(crate) async fn load(
+        files: &FileArgs,
+        configuration: &Configuration,
+        reading: AgentReading,
+    ) -> Result<Self, CliError> {
         let (catalog, mut warnings) = AgentCatalog::load(&agents::loader(files)?);
         let found: Vec<Arc<AgentGraph>> = catalog.graphs().cloned().collect();
         let mut runtime = None;
-        if !found.is_empty() {
+        if !found.is_empty() || reading == AgentReading::AtReloads {
             let builder = Runtime::builder(configuration.resolved.clone())
                 .home(settings::home()?)
                 .skills(skills::found(files)?);
@@ -89,6 +103,11 @@ impl GatewayAgents {
         Self { runtime: Some(server.runtime().clone()), agents, admission: Some(server.run_admission()) }
     }
 
+    /// Returns these agents instead, with the same runtime.
+    pub(crate) fn with_agents(&self, catalog: &AgentCatalog) -> Self {
+        Self { agents: catalog.graphs().cloned().collect(), ..self.clone() }
+    }
+
     /// Returns the agents as tools for a client. An agent that can reach built-in tools is included only if the client
     /// may use them.
     fn provider(
@@ -104,6 +123,11 @@ impl GatewayAgents {
         let runtime = self.runtime.clone()?;
         let served = ServedAgents::new(runtime, offered, workspace);
         Some(Arc::new(served.admitted_by(self.admission.clone())))
+    }
+
+    /// Returns the runtime that runs the agents.
+    pub(crate) fn runtime(&self) -> Option<Runtime> {
+        self.runtime.clone()
     }
 
     /// Ends the runs and the MCP servers that the runs share.

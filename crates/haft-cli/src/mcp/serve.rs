@@ -10,18 +10,18 @@ use haft_core::name::GroupName;
 use haft_core::result::ToolError;
 use haft_engine::{ToolFilter, ToolFilterItem};
 use haft_runtime::governor::EffectExposure;
-use haft_server::ServedRoutes;
 use haft_server::mcp::{ListedTools, McpGateway, SearchSettings};
+use haft_server::{AgentCatalog, ServedRoutes};
 use haft_store::api_keys::KeyScope;
 use tokio::io::BufReader;
 
 use super::super::exit::ExitReason;
-use super::super::serve::{self as http_server, HttpServeSettings};
+use super::super::serve::{self as http_server, GatewayReload, HttpServeSettings};
 use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::{self, CallLog, CommandWatchers};
 use super::super::{cancel, hints, remedy, terminal};
 use super::args::{ListForm, McpServeArgs};
-use super::opener::{ClientWorkspace, GatewayAgents, GatewayTools};
+use super::opener::{AgentReading, ClientWorkspace, GatewayAgents, GatewayTools};
 use super::std_streams::{InputStream, OutputStream};
 
 /// The size of the buffer for requests, in bytes.
@@ -32,25 +32,30 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
         Ok(configuration) => configuration,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let agents = match GatewayAgents::load(&args.policy.files, &configuration).await {
-        Ok(agents) => agents,
+    let plan = match GatewayPlan::prepare(args, &configuration).await {
+        Ok(plan) => plan,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let (gateway, watch) = match gateway(args, configuration.clone(), agents.clone()).await {
-        Ok(made) => made,
-        Err((exit, message)) => return terminal::failed(exit, &message),
-    };
+    let (agents, watch) = (plan.agents.clone(), Arc::clone(&plan.watch));
     let exit = match args.http {
-        Some(address) => serve_http(args, address, configuration, gateway).await,
-        None => serve_streams(gateway).await,
+        Some(address) => serve_http(args, address, configuration, plan).await,
+        None => serve_streams(configuration, plan).await,
     };
     agents.shut_down().await;
-    watch.finish();
+    if let Some(watch) = Arc::into_inner(watch) {
+        watch.finish();
+    }
     exit
 }
 
 /// Serves one client on the standard streams.
-async fn serve_streams(gateway: McpGateway) -> ExitCode {
+async fn serve_streams(configuration: Configuration, plan: GatewayPlan) -> ExitCode {
+    let gateway = match plan.gateway(configuration) {
+        Ok(gateway) => gateway,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    // The plan holds the watchers, which the command finishes at its end.
+    drop(plan);
     let input = BufReader::with_capacity(INPUT_BUFFER_BYTES, InputStream::open());
     let served = tokio::select! {
         biased;
@@ -71,7 +76,7 @@ async fn serve_http(
     args: &McpServeArgs,
     address: SocketAddr,
     configuration: Configuration,
-    gateway: McpGateway,
+    plan: GatewayPlan,
 ) -> ExitCode {
     let settings = HttpServeSettings {
         address,
@@ -81,30 +86,56 @@ async fn serve_http(
         check: false,
         first_scopes: vec![KeyScope::Api, KeyScope::BuiltinTools],
         files: &args.policy.files,
-        configuration,
+        configuration: configuration.clone(),
     };
-    http_server::run(settings, |server| Ok(server.with_mcp(gateway, ServedRoutes::McpOnly))).await
+    http_server::run(settings, |server| {
+        let gateway = plan.gateway(configuration)?;
+        let runtime = plan.agents.runtime();
+        let build = Box::new(move |configuration, catalog: &AgentCatalog| {
+            GatewayPlan { agents: plan.agents.with_agents(catalog), ..plan.clone() }.gateway(configuration)
+        });
+        Ok((server.with_mcp(gateway, ServedRoutes::McpOnly), GatewayReload { build, runtime }))
+    })
+    .await
 }
 
-/// Prepares the gateway. Servers start only after the first reply.
-async fn gateway(
-    args: &McpServeArgs,
-    mut configuration: Configuration,
+/// The parts of a gateway that stay the same at a reload, and the agents.
+#[derive(Clone)]
+struct GatewayPlan {
+    args: McpServeArgs,
+    selection: ToolFilter,
+    local: ClientWorkspace,
     agents: GatewayAgents,
-) -> Result<(McpGateway, CommandWatchers), CliError> {
-    let selection = selection(args)?;
-    let home = settings::home()?;
-    let log = if args.verbose { CallLog::Written } else { CallLog::Off };
-    let watch = CommandWatchers::of_gateway(log, &home, watch::content(configuration.resolved.telemetry));
-    configuration.resolved.trace_mcp |= args.trace_mcp;
-    let exposure = if args.read_only { EffectExposure::ReadOnly } else { EffectExposure::All };
-    let policy = args.policy.clone();
-    let spec = settings::workspace_spec(&policy, &configuration).await?;
-    let local = ClientWorkspace { policy: settings::granted(&spec)?, spec };
-    let tools = GatewayTools { configuration, policy, exposure, local: Some(local), agents };
-    let listed = listed(args.expose, &tools.configuration.resolved);
-    let gateway = build(GatewayFace { name: &args.name, selection, listed }, tools, &watch)?;
-    Ok((gateway, watch))
+    watch: Arc<CommandWatchers>,
+}
+
+impl GatewayPlan {
+    async fn prepare(args: &McpServeArgs, configuration: &Configuration) -> Result<Self, CliError> {
+        let reading = if args.http.is_some() { AgentReading::AtReloads } else { AgentReading::Once };
+        let agents = GatewayAgents::load(&args.policy.files, configuration, reading).await?;
+        let selection = selection(args)?;
+        let log = if args.verbose { CallLog::Written } else { CallLog::Off };
+        let content = watch::content(configuration.resolved.telemetry);
+        let watch = Arc::new(CommandWatchers::of_gateway(log, &settings::home()?, content));
+        let spec = settings::workspace_spec(&args.policy, configuration).await?;
+        let local = ClientWorkspace { policy: settings::granted(&spec)?, spec };
+        Ok(Self { args: args.clone(), selection, local, agents, watch })
+    }
+
+    /// Builds the gateway. Servers start only after the first reply.
+    fn gateway(&self, mut configuration: Configuration) -> Result<McpGateway, CliError> {
+        let Self { args, selection, local, agents, watch } = self;
+        configuration.resolved.trace_mcp |= args.trace_mcp;
+        let listed = listed(args.expose, &configuration.resolved);
+        let tools = GatewayTools {
+            configuration,
+            policy: args.policy.clone(),
+            exposure: if args.read_only { EffectExposure::ReadOnly } else { EffectExposure::All },
+            local: Some(local.clone()),
+            agents: agents.clone(),
+        };
+        build(GatewayFace { name: &args.name, selection: selection.clone(), listed }, tools, watch)
+    }
 }
 
 /// Decides which tools are listed. The patterns of `alwaysShow` apply as in runs.

@@ -14,6 +14,7 @@ mod oauth;
 mod passed;
 mod programs;
 mod protocol;
+mod reload;
 mod sdk;
 mod search;
 mod tasks;

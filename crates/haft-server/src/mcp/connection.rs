@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use self::calls::CallTable;
-use self::opened::OpenedClient;
+use self::opened::OpenSlot;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
 use super::gateway::{GatewayUser, McpGateway, TaskListAccess};
 use super::held::AbortOnDrop;
@@ -107,8 +107,8 @@ pub(super) struct ClientConnection {
     era: Mutex<ConnectionEra>,
     /// The revision that the handshake chose.
     negotiated: OnceLock<&'static str>,
-    /// The tools, opened by the first request that determines the protocol revision.
-    opened: OnceLock<Arc<OpenedClient>>,
+    /// The tools, opened by the first request that determines the protocol revision, and again after a reload.
+    slot: Mutex<OpenSlot>,
     calls: CallTable,
     questions: Arc<ClientQuestions>,
     progress: Arc<ProgressRelay>,
@@ -123,7 +123,7 @@ impl ClientConnection {
             user,
             era: Mutex::default(),
             negotiated: OnceLock::new(),
-            opened: OnceLock::new(),
+            slot: Mutex::default(),
             calls: CallTable::default(),
             questions: Arc::new(ClientQuestions::new(out.clone())),
             progress: Arc::new(ProgressRelay::new(out.clone())),
@@ -134,11 +134,12 @@ impl ClientConnection {
 
     /// Returns true if a request has opened the tools.
     pub(super) fn is_open(&self) -> bool {
-        self.opened.get().is_some()
+        self.slot().opened.is_some()
     }
 
-    fn gateway(&self) -> &McpGateway {
-        &self.pool.gateway
+    /// Returns the settings that the client sees before it has opened the tools.
+    fn gateway(&self) -> Arc<McpGateway> {
+        self.pool.gateway()
     }
 
     async fn receive_line(self: &Arc<Self>, line: GatewayLine) {
@@ -318,7 +319,7 @@ impl ClientConnection {
 
     /// Answers a request about a task.
     fn task(
-        &self,
+        self: &Arc<Self>,
         request: &ClientRequest,
         abilities: ClientAbilities,
         support: TaskSupport,
@@ -332,7 +333,8 @@ impl ClientConnection {
         }
         support.require()?;
         let TaskParams { task_id, input_responses } = message::params(request.params.as_deref())?;
-        let tasks = &self.open(abilities)?.shared.tasks;
+        let opened = self.open(abilities)?;
+        let tasks = &opened.shared.tasks;
         match request.method.as_str() {
             "tasks/update" => tasks.update(&task_id, input_responses),
             "tasks/cancel" => tasks.cancel(&task_id),
@@ -341,7 +343,8 @@ impl ClientConnection {
     }
 
     fn server_info(&self) -> Value {
-        json!({ "name": self.gateway().name, "version": self.gateway().version })
+        let gateway = self.gateway();
+        json!({ "name": gateway.name, "version": gateway.version })
     }
 
     /// Accepts every level of the protocol. haft itself logs only warnings about servers.
@@ -388,7 +391,9 @@ impl ClientConnection {
     /// Cancels all calls and stops watching for changes.
     pub(super) fn close(&self) {
         self.calls.cancel_all();
-        if let Some(opened) = self.opened.get() {
+        let mut slot = self.slot();
+        slot.is_closed = true;
+        if let Some(opened) = &slot.opened {
             opened.close();
         }
     }

@@ -71,6 +71,11 @@ impl HttpGateway {
         http
     }
 
+    /// Uses other tools and agents from now on, also in open sessions.
+    pub(crate) fn replace(&self, gateway: McpGateway) {
+        self.pool.replace(gateway);
+    }
+
     /// Ends all sessions and their streams.
     pub(crate) fn end_sessions(&self) {
         self.sessions.end_all();
@@ -193,7 +198,7 @@ impl HttpGateway {
 
 impl std::fmt::Debug for HttpGateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpGateway").field("gateway", &self.pool.gateway).finish_non_exhaustive()
+        f.debug_struct("HttpGateway").field("gateway", &self.pool.gateway()).finish_non_exhaustive()
     }
 }
 

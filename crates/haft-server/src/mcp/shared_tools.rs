@@ -32,6 +32,10 @@ const WARNINGS_WAITING_MAX: usize = 64;
 
 /// The tools of all connections whose clients are equal.
 pub(super) struct SharedTools {
+    /// The settings that the tools were opened with.
+    pub(super) gateway: Arc<McpGateway>,
+    /// The number of reloads before the tools were opened.
+    generation: u64,
     pub(super) client: GatewayClient,
     pub(super) orchestrator: Orchestrator,
     /// The context of calls, without the parts that belong to a connection.
@@ -39,10 +43,10 @@ pub(super) struct SharedTools {
     pub(super) place: RunPosition,
     pub(super) upstreams: UpstreamServers,
     pub(super) lists: CachedLists,
-    pub(super) held: HeldCalls,
-    pub(super) tasks: TaskTable,
+    pub(super) held: Arc<HeldCalls>,
+    pub(super) tasks: Arc<TaskTable>,
     /// Outputs that were stored for the clients, the oldest first.
-    pub(super) stored: Mutex<Vec<StoreEntry>>,
+    stored: Arc<Mutex<Vec<StoreEntry>>>,
     definitions: DefinitionWatch,
     /// True after all providers had time to start.
     ready: watch::Sender<bool>,
@@ -56,22 +60,29 @@ pub(super) struct SharedTools {
 
 impl SharedTools {
     /// Opens the tools of a client, and starts the upstream servers in the background.
-    pub(super) fn open(gateway: &McpGateway, client: GatewayClient) -> Result<Arc<Self>, String> {
+    fn open(
+        (gateway, generation): (Arc<McpGateway>, u64),
+        client: GatewayClient,
+        kept: KeptState,
+    ) -> Result<Arc<Self>, String> {
         let opened = (gateway.open)(&client)?;
+        let warn = Arc::clone(&gateway.warn);
         let OpenedTools { orchestrator, context, place, later, upstreams, naming, definitions } = opened;
         let servers: Vec<Arc<SupervisedServer>> =
             upstreams.iter().map(|provider| Arc::clone(provider.server())).collect();
         let namespaces = servers.iter().map(|server| server.namespace().to_owned()).collect();
         let tools = Arc::new(Self {
+            gateway,
+            generation,
             client,
             orchestrator,
             context,
             place,
             upstreams: UpstreamServers { servers, addresses: UpstreamAddresses::new(naming, namespaces) },
             lists: CachedLists::default(),
-            held: HeldCalls::default(),
-            tasks: TaskTable::default(),
-            stored: Mutex::default(),
+            held: kept.held,
+            tasks: kept.tasks,
+            stored: kept.stored,
             definitions,
             ready: watch::Sender::new(false),
             changed: watch::Sender::new(0),
@@ -80,7 +91,7 @@ impl SharedTools {
             task: Mutex::default(),
             last_used: Mutex::new(Instant::now()),
         });
-        let preparing = tokio::spawn(Arc::clone(&tools).prepare(later, Arc::clone(&gateway.warn)));
+        let preparing = tokio::spawn(Arc::clone(&tools).prepare(later, warn));
         *tools.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(preparing);
         Ok(tools)
     }
@@ -109,31 +120,32 @@ impl SharedTools {
         *self.ready.borrow()
     }
 
-    /// Waits until the tools of upstream servers are known, at most for `wait`.
-    pub(super) async fn until_ready(&self, wait: Duration) {
+    /// Waits until the tools of upstream servers are known, or until the time that the operator allows for this has
+    /// passed.
+    pub(super) async fn until_ready(&self) {
         let mut ready = self.ready.subscribe();
         // Ignore a timeout: a server that is late announces its tools with `list_changed`.
-        let _ = timeout(wait, ready.wait_for(|ready| *ready)).await;
+        let _ = timeout(self.gateway.ready_wait, ready.wait_for(|ready| *ready)).await;
     }
 
     /// Returns the tool list of the client. The list is built again only if the catalog has changed.
-    pub(super) fn listing(&self, gateway: &McpGateway) -> ToolListing {
+    pub(super) fn listing(&self) -> ToolListing {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.orchestrator.catalog().snapshot();
         if let Some(cached) = listing.as_ref().filter(|cached| Arc::ptr_eq(&cached.snapshot, &snapshot)) {
             return cached.listing.clone();
         }
-        let tools = self.orchestrator.active_tools(&gateway.selection);
-        let built = gateway.listed.listing(&self.orchestrator, &tools);
+        let tools = self.orchestrator.active_tools(&self.gateway.selection);
+        let built = self.gateway.listed.listing(&self.orchestrator, &tools);
         *listing = Some(CachedListing { snapshot, listing: built.clone() });
         built
     }
 
     /// Returns the scope of searches; `None` for a client that sees all tools, without building its list.
-    pub(super) fn search_scope(&self, gateway: &McpGateway) -> Option<Arc<SearchScope>> {
-        match gateway.listed {
+    pub(super) fn search_scope(&self) -> Option<Arc<SearchScope>> {
+        match self.gateway.listed {
             ListedTools::All => None,
-            ListedTools::Search(_) => self.listing(gateway).search,
+            ListedTools::Search(_) => self.listing().search,
         }
     }
 
@@ -161,7 +173,8 @@ impl SharedTools {
     }
 
     /// Stops the preparation and the upstream servers.
-    pub(super) async fn close(&self, warn: &WarningSink) {
+    async fn close(&self) {
+        let warn = &self.gateway.warn;
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
             task.abort();
@@ -180,56 +193,124 @@ impl fmt::Debug for SharedTools {
 /// The maximum number of different clients whose tools are open. Each may run a process for every configured server.
 const OPEN_MAX: usize = 256;
 
+/// The state of a client that a reload does not end: its calls in progress, its tasks and its outputs.
+#[derive(Debug, Clone, Default)]
+struct KeptState {
+    held: Arc<HeldCalls>,
+    tasks: Arc<TaskTable>,
+    stored: Arc<Mutex<Vec<StoreEntry>>>,
+}
+
+/// The tools of one client in the pool.
+#[derive(Debug, Default)]
+struct PooledClient {
+    kept: KeptState,
+    /// `None` after a reload, until the client uses its tools again.
+    tools: Option<Arc<SharedTools>>,
+}
+
+#[derive(Debug)]
+struct PooledTools {
+    gateway: Arc<McpGateway>,
+    clients: HashMap<GatewayClient, PooledClient>,
+    /// Tools from before a reload, until their last call has ended.
+    replaced: Vec<Arc<SharedTools>>,
+}
+
 /// The tools of all clients of a gateway. Principals never share them.
 #[derive(Debug)]
 pub(super) struct ToolPool {
-    pub(super) gateway: Arc<McpGateway>,
-    open: Mutex<HashMap<GatewayClient, Arc<SharedTools>>>,
+    pooled: Mutex<PooledTools>,
+    /// The number of reloads.
+    generation: watch::Sender<u64>,
 }
 
 impl ToolPool {
     pub(super) fn new(gateway: Arc<McpGateway>) -> Self {
-        Self { gateway, open: Mutex::default() }
+        let pooled = PooledTools { gateway, clients: HashMap::new(), replaced: Vec::new() };
+        Self { pooled: Mutex::new(pooled), generation: watch::Sender::new(0) }
     }
 
-    /// Returns the tools of a client; only the first call opens them.
+    /// Returns the settings for new clients.
+    pub(super) fn gateway(&self) -> Arc<McpGateway> {
+        Arc::clone(&self.pooled().gateway)
+    }
+
+    /// Uses other settings from now on. Calls in progress keep their tools, and connections open theirs again.
+    pub(super) fn replace(&self, gateway: McpGateway) {
+        let mut pooled = self.pooled();
+        pooled.gateway = Arc::new(gateway);
+        let replaced: Vec<_> = pooled.clients.values_mut().filter_map(|client| client.tools.take()).collect();
+        pooled.replaced.extend(replaced);
+        self.generation.send_modify(|number| *number += 1);
+    }
+
+    /// Returns false if a reload has replaced the settings of these tools.
+    pub(super) fn is_current(&self, tools: &SharedTools) -> bool {
+        *self.generation.borrow() == tools.generation
+    }
+
+    /// Waits until these tools are replaced.
+    pub(super) async fn replaced(&self, tools: &SharedTools) {
+        let mut generation = self.generation.subscribe();
+        // Waiting cannot fail, because the sender lives as long as `self`.
+        let _ = generation.wait_for(|number| *number != tools.generation).await;
+    }
+
+    /// Returns the tools of a client; only the first call after the start or a reload opens them.
     pub(super) fn get(&self, client: GatewayClient) -> Result<Arc<SharedTools>, String> {
-        let mut open = self.open();
-        if let Some(tools) = open.get(&client) {
+        let mut pooled = self.pooled();
+        let known = pooled.clients.get(&client);
+        if let Some(tools) = known.and_then(|known| known.tools.as_ref()) {
             tools.mark_used();
             return Ok(Arc::clone(tools));
         }
-        if open.len() >= OPEN_MAX {
+        if known.is_none() && pooled.clients.len() >= OPEN_MAX {
             return Err(format!(
                 "the gateway already serves {OPEN_MAX} different clients (by principal and capabilities); try again later"
             ));
         }
-        let tools = SharedTools::open(&self.gateway, client.clone())?;
-        open.insert(client, Arc::clone(&tools));
+        let kept = known.map(|known| known.kept.clone()).unwrap_or_default();
+        let current = (Arc::clone(&pooled.gateway), *self.generation.borrow());
+        let tools = SharedTools::open(current, client.clone(), kept.clone())?;
+        pooled.clients.insert(client, PooledClient { kept, tools: Some(Arc::clone(&tools)) });
         Ok(tools)
     }
 
-    /// Closes the tools that no connection has used for some time.
+    /// Closes the tools that no connection has used for some time, and replaced tools without calls.
     pub(super) async fn close_idle(&self, idle_max: Duration) {
-        let is_idle = |tools: &Arc<SharedTools>| {
-            Arc::strong_count(tools) == 1 && tools.idle_for() >= idle_max && tools.tasks.is_empty()
+        let is_unused = |tools: &Arc<SharedTools>| Arc::strong_count(tools) == 1;
+        let is_idle = |client: &PooledClient| {
+            let mut tools = client.tools.iter();
+            client.kept.tasks.is_empty()
+                && tools.all(|tools| is_unused(tools) && tools.idle_for() >= idle_max)
         };
-        let idle: Vec<Arc<SharedTools>> =
-            self.open().extract_if(|_, tools| is_idle(tools)).map(|(_, tools)| tools).collect();
+        let mut idle: Vec<Arc<SharedTools>> = Vec::new();
+        {
+            let mut pooled = self.pooled();
+            let clients = pooled.clients.extract_if(|_, client| is_idle(client));
+            idle.extend(clients.filter_map(|(_, client)| client.tools));
+            idle.extend(pooled.replaced.extract_if(.., |tools| is_unused(tools)));
+        }
         for tools in idle {
-            tools.close(&self.gateway.warn).await;
+            tools.close().await;
         }
     }
 
     /// Stops all upstream servers.
     pub(super) async fn close(&self) {
-        let all: Vec<Arc<SharedTools>> = self.open().drain().map(|(_, tools)| tools).collect();
+        let mut all: Vec<Arc<SharedTools>> = Vec::new();
+        {
+            let mut pooled = self.pooled();
+            all.extend(pooled.clients.drain().filter_map(|(_, client)| client.tools));
+            all.append(&mut pooled.replaced);
+        }
         for tools in all {
-            tools.close(&self.gateway.warn).await;
+            tools.close().await;
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<GatewayClient, Arc<SharedTools>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pooled(&self) -> MutexGuard<'_, PooledTools> {
+        self.pooled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

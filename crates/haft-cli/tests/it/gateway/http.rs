@@ -26,10 +26,15 @@ impl GatewayServer {
         Self::of(place.haft(&words).start())
     }
 
-    fn of(mut child: Child) -> Self {
+    pub(super) fn of(mut child: Child) -> Self {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         Self { child, address: line.trim().trim_start_matches("http://").to_owned() }
+    }
+
+    /// Asks the server to read its files again.
+    pub(super) fn reload(&self) {
+        send_signal(self.child.id(), libc::SIGHUP);
     }
 
     pub(super) fn url(&self) -> String {

@@ -181,16 +181,16 @@ impl ClientConnection {
         let digest = self.request_digest(["tools/call", &name, arguments]);
         let written =
             ToolCall { id: CallId(new_call_id()), name, arguments: RawArguments::from_text(arguments) };
-        let call = match self.gateway().listed.inner_call(written) {
+        let call = match tools.gateway.listed.inner_call(written) {
             Ok(call) => call,
             Err(why) => return Ok(failed(&why, era)),
         };
         if tools.orchestrator.catalog().resolve(&call.name).is_err() {
             // The server of the tool may still be starting.
-            tools.until_ready(self.gateway().ready_wait).await;
+            tools.until_ready().await;
         }
-        if self.gateway().listed.is_description(&call) {
-            let offered = tools.orchestrator.active_tools(&self.gateway().selection);
+        if tools.gateway.listed.is_description(&call) {
+            let offered = tools.orchestrator.active_tools(&tools.gateway.selection);
             return Ok(described(&call, &offered)
                 .map_or_else(|why| failed(&why, era), |text| text_result(&text, era)));
         }
@@ -275,16 +275,15 @@ impl ClientConnection {
         let options = CallOptions {
             context,
             place: opened.shared.place,
-            selection: self.gateway().selection.clone(),
-            search: opened.shared.search_scope(self.gateway()),
+            selection: opened.shared.gateway.selection.clone(),
+            search: opened.shared.search_scope(),
             ..CallOptions::default()
         };
         let result = opened.shared.orchestrator.execute_with(call, options).await;
-        self.result_json(&opened.shared, &result, era)
+        Self::result_json(&opened.shared, &result, era)
     }
 
     fn result_json(
-        &self,
         tools: &SharedTools,
         result: &ToolResult,
         era: RequestEra,
@@ -295,7 +294,7 @@ impl ClientConnection {
             }
         }
         let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();
-        let search = tools.search_scope(self.gateway());
+        let search = tools.search_scope();
         let declared = match &tool {
             // The client has not seen the output schema of a tool that is not in its list.
             Some(tool) if search.is_some_and(|scope| !scope.shown.contains(tool.exposed().as_str())) => {
@@ -305,7 +304,7 @@ impl ClientConnection {
             Some(_) | None => DeclaredOutput::Content,
         };
         let hint =
-            result.outcome.as_ref().err().and_then(|error| (self.gateway().hints)(error, &result.call.name));
+            result.outcome.as_ref().err().and_then(|error| (tools.gateway.hints)(error, &result.call.name));
         let addresses = &tools.upstreams.addresses;
         let server = tool.and_then(|tool| addresses.position(tool.identity().namespace.as_str()));
         let uri = |own: &str| server.map_or_else(|| own.to_owned(), |server| addresses.uri(server, own));

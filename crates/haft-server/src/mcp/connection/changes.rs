@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::ClientConnection;
 use super::calls::new_call_id;
-use super::opened::{ChangeListener, OpenedClient};
+use super::opened::{ChangeListener, ClientSubscriptions, OpenedClient};
 use crate::mcp::address::AddressOwner;
 use crate::mcp::era::{ClientAbilities, ConnectionEra};
 use crate::mcp::message::{self, ClientRequest, GatewayError};
@@ -71,6 +71,8 @@ impl ClientConnection {
             tasks.push(tokio::spawn(connection.announce_lists(tools)));
             let (connection, tools) = both();
             tasks.push(tokio::spawn(connection.pass_warnings(tools)));
+            let (connection, tools) = both();
+            tasks.push(tokio::spawn(connection.follow_reload(tools)));
             for server in 0..opened.shared.upstreams.servers.len() {
                 let (connection, tools) = both();
                 tasks.push(tokio::spawn(connection.pass_news(tools, server)));
@@ -95,7 +97,7 @@ impl ClientConnection {
             return self.fail(Some(&request.id), &GatewayError::new(message::INTERNAL_ERROR, message)).await;
         }
         if listener.tools {
-            opened.set_told_if_none(&opened.shared.listing(self.gateway()).items);
+            opened.set_told_if_none(&opened.shared.listing().items);
         }
         opened.listeners().push(listener.clone());
         self.watch_changes(&opened);
@@ -105,8 +107,11 @@ impl ClientConnection {
         self.out.send(MessageScope::Request(request.id.clone()), acknowledged).await;
         let (connection, id) = (Arc::clone(self), request.id.clone());
         self.start_silent(&id, async move {
-            let _listening = ListenerGuard { opened: Arc::clone(&opened), id: request.id };
+            let _listening =
+                ListenerGuard { subscriptions: Arc::clone(&opened.subscriptions), id: request.id };
             watch_upstream(&opened, &listener.uris).await;
+            // A reload replaces these tools while the stream is open.
+            drop(opened);
             // The stream ends with a cancellation or with the connection.
             connection.out.closed().await;
         })
@@ -117,11 +122,14 @@ impl ClientConnection {
     /// requested the list yet.
     async fn announce_tools(self: Arc<Self>, opened: Arc<OpenedClient>) {
         let mut changed = opened.shared.changed.subscribe();
+        // Otherwise the client would learn after a reload that all tools of servers are gone, and later that they are
+        // back.
+        opened.shared.until_ready().await;
         loop {
             // Read the counters before the list is built, so that no change in the meantime is missed.
             let counted = change_counts(&opened.shared.orchestrator);
             changed.mark_unchanged();
-            let now = opened.shared.listing(self.gateway()).items;
+            let now = opened.shared.listing().items;
             if opened.is_news(now) {
                 self.announce(&opened, ChangedList::Tools).await;
                 sleep(LIST_CHANGED_PAUSE).await;
@@ -148,18 +156,15 @@ impl ClientConnection {
 
     /// Notifies the client that all lists may have changed, because it missed notifications.
     pub(in crate::mcp) async fn announce_everything(&self) {
-        let Some(opened) = self.opened.get() else { return };
+        let Some(opened) = self.slot().opened.clone() else { return };
         for list in [ChangedList::Tools, ChangedList::Prompts, ChangedList::Resources] {
-            self.announce(opened, list).await;
+            self.announce(&opened, list).await;
         }
-        self.announce_watched(opened).await;
+        self.announce_watched(&opened).await;
     }
 
     async fn announce_watched(&self, opened: &OpenedClient) {
-        let watched: Vec<String> = opened.watched_uris().iter().cloned().collect();
-        let listened: Vec<String> =
-            opened.listeners().iter().flat_map(|listener| listener.uris.iter().cloned()).collect();
-        for uri in watched.into_iter().chain(listened) {
+        for uri in opened.subscriptions.all_uris() {
             self.announce_update(opened, &uri).await;
         }
     }
@@ -259,7 +264,7 @@ impl ClientConnection {
 }
 
 /// Asks the servers of these resources for change notifications. A server that does not support them sends none.
-async fn watch_upstream(opened: &OpenedClient, uris: &[String]) {
+pub(super) async fn watch_upstream(opened: &OpenedClient, uris: &[String]) {
     let upstreams = &opened.shared.upstreams;
     for uri in uris {
         if let AddressOwner::Server(server, own) = upstreams.addresses.uri_owner(uri) {
@@ -320,13 +325,13 @@ fn honored(listener: &ChangeListener) -> Value {
 
 /// Removes the listener when its request ends.
 struct ListenerGuard {
-    opened: Arc<OpenedClient>,
+    subscriptions: Arc<ClientSubscriptions>,
     id: Box<RawValue>,
 }
 
 impl Drop for ListenerGuard {
     fn drop(&mut self) {
-        self.opened.listeners().retain(|listener| listener.id.get() != self.id.get());
+        self.subscriptions.listeners().retain(|listener| listener.id.get() != self.id.get());
     }
 }
 

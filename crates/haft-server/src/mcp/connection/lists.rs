@@ -28,25 +28,23 @@ impl ClientConnection {
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
         if opened.shared.is_ready() {
-            return self.reply(&request.id, self.tool_page(&request, &opened, era)).await;
+            return self.reply(&request.id, Self::tool_page(&request, &opened, era)).await;
         }
-        let connection = Arc::clone(self);
         self.start(request, move |request| async move {
-            opened.shared.until_ready(connection.gateway().ready_wait).await;
-            let reply = connection.tool_page(&request, &opened, era);
+            opened.shared.until_ready().await;
+            let reply = Self::tool_page(&request, &opened, era);
             (request, reply)
         })
         .await;
     }
 
     fn tool_page(
-        &self,
         request: &ClientRequest,
         opened: &OpenedClient,
         era: RequestEra,
     ) -> Result<String, GatewayError> {
         let cursor = cursor(request)?;
-        let listed = opened.shared.listing(self.gateway()).items;
+        let listed = opened.shared.listing().items;
         let page = listed.page(cursor.as_deref())?;
         opened.set_told(&listed);
         Ok(page_json("tools", page, era))
@@ -88,10 +86,10 @@ impl ClientConnection {
         if let Some(cached) = shared.lists.get(list) {
             return cached;
         }
-        shared.until_ready(self.gateway().ready_wait).await;
-        let offered = shared.upstreams.offered(&shared.orchestrator, &self.gateway().selection);
+        shared.until_ready().await;
+        let offered = shared.upstreams.offered(&shared.orchestrator, &shared.gateway.selection);
         let caller = opened.caller(&new_call_id());
-        let mut items = shared.upstreams.list(list, &offered, &caller, self.gateway().ready_wait).await;
+        let mut items = shared.upstreams.list(list, &offered, &caller, shared.gateway.ready_wait).await;
         if list == UpstreamList::Resources {
             items.extend(stored_items(opened));
         }

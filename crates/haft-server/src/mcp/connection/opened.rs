@@ -13,25 +13,54 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::ClientConnection;
+use super::changes::watch_upstream;
 use crate::mcp::era::{ClientAbilities, RequestEra};
 use crate::mcp::gateway::{GatewayClient, GatewayUser};
 use crate::mcp::listing::ListedItems;
 use crate::mcp::message::{GatewayError, INTERNAL_ERROR};
 use crate::mcp::shared_tools::SharedTools;
 
+/// The tools of a connection, after the first request.
+#[derive(Default)]
+pub(super) struct OpenSlot {
+    pub(super) opened: Option<Arc<OpenedClient>>,
+    /// True after the connection was closed.
+    pub(super) is_closed: bool,
+}
+
 /// The tools of one connection.
 pub(super) struct OpenedClient {
     pub(super) shared: Arc<SharedTools>,
     pub(super) context: Arc<RunContext>,
-    /// The list that the client saw last, or was last notified about.
-    told: Mutex<Option<Arc<ListedItems>>>,
-    /// The requests that listen for changes, in protocol revisions without sessions.
-    pub(super) listeners: Mutex<Vec<ChangeListener>>,
-    /// The URIs of resources whose changes the client wants, in protocol revisions with a handshake.
-    pub(super) watched_uris: Mutex<HashSet<String>>,
+    pub(super) subscriptions: Arc<ClientSubscriptions>,
     pub(super) prompts_changed: Notify,
     pub(super) resources_changed: Notify,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The changes that the client of a connection wants to know, also after a reload.
+#[derive(Default)]
+pub(super) struct ClientSubscriptions {
+    /// The list that the client saw last, or was last notified about.
+    told: Mutex<Option<Arc<ListedItems>>>,
+    /// The requests that listen for changes, in protocol revisions without sessions.
+    listeners: Mutex<Vec<ChangeListener>>,
+    /// The URIs of resources whose changes the client wants, in protocol revisions with a handshake.
+    watched_uris: Mutex<HashSet<String>>,
+}
+
+impl ClientSubscriptions {
+    pub(super) fn listeners(&self) -> MutexGuard<'_, Vec<ChangeListener>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the URIs of all resources whose changes the client wants.
+    pub(super) fn all_uris(&self) -> Vec<String> {
+        let watched = self.watched_uris.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched: Vec<String> = watched.iter().cloned().collect();
+        let listened = self.listeners().iter().flat_map(|listener| listener.uris.clone()).collect::<Vec<_>>();
+        watched.into_iter().chain(listened).collect()
+    }
 }
 
 /// A request that listens for changes.
@@ -74,11 +103,11 @@ impl OpenedClient {
     }
 
     pub(super) fn listeners(&self) -> MutexGuard<'_, Vec<ChangeListener>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.subscriptions.listeners()
     }
 
     pub(super) fn watched_uris(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.watched_uris.lock().unwrap_or_else(PoisonError::into_inner)
+        self.subscriptions.watched_uris.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the tasks until the connection closes. Only the first call has an effect.
@@ -89,22 +118,56 @@ impl OpenedClient {
         }
     }
 
+    /// Runs another task until the connection closes.
+    fn keep_also(&self, task: JoinHandle<()>) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    /// Returns true if the connection watches for changes.
+    fn is_watched(&self) -> bool {
+        !self.tasks.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(super) fn close(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(JoinHandle::abort);
     }
 
     fn told(&self) -> MutexGuard<'_, Option<Arc<ListedItems>>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.subscriptions.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClientConnection {
-    /// Opens the tools for a client with these capabilities. Only the first call on a connection opens them.
-    pub(super) fn open(&self, abilities: ClientAbilities) -> Result<Arc<OpenedClient>, GatewayError> {
-        if let Some(opened) = self.opened.get() {
-            return Ok(Arc::clone(opened));
-        }
+    /// Opens the tools for a client with these capabilities. Only the first call on a connection opens them, and the
+    /// first call after a reload.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        abilities: ClientAbilities,
+    ) -> Result<Arc<OpenedClient>, GatewayError> {
+        let mut slot = self.slot();
+        let opened = match slot.opened.clone() {
+            Some(opened) if self.pool.is_current(&opened.shared) => return Ok(opened),
+            Some(replaced) => {
+                let abilities = replaced.shared.client.abilities;
+                let opened = self.open_again(abilities, Arc::clone(&replaced.subscriptions))?;
+                if replaced.is_watched() && !slot.is_closed {
+                    self.watch_after_reload(&opened);
+                }
+                replaced.close();
+                opened
+            }
+            None => self.open_again(abilities, Arc::default())?,
+        };
+        slot.opened = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn open_again(
+        &self,
+        abilities: ClientAbilities,
+        subscriptions: Arc<ClientSubscriptions>,
+    ) -> Result<Arc<OpenedClient>, GatewayError> {
         let GatewayUser { principal, builtin_tools, .. } = self.user.clone();
         let client = GatewayClient { principal, abilities, builtin_tools };
         let shared = self.pool.get(client).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
@@ -116,24 +179,47 @@ impl ClientConnection {
             raw_results: RawResults::Kept,
             ..shared.context.clone()
         };
-        let opened = OpenedClient {
+        Ok(Arc::new(OpenedClient {
             shared,
             context: Arc::new(context),
-            told: Mutex::default(),
-            listeners: Mutex::default(),
-            watched_uris: Mutex::default(),
+            subscriptions,
             prompts_changed: Notify::new(),
             resources_changed: Notify::new(),
             tasks: Mutex::default(),
-        };
-        Ok(Arc::clone(self.opened.get_or_init(|| Arc::new(opened))))
+        }))
+    }
+
+    /// Watches the new tools. The servers behind them may be others, so the client is told that all lists may have
+    /// changed, and the new servers learn which resources it watches.
+    fn watch_after_reload(self: &Arc<Self>, opened: &Arc<OpenedClient>) {
+        self.watch_changes(opened);
+        opened.prompts_changed.notify_one();
+        opened.resources_changed.notify_one();
+        let (renewed, uris) = (Arc::clone(opened), opened.subscriptions.all_uris());
+        if !uris.is_empty() {
+            opened.keep_also(tokio::spawn(async move {
+                renewed.shared.until_ready().await;
+                watch_upstream(&renewed, &uris).await;
+            }));
+        }
+    }
+
+    /// Opens the tools again after a reload, so that a client that sends no request learns of the new tools.
+    pub(super) async fn follow_reload(self: Arc<Self>, opened: Arc<OpenedClient>) {
+        self.pool.replaced(&opened.shared).await;
+        // If this fails, the next request tries again and reports the error to the client.
+        let _ = self.open(opened.shared.client.abilities);
     }
 
     /// Opens the tools for a request. With a handshake, they are already open with the client's capabilities.
-    pub(super) fn open_for(&self, era: RequestEra) -> Result<Arc<OpenedClient>, GatewayError> {
+    pub(super) fn open_for(self: &Arc<Self>, era: RequestEra) -> Result<Arc<OpenedClient>, GatewayError> {
         match era {
             RequestEra::Handshake => self.open(ClientAbilities::default()),
             RequestEra::Stateless(abilities) => self.open(abilities),
         }
+    }
+
+    pub(super) fn slot(&self) -> MutexGuard<'_, OpenSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

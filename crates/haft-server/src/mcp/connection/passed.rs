@@ -363,8 +363,8 @@ impl ClientConnection {
 
     async fn offered<'a>(&self, opened: &'a OpenedClient) -> (&'a UpstreamServers, Vec<usize>) {
         let shared = &opened.shared;
-        shared.until_ready(self.gateway().ready_wait).await;
-        (&shared.upstreams, shared.upstreams.offered(&shared.orchestrator, &self.gateway().selection))
+        shared.until_ready().await;
+        (&shared.upstreams, shared.upstreams.offered(&shared.orchestrator, &shared.gateway.selection))
     }
 }
 

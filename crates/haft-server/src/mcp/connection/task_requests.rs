@@ -20,7 +20,7 @@ struct CoreTaskParams {
 
 impl ClientConnection {
     /// Answers a request that does not wait.
-    pub(super) fn core_task(&self, request: &ClientRequest) -> Result<String, GatewayError> {
+    pub(super) fn core_task(self: &Arc<Self>, request: &ClientRequest) -> Result<String, GatewayError> {
         let tasks = &self.open_for(RequestEra::Handshake)?.shared.tasks;
         if request.method == "tasks/list" {
             return Ok(tasks.core_list());
