@@ -2,7 +2,7 @@
 //! the old or the new content, never a mixture.
 
 use std::fs::{DirBuilder, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::SystemTime;
@@ -33,6 +33,20 @@ pub fn replace_with_permissions(path: &Path, bytes: &[u8], permissions: Permissi
 /// use it only for data that can be computed again.
 pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written_beside(path, bytes)?.persist(path)?;
+    Ok(())
+}
+
+/// Works like [`replace_unsynced`], for content that is too large for memory: `write` writes it.
+pub fn replace_unsynced_with(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let file = NamedTempFile::new_in(directory_of(path))?;
+    let mut writer = BufWriter::new(file.as_file());
+    write(&mut writer)?;
+    writer.flush()?;
+    drop(writer);
+    file.persist(path)?;
     Ok(())
 }
 
@@ -97,6 +111,9 @@ mod tests {
         replace(&path, b"one").unwrap();
         replace_unsynced(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
+        replace_unsynced_with(&path, |writer| writer.write_all(b"three")).unwrap();
+        assert!(replace_unsynced_with(&path, |_| Err(io::Error::other("full"))).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"three");
         assert_eq!(mode(&path), 0o600);
         assert!(replace(&directory.path().join("no/such/directory"), b"x").is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);

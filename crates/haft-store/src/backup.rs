@@ -179,7 +179,9 @@ fn add_response(
 ) -> io::Result<()> {
     let bytes = fs::read(path)?;
     let modified_s = path.metadata()?.mtime();
-    let state: Option<SavedResponse> = serde_json::from_slice(&bytes).ok();
+    // Events can follow the record, which is the first line.
+    let record = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let state: Option<SavedResponse> = serde_json::from_slice(record).ok();
     let open = state
         .filter(|state| matches!(state.response.status.as_str(), "queued" | "in_progress"))
         .map(|state| state.id);

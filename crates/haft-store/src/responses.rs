@@ -1,6 +1,10 @@
 //! Stored responses of the server: one file for each, in the directory of its tenant.
+//!
+//! The first line of a file is the record. The stream events of a background response follow, one in each line, so that
+//! a reader of the record need not read them, and a reader of the events need not keep them in memory.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 
 use haft_core::home::Home;
@@ -37,9 +41,9 @@ pub struct ResponseRecord {
     pub messages: Vec<StoredMessage>,
     /// The ids of the calls that the client runs. The conversation contains a placeholder for each output.
     pub open_calls: Vec<String>,
-    /// The stream events of a background response, whose readers may connect later.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub events: Vec<Value>,
+    /// True if stream events follow the record, because readers of the response may connect later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_events: bool,
     /// The calls that wait for a decision of the client. The run is suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<WaitingApproval>,
@@ -89,8 +93,9 @@ pub struct NewResponse<'a> {
     pub input: &'a [Value],
     pub messages: &'a [StoredMessage],
     pub open_calls: &'a [String],
-    #[serde(skip_serializing_if = "<[Value]>::is_empty")]
-    pub events: &'a [Value],
+    /// True if stream events follow the record.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_events: bool,
     #[serde(skip_serializing_if = "<[WaitingApproval]>::is_empty")]
     pub approvals: &'a [WaitingApproval],
     pub first_event: u64,
@@ -109,23 +114,32 @@ struct RecordFile<'a> {
     response: NewResponse<'a>,
 }
 
-/// A response in the form of its file, which is not written yet.
+/// The record of a response, which is not written yet.
 #[derive(Debug)]
 pub struct EncodedResponse {
     path: PathBuf,
-    bytes: Vec<u8>,
+    record: Vec<u8>,
 }
 
 impl EncodedResponse {
-    /// Returns the size of the file in bytes.
+    /// Returns the size of the record in bytes.
     pub fn size(&self) -> usize {
-        self.bytes.len()
+        self.record.len()
     }
 
-    /// Writes or replaces the file. After a power failure, the newest responses may be missing.
+    /// Writes or replaces the file of a response without stream events. After a power failure, the newest responses may
+    /// be missing.
     pub fn write(&self) -> io::Result<()> {
+        self.write_with_events(&std::iter::empty())
+    }
+
+    /// Works like [`write`](Self::write), for a response with stream events. Each event is JSON in one line.
+    pub fn write_with_events<'a>(&self, events: &(impl Iterator<Item = &'a str> + Clone)) -> io::Result<()> {
         private_file::creating_parent_dir(&self.path, || {
-            private_file::replace_unsynced(&self.path, &self.bytes)
+            private_file::replace_unsynced_with(&self.path, |file| {
+                file.write_all(&self.record)?;
+                events.clone().try_for_each(|event| write!(file, "\n{event}"))
+            })
         })
     }
 }
@@ -162,17 +176,12 @@ impl ResponseStore {
         Self { root: home.data().join("responses"), unfinished: home.data().join("responses-unfinished") }
     }
 
-    /// Encodes a response for its file.
+    /// Encodes the record of a response.
     pub fn encode(&self, owner: &Principal, response: NewResponse<'_>) -> io::Result<EncodedResponse> {
         let path =
             self.path(owner, response.id).ok_or_else(|| io::Error::other("the response id is not valid"))?;
         let record = RecordFile { version: VERSION, subject: owner.subject(), response };
-        Ok(EncodedResponse { path, bytes: serde_json::to_vec(&record)? })
-    }
-
-    /// Stores or replaces a response.
-    pub fn put(&self, owner: &Principal, response: NewResponse<'_>) -> io::Result<()> {
-        self.encode(owner, response)?.write()
+        Ok(EncodedResponse { path, record: serde_json::to_vec(&record)? })
     }
 
     /// Records that a response must be finished after a restart.
@@ -198,15 +207,31 @@ impl ResponseStore {
 
     /// Returns a response; `None` if there is none, or if it belongs to another subject or tenant.
     pub fn get(&self, owner: &Principal, id: &str) -> io::Result<Option<ResponseRecord>> {
+        Ok(self.open(owner, id)?.map(|(record, _)| record))
+    }
+
+    /// Returns a response, and its stream events.
+    pub fn get_with_events(
+        &self,
+        owner: &Principal,
+        id: &str,
+    ) -> io::Result<Option<(ResponseRecord, StoredEvents)>> {
+        Ok(self.open(owner, id)?.map(|(record, rest)| (record, StoredEvents(rest))))
+    }
+
+    /// Reads the record of a response, and returns the open file after it.
+    fn open(&self, owner: &Principal, id: &str) -> io::Result<Option<(ResponseRecord, BufReader<File>)>> {
         let Some(path) = self.path(owner, id) else { return Ok(None) };
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
+        let mut file = match File::open(&path) {
+            Ok(file) => BufReader::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let record: ResponseRecord = serde_json::from_slice(&bytes)?;
+        let mut line = Vec::new();
+        file.read_until(b'\n', &mut line)?;
+        let record: ResponseRecord = serde_json::from_slice(&line)?;
         let is_own = record.version == VERSION && record.subject == owner.subject();
-        Ok(is_own.then_some(record))
+        Ok(is_own.then_some((record, file)))
     }
 
     /// Marks the open approval requests of a response as expired and denied, and changes its conversation. Returns
@@ -217,14 +242,21 @@ impl ResponseStore {
         id: &str,
         change: impl FnOnce(Vec<StoredMessage>) -> Vec<StoredMessage>,
     ) -> io::Result<bool> {
-        let (Some(mut record), Some(path)) = (self.get(owner, id)?, self.path(owner, id)) else {
+        let (Some((mut record, mut events)), Some(path)) = (self.open(owner, id)?, self.path(owner, id))
+        else {
             return Ok(false);
         };
         for waiting in record.approvals.iter_mut().filter(|waiting| waiting.approved.is_none()) {
             (waiting.approved, waiting.expired) = (Some(false), true);
         }
         record.messages = change(record.messages);
-        private_file::replace_unsynced(&path, &serde_json::to_vec(&record)?)?;
+        private_file::replace_unsynced_with(&path, |file| {
+            serde_json::to_writer(&mut *file, &record)?;
+            if record.has_events {
+                file.write_all(b"\n")?;
+            }
+            io::copy(&mut events, file).map(drop)
+        })?;
         Ok(true)
     }
 
@@ -264,6 +296,36 @@ impl ResponseStore {
     }
 }
 
+/// The stream events of a stored response, read from its open file. Deleting the response does not end them.
+#[derive(Debug)]
+pub struct StoredEvents(BufReader<File>);
+
+impl StoredEvents {
+    /// Reads the next events, at most `events_max`; none after the last one.
+    pub fn next(&mut self, events_max: usize) -> io::Result<Vec<String>> {
+        let mut events = Vec::new();
+        while events.len() < events_max {
+            let mut line = String::new();
+            if self.0.read_line(&mut line)? == 0 {
+                break;
+            }
+            line.truncate(line.trim_end_matches('\n').len());
+            events.push(line);
+        }
+        Ok(events)
+    }
+
+    /// Skips events, at most `count`.
+    pub fn skip(&mut self, count: usize) -> io::Result<()> {
+        for _ in 0..count {
+            if self.0.skip_until(b'\n')? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use haft_core::conversation::Message;
@@ -274,7 +336,8 @@ pub(crate) mod tests {
 
     /// Stores a response with this id and run.
     pub(crate) fn put(store: &ResponseStore, owner: &Principal, (id, run): (&str, &str), created_ms: u64) {
-        store.put(owner, NewResponse { run, created_ms, ..new(id, &json!({"id": id})) }).unwrap();
+        let response = json!({"id": id});
+        store.encode(owner, NewResponse { run, created_ms, ..new(id, &response) }).unwrap().write().unwrap();
     }
 
     fn new<'a>(id: &'a str, response: &'a Value) -> NewResponse<'a> {
@@ -286,7 +349,7 @@ pub(crate) mod tests {
             input: &[],
             messages: &[],
             open_calls: &[],
-            events: &[],
+            has_events: false,
             approvals: &[],
             first_event: 1,
             request_digest: None,
@@ -301,7 +364,7 @@ pub(crate) mod tests {
         let anna = Principal::new("acme", "anna", "k");
         let (response, input) = (json!({"id": "resp_1"}), [json!({"type": "message"})]);
         let messages = [StoredMessage::of(&Message::user("hi"))];
-        let (open_calls, events) = (["call_1".to_owned()], [json!({"type": "response.created"})]);
+        let open_calls = ["call_1".to_owned()];
         let approvals = [WaitingApproval {
             item: "mcpr_1".into(),
             approval: "a".into(),
@@ -314,14 +377,14 @@ pub(crate) mod tests {
             input: &input,
             messages: &messages,
             open_calls: &open_calls,
-            events: &events,
+            has_events: true,
             approvals: &approvals,
             first_event: 7,
             request_digest: Some("d"),
             workspace: Some("w"),
             ..new("resp_1", &response)
         };
-        store.put(&anna, new).unwrap();
+        store.encode(&anna, new).unwrap().write().unwrap();
         let expected = ResponseRecord {
             version: VERSION,
             id: "resp_1".into(),
@@ -332,7 +395,7 @@ pub(crate) mod tests {
             input: input.to_vec(),
             messages: messages.to_vec(),
             open_calls: open_calls.to_vec(),
-            events: events.to_vec(),
+            has_events: true,
             approvals: approvals.to_vec(),
             first_event: 7,
             request_digest: Some("d".into()),
@@ -381,6 +444,33 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn events_are_read_after_the_record_and_kept_when_approvals_expire() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ResponseStore::of(&Home::at(directory.path()));
+        let (anna, bert) = (Principal::new("acme", "anna", "k"), Principal::new("acme", "bert", "k"));
+        let events: Vec<String> = (0..5).map(|number| format!("{{\"n\":{number}}}")).collect();
+        let lines = || events.iter().map(String::as_str);
+        let response = json!({"id": "resp_1"});
+        let with_events = NewResponse { has_events: true, ..new("resp_1", &response) };
+        store.encode(&anna, with_events).unwrap().write_with_events(&lines()).unwrap();
+        assert!(store.get_with_events(&bert, "resp_1").unwrap().is_none());
+        for _ in 0..2 {
+            let (record, mut stored) = store.get_with_events(&anna, "resp_1").unwrap().unwrap();
+            assert!(record.has_events && record.response["id"] == "resp_1");
+            stored.skip(1).unwrap();
+            assert_eq!(stored.next(2).unwrap(), events[1..3]);
+            assert!(store.expire_approvals(&anna, "resp_1", |messages| messages).unwrap());
+            assert_eq!(stored.next(9).unwrap(), events[3..], "the file was replaced");
+            assert_eq!(stored.next(9).unwrap(), [""; 0]);
+            stored.skip(1).unwrap();
+        }
+        put(&store, &anna, ("resp_1", "r"), 1);
+        assert!(store.expire_approvals(&anna, "resp_1", |messages| messages).unwrap());
+        let (record, mut stored) = store.get_with_events(&anna, "resp_1").unwrap().unwrap();
+        assert_eq!((record.has_events, stored.next(9).unwrap()), (false, Vec::new()));
+    }
+
+    #[test]
     fn no_id_leads_out_of_the_directory_of_its_tenant() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
@@ -388,7 +478,7 @@ pub(crate) mod tests {
         put(&store, &anna, ("resp_1", "r"), 1);
         for id in ["", "resp_", "resp_../resp_1", "../acme/resp_1", "resp_1.json", "resp_a/b", "resp_\0"] {
             assert_eq!(store.get(&anna, id).unwrap(), None, "{id}");
-            assert!(store.put(&anna, new(id, &Value::Null)).is_err(), "{id}");
+            assert!(store.encode(&anna, new(id, &Value::Null)).is_err(), "{id}");
         }
     }
 

@@ -574,7 +574,6 @@ impl ActiveResponse {
         });
         let is_ended = !is_open(response);
         let unused = self.answers.as_ref().filter(|_| !is_ended).map(ApprovalAnswers::unused);
-        let events: Vec<Value> = self.replayable.iter().map(EventBlock::data).collect();
         let encoded = self.state.responses.encode(
             self.handle.principal(),
             NewResponse {
@@ -585,7 +584,7 @@ impl ActiveResponse {
                 input: &self.kept.input,
                 messages: messages.as_ref().unwrap_or(&self.kept.opening),
                 open_calls: &self.open_calls(),
-                events: &events,
+                has_events: !self.replayable.is_empty(),
                 approvals: unused.as_ref().unwrap_or(&self.approvals),
                 first_event: self.kept.first_event.0,
                 request_digest: self.kept.request_digest.as_deref(),
@@ -599,9 +598,10 @@ impl ActiveResponse {
             return;
         }
         let (store, id) = (self.state.responses.clone(), self.fold.head().id.clone());
+        let events = self.replayable.clone();
         // Use another thread, because slow disk access would block other requests on this one.
         let stored = tokio::task::spawn_blocking(move || {
-            encoded.write()?;
+            encoded.write_with_events(&events.iter().map(EventBlock::data_text))?;
             if is_ended && is_marked { store.end(&id) } else { Ok(()) }
         });
         let _ = stored.await;

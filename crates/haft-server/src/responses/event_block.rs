@@ -1,6 +1,9 @@
 //! An event of a response as the text that clients get.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::fold::StreamEvent;
@@ -17,7 +20,24 @@ const NAME: &str = "event: ";
 
 impl EventBlock {
     pub(crate) fn of(event: &StreamEvent) -> Self {
-        Self(event.sse().into())
+        // Without the spare capacity of the text, because a long response keeps 100,000 of them.
+        Self(event.sse().into_bytes().into_boxed_slice().into())
+    }
+
+    /// Restores an event from its stored data.
+    pub(crate) fn of_stored(data: &str) -> Self {
+        #[derive(Default, Deserialize)]
+        struct EventType<'a> {
+            #[serde(borrow, rename = "type")]
+            kind: Cow<'a, str>,
+        }
+        let EventType { kind } = serde_json::from_str(data).unwrap_or_default();
+        Self(format!("{NAME}{kind}{DATA}{data}\n\n").into())
+    }
+
+    /// Returns the data of the event as JSON text in one line.
+    pub(crate) fn data_text(&self) -> &str {
+        self.parts().1.trim_end()
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
@@ -51,5 +71,6 @@ mod tests {
         let data = json!({"type": "error", "message": "a\ndata: b"});
         let block = EventBlock::of(&StreamEvent::of_data(data.clone()));
         assert_eq!((block.kind(), block.data()), ("error", data));
+        assert_eq!(EventBlock::of_stored(block.data_text()).bytes(), block.bytes());
     }
 }

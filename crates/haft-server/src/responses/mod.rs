@@ -12,6 +12,7 @@ mod fold;
 mod items;
 mod live;
 mod object;
+mod recorded_events;
 mod request;
 mod requested_servers;
 mod restart;
@@ -45,7 +46,7 @@ use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
 use haft_runtime::{EventSeq, OutputStorage, RunHooks, SessionStorage};
-use haft_store::responses::ResponseRecord;
+use haft_store::responses::{ResponseRecord, StoredEvents};
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -58,11 +59,11 @@ use crate::server::ServerState;
 use crate::storage_limits;
 use compact::SealedConversation;
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
-use event_block::EventBlock;
-use fold::{ResponseFold, StreamEvent};
+use fold::ResponseFold;
 use items::ConversationBuilder;
 use live::LiveResponse;
 use object::{ResponseHead, is_open};
+use recorded_events::RecordedEvents;
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
 use sse::EventSource;
@@ -210,7 +211,7 @@ pub(crate) async fn start_run(
         }
         Some(key) => match keyed(state, caller, request, key).await? {
             (id, KeyedResponse::Started(live) | KeyedResponse::InProgress(live)) => (id, live.run()),
-            (id, KeyedResponse::Stored(record)) => (id, record.run),
+            (id, KeyedResponse::Stored(record)) => (id, record.0.run),
         },
     };
     Ok(BackgroundRun { run, response, model })
@@ -222,7 +223,7 @@ enum KeyedResponse {
     Started(Arc<LiveResponse>),
     /// An earlier request has started it.
     InProgress(Arc<LiveResponse>),
-    Stored(Box<ResponseRecord>),
+    Stored(Box<(ResponseRecord, StoredEvents)>),
 }
 
 /// Starts a response, or returns the response that an earlier request with the same idempotency key started.
@@ -237,11 +238,9 @@ async fn once(
         KeyedResponse::Started(live) => first_reply(&live, form).await,
         KeyedResponse::InProgress(live) => first_reply(&live, (stream, false)).await,
         KeyedResponse::Stored(record) if stream => {
-            let events = record.events.into_iter().map(StreamEvent::of_data);
-            let events = events.map(|event| EventBlock::of(&event)).collect();
-            sse::stream_response(EventSource::Recorded(events))
+            sse::stream_response(EventSource::Recorded(RecordedEvents::new(record.1)))
         }
-        KeyedResponse::Stored(record) => Json(record.response).into_response(),
+        KeyedResponse::Stored(record) => Json(record.0.response).into_response(),
     })
 }
 
@@ -281,8 +280,8 @@ async fn keyed(
         let message = "the response for this idempotency key was not stored, or was deleted; use a new key";
         ApiError::new(ApiErrorKind::Conflict, message).with_code("idempotency_key_in_use")
     };
-    let record = stored::find(state, caller, &first).await?.ok_or_else(gone)?;
-    check_same_request(&request, record.request_digest.as_deref())?;
+    let record = stored::find_with_events(state, caller, &first).await?.ok_or_else(gone)?;
+    check_same_request(&request, record.0.request_digest.as_deref())?;
     Ok((first, KeyedResponse::Stored(Box::new(record))))
 }
 

@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use super::approvals::ApprovalAnswers;
 use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
-use super::fold::ResponseFold;
+use super::event_block::EventBlock;
+use super::fold::{ResponseFold, StreamEvent};
 use super::object::{ResponseEnd, ResponseHead, is_open};
 use super::workspace::{self, ResponseWorkspace};
 use super::{approvals, mcp_servers};
@@ -106,8 +107,7 @@ fn fail(state: &ServerState, caller: &Caller, record: &ResponseRecord, reason: &
     let mut stream = fold.start();
     let (response, last) = fold.end(&ResponseEnd::failed("server_error", "server_error", message));
     stream.extend(last);
-    let events: Vec<Value> = stream.into_iter().map(|event| event.data).collect();
-    store(state, caller, NewResponse { events: &events, ..ended(record, &response) });
+    store(state, caller, ended(record, &response), &stream);
 }
 
 fn ended<'a>(record: &'a ResponseRecord, response: &'a Value) -> NewResponse<'a> {
@@ -119,7 +119,7 @@ fn ended<'a>(record: &'a ResponseRecord, response: &'a Value) -> NewResponse<'a>
         input: &record.input,
         messages: &record.messages,
         open_calls: &[],
-        events: &[],
+        has_events: true,
         approvals: &[],
         first_event: record.first_event,
         request_digest: record.request_digest.as_deref(),
@@ -127,9 +127,12 @@ fn ended<'a>(record: &'a ResponseRecord, response: &'a Value) -> NewResponse<'a>
     }
 }
 
-fn store(state: &ServerState, caller: &Caller, new: NewResponse<'_>) {
+fn store(state: &ServerState, caller: &Caller, new: NewResponse<'_>, stream: &[StreamEvent]) {
+    let blocks: Vec<EventBlock> = stream.iter().map(EventBlock::of).collect();
+    let events = blocks.iter().map(EventBlock::data_text);
+    let encoded = state.responses.encode(&caller.principal, new);
     // If this write fails, the response stays unfinished, and the server tries again at its next start.
-    if state.responses.put(&caller.principal, new).is_ok() {
+    if encoded.and_then(|encoded| encoded.write_with_events(&events)).is_ok() {
         let _ = state.responses.end(new.id);
     }
 }

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use super::drive::ActiveResponse;
 use super::event_block::EventBlock;
 use super::live::LiveFollower;
+use super::recorded_events::RecordedEvents;
 use crate::event_stream::{self, PING, PING_INTERVAL};
 
 /// The last block of every stream.
@@ -20,7 +21,7 @@ pub(crate) enum EventSource {
     /// The run continues without the connection.
     Follower(LiveFollower),
     /// The run has ended.
-    Recorded(Vec<EventBlock>),
+    Recorded(RecordedEvents),
 }
 
 impl EventSource {
@@ -28,8 +29,7 @@ impl EventSource {
         match self {
             Self::Active(active) => active.next().await.map(|events| active.blocks(&events)),
             Self::Follower(follower) => follower.next().await,
-            Self::Recorded(events) if events.is_empty() => None,
-            Self::Recorded(events) => Some(std::mem::take(events)),
+            Self::Recorded(events) => events.next().await,
         }
     }
 }

@@ -7,14 +7,13 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
-use haft_store::responses::ResponseRecord;
+use haft_store::responses::{ResponseRecord, StoredEvents};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::event_block::EventBlock;
 use super::field::invalid;
-use super::fold::StreamEvent;
 use super::object::is_open;
+use super::recorded_events::RecordedEvents;
 use super::sse::{self, EventSource};
 use super::websocket;
 use crate::auth::Caller;
@@ -66,21 +65,20 @@ pub(crate) async fn get(
     if let Some(live) = live {
         return Ok(sse::stream_response(EventSource::Follower(live.follow(from))));
     }
-    let record = found(&state, &caller, &id).await?;
+    let (record, mut events) = found_with_events(&state, &caller, &id).await?;
     if is_unfinished(&record) {
         let message =
             "the server has restarted and has not continued this response yet; try again in a moment";
         return Err(ApiError::new(ApiErrorKind::Unavailable, message).after(1));
     }
-    if record.events.is_empty() {
+    if !record.has_events {
         return Err(invalid(
             "stream",
             "only a response with `background: true` can be streamed after its creation",
         ));
     }
-    let events = record.events.into_iter().skip(from).map(StreamEvent::of_data);
-    let events = events.map(|event| EventBlock::of(&event)).collect();
-    Ok(sse::stream_response(EventSource::Recorded(events)))
+    let events = blocking(move || events.skip(from).map(|()| events)).await?;
+    Ok(sse::stream_response(EventSource::Recorded(RecordedEvents::new(events))))
 }
 
 /// `GET /v1/responses`: lists the caller's responses, the newest first. With an `Upgrade` header, opens the WebSocket.
@@ -204,7 +202,25 @@ pub(crate) async fn find(
 }
 
 async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<ResponseRecord, ApiError> {
-    let mut record = find(state, caller, id).await?.ok_or_else(|| missing(id))?;
+    Ok(found_with_events(state, caller, id).await?.0)
+}
+
+/// Returns the record of one of the caller's responses, and its stream events.
+pub(crate) async fn find_with_events(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+) -> Result<Option<(ResponseRecord, StoredEvents)>, ApiError> {
+    let (store, owner, id) = (state.responses.clone(), caller.principal.clone(), id.to_owned());
+    blocking(move || store.get_with_events(&owner, &id)).await
+}
+
+async fn found_with_events(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+) -> Result<(ResponseRecord, StoredEvents), ApiError> {
+    let (mut record, events) = find_with_events(state, caller, id).await?.ok_or_else(|| missing(id))?;
     let is_live = || state.live.get(&caller.principal, id).is_some();
     if is_open(&record.response) && !is_unfinished(&record) && !is_live() {
         // The process that ran the response has ended, and only background responses are continued.
@@ -212,7 +228,7 @@ async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<Respons
         let message = "the server stopped before the response was complete";
         record.response["error"] = json!({"code": "server_error", "message": message});
     }
-    Ok(record)
+    Ok((record, events))
 }
 
 /// Returns true if the response is in progress, in this process or in the next one.

@@ -198,9 +198,12 @@ impl TestServer {
         let id = response["id"].as_str().unwrap();
         let mut paths = self.files_with(id).into_iter();
         let path = paths.find(|path| path.ends_with(&format!("/{id}.json"))).unwrap();
-        let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        // The events of the response follow its record.
+        let (record, events) = text.split_at(text.find('\n').unwrap_or(text.len()));
+        let mut record: Value = serde_json::from_str(record).unwrap();
         record["created_ms"] = (record["created_ms"].as_u64().unwrap() - 25 * 3_600_000).into();
-        std::fs::write(path, record.to_string()).unwrap();
+        std::fs::write(path, format!("{record}{events}")).unwrap();
     }
 
     /// Returns the lines of a file in haft's data.
