@@ -22,13 +22,13 @@ pub struct ConfigEntry<'a> {
 /// The reasons why an edit failed. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    #[error("`{section}` already has `{name}`")]
+    #[error("`{section}` already has an entry `{name}`")]
     Exists { section: String, name: String },
-    #[error("`{section}` has no `{name}`")]
+    #[error("`{section}` has no entry `{name}`")]
     Absent { section: String, name: String },
     #[error("`{path}` cannot be changed: {1}", path = .0.display())]
     Unreadable(PathBuf, String),
-    #[error("the configuration would not be valid: {0}")]
+    #[error("nothing was written, because the changed configuration would not be valid: {0}")]
     Invalid(ConfigErrors),
     #[error("`{path}` cannot be written: {1}", path = .0.display())]
     Unwritable(PathBuf, std::io::Error),

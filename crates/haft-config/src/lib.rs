@@ -351,7 +351,8 @@ impl<'a> ConfigLoader<'a> {
 }
 
 fn check_trust(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<FileTrust, String> {
-    let home = home.ok_or("haft's home directory is not known, so no file is trusted")?;
+    let home =
+        home.ok_or("haft's home directory is not known, so no file is trusted; set HAFT_HOME or HOME")?;
     let record = TrustRecord::load(home).map_err(|error| {
         format!("the list of trusted files `{}` cannot be read: {error}", trust::path_in(home).display())
     })?;

@@ -158,7 +158,7 @@ impl ConfigFileReader<'_> {
             self.warn(
                 at,
                 &child(path, written),
-                format!("this key is now called `{new}`; change it in the file"),
+                format!("this key was renamed to `{new}`; use the new name"),
             );
             return Some((new, inner));
         }
@@ -210,8 +210,11 @@ impl ConfigFileReader<'_> {
                 Value::Null
             });
         }
-        if let Some(new) = node.as_string_lit().and_then(|text| schema[OLD_WORDS].get(text.value.as_ref())) {
-            self.warn(node.start(), path, format!("this value is now called {new}; change it in the file"));
+        let renamed = |text: &ast::StringLit<'_>| {
+            Some((text.value.to_string(), schema[OLD_WORDS].get(text.value.as_ref())?))
+        };
+        if let Some((old, new)) = node.as_string_lit().and_then(renamed) {
+            self.warn(node.start(), path, format!("`{old}` was renamed to {new}; use the new value"));
             return new.clone();
         }
         plain(node).filter(|value| fits(value, schema)).unwrap_or_else(|| {

@@ -39,13 +39,14 @@ const fn key(object: &'static str, old: &'static str, new: &'static str) -> Rena
 /// The old values of `sandbox.mode`, each with its new value.
 const MODES: [(&str, &str); 3] = [("sandbox", "workspace"), ("rx", "network"), ("rwx", "full")];
 
-/// A schema keyword on an old key: the new name of the key.
+/// A JSON Schema extension keyword. On a renamed key, it contains the new name.
 pub(super) const OLD_NAME_OF: &str = "x-old-name-of";
 
-/// A schema keyword on an old key: the factor that converts its number to milliseconds.
+/// A JSON Schema extension keyword. On a renamed key, it contains the factor that converts the old number to
+/// milliseconds.
 pub(super) const OLD_UNIT_MS: &str = "x-old-unit-ms";
 
-/// A schema keyword on a value: its old words, each with the new word.
+/// A JSON Schema extension keyword. On a value, it maps each renamed word to its new word.
 pub(super) const OLD_WORDS: &str = "x-old-words";
 
 /// Adds the old names to the schema. Editors strike through a deprecated key and show its new name.

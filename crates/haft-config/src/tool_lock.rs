@@ -145,7 +145,7 @@ fn read_source(key: &str, source: LockFileSource) -> Result<LockedSource, LockFi
             return Ok((name, definition));
         }
         Err(LockFileProblem::whole(format!(
-            "the digest of tool `{name}` of {key} does not match its definition; the file was changed by hand or by a merge"
+            "the digest of tool `{name}` of {key} does not match its definition; the file was changed by hand or by a merge: restore it, or write a new lock file"
         )))
     };
     let tools = tools.into_iter().map(read).collect::<Result<_, _>>()?;

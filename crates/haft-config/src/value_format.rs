@@ -93,7 +93,7 @@ impl ValueFormat {
 
 fn millis(text: &str, _: ValueContext<'_>) -> Result<Value, String> {
     let millis = duration::parse(text)?.as_millis();
-    u64::try_from(millis).map(Value::from).map_err(|_| format!("`{text}` is too long"))
+    u64::try_from(millis).map(Value::from).map_err(|_| format!("the duration `{text}` is too long"))
 }
 
 /// Checks a text and keeps it unchanged. Variables are expanded on use, so that an unset variable affects only that

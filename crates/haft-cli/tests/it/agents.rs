@@ -827,7 +827,7 @@ fn agents_of_other_programs_run_once_trusted_with_the_tools_that_haft_can_give()
     run(&tree, offers(&planner, "You plan."), &["@planner", "Go"]).expect_code(0);
     let checked = tree.haft(&["agents", "check"]).output().expect_code(0);
     for note in [
-        "`tools`: `Grep` was left out",
+        "`tools`: `Grep` is ignored",
         "`model`: `opus` names no provider",
         "`permission`: `haft.json` sets the rules",
     ] {

@@ -60,13 +60,18 @@ pub(super) fn translate(path: &Path, text: &str) -> Result<Option<TranslatedAgen
     }
     // Without valid YAML, an unknown name may be a misread restriction, so a note is not enough.
     if let (KeySource::Lines, Some(name)) = (source, agent.tools.unknown_denied.first()) {
-        let reason = format!("haft knows no tool `{name}` to deny, and the front matter is not valid YAML");
+        let reason = format!(
+            "the front matter is not valid YAML and seems to deny `{name}`, but haft has no such tool"
+        );
         let hint = Some("write the description in quotes".into());
         return Err(AgentError::new(&file, parts.yaml_line, reason).with_hint(hint));
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     if let Some(name) = keys.get("name").and_then(Value::as_str).filter(|name| **name != *stem) {
-        agent.note("name", &format!("haft calls the agent `{stem}`, after its file, and not `{name}`"));
+        agent.note(
+            "name",
+            &format!("haft names the agent `{stem}` after its file, and ignores the name `{name}`"),
+        );
     }
     Ok(Some(agent.finish(parts.body)))
 }
@@ -145,7 +150,7 @@ fn value_of_line(key: &str, text: &str) -> Option<Value> {
     match text {
         _ if key == "description" => Some(text.into()),
         "" => Some(Value::Null),
-        // In YAML, this is a reference without a name.
+        // In YAML, a lone `*` is an alias without a name, which is an error. Here it means all tools.
         "*" => Some(text.into()),
         _ if text.contains('\n') => None,
         _ => crate::yaml::from_str(text).ok(),
@@ -212,7 +217,10 @@ impl AgentBuilder {
     /// Removes all tools of MCP servers, because a single one cannot be removed from an agent that has all tools.
     fn deny_server_tools(&mut self, key: &str, tool: &str) {
         self.tools.server_tools_denied = true;
-        self.note(key, &format!("`{tool}` cannot be denied alone, so the agent gets no tools of servers"));
+        self.note(
+            key,
+            &format!("`{tool}` cannot be denied alone, so the agent gets no tools of MCP servers"),
+        );
     }
 
     /// Notes a denied feature of another program that haft has, but that an agent file cannot deny.
@@ -222,7 +230,7 @@ impl AgentBuilder {
             "external_directory" => {
                 self.note(
                     key,
-                    &format!("`{name}` cannot be denied: the mode and the sandbox of haft decide"),
+                    &format!("`{name}` cannot be denied: the sandbox mode decides which directories an agent can use"),
                 );
             }
             _ => {}
@@ -231,7 +239,7 @@ impl AgentBuilder {
 
     fn deny_unknown(&mut self, key: &str, tool: &str) {
         self.tools.unknown_denied.push(tool.to_owned());
-        self.note(key, &format!("haft knows no tool `{tool}` to deny"));
+        self.note(key, &format!("`{tool}` cannot be denied: haft has no such tool"));
     }
 
     /// Translates a key whose value is a positive whole number.
@@ -248,7 +256,7 @@ impl AgentBuilder {
             "none" => self.set("reasoning", "off"),
             word @ ("minimal" | "low" | "medium" | "high") => self.set("reasoning", word),
             "xhigh" | "max" => self.set("reasoning", "highest"),
-            _ => self.note(key, "haft does not know this effort"),
+            _ => self.note(key, "expected none, minimal, low, medium, high, xhigh or max"),
         }
     }
 

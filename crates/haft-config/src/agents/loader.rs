@@ -57,7 +57,10 @@ impl AgentSource {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<AgentDefinition, AgentError> {
         let read = |name: &str| {
-            self.includes.get(name).cloned().ok_or_else(|| format!("`{name}` is not among the stored files"))
+            self.includes
+                .get(name)
+                .cloned()
+                .ok_or_else(|| format!("only files that were stored with the agent can be included"))
         };
         AgentDefinition::read_with_overrides(
             &self.file,

@@ -281,7 +281,7 @@ fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
         [("budget.seconds", "budget.time", "a duration such as `60s`", written.budget.seconds.is_some())];
     let used = renamed.into_iter().filter(|(.., is_used)| *is_used);
     used.map(|(old, new, form, _)| {
-        format!("{}: `{old}` is now called `{new}`; write {form}", printable(file))
+        format!("{}: `{old}` was renamed to `{new}`; write {form}", printable(file))
     })
     .collect()
 }

@@ -284,7 +284,7 @@ fn old_key_budget_seconds_works_with_a_warning_unless_budget_time_is_set() {
     let warnings = |budget: &str| read(&format!("---\nbudget: {budget}\n---\n")).unwrap().warnings;
     assert!(
         warnings("{seconds: 60}")[0]
-            .ends_with("`budget.seconds` is now called `budget.time`; write a duration such as `60s`")
+            .ends_with("`budget.seconds` was renamed to `budget.time`; write a duration such as `60s`")
     );
     assert!(warnings("{time: 60s}").is_empty());
 }

@@ -55,7 +55,7 @@ pub(super) struct OverlapPercent(pub(super) u32);
 #[serde(try_from = "String")]
 pub(super) struct ToolNameValue(pub(super) ToolName);
 
-/// The name of a report format.
+/// The `format` key of an agent file: the format of the final report, such as `json` or `markdown`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct ReportFormatValue(pub(super) ReportFormat);

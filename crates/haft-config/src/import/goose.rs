@@ -42,7 +42,9 @@ fn of_extension(extension: &Map<String, Value>, kind: &str, builder: &mut EntryB
             ("env_keys", Value::Array(names)) => {
                 for name in names.iter().filter_map(Value::as_str) {
                     env.insert(name.to_owned(), format!("${{{name}}}").into());
-                    builder.note(format!("set the variable `{name}`; goose stores its value in the keyring"));
+                    builder.note(format!(
+                        "set the environment variable `{name}`; goose stores its value in the keyring"
+                    ));
                 }
             }
             ("uri", Value::String(url)) => builder.set("url", url.clone()),

@@ -19,7 +19,7 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
         builder.finish(name, &mut found);
     }
     for name in file.get("agent").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
-        let reason = format!("agents are read from files; move it to `.opencode/agent/{name}.md`");
+        let reason = format!("agents are read from files; move the agent to `.opencode/agent/{name}.md`");
         found.skipped.push((format!("agent {name}"), reason));
     }
     found

@@ -32,7 +32,8 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
     for (path, project) in file.get("projects").and_then(Value::as_object).into_iter().flatten() {
         let servers = project.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
         for (name, _) in servers {
-            let reason = format!("it belongs to the project `{path}`; add it there with --scope project");
+            let reason =
+                format!("it belongs to the project `{path}`; add it to the configuration of that project");
             found.skipped.push((name.clone(), reason));
         }
     }

@@ -78,7 +78,7 @@ fn claude_and_editor_fixtures_become_valid_entries() {
             },
         }),
         &[
-            "perplexity: set the variable `PERPLEXITY_KEY`; the other program asks the user for `perplexity-key` (Perplexity API key)",
+            "perplexity: set the environment variable `PERPLEXITY_KEY`; the other program asks the user for `perplexity-key` (Perplexity API key)",
         ],
     );
     check(
@@ -125,7 +125,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
             "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}, "disabled": true},
         }),
         &[
-            "local: set the variable `NOTE_TXT` to the content",
+            "local: set the environment variable `NOTE_TXT` to the content",
             "odd skipped: it has neither a command nor a URL",
             "agent planner skipped: agents are read from files",
         ],
@@ -137,7 +137,10 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
             "fetch": {"command": "uvx", "args": ["mcp-server-fetch"], "env": {"MODE": "fast", "FETCH_TOKEN": "${FETCH_TOKEN}"}},
             "remote": {"url": "https://example.com/mcp", "headers": {"X-Key": "value"}, "disabled": true},
         }),
-        &["fetch: set the variable `FETCH_TOKEN`", "developer skipped: extensions of type `builtin`"],
+        &[
+            "fetch: set the environment variable `FETCH_TOKEN`",
+            "developer skipped: extensions of type `builtin`",
+        ],
     );
     check(
         ImportSource::Codex,

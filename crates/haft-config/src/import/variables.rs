@@ -52,7 +52,9 @@ fn brace_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String> {
         ("env", name) => Some(format!("${{{name}}}")),
         ("input", id) => {
             let name = variable_name(id);
-            builder.note(format!("set the variable `{name}`; the other program asks the user for `{id}`"));
+            builder.note(format!(
+                "set the environment variable `{name}`; the other program asks the user for `{id}`"
+            ));
             builder.ask(&name, id);
             Some(format!("${{{name}}}"))
         }
@@ -68,7 +70,8 @@ fn opencode_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String>
         Some(("env", name)) => Some(format!("${{{name}}}")),
         Some(("file", path)) => {
             let name = variable_name(path);
-            builder.note(format!("set the variable `{name}` to the content of the file `{path}`"));
+            builder
+                .note(format!("set the environment variable `{name}` to the content of the file `{path}`"));
             Some(format!("${{{name}}}"))
         }
         Some(_) | None => None,

@@ -53,8 +53,8 @@ fn old_names_of_keys_and_modes_work_with_a_warning() {
     assert_eq!(
         warnings,
         [
-            "/p/haft.json:1:12: cache.bytesMax: this key is now called `maxBytes`; change it in the file",
-            "/p/haft.json:2:22: sandbox.mode: this value is now called \"network\"; change it in the file",
+            "/p/haft.json:1:12: cache.bytesMax: this key was renamed to `maxBytes`; use the new name",
+            "/p/haft.json:2:22: sandbox.mode: `rx` was renamed to \"network\"; use the new value",
         ]
     );
     assert!(read_text("{\"cache\": {\"maxBytes\": 5}}").unwrap().warnings.is_empty());

@@ -29,7 +29,7 @@ fn mcp_add_and_remove_preserve_the_rest_of_the_config() {
     assert!(added.stdout.contains("`haft mcp test time` lists them"), "{added:?}");
     assert!(tree.text("home/haft.json").contains("// mine"));
     let again = tree.haft(&args).output().expect_code(42);
-    assert!(again.stderr.contains("already has `time`"), "{}", again.stderr);
+    assert!(again.stderr.contains("already has an entry `time`"), "{}", again.stderr);
 
     assert_eq!(json(&tree, &["mcp", "list", "--json"], 0)[0]["state"], "known");
     let tried = json(&tree, &["mcp", "test", "time", "--json"], 0);

@@ -70,7 +70,7 @@ fn rest_add_replace_and_remove_update_the_tools() {
 
     let taken = rest(&["add", "x", "two.json"]).expect_code(42);
     assert!(
-        taken.stderr.contains("already has `x`") && taken.stderr.contains("--replace"),
+        taken.stderr.contains("already has an entry `x`") && taken.stderr.contains("--replace"),
         "{}",
         taken.stderr
     );
@@ -84,5 +84,5 @@ fn rest_add_replace_and_remove_update_the_tools() {
     assert_eq!(tools(), [false, false]);
     assert!(tree.text("home/haft.json").contains("// mine\n  \"toolTimeout\": 5000"));
     let gone = rest(&["remove", "x"]).expect_code(42);
-    assert!(gone.stderr.contains("has no `x`") && gone.stderr.contains("hint: "), "{}", gone.stderr);
+    assert!(gone.stderr.contains("has no entry `x`") && gone.stderr.contains("hint: "), "{}", gone.stderr);
 }

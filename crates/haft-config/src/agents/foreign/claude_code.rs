@@ -44,7 +44,7 @@ const TOOLS_WITHOUT_COUNTERPART: [&str; 22] = [
     "WebSearch",
 ];
 
-/// The beginning of the names of tools of MCP servers.
+/// The prefix of MCP tool names in Claude Code.
 const SERVER_PREFIX: &str = "mcp__";
 
 /// Translates one key, or returns the reason why the agent cannot be used.
@@ -79,12 +79,12 @@ fn tools(items: &[String], agent: &mut AgentBuilder) {
         match (tools_of(name), argument) {
             (Some(_), Some(_)) => agent.note(
                 "tools",
-                &format!("`{item}` was left out, because an agent file cannot limit the arguments of a tool; use the rules of `haft.json`"),
+                &format!("`{item}` is ignored, because an agent file cannot limit the arguments of a tool; use the rules of `haft.json`"),
             ),
             (Some(names), None) => names.iter().for_each(|name| agent.list((*name).to_owned())),
             (None, _) => match server_tool(name) {
                 Some(tool) => agent.list(tool),
-                None => agent.note("tools", &format!("`{item}` was left out: {}", no_such_tool(name))),
+                None => agent.note("tools", &format!("`{item}` is ignored: {}", no_such_tool(name))),
             },
         }
     }
@@ -130,7 +130,7 @@ fn may_name_servers(name: &str) -> bool {
     fixed.starts_with(SERVER_PREFIX) || (fixed.len() < name.len() && SERVER_PREFIX.starts_with(fixed))
 }
 
-/// Returns haft's tools with the effect of a tool of Claude Code.
+/// Returns the haft tools that replace a Claude Code tool.
 fn tools_of(name: &str) -> Option<&'static [&'static str]> {
     TOOLS.iter().find(|(tool, _)| *tool == name).map(|(_, names)| *names)
 }
@@ -163,7 +163,8 @@ fn model(value: &Value, agent: &mut AgentBuilder) {
     match value.as_str().unwrap_or_default() {
         "inherit" => {}
         name => {
-            let reason = format!("`{name}` names no provider; choose a model with `-m` or `models.default`");
+            let reason =
+                format!("`{name}` names no provider, so the agent uses the default model (`models.default`)");
             agent.note("model", &reason);
         }
     }

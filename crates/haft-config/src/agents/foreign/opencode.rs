@@ -77,7 +77,7 @@ fn tools(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
             Value::Bool(false) => deny("tools", name, agent),
             Value::Bool(true) if is_tool_of_opencode(name) => {}
             Value::Bool(true) => {
-                agent.note("tools", &format!("`{name}` was left out: haft names tools `server__tool`"));
+                agent.note("tools", &format!("`{name}` is ignored: haft names tools `server__tool`"));
             }
             _ => return Err(format!("`tools.{name}`: expected true or false")),
         }

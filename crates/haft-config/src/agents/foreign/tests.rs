@@ -25,7 +25,7 @@ fn check_notes(notes: &[String], expected: &[&str]) {
 }
 
 #[test]
-fn agent_of_claude_code_becomes_an_agent_with_notes_about_the_rest() {
+fn claude_code_agent_is_translated_with_notes_about_unsupported_keys() {
     let (agent, notes) = read(CLAUDE, include_str!("fixtures/claude-code.md")).unwrap();
     assert!(agent.description.starts_with("Use this agent after a change. Examples: <example>"));
     let tools: Vec<String> = agent.reach.tools.unwrap().iter().map(ToString::to_string).collect();
@@ -35,9 +35,9 @@ fn agent_of_claude_code_becomes_an_agent_with_notes_about_the_rest() {
     assert_eq!(agent.body, "You review code. Print ${HOME} and $${x} as they are.\n");
     assert!(agent.models.is_empty());
     let expected = [
-        "`name`: haft calls",
-        "`Grep` was left out",
-        "`Bash(git diff:*)` was left out",
+        "`name`: haft names",
+        "`Grep` is ignored",
+        "`Bash(git diff:*)` is ignored",
         "`model`",
         "`permissionMode`",
     ];
@@ -45,7 +45,7 @@ fn agent_of_claude_code_becomes_an_agent_with_notes_about_the_rest() {
 }
 
 #[test]
-fn agent_of_opencode_becomes_an_agent_with_notes_about_the_rest() {
+fn opencode_agent_is_translated_with_notes_about_unsupported_keys() {
     let (agent, notes) = read(OPENCODE, include_str!("fixtures/opencode.md")).unwrap();
     assert_eq!(agent.description, "Reviews code without changing it");
     assert_eq!(agent.models, ["anthropic/claude-sonnet-4-5"]);
@@ -159,7 +159,11 @@ fn denied_name_without_an_effect_is_noted() {
         let (_, notes) = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap();
         check_notes(&notes, expected);
     };
-    check(CLAUDE, "disallowedTools: [Bsh, Bash]", &["`disallowedTools`: haft knows no tool `Bsh` to deny"]);
+    check(
+        CLAUDE,
+        "disallowedTools: [Bsh, Bash]",
+        &["`disallowedTools`: `Bsh` cannot be denied: haft has no such tool"],
+    );
     check(CLAUDE, "disallowedTools: [Skill, WebFetch]", &["`disallowedTools`: `Skill` cannot be denied"]);
     check(OPENCODE, "tools: {skill: false, task: false}", &["`tools`: `skill` cannot be denied"]);
     let expected =
@@ -187,7 +191,11 @@ fn file_with_an_unclear_restriction_is_refused() {
     ] {
         check(CLAUDE, &format!("description: a: b\n{restriction}"), "reviewer.md:2");
     }
-    check(CLAUDE, "description: a: b\ndisallowedTools: [Bsh]", "haft knows no tool `Bsh` to deny");
+    check(
+        CLAUDE,
+        "description: a: b\ndisallowedTools: [Bsh]",
+        "seems to deny `Bsh`, but haft has no such tool",
+    );
     check(OPENCODE, "tools: {bash: 'false'}", "`tools.bash`: expected true or false");
     check(OPENCODE, "tools: {'*': 'false'}", "`tools.*`: expected true or false");
     check(OPENCODE, "permission: {bash: false}", "`permission` of `bash`: expected allow, ask or deny");
