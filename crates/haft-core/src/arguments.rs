@@ -155,7 +155,7 @@ impl From<ArgumentsError> for ToolError {
 }
 
 const EMPTY_TEXT: &str = "empty text read as {}";
-const DOUBLE_ENCODED: &str = "unwrapped a JSON string that held the object";
+const DOUBLE_ENCODED: &str = "unwrapped a JSON string that contained the object";
 
 /// A parsed value and the repairs that were needed to parse it.
 struct ParsedValue {

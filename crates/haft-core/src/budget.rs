@@ -48,7 +48,7 @@ struct ContextLoad {
     current: TokenLoad,
     /// The tokens reserved by calls that have not returned yet.
     pending_tokens: u64,
-    /// The tokens of the definitions of the tools that the model sees.
+    /// The tokens of all tool definitions that the model sees.
     schemas: SchemaLoad,
 }
 
@@ -87,7 +87,7 @@ pub struct ContextUsage {
     pub current_tokens: u64,
     /// The tokens reserved by calls that have not returned yet.
     pub pending_tokens: u64,
-    /// The tokens of the definitions of the tools that the model sees.
+    /// The tokens of all tool definitions that the model sees.
     pub schema_tokens: u64,
 }
 

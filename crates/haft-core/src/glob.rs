@@ -364,7 +364,7 @@ mod tests {
         }
 
         #[test]
-        fn must_match_implies_a_match_for_any_unknown_text(
+        fn pattern_that_must_match_matches_whatever_the_unknown_part_is(
             glob in "[ab*?]{1,8}", before in "[ab]{0,3}", within in "[ab ]{0,3}", after in "[ab]{0,3}",
         ) {
             let glob = Glob::new(&glob).unwrap();

@@ -20,7 +20,7 @@ use crate::settings::sandbox::SandboxBinding;
 
 pub use prefix::{PREFIX_WORDS_MAX, offered_prefix};
 
-/// The maximum length of the description of an exact call in a grant, in characters.
+/// The maximum length of a call description in a grant, in characters.
 pub const DESCRIPTION_CHARS_MAX: usize = 200;
 
 /// An approval that is remembered.

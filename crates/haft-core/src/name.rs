@@ -11,7 +11,7 @@ pub const NAME_CHARS_MAX: usize = 64;
 /// The number of bytes in the hash suffix. It is small, so that long names stay readable.
 const HASH_BYTES: usize = 4;
 
-/// The maximum length of the excerpt of a rejected name in an error, in characters.
+/// The maximum number of characters of a rejected name that an error shows.
 const EXCERPT_CHARS_MAX: usize = 80;
 
 /// Defines a name type over one set of legal characters. The four types differ only in their meaning.

@@ -27,7 +27,7 @@ pub struct OpTree {
     operations: Vec<OperationNode>,
     sessions: Vec<SessionNode>,
     operations_max: usize,
-    /// The indexes of the kept operations in `operations`.
+    /// The index in `operations` of each operation that is not left out.
     kept: HashMap<OperationId, usize>,
     /// The indexes of the sessions in `sessions`.
     known: HashMap<SessionId, usize>,

@@ -168,7 +168,7 @@ pub struct StoredOutput {
     pub glimpse: OutputPreview,
 }
 
-/// The visible part of a stored output.
+/// The part of a stored output that the model sees without a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputPreview {
     /// The number of tokens and the beginning of the text.

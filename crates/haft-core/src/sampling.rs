@@ -24,7 +24,7 @@ pub trait Sampler: Send + Sync {
     ) -> BoxFuture<'a, Result<SamplingReply, String>>;
 }
 
-/// One request, within the operator's limits.
+/// One sampling request of an MCP server, within the operator's limits.
 #[derive(Debug)]
 pub struct SamplingRequest {
     /// The name of the requesting MCP server.

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_text_ends_on_a_character_and_states_the_total() {
+    fn truncated_text_ends_at_a_char_boundary_and_reports_the_total_length() {
         let check = |text: &str, chars_max: usize, expected: &str| {
             assert_eq!(truncate_chars(text, chars_max), expected);
             let mut capped = CappedText::new(chars_max);

@@ -227,7 +227,7 @@ fn bad_summaries_do_not_end_the_run() {
         let server = server(8_192, steps, vec![bad; 80]);
         let ran = run(&tree, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "done\n", "{why}");
-        let shown = format!("! no summary of old turns: {why}");
+        let shown = format!("! the old turns could not be summarized: {why}");
         assert!(ran.stderr.contains(&shown), "{why}: {}", ran.stderr);
         assert!(ran.stderr.contains("moved to the archive, without a summary"), "{why}: {}", ran.stderr);
     }

@@ -73,7 +73,7 @@ fn policy_explain_shows_how_a_line_was_read() {
     assert_eq!((&inner["command"], &inner["decision"]), (&"rm kept".into(), &"deny".into()), "{json:#}");
     assert_eq!(inner["readIn"], "bash -c ls; rm kept", "{json:#}");
     let mentioned = explain(&[], "newwrapper --run='rm kept'");
-    assert!(mentioned.starts_with("ask: the line contains `rm` of rule"), "{mentioned}");
+    assert!(mentioned.starts_with("ask: the command line contains `rm` of rule"), "{mentioned}");
 }
 
 #[test]

@@ -321,7 +321,7 @@ fn tool_added_during_a_run_is_found_by_search_without_changing_the_tool_list() {
     ]);
     let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(
-        ran.stderr.contains("new tools, found by `tool_search`: shop__water_the_garden"),
+        ran.stderr.contains("the model found tools with `tool_search`: shop__water_the_garden"),
         "{}",
         ran.stderr
     );
@@ -356,7 +356,7 @@ fn gate_steps() -> [ScriptStep; 2] {
 }
 
 #[test]
-fn server_that_starts_late_is_reached_by_search_and_the_list_stays() {
+fn tools_of_a_server_that_starts_late_are_found_by_search_and_the_list_is_unchanged() {
     let place = here();
     shop_started(&place, 10, &["gated"], "background", r#", "mcp": {"readyWait": "50ms"}"#);
     let steps = [
@@ -368,7 +368,7 @@ fn server_that_starts_late_is_reached_by_search_and_the_list_stays() {
     let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     for text in [
         "`shop` is still starting after 50 ms; its tools come later",
-        "new tools, found by `tool_search`: shop__",
+        "the model found tools with `tool_search`: shop__",
     ] {
         assert!(ran.stderr.contains(text), "{text}: {}", ran.stderr);
     }
@@ -387,7 +387,11 @@ fn tools_of_a_server_that_starts_late_join_the_end_of_the_list_without_a_search(
     ];
     let model_server = server(gate_steps().into_iter().chain(steps));
     let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
-    assert!(ran.stderr.contains("the model sees more tools: shop__create_invoice"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the model now also sees these tools: shop__create_invoice"),
+        "{}",
+        ran.stderr
+    );
     let lists: Vec<Vec<Value>> =
         tool_lists(&model_server).iter().map(|list| list.as_array().unwrap().clone()).collect();
     let last = lists.last().unwrap();
@@ -405,7 +409,11 @@ fn append_adds_found_tools_to_the_end_of_the_list() {
         told(ScriptStep::text("Done."), "echo: x"),
     ]);
     let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
-    assert!(ran.stderr.contains("the model sees more tools: shop__create_invoice"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the model now also sees these tools: shop__create_invoice"),
+        "{}",
+        ran.stderr
+    );
     let lists: Vec<Vec<Value>> =
         tool_lists(&model_server).iter().map(|list| list.as_array().unwrap().clone()).collect();
     assert_eq!(lists[1][..lists[0].len()], lists[0][..]);
@@ -566,7 +574,7 @@ fn prompt_of_each_turn_is_the_beginning_of_the_next_one_in_every_format() {
         let model_server = server(steps);
         let words = ["run", "-m", model, "--max-turns", "60", "go"];
         let ran = haft(&place, &model_server, &words).output().expect_code(0);
-        assert!(ran.stderr.contains("new tools, found by `tool_search`"), "{model}: {}", ran.stderr);
+        assert!(ran.stderr.contains("the model found tools with `tool_search`"), "{model}: {}", ran.stderr);
         let prompts: Vec<String> =
             model_server.requests().iter().map(|request| prompt(&request.body)).collect();
         assert_eq!(prompts.len(), TURNS, "{model}");

@@ -40,11 +40,15 @@ fn almost_valid_json_is_repaired_and_each_repair_recorded() {
         &["replaced a Python literal"],
     );
     check("{\"a\": \"x\ny\tz\"}", json!({"a": "x\ny\tz"}), &["escaped a line break in a string"]);
-    check(r#""{\"a\": \"True\"}""#, json!({"a": "True"}), &["unwrapped a JSON string that held the object"]);
+    check(
+        r#""{\"a\": \"True\"}""#,
+        json!({"a": "True"}),
+        &["unwrapped a JSON string that contained the object"],
+    );
     check(
         r#""{\"a\": True}""#,
         json!({"a": true}),
-        &["unwrapped a JSON string that held the object", "replaced a Python literal"],
+        &["unwrapped a JSON string that contained the object", "replaced a Python literal"],
     );
     check(r#"{"a": 1, "a": 2}"#, json!({"a": 2}), &[]);
 }

@@ -15,9 +15,9 @@ pub fn note_text(note: &RunNote) -> String {
             format!("{} was called {times} times in a row with the same arguments", one_line(tool))
         }
         RunNote::ToolsFound(names) => {
-            format!("new tools, found by `tool_search`: {}", listed(names))
+            format!("the model found tools with `tool_search`: {}", listed(names))
         }
-        RunNote::ToolsAppended(names) => format!("the model sees more tools: {}", listed(names)),
+        RunNote::ToolsAppended(names) => format!("the model now also sees these tools: {}", listed(names)),
         RunNote::FinalTurn(why) => match why {
             FinalTurnReason::Stopped => "the last turn: the run was asked to stop".into(),
             FinalTurnReason::Budget => "the last turn: the budget is used up".into(),

@@ -130,10 +130,10 @@ fn might_match(index: usize, rule: &PermissionRule, command: &ShellCommand) -> R
 /// Describes an effect of a command beyond running its literal words, if there is one.
 pub(super) fn extra_effect(command: &ShellCommand) -> Option<String> {
     if let Some(variable) = command.assignments.first() {
-        return Some(format!("it sets the variable `{}`", shown(variable)));
+        return Some(format!("the command sets the variable `{}`", shown(variable)));
     }
     if let Some(file) = command.redirections.iter().find(|redirection| !is_harmless(redirection)) {
-        return Some(format!("it redirects to or from `{}`", shown(&file.target.text)));
+        return Some(format!("the command redirects to or from `{}`", shown(&file.target.text)));
     }
     let word = command.words.iter().find(|word| word.opaque)?;
     Some(format!("the shell expands `{}`", shown(&word.text)))

@@ -43,7 +43,7 @@ impl PermissionRules {
 
 fn mentioned(index: usize, rule: &PermissionRule, phrase: &DeniedPhrase) -> Ruling {
     let why = format!(
-        "the line contains `{}` of rule {index}, `{rule}`, and haft cannot tell whether it runs",
+        "the command line contains `{}` of rule {index}, `{rule}`, and haft cannot tell whether the shell runs it",
         shown(&phrase.program.text)
     );
     Ruling { decision: PermissionDecision::Ask, rule: Some(index), why: why.into(), asking: Vec::new() }

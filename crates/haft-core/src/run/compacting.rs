@@ -253,7 +253,9 @@ impl AgentRun {
     }
 
     fn take_summary_fault(&mut self, stage: CompactionStage, fault: SummaryFault) {
-        self.notes.push(RunNote::CompactionFault { why: format!("no summary of old turns: {fault}") });
+        self.notes.push(RunNote::CompactionFault {
+            why: format!("the old turns could not be summarized: {fault}"),
+        });
         let CompactionWait::Summary { span, attempts, .. } = stage.waits.clone() else { return };
         match (attempts + 1 < SUMMARY_ATTEMPTS_MAX, &span) {
             (true, _) => {

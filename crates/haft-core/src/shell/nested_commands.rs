@@ -9,7 +9,7 @@ use super::{ShellCommand, ShellWord, interpreters};
 /// A command in the arguments of another command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WrappedCommand {
-    /// A separate command line.
+    /// A nested command that is parsed as a command line of its own, such as the argument of `sh -c`.
     Line(String),
     Command(ShellCommand),
     /// The outer command runs a command that the parser cannot determine.

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortened_string_ends_on_a_character_and_states_the_rest() {
+    fn shortened_string_ends_at_a_char_boundary_and_reports_the_omitted_length() {
         let shortened = shorten_value(&json!("é".repeat(100)), 100).unwrap();
         assert_eq!(shortened, json!(format!("{}… (82 more characters)", "é".repeat(18))));
     }

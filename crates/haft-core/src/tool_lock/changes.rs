@@ -9,7 +9,7 @@ use super::{CanonicalTool, LockedSource, SchemaCompatibility, ToolLock, compatib
 use crate::approval::shown_lines;
 use crate::digest::Digest;
 
-/// One difference.
+/// One difference between the lock file and the current tools.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LockChange {
     /// A source that the lock does not contain.
@@ -123,7 +123,7 @@ impl LockChange {
             }
             Self::SourceRemoved { source } => vec![format!("- {source}: the source does not exist any more")],
             Self::SourceMoved { source, from, to } => {
-                vec![format!("~ {source}: now reached by {}, before by {}", one(to), one(from))]
+                vec![format!("~ {source}: the address changed from {} to {}", one(from), one(to))]
             }
             Self::VersionChanged { source, from, to } => {
                 vec![format!("  {source}: version {}, before {}", one(to), one(from))]

@@ -96,7 +96,7 @@ fn every_kind_of_change_is_reported_once() {
     assert_eq!(
         first,
         [
-            "~ mcp/a: now reached by `uvx y`, before by `uvx x`",
+            "~ mcp/a: the address changed from `uvx x` to `uvx y`",
             "  mcp/a: version `x 2`, before `x 1`",
             "~ mcp/a: the instructions for models changed",
             "~ mcp/a `one`: description changed",

@@ -5,7 +5,7 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::paths::{Location, LocationSegment};
 use serde_json::Value;
 
-/// The maximum length of the excerpt of a wrong value or name in a message, in characters.
+/// The maximum number of characters of a wrong value or name that a message shows.
 const EXCERPT_CHARS_MAX: usize = 60;
 const LISTED_MAX: usize = 20;
 const FORMS_MAX: usize = 5;
