@@ -251,7 +251,7 @@ mod tests {
         let asked =
             format!("provider `far_off`: MCP server `far off`: the server requires a login; {LOGIN_NEEDED}");
         check(&asked, Some("`haft mcp login far off` logs in"));
-        check("provider `far`: MCP server `far`: the server was stopped", None);
+        check("tool provider `far`: MCP server `far`: the server was stopped", None);
         check("there is no tool `bsh`", Some("`haft tools` lists all tools"));
     }
 

@@ -216,8 +216,7 @@ mod tests {
         assert_eq!(listed(&names), "`t0`, `t1`, `t2`, `t3`, `t4` and 2 more");
         let change =
             ChangedPins { source: "mcp/a".into(), changed: vec!["t".into()], added: vec!["u".into()] };
-        let expected =
-            "provider `a`: the definitions of `t` changed, and `u` appeared since haft last saw its tools";
+        let expected = "tool provider `a`: the definitions of `t` changed, and `u` appeared since haft last saw its tools";
         assert_eq!(warning(change).to_string(), expected);
     }
 

@@ -302,7 +302,8 @@ fn config_limits_tools_per_provider() {
     );
     let ran = tree.haft(&["call", "bash", &bash("echo here")]).output().expect_code(0);
     assert!(
-        ran.stderr.contains("provider `builtin`: the provider lists 6 tools, of which haft uses the first 2"),
+        ran.stderr
+            .contains("tool provider `builtin`: the provider lists 6 tools, of which haft uses the first 2"),
         "{}",
         ran.stderr
     );

@@ -23,7 +23,7 @@ pub struct CatalogWarning {
 
 impl fmt::Display for CatalogWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "provider `{}`: {}", self.provider, self.message)
+        write!(f, "tool provider `{}`: {}", self.provider, self.message)
     }
 }
 

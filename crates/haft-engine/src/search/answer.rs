@@ -72,7 +72,7 @@ pub(crate) fn answer(
 
 fn footer() -> String {
     format!(
-        "Call these with `{TOOL_CALL}`. `{TOOL_SEARCH}` with `select:NAME` shows the definition of a name."
+        "Call these tools with `{TOOL_CALL}`. To see the definition of one, call `{TOOL_SEARCH}` with `select:NAME`."
     )
 }
 

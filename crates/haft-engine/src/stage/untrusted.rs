@@ -129,8 +129,8 @@ pub fn without_delimiters(text: &str) -> &str {
     inside().unwrap_or(text)
 }
 
-/// The length of a mark, in characters. To end its delimiters, an output would have to contain this many characters of
-/// its own digest.
+/// The length of the mark in a delimiter, in characters. The mark is a prefix of the digest of the output. So an output
+/// cannot contain its own end delimiter without predicting this many characters of its digest.
 const MARK_CHARS: usize = 32;
 
 fn mark(outcome: &Result<ToolOutput, ToolError>, source: &str) -> String {

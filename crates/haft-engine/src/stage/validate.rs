@@ -54,7 +54,7 @@ fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: SchemaDraft)
         None => Ok(()),
         Some(reason) => {
             let message = format!(
-                "the schema of tool `{}` cannot be checked, so the call is refused: {reason}",
+                "the call is refused, because haft cannot check arguments or output with the schemas of tool `{}`: {reason}",
                 tool.entry().exposed()
             );
             Err(ToolError::new(ToolErrorKind::Denied, message))

@@ -87,7 +87,7 @@ async fn strict_mode_denies_a_tool_whose_schema_does_not_compile() {
     let (orchestrator, _) = orchestrator_from(config);
     let result = orchestrator.execute(call("unchecked", "{}")).await;
     assert!(
-        said(&result).starts_with("denied: the schema of tool `unchecked` cannot be checked"),
+        said(&result).starts_with("denied: the call is refused, because haft cannot check arguments or output with the schemas of tool `unchecked`"),
         "{}",
         said(&result)
     );

@@ -121,7 +121,8 @@ async fn provider_warnings(fault: ProviderFault) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
     let check = async |fault: ProviderFault, expected: &[&str]| {
-        let expected: Vec<String> = expected.iter().map(|line| format!("provider `bad`: {line}")).collect();
+        let expected: Vec<String> =
+            expected.iter().map(|line| format!("tool provider `bad`: {line}")).collect();
         assert_eq!(provider_warnings(fault).await, expected, "{fault:?}");
     };
     check(
