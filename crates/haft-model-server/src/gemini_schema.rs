@@ -46,6 +46,7 @@ fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
         return Err(format!(": nested more than {DEPTH_MAX} deep"));
     }
     if let Some(word) = object.keys().find(|word| !WORDS.contains(&camel(word).as_str())) {
+        // The wording of the Gemini API, except for its capital letter.
         return Err(format!(": unknown name \"{word}\": cannot find field"));
     }
     check_type(schema)?;

@@ -65,7 +65,7 @@ pub(crate) fn malformed(problem: impl std::fmt::Display) -> ModelError {
 }
 
 pub(crate) fn too_large() -> ModelError {
-    let message = format!("the reply is larger than {REPLY_BYTES_MAX} bytes");
+    let message = format!("the model reply is larger than {REPLY_BYTES_MAX} bytes");
     ModelError::new(ModelErrorKind::ReplyTooLarge, message)
 }
 

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_model_refuses_are_left_out_and_noted() {
+    fn fields_that_a_model_refuses_are_omitted_and_noted() {
         let check = |model: &str,
                      effort: Option<ReasoningEffort>,
                      expected: (Option<ReasoningEffort>, bool, bool),

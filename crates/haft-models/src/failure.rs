@@ -82,7 +82,7 @@ pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
     let mut error = fields.error(find(WORDS, &fields.words()).unwrap_or_else(|| by_status(head.status)));
     error.retry_after = head.delay().max(error.retry_after);
     if fields.message.is_empty() && fields.codes.is_empty() {
-        error.message = format!("the server answered with status {}", head.status);
+        error.message = format!("the model provider answered with status {}", head.status);
     }
     error
 }

@@ -57,7 +57,7 @@ pub(crate) struct StartedReply<'a> {
 
 impl<'a> StartedReply<'a> {
     pub(crate) async fn of(mut replies: ReplyStream<'a>) -> Self {
-        let nothing = || Err(ModelError::new(ModelErrorKind::Malformed, "the provider sent no reply"));
+        let nothing = || Err(ModelError::new(ModelErrorKind::Malformed, "the model provider sent no reply"));
         let first = replies.next().await.unwrap_or_else(nothing);
         Self { first, notes: Vec::new(), rest: replies }
     }

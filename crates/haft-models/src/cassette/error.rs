@@ -37,7 +37,7 @@ pub enum RecordingProblem {
     NoModel,
     #[error("the recording contains no run")]
     NoRun,
-    #[error("the recording contains no journal of this session")]
+    #[error("the recording contains no journal of the session of this run")]
     NoJournal,
     #[error("the journal in the recording cannot be read: {problem}")]
     BadJournal { problem: String },

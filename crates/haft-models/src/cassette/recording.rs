@@ -145,14 +145,14 @@ fn next_line(path: &Path, number: usize, from: &mut impl BufRead) -> Result<Opti
     let read = from.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes);
     read.map_err(|error| RecordingError::new(path, RecordingProblem::Io(error)))?;
     if bytes.len() > LINE_BYTES_MAX {
-        let problem = format!("the line has more than {LINE_BYTES_MAX} bytes");
+        let problem = format!("it has more than {LINE_BYTES_MAX} bytes");
         return Err(RecordingError::line(path, number, problem));
     }
     Ok((!bytes.is_empty()).then_some(bytes))
 }
 
 fn line(version: u32, number: usize, bytes: &[u8]) -> Result<RecordingLine, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "the line is not UTF-8 text".to_owned())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let envelope = if version == 2 { old_envelope(text) } else { serde_json::from_str(text) };
     let RecordingEnvelope { kind, journal } = envelope.map_err(|error| error.to_string())?;
     Ok(RecordingLine { number, kind, journal, text: text.to_owned() })

@@ -113,7 +113,9 @@ impl Replayer {
         let same = self.exchanges.iter().filter(|exchange| exchange.prints.digest == prints.digest).count();
         if same > 0 {
             let times = if same == 1 { "once".to_owned() } else { format!("{same} times") };
-            return format!("this request was recorded {times}, but was sent one more time");
+            return format!(
+                "the recording has no more replies to this request: it was recorded {times}, and the replay sent it once more"
+            );
         }
         let actual = normalize::request(request);
         let requests = self.requests();

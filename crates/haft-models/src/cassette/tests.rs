@@ -108,7 +108,7 @@ fn reader_skips_unknown_line_types_and_a_truncated_last_line() {
 }
 
 #[test]
-fn version_2_line_kinds_are_mapped_to_current_types() {
+fn lines_of_version_2_recordings_are_read_as_current_types() {
     let lines = "{\"kind\":\"recording\",\"version\":2}\n{\"kind\":\"step\"}\n{\"kind\":\"end\"}\n";
     let types = |recording: &Recording| -> Vec<String> {
         recording.lines().iter().map(|line| line.kind.clone()).collect()
@@ -155,7 +155,7 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
     check(&deep, "line 2 cannot be read");
     let bytes = [HEAD.as_bytes(), b"\xff\xfe\n"].concat();
     let error = Recording::read_from(Path::new("r.jsonl"), Cursor::new(bytes)).unwrap_err().to_string();
-    assert!(error.contains("line 2 cannot be read: the line is not UTF-8 text"), "{error}");
+    assert!(error.contains("line 2 cannot be read: it is not UTF-8 text"), "{error}");
 }
 
 #[test]

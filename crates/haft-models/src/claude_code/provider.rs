@@ -306,7 +306,7 @@ impl ClaudeRequest<'_> {
         }
         let seconds = self.provider.settings.timeout.as_secs();
         let message =
-            format!("the command took longer than {seconds} s; raise `requestTimeout` to allow more");
+            format!("Claude Code took longer than {seconds} s; raise `requestTimeout` to allow more");
         ModelError::new(ModelErrorKind::Timeout, message)
     }
 }
@@ -315,11 +315,11 @@ fn died(ended: &ClaudeExit) -> ClaudeFailure {
     let ClaudeExit { how, stderr_tail } = ended;
     let words = redact(stderr_tail.trim());
     let stderr_note = if words.is_empty() { String::new() } else { format!(": {words}") };
-    ClaudeFailure::Died(format!("the command {how} before it answered{stderr_note}"))
+    ClaudeFailure::Died(format!("Claude Code {how} before it answered{stderr_note}"))
 }
 
 fn too_long(_: FrameTooLarge) -> ModelError {
-    let problem = format!("the command printed a line of more than {LINE_BYTES_MAX} bytes");
+    let problem = format!("Claude Code printed a line of more than {LINE_BYTES_MAX} bytes");
     ModelError::new(ModelErrorKind::ReplyTooLarge, problem)
 }
 

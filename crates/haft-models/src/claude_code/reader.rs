@@ -83,7 +83,7 @@ impl ClaudeFailure {
         match self {
             Self::TurnsUsedUp => {
                 let message =
-                    "the command used all its turns before it had an answer; raise `maxTurns` to allow more";
+                    "Claude Code used all its turns before it had an answer; raise `maxTurns` to allow more";
                 ModelError::new(ModelErrorKind::ReplyTooLarge, message)
             }
             Self::Refused(error) => error,
@@ -250,7 +250,7 @@ impl ClaudeOutputReader {
         let broke_off = self.live.open.is_some();
         self.close();
         if broke_off && self.live.answered {
-            let how = "the command restarted its answer after a part of it was sent";
+            let how = "Claude Code restarted its answer after haft had passed on a part of it";
             self.live.broken = Some(ClaudeFailure::Died(how.into()));
         }
         self.live.message = id.map(str::to_owned);

@@ -162,7 +162,7 @@ async fn command_failing_six_times_is_an_error_with_the_key_redacted() {
     assert_eq!(asked.log.waits(), [2, 4, 8, 16, 32]);
     let error = asked.events_of_reply.last().unwrap().as_ref().unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::ServerFailed);
-    assert_eq!(error.message, "the command ended with code 1 before it answered: key [redacted]");
+    assert_eq!(error.message, "Claude Code ended with code 1 before it answered: key [redacted]");
 }
 
 #[tokio::test(start_paused = true)]

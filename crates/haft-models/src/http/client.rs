@@ -107,9 +107,13 @@ impl ModelHttpResponse {
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
         match tokio::time::timeout(self.between_chunks, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
-            Ok(Err(error)) => Err(unreachable("the connection broke", &error)),
-            Err(_) => Err(slow("no more data arrived", self.between_chunks)),
+            Ok(Err(error)) => Err(unreachable(&format!("the connection to `{}` broke", self.host()), &error)),
+            Err(_) => Err(slow(&format!("`{}` sent no more data", self.host()), self.between_chunks)),
         }
+    }
+
+    fn host(&self) -> String {
+        server_name(self.response.url())
     }
 
     /// Reads the whole body. Fails as soon as the body exceeds `bytes_max`.
@@ -117,7 +121,7 @@ impl ModelHttpResponse {
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             if body.len() + chunk.len() > bytes_max {
-                let message = format!("the reply is larger than {bytes_max} bytes");
+                let message = format!("the model reply is larger than {bytes_max} bytes");
                 return Err(ModelError::new(ModelErrorKind::ReplyTooLarge, message));
             }
             body.extend_from_slice(&chunk);

@@ -148,7 +148,8 @@ impl Endpoint {
         let EncodedRequest { path, headers, body, .. } = encoded;
         let body = if self.extra_body.is_empty() { body } else { extra_body::merge(&body, &self.extra_body) };
         if body.len() > REQUEST_BYTES_MAX {
-            let message = format!("the request has {} bytes; the limit is {REQUEST_BYTES_MAX}", body.len());
+            let message =
+                format!("the model request has {} bytes; the limit is {REQUEST_BYTES_MAX}", body.len());
             return Err(ModelError::new(ModelErrorKind::RequestTooLarge, message));
         }
         Ok(EndpointRequest { path, headers, body: body.into() })

@@ -47,7 +47,9 @@ impl HttpReplyReader {
         delivery: ReplyDelivery,
     ) -> Result<Self, ModelError> {
         match (answer.status(), ReplyBodyKind::of(&answer, delivery)) {
-            (200..=299, ReplyBodyKind::Page) => Err(bounded_json::malformed("the server sent an HTML page")),
+            (200..=299, ReplyBodyKind::Page) => {
+                Err(bounded_json::malformed("the model provider sent an HTML page"))
+            }
             (200..=299, ReplyBodyKind::Whole) => Self::whole(wire, answer, decode_context).await,
             (200..=299, ReplyBodyKind::Stream) => Self::streamed(wire, answer, decode_context).await,
             (300..=399, _) => Err(redirected(&answer)),
@@ -236,17 +238,20 @@ fn redirected(answer: &ModelHttpResponse) -> ModelError {
     let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
     let to: String = to.chars().take(200).collect();
     let message = format!(
-        "the server redirects to `{to}`, and haft does not follow redirects; set `baseUrl` to the final URL"
+        "the model provider redirects to `{to}`, and haft does not follow redirects; set `baseUrl` to the final URL"
     );
     ModelError::new(ModelErrorKind::InvalidRequest, message)
 }
 
 fn ended_early() -> ModelError {
-    ModelError::new(ModelErrorKind::Unreachable, "the server closed the connection before it sent a reply")
+    ModelError::new(
+        ModelErrorKind::Unreachable,
+        "the model provider closed the connection before it sent a reply",
+    )
 }
 
 pub(crate) fn out_of_time() -> ModelError {
-    ModelError::new(ModelErrorKind::Timeout, "the request did not finish within its total time limit")
+    ModelError::new(ModelErrorKind::Timeout, "the model request did not finish within its total time limit")
 }
 
 #[cfg(test)]

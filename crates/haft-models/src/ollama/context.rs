@@ -57,8 +57,9 @@ mod tests {
         // The prompt was truncated to the context size.
         check(48_000, Some(8192), 8000, Some(9600));
         check(48_000, Some(8192), 5000, Some(9600));
-        // The whole prompt was read, at the maximum number of bytes per token or with an exact fit.
+        // The server read the whole prompt, which has the maximum number of bytes per token.
         check(48_000, Some(16_384), 6000, None);
+        // The server read the whole prompt, which exactly fills the context.
         check(40_000, Some(8192), 8192, None);
         check(400, None, 100, None);
     }

@@ -258,7 +258,7 @@ fn plain_text(parts: &[MessagePart]) -> String {
         PartBody::Image(media) => Some(media::described("image", media)),
         PartBody::Audio(media) => Some(media::described("audio", media)),
         PartBody::File { media, .. } => Some(media::described("file", media)),
-        // These are separate items.
+        // The Responses API represents these parts as items of their own.
         PartBody::Reasoning(_) | PartBody::Call(_) | PartBody::Reply(_) | PartBody::Opaque => None,
     });
     texts.collect::<Vec<_>>().join("\n")
@@ -274,7 +274,7 @@ fn write_output_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
             part.put("type", "refusal");
             part.put("refusal", text);
         }),
-        // These are separate items.
+        // The Responses API represents these parts as items of their own.
         PartBody::Reasoning(_) | PartBody::Call(_) | PartBody::Reply(_) | PartBody::Opaque => {}
     }
 }
@@ -290,8 +290,8 @@ fn write_output_text(content: &mut ArrayWriter<'_>, text: &str, annotations: &[A
     });
 }
 
-/// Writes a part that is a separate item. Reasoning and unknown items are sent back unchanged, and only to the format
-/// from which they came.
+/// Encodes a message part that the Responses API represents as its own item. Reasoning items and unknown items are sent
+/// back unchanged, and only if they came from this API.
 fn write_item(tail: &mut EncodedTail, part: &MessagePart, deferred: &[ModelTool]) {
     match &part.body {
         PartBody::Call(call) if is_search(&call.name, deferred) => {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_no_provider_accepts_are_left_out() {
+    fn parts_that_no_provider_accepts_are_omitted() {
         let grammar = SchemaDialect::Json;
         let text = json!({"type": "string"});
         check(grammar, &text, &text, 0);

@@ -57,7 +57,7 @@ fn list_replies(list: &[Value]) -> usize {
 }
 
 #[test]
-fn decoded_replies_encode_back_without_loss() {
+fn decoded_replies_are_sent_back_without_loss() {
     for (scenario, format) in grid() {
         let wire: &dyn WireFormat =
             if format == ModelApiFormat::OpenaiChat { &OPENROUTER } else { wire(format) };
@@ -68,7 +68,7 @@ fn decoded_replies_encode_back_without_loss() {
 }
 
 #[test]
-fn streamed_replies_encode_back_like_whole_replies() {
+fn streamed_and_whole_replies_encode_to_the_same_request() {
     for (scenario, format) in grid() {
         let wire: &dyn WireFormat =
             if format == ModelApiFormat::OpenaiChat { &OPENROUTER } else { wire(format) };

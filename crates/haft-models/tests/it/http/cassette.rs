@@ -142,7 +142,7 @@ async fn replay_matches_despite_other_dates_and_paths_but_not_other_words() {
         ModelRequest { system: "new".into(), model: "n".into(), ..asking("read /srv/two on 2027-12-31") };
     assert_eq!(whole(&replayer, request.clone(), &cx).await.unwrap().text(), "fine");
     let miss = whole(&replayer, request, &cx).await.unwrap_err();
-    assert!(miss.message.contains("recorded once, but was sent one more time"), "{miss}");
+    assert!(miss.message.contains("it was recorded once, and the replay sent it once more"), "{miss}");
 }
 
 #[tokio::test]
