@@ -23,7 +23,7 @@ pub enum SandboxError {
     Layer { stage: String, reason: String },
     /// A process outside the sandbox replaced a protected file, and the command may have changed the file before it was
     /// protected again.
-    #[error("`{}` was replaced by another program while the command ran, and the command may have changed it; look at it before you use it", .path.display())]
+    #[error("another program replaced `{}` while the command ran, and the command may have changed the new file; review this file before you use it", .path.display())]
     Exposed { path: PathBuf },
     /// The sandbox was ready, but the program could not be started.
     #[error("{reason}")]

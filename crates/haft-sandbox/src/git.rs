@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn repositories_below_are_protected_and_broken_ones_left_out() {
+    fn nested_repositories_are_protected_and_broken_ones_are_skipped() {
         let (_dir, ws) = place(&[("a/b/.git/HEAD", "x"), ("c/.git/HEAD", "x"), ("evil/config", "x")]);
         fs::create_dir(ws.join("d")).unwrap();
         std::os::unix::fs::symlink(ws.join("evil"), ws.join("d/.git")).unwrap();

@@ -383,7 +383,7 @@ pub enum PlanError {
     #[error("`{}` is not a UTF-8 path", .path.display())]
     NotUtf8 { path: PathBuf },
     /// The system cannot give a command a different `/tmp`.
-    #[error("a private /tmp needs Linux namespaces")]
+    #[error("haft cannot give the command a private /tmp, because this system has no Linux namespaces")]
     NoPrivateTmp,
 }
 

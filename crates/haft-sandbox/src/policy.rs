@@ -471,12 +471,12 @@ pub enum PolicyError {
     NotADirectory { path: PathBuf },
     #[error("directory `{}` cannot be used: {reason}", .path.display())]
     Unreadable { path: PathBuf, reason: String },
-    #[error("access to the whole file system cannot be granted")]
+    #[error("access to `/`, the whole file system, cannot be granted; choose a directory")]
     WholeFileSystem,
     /// The directory is in `/tmp`, which the command does not see.
     #[error("directory `{}` lies in /tmp, but commands of this run have a private /tmp; choose a directory outside /tmp", .path.display())]
     InPrivateTmp { path: PathBuf },
-    #[error("granting `{}` would expose haft's own home `{}`", .path.display(), .home.display())]
+    #[error("access to `{}` would expose haft's home directory `{}`", .path.display(), .home.display())]
     ExposesHome { path: PathBuf, home: PathBuf },
     #[error("access to `{}` would expose the secret `{}`; to allow this, add the path of the secret to `sandbox.readable`", .path.display(), .secret.display())]
     ExposesSecret { path: PathBuf, secret: PathBuf },

@@ -93,7 +93,7 @@ fn command_line_errors_suggest_a_fix() {
         &["call", "--workspace", "/nonexistent", "bash"],
         &["`/nonexistent` does not exist", "hint: create the directory"],
     );
-    check(&["call", "--writable", "/", "bash"], &["the whole file system cannot be granted", "hint: "]);
+    check(&["call", "--writable", "/", "bash"], &["the whole file system, cannot be granted", "hint: "]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn workspace_containing_haft_home_is_rejected() {
         .output()
         .expect_code(2);
     assert!(
-        ran.stderr.contains("would expose haft's own home") && ran.stderr.contains("hint: "),
+        ran.stderr.contains("would expose haft's home directory") && ran.stderr.contains("hint: "),
         "{}",
         ran.stderr
     );

@@ -39,7 +39,7 @@ impl Cgroup {
     }
 }
 
-/// The prefix of the name of a call's group. The pid of its launcher follows.
+/// The name prefix of the cgroup of a call. The pid of its launcher follows.
 const PREFIX: &str = "haft-";
 
 /// Removes the groups of launchers that were killed. The kernel refuses to remove a group with processes.

@@ -56,7 +56,7 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
         }
     }
     let reason = if order.plan.needs_mounts() {
-        "a private /tmp needs namespaces, which this system refuses"
+        "haft cannot give the command a private /tmp, because this system refuses new namespaces"
     } else {
         "no sandbox level can be set up on this system"
     };

@@ -89,7 +89,8 @@ fn no_silent_change(user: TestUser, trial: EscapeTrial<'_>, attack: &str) {
         tree.file("ws/stop", "");
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
-        let named = errors.contains(".git/config` was replaced by another program");
+        let named = errors.contains("another program replaced `")
+            && errors.contains("/.git/config` while the command ran");
         let evil = tree.text("ws/.git/config").contains("EVIL");
         assert!(!evil || named && !ended.status.success(), "as {user:?}: {errors}");
     }
@@ -116,7 +117,7 @@ fn cannot_write_a_configuration_that_git_replaces_without_namespaces() {
     }
 }
 
-/// When the user runs `git config`, the command neither gets access to the file nor ends.
+/// If the user runs `git config`, the sandboxed command keeps running and still cannot write to the file.
 #[test]
 fn a_replaced_configuration_is_covered_again() {
     let wait = r#"echo ready; read -r _ < go
@@ -145,7 +146,7 @@ fn a_replaced_repository_ends_the_command() {
         assert_eq!(moved.code, Some(0), "{moved:?}");
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
-        assert!(errors.contains("/ws/.git` was replaced by another program"), "as {user:?}: {errors}");
+        assert!(errors.contains("/ws/.git` while the command ran"), "as {user:?}: {errors}");
         assert!(!tree.exists("ws/.git/hooks/pre-commit"), "as {user:?}");
     }
 }
