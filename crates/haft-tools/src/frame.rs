@@ -18,13 +18,15 @@ pub const FRAME_BODY_BYTES_MAX: usize = 72 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The body is longer than [`FRAME_BODY_BYTES_MAX`].
-    #[error("the message is larger than {FRAME_BODY_BYTES_MAX} bytes, the limit of a frame")]
+    #[error(
+        "a message between haft and its worker process is larger than {FRAME_BODY_BYTES_MAX} bytes, the limit of a frame"
+    )]
     TooLong,
     /// The body is not the JSON of the expected message.
-    #[error("the message is malformed: {0}")]
+    #[error("a message between haft and its worker process is malformed: {0}")]
     Malformed(#[source] serde_json::Error),
     /// The stream failed, or ended in the middle of a frame.
-    #[error("the connection to the file worker broke: {0}")]
+    #[error("the connection to the worker process broke: {0}")]
     Stream(#[source] io::Error),
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn config_hint(server: &str, reason: &str) -> Option<String> {
     let key = match () {
         () if reason_has(&[LOGIN_NEEDED]) => return Some(hints::login_at(server)),
         () if reason_has(&["the sandbox cannot be set up"]) => return Some(hints::SANDBOX_LAYERS.to_owned()),
-        () if reason_has(&["could not be run"]) => "command",
+        () if reason_has(&["process could not be started"]) => "command",
         () if reason_has(&["rejected the credentials"]) => "headers",
         () if reason_has(&[
             "cannot be reached",
@@ -213,13 +213,13 @@ mod tests {
             let found = found.unwrap_or_default();
             assert!(found.contains(expected.unwrap_or_default()), "{reason}: {found}");
         };
-        check("the server could not be run: No such file", Some("mcpServers.far.command"));
+        check("the server process could not be started: No such file", Some("mcpServers.far.command"));
         check("the server cannot be reached: refused", Some("mcpServers.far.url"));
         check("the server answered 404 Not Found", Some("mcpServers.far.url"));
         check("the server rejected the credentials (HTTP 401)", Some("mcpServers.far.headers"));
         check(&format!("the server requires a login; {LOGIN_NEEDED}"), Some("`haft mcp login far` logs in"));
         check(
-            "the server could not be run: the sandbox cannot be set up (user namespace): x",
+            "the server process could not be started: the sandbox cannot be set up (user namespace): x",
             Some("haft doctor"),
         );
         check("the server answered 500 Internal Server Error", None);

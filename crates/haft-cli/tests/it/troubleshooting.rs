@@ -102,7 +102,7 @@ fn mcp_start_error_matches_the_troubleshooting_page() {
     let tree = tree(r#"{"mcpServers": {"time": {"command": "haft-no-such-program"}}}"#);
     let ran = tree.haft(&["call", "time__get_current_time"]).output().expect_code(5);
     let shown = [
-        "error: tool provider `time`: the provider could not prepare its tools: mcp_start_failed:time: the server could not be run: No such file",
+        "error: tool provider `time`: the provider could not prepare its tools: mcp_start_failed:time: the server process could not be started: No such file",
         "hint: `haft mcp test time` tests the server; its settings are in `mcpServers.time`",
     ];
     check(&ran, &[], &shown);

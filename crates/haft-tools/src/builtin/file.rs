@@ -80,7 +80,10 @@ pub(super) async fn ask(
     cx: &CallContext,
 ) -> Result<FileText, ToolError> {
     let unavailable = |error: &dyn std::fmt::Display| {
-        ToolError::new(ToolErrorKind::Unavailable, format!("the file worker failed: {error}"))
+        ToolError::new(
+            ToolErrorKind::Unavailable,
+            format!("the process that runs the file tools failed: {error}"),
+        )
     };
     let mut worker = files.take().await.map_err(|error| unavailable(&error))?;
     note_confinement(cx, worker.confinement());

@@ -43,7 +43,8 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 
 fn picture(image: &FileImage) -> Result<ToolOutput, ToolError> {
     let damaged = |error| {
-        ToolError::new(ToolErrorKind::Internal, "the file worker sent a damaged image").with_source(error)
+        ToolError::new(ToolErrorKind::Internal, "the process that runs the file tools sent a damaged image")
+            .with_source(error)
     };
     let bytes = STANDARD.decode(&image.base64).map_err(damaged)?;
     let image = OutputContent::Image { media_type: image.media_type.clone(), bytes: bytes.into() };

@@ -60,7 +60,9 @@ fn answer(body: &[u8]) -> FileReply {
 }
 
 fn refuse(error: &FrameError) -> FileReply {
-    Err(FileError::failed(format!("the file worker could not parse the request: {error}")))
+    Err(FileError::failed(format!(
+        "the process that runs the file tools could not parse the request: {error}"
+    )))
 }
 
 #[cfg(test)]

@@ -26,9 +26,10 @@ impl WriteError {
             return FileError::denied(format!("Write denied: {path}: {reason}"));
         }
         match self {
-            WriteError::Parent(errno) => {
-                FileError::failed(format!("Failed to create parent directory: {}", parent_fault(*errno)))
-            }
+            WriteError::Parent(errno) => FileError::failed(format!(
+                "Failed to create the parent directory of {path}: {}",
+                parent_fault(*errno)
+            )),
             WriteError::Path(_)
             | WriteError::NotRegular(_)
             | WriteError::TooLarge { .. }
@@ -132,7 +133,9 @@ mod tests {
         );
         check(
             &WriteError::Parent(Errno::NOSPC),
-            &FileError::failed("Failed to create parent directory: No space left on device (os error 28)"),
+            &FileError::failed(
+                "Failed to create the parent directory of /d/f: No space left on device (os error 28)",
+            ),
         );
         check(
             &WriteError::Path(PathFault::Empty),

@@ -47,8 +47,8 @@ pub(super) fn of_schema(schema: &Value) -> Result<Vec<ParamHeader>, String> {
     Ok(found)
 }
 
-/// Searches a schema for headers. `path` leads to the current property; it is `None` below any keyword other than
-/// `properties`.
+/// Finds the properties that a tool schema marks as HTTP header parameters. `path` is the path of the current property,
+/// or `None` below any keyword other than `properties`.
 fn walk(
     schema: &Value,
     path: Option<&mut Vec<String>>,

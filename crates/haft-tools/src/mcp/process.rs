@@ -93,8 +93,8 @@ fn with_environment(
     policy
 }
 
-/// Returns true for a setting of a package manager that is not a secret. Publishing tokens, index passwords and URLs
-/// with a password are for the operator's own installations. A server that needs one gets it with `env`.
+/// Returns true for a package manager setting that contains no secret. Settings with secrets (publish tokens, index
+/// passwords, URLs with a password) are not passed to servers. A server that needs one gets it through `env`.
 fn is_package_setting(name: &str, value: &str) -> bool {
     PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         && !names_a_secret(name)

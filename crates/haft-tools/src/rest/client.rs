@@ -110,7 +110,7 @@ fn make(reach: &Arc<AllowedHosts>) -> Result<reqwest::Client, String> {
         .redirect(Policy::custom(move |attempt| redirected(&of_redirects, attempt)))
         .dns_resolver(Arc::new(GuardedResolver::new(reach)))
         .build()
-        .map_err(|error| format!("the HTTP client cannot be created: {error}"))
+        .map_err(|error| format!("haft cannot create an HTTP client for the tool: {error}"))
 }
 
 fn redirected(reach: &AllowedHosts, attempt: Attempt<'_>) -> reqwest::redirect::Action {

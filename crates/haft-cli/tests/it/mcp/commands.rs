@@ -62,7 +62,7 @@ fn mcp_add_prints_the_token_cost_of_the_tools_or_why_it_is_unknown() {
     assert!(tried.contains(&format!("tools      3, about {} tokens", added["tokens"])), "{added}: {tried}");
     let added = tree.haft(&["mcp", "add", "gone", "--", "no-such-program"]).output().expect_code(0);
     assert!(
-        added.stdout.contains("its tools cannot be listed yet: the server could not be run"),
+        added.stdout.contains("its tools cannot be listed yet: the server process could not be started"),
         "{added:?}"
     );
     assert!(tree.text("home/haft.json").contains("no-such-program"));

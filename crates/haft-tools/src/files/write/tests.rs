@@ -93,8 +93,11 @@ fn write_fails_if_a_parent_is_not_a_directory() {
     let fixture = FileFixture::new();
     fixture.file("file", "old");
     fixture.link("dangling-parent", "nowhere");
-    let told = "Failed to create parent directory: a part of the path exists and is not a directory";
-    check_error(&fixture.path("dangling-parent/x"), told);
+    let path = fixture.path("dangling-parent/x");
+    let told = format!(
+        "Failed to create the parent directory of {path}: a part of the path exists and is not a directory"
+    );
+    check_error(&path, &told);
 }
 
 #[test]

@@ -64,8 +64,11 @@ pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Valu
             "its authorization server refused the client registration ({status}); get a client id there and set `oauth.clientId`"
         )));
     }
-    serde_json::from_str(&text(response).await?)
-        .map_err(|_| AuthError::refused("the response to the client registration cannot be parsed"))
+    serde_json::from_str(&text(response).await?).map_err(|_| {
+        AuthError::refused(
+            "the response of the authorization server to the OAuth client registration cannot be parsed",
+        )
+    })
 }
 
 /// A request to a token endpoint.

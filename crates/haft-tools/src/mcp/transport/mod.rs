@@ -36,7 +36,7 @@ pub trait TransportOpener: Send + Sync {
     fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportFailure>>;
 }
 
-/// The result of `forget`.
+/// The way in which `forget` cancelled a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgetOutcome {
     /// The transport closed the reply stream, which the server treats as a cancellation.

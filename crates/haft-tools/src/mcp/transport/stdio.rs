@@ -170,7 +170,7 @@ async fn attend(
     let how = reason.unwrap_or_else(|| match exit {
         Ok(Ok(CommandExit::Code(code))) => format!("the server ended with exit code {code}"),
         Ok(Ok(CommandExit::Signal(signal))) => format!("the server was killed by signal {signal}"),
-        Ok(Err(error)) => format!("the server could not be run: {error}"),
+        Ok(Err(error)) => format!("the server process could not be started: {error}"),
         Err(_) => "the server closed its output".into(),
     });
     let last = stderr.last(LAST_WORDS_LINES);

@@ -63,7 +63,7 @@ impl Transport for WebSocketTransport {
             unsent.as_ref().ok_or_else(|| TransportFailure::Closed("the connection was closed".into()))?;
         unsent.try_send(message.text).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => TransportFailure::Broken(format!(
-                "the server does not read; {UNSENT_MAX} messages are waiting"
+                "the MCP server has stopped reading its input; {UNSENT_MAX} messages are waiting"
             )),
             mpsc::error::TrySendError::Closed(_) => {
                 TransportFailure::Closed("the connection is closed".into())

@@ -26,21 +26,23 @@ pub struct DocumentError(pub String);
 pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     if bytes.len() > DOCUMENT_BYTES_MAX {
         return Err(DocumentError(format!(
-            "the document is larger than {DOCUMENT_BYTES_MAX} bytes; reduce it to the operations that you need"
+            "the OpenAPI document is larger than {DOCUMENT_BYTES_MAX} bytes; reduce it to the operations that you need"
         )));
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let value = match first {
         Some(b'{') => json(bytes, values_left),
-        Some(b'<') => Err(DocumentError("expected JSON or YAML; found what looks like HTML or XML".into())),
+        Some(b'<') => Err(DocumentError(
+            "expected an OpenAPI document in JSON or YAML; found what looks like HTML or XML".into(),
+        )),
         Some(_) => yaml(bytes, values_left),
-        None => Err(DocumentError("the document is empty".into())),
+        None => Err(DocumentError("the OpenAPI document is empty".into())),
     }?;
     if value.is_object() {
         Ok(value)
     } else {
-        Err(DocumentError("expected an object at the top level".into()))
+        Err(DocumentError("expected an object at the top level of the OpenAPI document".into()))
     }
 }
 
@@ -51,7 +53,7 @@ fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
     let parsed =
         PruningDeserializer { context: ObjectKeyKind::Keywords, values_left }.deserialize(&mut deserializer);
     parsed.and_then(|value| deserializer.end().map(|()| value)).or_else(|error| {
-        let no_json = || DocumentError(format!("the document is not valid JSON: {error}"));
+        let no_json = || DocumentError(format!("the OpenAPI document is not valid JSON: {error}"));
         // The document has too many values; parsed as YAML, it would exceed the limit again.
         if values_left.replace(before) == 0 {
             return Err(no_json());
@@ -62,7 +64,7 @@ fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
 
 fn yaml(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     let text = std::str::from_utf8(bytes)
-        .map_err(|error| DocumentError(format!("the document is not UTF-8: {error}")))?;
+        .map_err(|error| DocumentError(format!("the OpenAPI document is not UTF-8: {error}")))?;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: VALUES_MAX,
@@ -78,7 +80,7 @@ fn yaml(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
         PruningDeserializer { context: ObjectKeyKind::Keywords, values_left }.deserialize(deserializer)
     });
     parsed.map_err(|error| {
-        DocumentError(format!("the document is not valid YAML: {}", first_line(&error.to_string())))
+        DocumentError(format!("the OpenAPI document is not valid YAML: {}", first_line(&error.to_string())))
     })
 }
 

@@ -111,7 +111,7 @@ fn check_version(root: &Node<'_>) -> Result<(), ImportError> {
         }
     }
     if root.get("paths").is_none_or(|paths| !paths.value.is_object()) {
-        return Err(ImportError("the document has no `paths`, so it describes no operation".into()));
+        return Err(ImportError("the OpenAPI document has no `paths`, so it describes no operation".into()));
     }
     Ok(())
 }
@@ -132,7 +132,11 @@ fn base(
         None => at
             .filter(|at| matches!(at.scheme(), "http" | "https"))
             .and_then(|at| at.join("/").ok())
-            .ok_or_else(|| ImportError("the document names no server; set `baseUrl`".into())),
+            .ok_or_else(|| {
+                ImportError(
+                    "the OpenAPI document names no server; set `baseUrl` to the URL of the service".into(),
+                )
+            }),
     }
 }
 
@@ -166,7 +170,7 @@ fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<
     };
     reach.check_url(base).map_err(|refusal| {
         ImportError(format!(
-            "the server of the document cannot be used: {refusal}; to use another server, set `baseUrl`"
+            "the server in the OpenAPI document cannot be used: {refusal}; to use another server, set `baseUrl`"
         ))
     })?;
     Ok(reach)

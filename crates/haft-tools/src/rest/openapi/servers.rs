@@ -28,7 +28,7 @@ fn filled(written: &str, server: &Value) -> Result<String, String> {
             Some(Value::Number(number)) => number.to_string(),
             _ => {
                 return Err(format!(
-                    "the server `{}` has a variable without a default; set `baseUrl`",
+                    "the server `{}` has a variable without a default; set `baseUrl` to use another URL",
                     short(written)
                 ));
             }
@@ -42,7 +42,9 @@ fn filled(written: &str, server: &Value) -> Result<String, String> {
     }
     filled.push_str(rest);
     if filled.len() > SERVER_BYTES_MAX {
-        return Err(format!("the server URL is longer than {SERVER_BYTES_MAX} bytes; set `baseUrl`"));
+        return Err(format!(
+            "the server URL in the OpenAPI document is longer than {SERVER_BYTES_MAX} bytes; set `baseUrl` to use another URL"
+        ));
     }
     Ok(filled)
 }
@@ -61,7 +63,9 @@ fn short(text: &str) -> String {
 /// Resolves a relative server URL against the URL of the document. A file cannot be the base, because it has no host.
 fn absolute(written: &str, at: Option<&Url>) -> Result<Url, String> {
     if written.contains('{') {
-        return Err(format!("the server `{written}` has a variable without a default; set `baseUrl`"));
+        return Err(format!(
+            "the server `{written}` has a variable without a default; set `baseUrl` to use another URL"
+        ));
     }
     let of_web = at.filter(|at| matches!(at.scheme(), "http" | "https"));
     let parsed = match (written.strip_prefix("//"), of_web) {
@@ -69,11 +73,13 @@ fn absolute(written: &str, at: Option<&Url>) -> Result<Url, String> {
         (_, Some(at)) => at.join(written),
         (None, None) => Url::parse(written),
     };
-    let url = parsed.map_err(|_| format!("the server `{written}` is not a complete URL; set `baseUrl`"))?;
+    let url = parsed.map_err(|_| {
+        format!("the server `{written}` is not a complete URL; set `baseUrl` to use another URL")
+    })?;
     if matches!(url.scheme(), "http" | "https") {
         Ok(url)
     } else {
-        Err(format!("the server `{written}` is neither http nor https; set `baseUrl`"))
+        Err(format!("the server `{written}` is neither http nor https; set `baseUrl` to use another URL"))
     }
 }
 

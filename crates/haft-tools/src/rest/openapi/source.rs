@@ -103,7 +103,7 @@ impl OpenApiSource {
         if status.is_success() {
             Ok(bytes)
         } else {
-            Err(SourceError(format!("`{shown}`: HTTP {}", status.as_u16())))
+            Err(SourceError(format!("`{shown}` answered with HTTP status {}", status.as_u16())))
         }
     }
 }
