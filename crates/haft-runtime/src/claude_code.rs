@@ -111,7 +111,7 @@ fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
 /// take effect, unconfined, the next time the user starts the command.
 fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory), String> {
     let unusable =
-        |error: io::Error| format!("haft cannot use the directory of the command in its cache: {error}");
+        |error: io::Error| format!("haft cannot use the directory of Claude Code in its cache: {error}");
     let claim = DirectoryClaim::new(policy.home()).map_err(unusable)?;
     let mut policy =
         policy.network(ResourceAccess::Allow).cache(&claim.name).map_err(|error| error.to_string())?;

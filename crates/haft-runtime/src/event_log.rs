@@ -484,7 +484,7 @@ pub struct RunEvents {
 /// Events that a slow reader has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "events {first} to {last} are missing: they were not stored, and the reader was too slow or came later"
+    "events {first} to {last} are not available any more: the run stores no events, and this reader started too late or read too slowly"
 )]
 pub struct EventGap {
     /// The number of the first missed event.

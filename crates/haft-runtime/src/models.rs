@@ -214,7 +214,7 @@ fn provider_of(
     if kind(config, name) == claude_code::NAME {
         let (fast, complex) = (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX);
         let problem = format!(
-            "the command cannot list its models; use `{fast}` or `{complex}` for the newest model of each kind"
+            "Claude Code cannot list its models; use `{fast}` or `{complex}` for the newest model of each kind"
         );
         return Err(ModelsError::Command { provider: name.to_owned(), problem });
     }

@@ -27,10 +27,10 @@ impl RunQueueLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RunQueueFull {
     /// The tenant already has as many waiting runs as one tenant may have now.
-    #[error("the queue has too many waiting runs of this tenant")]
+    #[error("the run queue has too many waiting runs of this tenant; try again later")]
     ForTenant,
     /// The queue has the maximum number of waiting runs.
-    #[error("the queue has too many waiting runs")]
+    #[error("the run queue has too many waiting runs; try again later")]
     ForAll,
 }
 

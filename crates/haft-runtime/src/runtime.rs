@@ -362,7 +362,7 @@ impl Runtime {
         Ok(self.launch(run, agent, shared, functions, place))
     }
 
-    /// Returns the output of interrupted calls of a run and of its sub-agents, if the event log contains it.
+    /// Returns the partial output of interrupted calls in a run and its sub-agents, if the event log contains it.
     async fn partial_outputs(&self, key: &RunKey) -> PartialOutputs {
         let Some(store) = self.shared.stores.events.as_ref() else { return PartialOutputs::default() };
         let last = store.last(key).await.unwrap_or(0);

@@ -123,7 +123,7 @@ pub struct WorkspaceSpec {
     pub home: UserHomeView,
 }
 
-/// The part of the home directory of the user that commands of a run see.
+/// The part of the user's home directory that the commands of a run see.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UserHomeView {
     /// The whole home directory except for the listed secrets.
@@ -226,14 +226,14 @@ pub struct RequestedServer {
     pub headers: BTreeMap<String, String>,
 }
 
-/// The prefix of the names of secrets that are MCP servers.
+/// The prefix of the name of a secret that contains the URL and headers of an MCP server.
 const SERVER_SECRET: &str = "MCP server ";
 
 impl RequestedServer {
     /// Reads the server with a label from the secrets of a run.
     pub(crate) fn of_variable(label: &str, variables: VariableSource<'_>) -> Result<Self, String> {
         let secret = variables(&format!("{SERVER_SECRET}{label}"))
-            .ok_or("the URL and headers of the server are missing")?;
+            .ok_or("the secrets of the run do not contain the URL and headers of the server")?;
         // Do not include the parser error, because it could show a part of the secret.
         serde_json::from_str(&secret)
             .map_err(|_| "the URL and headers of the server cannot be read".to_owned())

@@ -170,7 +170,10 @@ impl StoredVariables {
         if file_lock::lock_within(&lock, LOCK_WAIT)? {
             return Ok(lock);
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock"))
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "another haft process is writing the stored variables; try again",
+        ))
     }
 
     /// Returns the account name in the keyring: the path of the file, so that each home directory has its own values.

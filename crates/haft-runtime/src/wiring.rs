@@ -164,7 +164,7 @@ fn decision(approval: ApprovalPolicy) -> PermissionDecision {
     }
 }
 
-/// Returns the name of the argument of a built-in tool that contains a shell command line.
+/// Returns the argument name under which a built-in tool gets a shell command line.
 pub fn command_argument(tool: &str) -> Option<&'static str> {
     let mut tools = haft_tools::builtin::definitions().into_iter();
     tools.find(|definition| definition.name.as_str() == tool)?.facts.command_argument

@@ -31,7 +31,7 @@ pub fn past(recording: &Recording, session: &str) -> Result<SessionHistory, Reco
     SessionHistory::of(JournalLines::of(journal.as_bytes())).map_err(bad)
 }
 
-/// The journal of a run, as the receiver of its inputs and of its events. Both are `None` if nothing is stored.
+/// The two ways to write to the journal of a run: its inputs and its events. Both are `None` if nothing is stored.
 #[derive(Clone, Default)]
 pub(crate) struct JournalSinks {
     pub(crate) inputs: Option<Arc<dyn RunJournal>>,

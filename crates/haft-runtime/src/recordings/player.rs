@@ -264,8 +264,9 @@ impl RunPlayer {
                     }
                 }
                 DriveOutcome::AwaitsClient(calls) => {
-                    let none =
-                        |call: &ToolCall| ToolReply::error(call, "the recording has no output of this call");
+                    let none = |call: &ToolCall| {
+                        ToolReply::error(call, "the recording has no output of this tool call")
+                    };
                     let none = RunInput::ClientReplied(calls.iter().map(none).collect());
                     driver.apply_input(run, self.outside_input(session, none).await)?;
                 }
@@ -283,8 +284,8 @@ impl RunPlayer {
         }
     }
 
-    /// Waits until no event has arrived for a number of polls. The threshold is lower for deeper runs, and lower for a
-    /// call than for its run, so that the innermost abandoned work ends first.
+    /// Waits until no event has arrived for a number of polls. This number is smaller for nested runs, and smaller for a
+    /// call than for its run. Therefore, the innermost abandoned work ends first.
     async fn quiet(&self, what: AbandonedWork, depth: usize) {
         let level = DEPTH_MAX.saturating_sub(depth) * 2;
         let polls = QUIET_AFTER_POLLS
@@ -348,8 +349,8 @@ impl RunPlayer {
         result.unwrap_or_else(|problem| self.differs(call, &problem))
     }
 
-    /// Handles a reply for which the recorded run did not wait: the reply fails with the recorded reply timeout, or
-    /// never arrives if the run itself was aborted.
+    /// Replays a reply that the recorded run did not receive. If it had timed out, the replay fails with the same
+    /// timeout. If the recorded run was aborted, the reply never arrives.
     async fn waited_for(
         &self,
         session: SessionId,

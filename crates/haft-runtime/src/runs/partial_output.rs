@@ -16,7 +16,7 @@ const OUTPUT_BYTES_MAX: usize = 8 << 10;
 pub struct PartialOutputs(HashMap<String, HashMap<String, String>>);
 
 impl PartialOutputs {
-    /// Collects the output of the calls that have no result among the events.
+    /// Collects the partial output of calls that have no result event.
     pub fn of(events: &[EventEnvelope]) -> Self {
         let mut all: HashMap<String, HashMap<String, String>> = HashMap::new();
         for EventEnvelope { run, event, .. } in events {

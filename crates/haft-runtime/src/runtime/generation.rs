@@ -139,7 +139,7 @@ impl ConfigGeneration {
             self.providers.push(Arc::new(RestTools::new(loaded.tools)));
         }
         let problem =
-            |problem: &rest::RestConfigProblem| format!("{} is left out: {}", problem.key, problem.message);
+            |problem: &rest::RestConfigProblem| format!("{} is ignored: {}", problem.key, problem.message);
         loaded.problems.iter().map(problem).collect()
     }
 }

@@ -314,7 +314,7 @@ fn requested(label: &str, servers: &McpServers) -> RequestedProvider {
     let provider = match (refused, found) {
         (None, Some(provider)) => Ok(Arc::clone(provider)),
         (Some((_, reason)), _) => Err(reason.clone()),
-        (None, None) => Err("no server with this label can be used".to_owned()),
+        (None, None) => Err("haft did not start an MCP server with this label".to_owned()),
     };
     RequestedProvider { label: label.to_owned(), provider }
 }

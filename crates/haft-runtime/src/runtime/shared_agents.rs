@@ -118,7 +118,9 @@ impl RequestedProvider {
             let status = provider.server().status();
             match status.state {
                 "ready" | "degraded" => Ok(provider.tools()),
-                state => Err(status.reason.unwrap_or_else(|| format!("the state of the server is {state}"))),
+                state => Err(status
+                    .reason
+                    .unwrap_or_else(|| format!("the MCP server is not ready; its state is {state}"))),
             }
         });
         ServerListing { label: self.label.clone(), tools }
@@ -155,7 +157,7 @@ impl std::fmt::Debug for SharedEntry {
     }
 }
 
-/// The effect of the end of a run on its agent.
+/// The state of a shared agent after one of its runs has ended.
 enum LeftAgent {
     /// Other runs use the agent, or may still join it.
     Kept,

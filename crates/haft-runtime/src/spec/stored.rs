@@ -223,7 +223,9 @@ struct StoredPrincipal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The spec has a version that this haft version does not read.
-    #[error("the run was stored with spec version {found}; this version of haft reads {SPEC_VERSION}")]
+    #[error(
+        "the run was stored with spec version {found}, but this version of haft reads version {SPEC_VERSION}"
+    )]
     Version {
         /// The version of the spec; 0 if it names none.
         found: u32,
@@ -298,7 +300,9 @@ impl StoredSpec {
     pub fn into_spec(self, blob: &[u8]) -> Result<RunSpec, SpecError> {
         let broken = |problem: String| SpecError::Sources { problem };
         if Digest::of_bytes(blob).to_string() != self.sources {
-            return Err(broken("the stored agents do not match their digest; the file was changed".into()));
+            return Err(broken(
+                "the stored agents do not match their digest, because their file was changed".into(),
+            ));
         }
         let principal = self.principal();
         let blob: StoredBlob = serde_json::from_slice(blob).map_err(|error| broken(error.to_string()))?;

@@ -74,7 +74,7 @@ impl Telemetry {
         Arc::new(EventSinks(sinks))
     }
 
-    /// Returns the lookup of the spans of calls in progress.
+    /// Returns the map from running calls to their spans.
     pub fn trace_parents(&self) -> Arc<dyn TraceParents> {
         Arc::clone(&self.spans) as _
     }

@@ -234,7 +234,7 @@ fn secret_header_is_sent_and_never_printed() {
     // Without the variable, only this tool is missing.
     let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert!(
-        ran.stderr.contains("restTools.it is left out: `headers.Authorization`: variable `TOKEN_OF_IT`"),
+        ran.stderr.contains("restTools.it is ignored: `headers.Authorization`: variable `TOKEN_OF_IT`"),
         "{}",
         ran.stderr
     );
