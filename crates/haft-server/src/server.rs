@@ -243,7 +243,7 @@ fn new_skill_errors(skills: &Skills, before: &Skills) -> Vec<String> {
 
 /// Returns the warnings about the skills that the server does not use.
 fn skill_warnings(skills: &Skills) -> impl Iterator<Item = String> {
-    skills.errors.iter().map(|error| format!("a skill is left out: {error}"))
+    skills.errors.iter().map(|error| format!("a skill with an error is ignored: {error}"))
 }
 
 fn webhook_problem(serve: &ServeSettings) -> Option<String> {

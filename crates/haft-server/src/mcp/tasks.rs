@@ -373,7 +373,7 @@ impl GatewayTask {
         });
     }
 
-    /// Changes the open questions of a call that has not ended, and with them its state.
+    /// Updates the pending questions of a running call, and sets the status of its task to match.
     fn change_questions(&mut self, change: impl FnOnce(&mut Vec<(String, CallQuestion)>)) {
         let state = std::mem::replace(&mut self.state, TaskState::Cancelled);
         let (call, mut questions) = match state {

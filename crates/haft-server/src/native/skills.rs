@@ -1,4 +1,5 @@
-//! Skills of the native API: list and get. Neither their texts nor the commands of their servers are shown.
+//! Skills of the native API: list and get. The responses omit the instructions of a skill and the commands of the MCP
+//! servers that it defines.
 
 use std::sync::Arc;
 

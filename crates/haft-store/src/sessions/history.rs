@@ -99,7 +99,7 @@ impl SessionHistory {
         };
         let id = uuid::Uuid::parse_str(&opened.id);
         let session = id.map_err(|error| ReadError::Broken {
-            problem: format!("the session id in the file is invalid: {error}"),
+            problem: format!("its journal contains an invalid session id: {error}"),
         })?;
         let mut past = Self {
             last_ms: opened.at_ms,

@@ -39,7 +39,7 @@ impl SessionStore {
                 tenant.sweep(&ids, now, STEP_PAUSE);
             }
         };
-        // If no thread can be started, no further step runs now; a later session starts one.
+        // If no thread can be started, the sweep stops here. The sweep of a later session continues it.
         let _ = thread::Builder::new().name("session-sweep".into()).spawn(sweep);
     }
 
