@@ -42,7 +42,7 @@ fn list(args: &AgentsListArgs) -> Result<ExitCode, CliError> {
             Ok(agent) => agents.push(agent),
             // Print only a warning: a file in this directory may be an include of an agent and not an agent itself.
             Err(error) => {
-                let message = format!("`{}` is left out: {error}", printable(&file.to_string_lossy()));
+                let message = format!("`{}` is ignored: {error}", printable(&file.to_string_lossy()));
                 terminal::warn(&hints::with(&message, hints::agent(&error)));
             }
         }

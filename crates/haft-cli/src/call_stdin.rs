@@ -135,7 +135,7 @@ impl CallInputLine {
         let text = match line {
             InputLine::Text(text) => text,
             InputLine::TooLong { bytes } => {
-                let message = format!("the line has {bytes} bytes; the limit is {LINE_BYTES_MAX}");
+                let message = format!("the input line has {bytes} bytes; the limit is {LINE_BYTES_MAX}");
                 return Err(CallOutputLine::bad_line(None, message));
             }
         };

@@ -13,7 +13,7 @@ use super::{cancel, terminal};
 /// The largest script that is read, in bytes.
 const SCRIPT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Serves a script on the loopback interface until the command is interrupted.
+/// Runs the scripted model server on the loopback interface until the command is interrupted.
 pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
     let (script, listener) = match prepare(args).await {
         Ok(prepared) => prepared,
@@ -32,7 +32,7 @@ pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
         exit = cancel::cancelled() => exit.into(),
         served = serve(script, listener) => match served {
             Ok(()) => ExitReason::Success.into(),
-            Err(error) => terminal::failed(ExitReason::Internal, &format!("the server ended: {error}")),
+            Err(error) => terminal::failed(ExitReason::Internal, &format!("the scripted model server ended: {error}")),
         },
     }
 }

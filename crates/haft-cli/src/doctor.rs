@@ -165,7 +165,7 @@ impl DoctorReport {
         let _ = writeln!(text, "workspace  {}", self.workspace().unwrap_or("cannot be used".into()));
         let _ = writeln!(text, "home       {}", home().unwrap_or("not known".into()));
         for (path, exists) in self.config_files() {
-            let _ = writeln!(text, "config     {path} ({})", if exists { "found" } else { "not there" });
+            let _ = writeln!(text, "config     {path} ({})", if exists { "found" } else { "does not exist" });
         }
         self.sandbox_text(&mut text);
         self.servers.iter().for_each(|server| server.write_to(&mut text));

@@ -75,7 +75,10 @@ fn audit(event: AuditEvent, key: &ApiKeyRecord) -> Result<(), CliError> {
         ..AuditLine::new(now_ms(), event)
     };
     let written = AuditLogFile::of(&settings::home()?).append(line);
-    written.map_err(|error| (ExitReason::Internal, format!("the audit log cannot be written: {error}")))
+    written.map_err(|error| {
+        let message = format!("key {} was changed, but the audit log cannot be written: {error}", key.id);
+        (ExitReason::Internal, message)
+    })
 }
 
 fn list() -> Result<Value, CliError> {

@@ -74,7 +74,10 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
     let limit = configuration.resolved.tool_timeout;
     // The worker receives the content, so it needs no workspace of the user.
     let unusable = |error: &dyn std::fmt::Display| {
-        (ExitReason::Internal, format!("the worker process cannot be started: {error}"))
+        (
+            ExitReason::Internal,
+            format!("the process that reads parts of stored outputs cannot be started: {error}"),
+        )
     };
     let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;
     let home = settings::home()?;

@@ -135,7 +135,10 @@ fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliE
         let key = RunKey { tenant: tenant.unwrap_or_else(|| "local".into()), run: *id };
         let removed = events.remove(&key).and_then(|()| FileOutputs::of(&home).remove(&key));
         removed.map_err(|error| {
-            (ExitReason::Internal, format!("the content of {id} could not be removed: {error}"))
+            (
+                ExitReason::Internal,
+                format!("the stored content of session {id} could not be removed: {error}"),
+            )
         })?;
     }
     Ok(ids.iter().map(ToString::to_string).collect())

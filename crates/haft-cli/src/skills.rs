@@ -37,7 +37,7 @@ fn list(args: &SkillsListArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     for error in &found.errors {
-        terminal::warn(&format!("a skill is left out: {error}"));
+        terminal::warn(&format!("a skill with an error is ignored: {error}"));
     }
     warn_of_keys(&found.skills);
     for (path, reason) in &found.ignored {

@@ -108,7 +108,11 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
         ..AuditLine::new(now_ms(), AuditEvent::PrincipalDeleted)
     };
     let written = AuditLogFile::of(&home).append(line);
-    written.map_err(|error| (ExitReason::Internal, format!("the audit log cannot be written: {error}")))?;
+    written.map_err(|error| {
+        let message =
+            format!("the data of {shown} was deleted, but the audit log cannot be written: {error}");
+        (ExitReason::Internal, message)
+    })?;
     if json {
         let DeletedData { removed, pseudonym, unreadable } = &deleted;
         let unreadable = paths(unreadable);

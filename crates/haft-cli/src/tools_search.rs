@@ -127,7 +127,9 @@ impl<'a> ToolSearch<'a> {
             InputLine::Text(text) => text,
             InputLine::TooLong { bytes } => {
                 *exit = ExitReason::Input;
-                return Some(bad_line(&format!("the line has {bytes} bytes; the limit is {LINE_BYTES_MAX}")));
+                return Some(bad_line(&format!(
+                    "the input line has {bytes} bytes; the limit is {LINE_BYTES_MAX}"
+                )));
             }
         };
         match serde_json::from_slice::<SearchLine>(text) {

@@ -1,4 +1,4 @@
-//! The watchers of the calls of one command: status line, operation tree, log, usage records and telemetry.
+//! The event watchers of one command: status line, operation tree, log, usage records and telemetry.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::tree::TreeKeeper;
 use haft_runtime::telemetry::{Telemetry, captures_content};
 use haft_store::accounting::{AccountingSink, FileAccounting};
 
-/// The watchers of the calls of one command.
+/// The event watchers of one command.
 pub(super) struct CommandWatchers {
     session: SessionId,
     sinks: EventSinks,

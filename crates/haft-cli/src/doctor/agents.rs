@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::agents::problem;
 use haft_config::agents::loader::{AgentLoadError, AgentLoader};
 
-/// The result of the check of one file.
+/// The check result of one agent file.
 pub(super) struct AgentFinding {
     file: PathBuf,
     /// The reason why the agent cannot be run.

@@ -10,7 +10,7 @@ use haft_config::resolved::ModelName;
 use haft_config::{ResolvedConfig, printable};
 use haft_runtime::models;
 
-/// The result of the check of one provider.
+/// The check result of one model provider.
 pub(super) struct ModelFinding {
     name: String,
     /// The reason why the provider cannot be used.

@@ -10,7 +10,7 @@ use haft_config::ResolvedConfig;
 /// The name of the queue that is used by every tool for which no queue is configured.
 const DEFAULT: &str = "default";
 
-/// The result of the check of one queue.
+/// The check result of one queue.
 pub(super) struct QueueFinding {
     name: String,
     concurrent: usize,

@@ -22,7 +22,7 @@ use haft_runtime::wiring;
 /// not ready yet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The result of the check of one server.
+/// The check result of one MCP server.
 pub(super) struct ServerFinding {
     name: String,
     outcome: Result<ReadyServer, ServerFailure>,

@@ -261,7 +261,10 @@ fn renew_trust(home: &Home, path: &Path) -> Result<String, CliError> {
             record.files.insert(path.to_owned(), digest);
         })
         .map_err(|error| {
-            (ExitReason::Internal, format!("the file was changed but is not trusted: {error}"))
+            (
+                ExitReason::Internal,
+                format!("haft changed `{}`, but could not mark it as trusted: {error}", path.display()),
+            )
         })?;
     }
     Ok(String::new())

@@ -45,7 +45,7 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
         .await
         .map_err(|error| not_added(&haft_config::printable(&error)))?;
     if imported.tools.is_empty() {
-        return Err(not_added("none of its operations can be used as a tool"));
+        return Err(not_added("none of the operations in the OpenAPI document can be used as a tool"));
     }
     let write = if args.replace { edit::put } else { edit::add };
     write(&path, entry, &value(args, &source)).map_err(|error| refused(&error))?;

@@ -28,7 +28,7 @@ pub(super) async fn check(args: &RestCheckArgs) -> Result<RestCommandOutput, Cli
     };
     let imported = rest::import(&args.name, spec, around(&home, Freshness::Fetched)).await;
     let imported = imported.map_err(|error| {
-        let hint = "hint: change its settings in haft.json, under `openapiSpecs`";
+        let hint = format!("hint: change `openapiSpecs.{}` in haft.json", args.name);
         (ExitReason::Input, format!("{}\n{hint}", haft_config::printable(&error)))
     })?;
     Ok(RestCommandOutput { text: findings(&imported), json: findings_json(&imported) })

@@ -561,7 +561,7 @@ fn agents_list_warns_about_unreadable_agent() {
     let list = tree.haft(&["agents", "list", "--json"]).output().expect_code(0);
     let found: Value = serde_json::from_str(&list.stdout).unwrap();
     assert_eq!((found.as_array().unwrap().len(), &found[0]["name"]), (1, &"clerk".into()), "{found}");
-    let named = list.stderr.contains("agents/odd.md` is left out") && list.stderr.contains("not UTF-8");
+    let named = list.stderr.contains("agents/odd.md` is ignored") && list.stderr.contains("not UTF-8");
     assert!(named, "{}", list.stderr);
 }
 

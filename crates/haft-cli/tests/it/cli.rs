@@ -137,7 +137,7 @@ fn doctor_reports_kernel_sandbox_and_config() {
         "workspace mode, level ",
         "seccomp",
         "haft.json (found)",
-        "haft.json (not there)",
+        "haft.json (does not exist)",
     ] {
         assert!(text.contains(fragment), "no `{fragment}` in {text}");
     }

@@ -313,7 +313,7 @@ fn tools_tokens_prints_token_count_per_definition() {
 }
 
 #[test]
-fn tool_output_is_offered_to_every_run_that_stores_outputs() {
+fn tool_output_tool_is_offered_to_every_run_that_stores_outputs() {
     let tree = tree();
     let store = Arc::new(FileStore::open(&tree.path("home/data/outputs"), StoreLimits::default()).unwrap());
     let home = Home::at(&tree.path("home"));

@@ -36,7 +36,10 @@ fn skills_check_reports_errors_with_file_and_line() {
         ran.stdout
     );
     let listed = tree.haft(&["skills", "list"]).output().expect_code(0);
-    assert!(listed.stdout.contains("browser") && listed.stderr.contains("left out"), "{listed:?}");
+    assert!(
+        listed.stdout.contains("browser") && listed.stderr.contains("a skill with an error is ignored"),
+        "{listed:?}"
+    );
     let one = tree.haft(&["skills", "check", "--json", "../home/skills/bad"]).output().expect_code(42);
     let found: Value = serde_json::from_str(&one.stdout).unwrap();
     assert_eq!((&found["ok"], &found["errors"][0]["line"]), (&false.into(), &3.into()), "{found}");

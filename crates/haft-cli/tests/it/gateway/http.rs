@@ -187,7 +187,7 @@ fn headers_that_contradict_the_body_are_refused() {
 }
 
 #[test]
-fn web_pages_and_foreign_host_names_are_refused() {
+fn requests_with_a_foreign_origin_or_host_header_are_refused() {
     let place = place();
     configure(&place, &[], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);

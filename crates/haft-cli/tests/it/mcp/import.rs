@@ -211,7 +211,7 @@ fn value_in_the_env_file_is_not_asked_for() {
 }
 
 #[test]
-fn value_is_kept_in_the_keyring_where_the_tokens_are() {
+fn value_is_stored_in_the_keyring_if_the_tokens_are_stored_there() {
     let tree = tree();
     asking(&tree);
     let keyring = SecretService::start(&tree);
