@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use haft_core::settings::mcp::OAuthGrant;
+use haft_core::settings::mcp::{OAuthAccount, OAuthGrant};
 
 use super::mcp::{ExpandedSecret, VariableExpander};
 use super::written;
@@ -23,6 +23,8 @@ pub struct McpOauthSettings {
     pub client_metadata_url: Option<String>,
     pub scopes: Vec<String>,
     pub grant: OAuthGrant,
+    /// The owner of the tokens, for the grant `person`.
+    pub account: OAuthAccount,
     /// The port of the redirect URI; 0 for any free port.
     pub redirect_port: u16,
 }
@@ -52,6 +54,7 @@ impl VariableExpander<'_> {
             client_metadata_url: text("clientMetadataUrl", written.client_metadata_url.as_ref())?,
             scopes: written.scopes.clone().unwrap_or_default(),
             grant: written.grant.map_or(OAuthGrant::Person, Into::into),
+            account: written.account.map_or(OAuthAccount::Principal, Into::into),
             redirect_port: written.redirect_port.unwrap_or(0),
         };
         meant.checked()

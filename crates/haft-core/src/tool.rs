@@ -69,6 +69,18 @@ pub struct ToolFacts {
     pub timeout: Option<Duration>,
     /// The name of the argument that holds a shell command line. Command rules parse this argument.
     pub command_argument: Option<&'static str>,
+    /// The author of the definition.
+    pub author: DefinitionAuthor,
+}
+
+/// The author of a tool's definition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DefinitionAuthor {
+    /// The source of the tool: a server, an API, an agent, or the code of a built-in tool.
+    #[default]
+    Source,
+    /// haft itself, in place of a server that it cannot reach yet.
+    Haft,
 }
 
 /// The limit that a tool sets on its own output.

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::provider::ProviderKind;
-use crate::tool::ToolDefinition;
+use crate::tool::{DefinitionAuthor, ToolDefinition};
 
 pub use changes::{DefinitionPart, LockChange};
 pub use compatible::{SchemaCompatibility, compatibility};
@@ -137,17 +137,25 @@ pub fn source_key(kind: ProviderKind, namespace: &str) -> String {
 }
 
 /// Returns true for tools whose definitions do not come from haft or the program that embeds it.
-pub fn needs_lock(kind: ProviderKind) -> bool {
+fn needs_lock(kind: ProviderKind) -> bool {
     match kind {
         ProviderKind::Mcp | ProviderKind::Rest => true,
         ProviderKind::Builtin | ProviderKind::Agent | ProviderKind::Client => false,
     }
 }
 
+/// Returns true for a tool whose definition may change without a change of haft.
+pub fn is_watched(kind: ProviderKind, definition: &ToolDefinition) -> bool {
+    match definition.facts.author {
+        DefinitionAuthor::Source => needs_lock(kind),
+        DefinitionAuthor::Haft => false,
+    }
+}
+
 impl ToolLock {
     /// Returns the status of one tool under this lock.
     pub fn standing(&self, identity: &ToolIdentity, definition: &ToolDefinition) -> LockStanding {
-        if !needs_lock(identity.kind) {
+        if !is_watched(identity.kind, definition) {
             return LockStanding::Exempt;
         }
         let Some(source) = self.sources.get(&source_key(identity.kind, identity.namespace.as_str())) else {

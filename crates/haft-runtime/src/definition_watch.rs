@@ -9,7 +9,7 @@ use haft_config::resolved::{McpEndpoint, McpServerSettings};
 use haft_core::home::Home;
 use haft_core::name::Namespace;
 use haft_core::provider::{ProviderKind, ToolProvider};
-use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock, needs_lock, own_name, source_key};
+use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock, is_watched, own_name, source_key};
 use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator, Snapshot};
 use haft_store::tool_pins::{ChangedPins, ToolDigests, ToolPins};
 use haft_tools::mcp::McpServerStatus;
@@ -45,7 +45,8 @@ impl DefinitionWatch {
     /// is reported only once.
     pub fn warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
         let snapshot = orchestrator.catalog().snapshot();
-        let watched = snapshot.tools().filter(|tool| needs_lock(tool.identity().kind)).map(|tool| &**tool);
+        let is_external = |tool: &&Arc<CatalogEntry>| is_watched(tool.identity().kind, tool.definition());
+        let watched = snapshot.tools().filter(is_external).map(|tool| &**tool);
         match &self.lock {
             Some(lock) => quarantined(lock, watched),
             None => self.changed(watched.filter(|tool| {

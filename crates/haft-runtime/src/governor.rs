@@ -7,7 +7,7 @@ use std::time::Duration;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, Namespace, ToolName};
 use haft_core::provider::ProviderKind;
-use haft_core::tool::{Effects, OutputFact, OutputPolicy, ToolFacts, ToolPolicy};
+use haft_core::tool::{DefinitionAuthor, Effects, OutputFact, OutputPolicy, ToolFacts, ToolPolicy};
 use haft_engine::{CatalogEntry, GovernedTool, Governor, ToolActivity};
 use serde::Deserialize;
 
@@ -57,7 +57,10 @@ impl Governor for ConfiguredGovernor {
             self.decide(tool.exposed(), &tool.definition().facts, GovernedTool { policy, ..undecided });
         if let Some(server) = self.server(tool) {
             self.apply_server_settings(&mut decided.policy, tool, server);
-            decided.trusted_effects = self.trusted_effects_of(tool, server);
+            decided.trusted_effects = match tool.definition().facts.author {
+                DefinitionAuthor::Source => self.trusted_effects_of(tool, server),
+                DefinitionAuthor::Haft => decided.effects,
+            };
         }
         if let Some(why) = self.quarantine(tool).or_else(|| self.exposure.excludes(decided.trusted_effects)) {
             decided.activity = ToolActivity::Inactive { why: why.into() };

@@ -25,7 +25,7 @@ use haft_store::cache::FileCache;
 use haft_tools::output::OUTPUT_TOOL;
 use haft_tools::rest::{RestTool, RestTools};
 
-pub use authorization::{TokenStorage, authorizer};
+pub use authorization::{LoginTarget, TokenStorage, authorizer, has_own_account};
 pub use mcp::{McpClientSettings, McpServers, ServerPatience, mcp_servers, remembered};
 pub use parts::{EngineState, OrchestratorOptions, OrchestratorParts, cache_limits};
 pub use requested::{check_requested_url, requested_servers};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use haft_core::principal::Principal;
-use haft_tools::mcp::{AuthError, Authorizer, KeyringPreference, OAuthGrant, OauthConsent};
+use haft_tools::mcp::{AuthError, Authorizer, KeyringPreference, LoopbackRedirect, OAuthGrant, OauthConsent};
 use serde_json::json;
 
 use super::super::args::FileArgs;
@@ -11,7 +11,7 @@ use super::super::exit::ExitReason;
 use super::super::hints;
 use super::super::settings::{self, CliError};
 use super::args::{McpLoginArgs, McpLogoutArgs};
-use super::callback::RedirectListener;
+use super::callback::TerminalConsent;
 use super::{McpCommandOutput, unambiguous};
 use haft_config::resolved::McpEndpoint;
 use haft_runtime::wiring::{self, TokenStorage};
@@ -19,9 +19,10 @@ use haft_runtime::wiring::{self, TokenStorage};
 pub(super) async fn login(args: &McpLoginArgs) -> Result<McpCommandOutput, CliError> {
     let (reach, keyring) = reach(&args.files, &args.name)?;
     let consent: Option<Arc<dyn OauthConsent>> = match &reach {
-        McpEndpoint::Remote { oauth, .. } if oauth.grant == OAuthGrant::Person => Some(Arc::new(
-            RedirectListener::open(oauth.redirect_port).await.map_err(|error| not_open(&error))?,
-        )),
+        McpEndpoint::Remote { oauth, .. } if oauth.grant == OAuthGrant::Person => {
+            let opened = LoopbackRedirect::open(oauth.redirect_port).await;
+            Some(Arc::new(TerminalConsent(opened.map_err(|error| not_open(&error))?)))
+        }
         McpEndpoint::Remote { .. } | McpEndpoint::Process { .. } => None,
     };
     let authorizer = authorizer(&args.name, &reach, keyring, consent)?;

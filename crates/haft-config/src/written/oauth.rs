@@ -1,6 +1,6 @@
 //! The OAuth keys of a remote MCP server, as the configuration file contains them, before defaults are applied.
 
-use haft_core::settings::mcp::OAuthGrant;
+use haft_core::settings::mcp::{OAuthAccount, OAuthGrant};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -38,6 +38,10 @@ pub(crate) struct RawMcpOauth {
     #[schemars(extend("default" = "person"))]
     pub(crate) grant: Option<RawMcpGrant>,
 
+    /// Whose account haft uses at the server if a person logs in; `principal`: each principal logs in with its own account; `operator`: all principals use the account with which the operator logged in
+    #[schemars(extend("default" = "principal"))]
+    pub(crate) account: Option<RawMcpAccount>,
+
     /// The local port that the browser is redirected to after a login; 0 means any free port
     #[schemars(extend("default" = 0))]
     pub(crate) redirect_port: Option<u16>,
@@ -61,4 +65,8 @@ words! {
     pub(crate) RawMcpGrant for OAuthGrant {
         "person" Person, "clientCredentials" ClientCredentials, "jwtBearer" JwtBearer, "enterprise" Enterprise
     }
+}
+
+words! {
+    pub(crate) RawMcpAccount for OAuthAccount { "principal" Principal, "operator" Operator }
 }

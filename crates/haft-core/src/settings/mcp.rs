@@ -26,6 +26,16 @@ pub enum OAuthGrant {
     Enterprise,
 }
 
+/// Selects whose account at a server is used, if a person logs in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OAuthAccount {
+    /// Each principal logs in with an account of its own.
+    #[default]
+    Principal,
+    /// All principals use the account of the operator.
+    Operator,
+}
+
 /// Selects whether a server process runs in the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ServerConfinement {

@@ -35,6 +35,16 @@ fn identity(kind: ProviderKind, namespace: &str, tool: &str) -> ToolIdentity {
 }
 
 #[test]
+fn tool_that_haft_defines_for_a_server_needs_no_lock() {
+    let locked = lock(&[]);
+    let mut login = definition(r#"{"name":"login"}"#);
+    let identity = identity(ProviderKind::Mcp, "a", "login");
+    assert_eq!(locked.standing(&identity, &login), LockStanding::NewSource);
+    login.facts.author = DefinitionAuthor::Haft;
+    assert_eq!(locked.standing(&identity, &login), LockStanding::Exempt);
+}
+
+#[test]
 fn only_definitions_equal_to_the_lock_file_are_accepted() {
     let echo = r#"{"name":"echo","description":"Says it","inputSchema":{"type":"object"}}"#;
     let locked = lock(&[("mcp/a", source(&[CanonicalTool::of(&definition(echo))]))]);

@@ -18,7 +18,7 @@ use haft_core::provider::ToolProvider;
 use haft_core::run::context::{RawResults, RunContext};
 use haft_core::run::untrusted::UntrustedReads;
 use haft_sandbox::SandboxPolicy;
-use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
+use haft_tools::mcp::{ElicitationSupport, LoginOffer, RelayedCapabilities};
 
 use super::generation::ConfigGeneration;
 use super::shared_agents::{AgentLease, RequestedProvider, RunCircumstances, RunnableAgent, ToolWarmUp};
@@ -195,6 +195,7 @@ impl Runtime {
             parents: self.shared.parents.clone(),
             shared: Arc::clone(&self.shared.servers),
             patience: ServerPatience::Run,
+            login: LoginOffer::NotOffered,
         };
         let mut servers = wiring::mcp_servers(&config, &policy, &face);
         let requested = wiring::requested_servers(&spec.secrets, &*variables, &config, &face);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_engine::{OfferedTool, Orchestrator};
-use haft_tools::mcp::{ElicitationSupport, McpProvider, RelayedCapabilities};
+use haft_tools::mcp::{ElicitationSupport, LoginOffer, McpProvider, RelayedCapabilities};
 use tokio::sync::OnceCell;
 
 use super::generation::ConfigGeneration;
@@ -187,6 +187,7 @@ impl Runtime {
             parents: self.shared.parents.clone(),
             shared: Arc::clone(&self.shared.servers),
             patience: ServerPatience::Run,
+            login: LoginOffer::NotOffered,
         };
         let servers = wiring::mcp_servers(&generation.config, &policy, &face);
         let shared = generation.providers.iter().cloned();

@@ -1,5 +1,6 @@
 //! Builds the OAuth authorizer of a remote MCP server from its configuration.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use haft_core::name::Namespace;
@@ -7,15 +8,16 @@ use haft_core::principal::Principal;
 use haft_sandbox::Home;
 use haft_store::mcp_tokens::token_directory;
 use haft_tools::mcp::{
-    Authorizer, IdentityProvider, KeyringPreference, OAuthGrant, OauthConfig, OauthConsent, OauthGrantConfig,
-    PreregisteredClient, RemoteTransport, SigningKey, TokenFile,
+    Authorizer, IdentityProvider, KeyringPreference, OAuthAccount, OAuthGrant, OauthConfig, OauthConsent,
+    OauthGrantConfig, PreregisteredClient, RemoteTransport, SigningKey, TokenFile,
 };
 use secrecy::SecretString;
 use url::Url;
 
 #[cfg(feature = "keyring")]
 use crate::keyring::SecretServiceKeyring;
-use haft_config::resolved::{McpEndpoint, McpOauthSettings};
+use haft_config::ResolvedConfig;
+use haft_config::resolved::{McpEndpoint, McpOauthSettings, McpServerSettings};
 
 /// The storage for tokens: files in haft's home directory or, if preferred, the keyring.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +26,8 @@ pub struct TokenStorage<'a> {
     pub home: &'a Home,
     /// Selects whether the keyring is preferred over files.
     pub keyring: KeyringPreference,
-    /// The owner of the tokens. Each principal has separate tokens; only tokens of the local user may be in the
-    /// keyring.
+    /// The caller. Each principal has separate tokens, unless all of them use the account of the operator. Only tokens
+    /// of the operator, who is the local user, may be in the keyring.
     pub principal: &'a Principal,
 }
 
@@ -38,8 +40,7 @@ pub fn authorizer(
     consent: Option<Arc<dyn OauthConsent>>,
 ) -> Result<Option<Authorizer>, String> {
     let McpEndpoint::Remote { url, headers, protocol, oauth } = reach else { return Ok(None) };
-    let says_who = headers.keys().any(|header| header.eq_ignore_ascii_case("authorization"));
-    if says_who || *protocol == RemoteTransport::WebSocket {
+    if has_authorization(headers) || *protocol == RemoteTransport::WebSocket {
         return if *oauth == McpOauthSettings::default() {
             Ok(None)
         } else {
@@ -49,13 +50,108 @@ pub fn authorizer(
     let url = address("url", &url.0)?;
     let TokenStorage { home, keyring, principal } = keeping;
     let tokens = home.data().join("tokens");
-    let file = if *principal == Principal::local() {
+    let file = if token_owner(oauth, principal) == TokenOwner::Operator {
         with_keyring(TokenFile::new(&tokens, Namespace::sanitize(name).as_str(), &url), keyring)?
     } else {
         TokenFile::new(&token_directory(home, principal), Namespace::sanitize(name).as_str(), &url)
     };
     let made = Authorizer::new(name, &url, meant(oauth)?, file, consent);
     made.map(Some).map_err(|error| error.to_string())
+}
+
+/// The owner of the tokens for a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenOwner {
+    /// The local user, who logs in at the terminal.
+    Operator,
+    /// The caller, who is not the local user.
+    Caller,
+}
+
+fn token_owner(oauth: &McpOauthSettings, caller: &Principal) -> TokenOwner {
+    match oauth.account {
+        OAuthAccount::Operator => TokenOwner::Operator,
+        OAuthAccount::Principal if *caller == Principal::local() => TokenOwner::Operator,
+        OAuthAccount::Principal => TokenOwner::Caller,
+    }
+}
+
+/// Returns true if the caller has an account of its own at the server, which only a login of the caller can open. Such
+/// a server may offer other tools to each account.
+pub fn has_own_account(server: &McpServerSettings, caller: &Principal) -> bool {
+    let oauth = server.reach.as_ref().ok().and_then(person_login);
+    oauth.is_some_and(|oauth| token_owner(oauth, caller) == TokenOwner::Caller)
+}
+
+/// Returns the OAuth settings of a server at which a person logs in.
+fn person_login(reach: &McpEndpoint) -> Option<&McpOauthSettings> {
+    let McpEndpoint::Remote { headers, protocol, oauth, .. } = reach else { return None };
+    let is_person = oauth.grant == OAuthGrant::Person && *protocol != RemoteTransport::WebSocket;
+    (is_person && !has_authorization(headers)).then_some(oauth)
+}
+
+fn has_authorization<V>(headers: &BTreeMap<String, V>) -> bool {
+    headers.keys().any(|header| header.eq_ignore_ascii_case("authorization"))
+}
+
+/// A server at which a caller can log in, with everything that the login needs.
+#[derive(Debug, Clone)]
+pub struct LoginTarget {
+    /// The name of the server, as the operator wrote it.
+    pub name: String,
+    /// The host of the server, for the user who decides about the login.
+    pub host: String,
+    /// The local port for the redirect; 0 for any free port.
+    pub redirect_port: u16,
+    reach: McpEndpoint,
+    home: Home,
+    keyring: KeyringPreference,
+    principal: Principal,
+}
+
+impl LoginTarget {
+    /// Returns the servers at which this caller can log in. A caller cannot log in for the operator.
+    pub fn all(config: &ResolvedConfig, home: &Home, caller: &Principal) -> Vec<Self> {
+        let servers = config.mcp_servers.iter().filter(|(_, server)| server.enabled);
+        let target = |(name, server): (&String, &McpServerSettings)| {
+            let reach = server.reach.as_ref().ok()?;
+            let oauth = person_login(reach).filter(|oauth| may_log_in(oauth, caller))?;
+            let McpEndpoint::Remote { url, .. } = reach else { return None };
+            Some(Self {
+                name: name.clone(),
+                host: Url::parse(&url.0).ok()?.host_str()?.to_owned(),
+                redirect_port: oauth.redirect_port,
+                reach: reach.clone(),
+                home: home.clone(),
+                keyring: config.token_store,
+                principal: caller.clone(),
+            })
+        };
+        servers.filter_map(target).collect()
+    }
+
+    /// Returns the namespace of the server's tools.
+    pub fn namespace(&self) -> Namespace {
+        Namespace::sanitize(&self.name)
+    }
+
+    /// Builds the authorizer that asks this user.
+    pub fn authorizer(&self, consent: Arc<dyn OauthConsent>) -> Result<Authorizer, String> {
+        let Self { home, keyring, principal, .. } = self;
+        let keeping = TokenStorage { home, keyring: *keyring, principal };
+        let made = authorizer(&self.name, &self.reach, keeping, Some(consent))?;
+        made.ok_or_else(|| "the server does not use OAuth".to_owned())
+    }
+}
+
+/// Returns true if the caller can log in at the server.
+pub(super) fn may_log_in_at(server: &McpServerSettings, caller: &Principal) -> bool {
+    let oauth = server.reach.as_ref().ok().and_then(person_login);
+    oauth.is_some_and(|oauth| may_log_in(oauth, caller))
+}
+
+fn may_log_in(oauth: &McpOauthSettings, caller: &Principal) -> bool {
+    *caller == Principal::local() || token_owner(oauth, caller) == TokenOwner::Caller
 }
 
 #[cfg(feature = "keyring")]

@@ -11,10 +11,12 @@ use haft_core::provider::ToolProvider;
 use haft_core::redact::names_a_secret;
 use haft_core::settings::mcp::ServerStartup;
 use haft_sandbox::{Home, SandboxPolicy};
+use haft_store::mcp_tokens::token_directory;
 use haft_tools::mcp::{
-    CatalogCacheSummary, ConnectTarget, ElicitationSupport, KeyringPreference, McpEnvironment, McpProvider,
-    ParamHeaders, ProcessConfig, RelayedCapabilities, RemoteTransport, ServerConfig, SharedServers,
-    SupervisedServer, ToolSelection, TraceParents, TraceSink, catalog_cache_summary, server_policy,
+    CatalogCacheSummary, ConnectTarget, ElicitationSupport, KeyringPreference, LoginOffer, McpEnvironment,
+    McpProvider, ParamHeaders, ProcessConfig, RelayedCapabilities, RemoteTransport, ServerConfig,
+    SharedServers, SupervisedServer, ToolSelection, TraceParents, TraceSink, catalog_cache_summary,
+    server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -59,6 +61,8 @@ pub struct McpClientSettings {
     pub shared: Arc<SharedServers>,
     /// Selects how long to wait for servers whose tools are not known yet.
     pub patience: ServerPatience,
+    /// Whether the user of the run can log in at a server.
+    pub login: LoginOffer,
 }
 
 /// Selects how long a run waits for the tools of servers.
@@ -87,7 +91,8 @@ impl ServerPatience {
 pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpClientSettings) -> McpServers {
     let mut made = McpServers::default();
     let environment = McpEnvironment {
-        directory: Some(directory(policy.home())),
+        login: LoginOffer::NotOffered,
+        directory: None,
         elicitation: face.elicitation,
         relayed: face.relayed,
         starts: Arc::new(Semaphore::new(config.mcp_starts_max)),
@@ -107,7 +112,8 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
                 let principal = &face.principal;
                 let owner = (principal.tenant(), principal.subject(), principal.credential_id());
                 let digest = format!("{owner:?}\n{name}\n{}\n{server:?}\n{policy:?}", config.digest);
-                let fresh = || SupervisedServer::new(config, &environment);
+                let own = environment_of(&environment, server, policy.home(), face);
+                let fresh = || SupervisedServer::new(config, &own);
                 let provider = if server.shared {
                     face.shared.join(&digest, fresh)
                 } else {
@@ -123,6 +129,27 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
         }
     }
     made
+}
+
+/// Returns the environment of one server: the directory of its tool list, and whether the caller's user can log in.
+fn environment_of(
+    common: &McpEnvironment,
+    server: &McpServerSettings,
+    home: &Home,
+    face: &McpClientSettings,
+) -> McpEnvironment {
+    let has_own_account = authorization::has_own_account(server, &face.principal);
+    let may_log_in = authorization::may_log_in_at(server, &face.principal);
+    McpEnvironment {
+        // The tool list and the log of one account must not be visible to another.
+        directory: Some(if has_own_account {
+            token_directory(home, &face.principal).join("mcp")
+        } else {
+            directory(home)
+        }),
+        login: if may_log_in { face.login } else { LoginOffer::NotOffered },
+        ..common.clone()
+    }
 }
 
 fn server_config(

@@ -184,6 +184,7 @@ impl LifecycleDriver {
     }
 
     fn show(&self, state: LifecycleState) {
+        self.shared.list_login(&state);
         self.shared.state.send_replace(state);
     }
 

@@ -75,7 +75,7 @@ pub const UNSUPPORTED_VERSION: i64 = -32_022;
 /// The error code for a client that lacks a capability which the request needs.
 pub const MISSING_CAPABILITY: i64 = -32_021;
 /// The error code for a client that must open a URL first, in protocol version 2025-11-25.
-pub(super) const URL_REQUIRED: i64 = -32_042;
+pub const URL_REQUIRED: i64 = -32_042;
 pub const SESSION_NOT_FOUND: i64 = -32_001;
 
 /// The members of any JSON-RPC message. The client and the server interpret them differently.

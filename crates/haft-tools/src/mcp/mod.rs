@@ -20,6 +20,7 @@ mod host;
 mod in_flight;
 mod listing;
 mod log_ring;
+mod login_tool;
 mod message;
 mod news;
 mod open;
@@ -44,8 +45,9 @@ mod trace_parent;
 mod transport;
 
 pub use auth::{
-    AuthError, Authorizer, IdentityProvider, Keyring, KeyringPreference, LOGIN_NEEDED, OauthConfig,
-    OauthConsent, OauthGrantConfig, PreregisteredClient, SigningKey, TokenFile,
+    AuthError, Authorizer, IdentityProvider, Keyring, KeyringPreference, LOGIN_NEEDED, LoopbackRedirect,
+    OauthConfig, OauthConsent, OauthGrantConfig, PreregisteredClient, SigningKey, TokenFile,
+    is_login_redirect, login_state,
 };
 pub use catalog_cache::{CatalogCacheSummary, catalog_cache_summary};
 pub use config::{ConnectTarget, ServerConfig};
@@ -53,20 +55,21 @@ pub use era::{LEGACY, MODERN, ProtocolEra};
 pub use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 pub use haft_core::sampling::{OriginatingCall, Sampler, SamplingReply, SamplingRequest};
 pub use haft_core::settings::mcp::{
-    HealthProbe, OAuthGrant, RemoteTransport, SamplingConsent, SamplingLimits, ServerConfinement,
+    HealthProbe, OAuthAccount, OAuthGrant, RemoteTransport, SamplingConsent, SamplingLimits,
+    ServerConfinement,
 };
 pub use host::{ElicitationSupport, RelayedCapabilities};
 pub use listing::{McpToolList, ParamHeaders, SkippedTool, TOOLS_MAX, ToolSelection};
 pub use log_ring::{LogRing, read_saved_log};
 pub use message::{
     ID_BYTES_MAX, JsonRpcEnvelope, METHOD_NOT_FOUND, MISSING_CAPABILITY, McpOutgoingMessage, RequestId,
-    SESSION_NOT_FOUND, UNSUPPORTED_VERSION,
+    SESSION_NOT_FOUND, UNSUPPORTED_VERSION, URL_REQUIRED,
 };
 pub use news::{LogRecord, ServerNews};
 pub use passed::{PassError, PassedMethod, PassedRequest};
 pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;
-pub use server::{McpEnvironment, McpServerStatus, SupervisedServer};
+pub use server::{LoginOffer, McpEnvironment, McpServerStatus, SupervisedServer};
 pub use session::{ServerDescription, ServerOffers};
 pub use shared::SharedServers;
 pub use trace::{TraceLineKind, TraceSink};

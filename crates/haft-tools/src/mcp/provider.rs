@@ -16,6 +16,8 @@ use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
+use super::listing::McpToolList;
+use super::login_tool::{LOGIN_FINISHED, is_login_tool, login_tool};
 use super::server::SupervisedServer;
 
 /// Provides the tools of one server. Several providers may share a server.
@@ -82,6 +84,11 @@ impl McpProvider {
         &self.server
     }
 
+    /// Returns true if this is the tool of haft that leads to the login, and not a tool of the server.
+    fn is_login(&self, tool: &ToolName, listing: &McpToolList) -> bool {
+        self.server.shared.is_login_listed() && is_login_tool(tool) && !listing.known.contains_key(tool)
+    }
+
     async fn dispatch(
         &self,
         tool: &ToolName,
@@ -89,6 +96,9 @@ impl McpProvider {
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
         let listing = self.server.shared.listing();
+        if self.is_login(tool, &listing) {
+            return self.server.start().await.map(|()| ToolOutput::text(LOGIN_FINISHED));
+        }
         let Some(known) = listing.known.get(tool) else {
             let message = format!("the server has no tool `{tool}` any more; list the tools again");
             return Err(ToolError::new(ToolErrorKind::UnknownTool, message));
@@ -113,7 +123,13 @@ impl ToolProvider for McpProvider {
     }
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
-        Arc::clone(&self.server.shared.listing().tools)
+        let listing = self.server.shared.listing();
+        if !self.server.shared.is_login_listed() {
+            return Arc::clone(&listing.tools);
+        }
+        let login = login_tool(&self.server.shared.config.name, self.namespace());
+        let login = Some(login).filter(|login| self.is_login(&login.name, &listing));
+        listing.tools.iter().cloned().chain(login).collect()
     }
 
     fn changes(&self) -> Option<&ChangeCounter> {

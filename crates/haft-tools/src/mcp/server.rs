@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use super::auth::LOGIN_NEEDED;
 use super::call::{self, CallError, McpToolCall};
 use super::call_timeout::OverdueGuard;
 use super::catalog_cache::{CachedCatalog, CatalogCache};
@@ -78,6 +80,17 @@ pub struct McpEnvironment {
     pub trace: Option<Arc<dyn TraceSink>>,
     /// Looks up the spans of calls, so that servers get the trace context.
     pub parents: Option<Arc<dyn TraceParents>>,
+    /// Whether the caller's user can log in at a server.
+    pub login: LoginOffer,
+}
+
+/// Selects whether the user of a caller can log in at a server during a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LoginOffer {
+    /// The user can log in. As long as the tools of a server are unknown, a tool of haft leads to the login.
+    Offered,
+    #[default]
+    NotOffered,
 }
 
 /// The default number of concurrent server starts.
@@ -92,6 +105,7 @@ impl Default for McpEnvironment {
             starts: Arc::new(Semaphore::new(STARTS_MAX)),
             trace: None,
             parents: None,
+            login: LoginOffer::NotOffered,
         }
     }
 }
@@ -105,6 +119,9 @@ pub(super) struct McpServerState {
     pub(super) state: watch::Sender<LifecycleState>,
     pub(super) changes: ChangeCounter,
     pub(super) starts: Arc<Semaphore>,
+    login: LoginOffer,
+    /// True after the server required a login before its tools were known.
+    is_login_listed: AtomicBool,
     /// The path of the log file.
     log_file: Option<PathBuf>,
     current: Mutex<CurrentConnection>,
@@ -147,7 +164,7 @@ pub struct McpServerStatus {
 impl SupervisedServer {
     /// Creates a server without starting it. A cached tool list is available immediately.
     pub fn new(config: ServerConfig, environment: &McpEnvironment) -> Self {
-        let McpEnvironment { directory, elicitation, relayed, starts, trace, parents } = environment;
+        let McpEnvironment { directory, elicitation, relayed, starts, trace, parents, login } = environment;
         let withheld = Arc::new(SecretRedactor::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
         let log = Arc::new(LogRing::without(Arc::clone(&withheld)));
         let trace = trace
@@ -183,6 +200,8 @@ impl SupervisedServer {
             state: watch::Sender::new(LifecycleState::Configured),
             changes: ChangeCounter::default(),
             starts: Arc::clone(starts),
+            login: *login,
+            is_login_listed: AtomicBool::new(false),
             log_file,
             current: Mutex::new(current),
         });
@@ -426,6 +445,24 @@ impl CurrentConnection {
 impl McpServerState {
     fn current(&self) -> std::sync::MutexGuard<'_, CurrentConnection> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if the tool that leads to the login is in the list of tools. It stays there after the login, so that
+    /// a client can repeat its call.
+    pub(super) fn is_login_listed(&self) -> bool {
+        self.is_login_listed.load(Ordering::Acquire)
+    }
+
+    /// Lists the tool that leads to the login, if the server requires one and its own tools are unknown.
+    pub(super) fn list_login(&self, state: &LifecycleState) {
+        let is_required =
+            matches!(state, LifecycleState::NeedsAuth { reason } if reason.contains(LOGIN_NEEDED));
+        if self.login == LoginOffer::NotOffered || !is_required || self.era().is_some() {
+            return;
+        }
+        if !self.is_login_listed.swap(true, Ordering::AcqRel) {
+            self.changes.announce();
+        }
     }
 
     pub(super) fn era(&self) -> Option<ProtocolEra> {

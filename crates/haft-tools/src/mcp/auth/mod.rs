@@ -2,7 +2,8 @@
 //!
 //! Start reading at [`Authorizer`], which adds the token to requests and renews a rejected token. `challenge`, `scope`,
 //! `authorization_code`, `client`, `dpop` and `signing_key` make decisions without IO; `discovery` and
-//! `endpoint_requests` send requests; `assertion` signs assertions and reads them from files; `store` keeps tokens.
+//! `endpoint_requests` send requests; `assertion` signs assertions and reads them from files; `loopback` receives the
+//! redirect of a login; `store` keeps tokens.
 
 mod assertion;
 mod authorization_code;
@@ -14,6 +15,7 @@ mod dpop;
 mod endpoint_requests;
 mod error;
 mod keyring;
+mod loopback;
 mod private_target;
 mod scope;
 mod signing_key;
@@ -26,5 +28,6 @@ pub use client::PreregisteredClient;
 pub use error::{AuthError, LOGIN_NEEDED};
 pub use haft_core::settings::mcp::KeyringPreference;
 pub use keyring::Keyring;
+pub use loopback::{LoopbackRedirect, is_login_redirect, login_state};
 pub use signing_key::SigningKey;
 pub use store::TokenFile;
