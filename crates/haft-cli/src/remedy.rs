@@ -1,5 +1,7 @@
 //! Finds the setting that an operator would change after a failed call.
 
+#[cfg(feature = "serve")]
+use haft_core::principal::Principal;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_tools::mcp::LOGIN_NEEDED;
 
@@ -44,6 +46,26 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
         | ToolErrorKind::Failed
         | ToolErrorKind::Internal
         | ToolErrorKind::UnknownOutcome => None,
+    }
+}
+
+/// Returns the next step after a failed call of a client of the gateway. The operator cannot log in for another
+/// principal that has an account of its own.
+#[cfg(feature = "serve")]
+pub(super) fn for_client(
+    error: &ToolError,
+    tool: &str,
+    (config, principal): (&ResolvedConfig, &Principal),
+) -> Option<String> {
+    let is_login = error.kind == ToolErrorKind::Unavailable && error.message.contains(LOGIN_NEEDED);
+    let server = ServerOfTool::find(&config.mcp_servers, tool).filter(|_| is_login);
+    match server {
+        Some(server) if wiring::has_own_account(server.settings, principal) => Some(
+            "each user logs in with a client that can open URLs (URL elicitation); with `oauth.account` set to \
+             `operator`, all users use the account of the operator"
+                .into(),
+        ),
+        Some(_) | None => of(error, tool, config),
     }
 }
 

@@ -15,6 +15,7 @@ use http::{HeaderMap, Method, header};
 use url::Url;
 
 use crate::error::{ApiError, ApiErrorKind};
+use crate::mcp::http::LOGIN_PATH;
 use crate::server::ServerState;
 use crate::settings::ServerSettings;
 
@@ -23,7 +24,10 @@ pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Reques
     let rules = &state.access;
     let checked = rules.check_host(request.headers(), request.uri().host());
     let checked = checked.and_then(|()| rules.check_origin(request.headers(), request.uri().authority()));
-    let checked = checked.and_then(|()| check_content(request.method(), request.headers()));
+    let checked = checked.and_then(|()| match request.uri().path() {
+        LOGIN_PATH => check_form(request.method(), request.headers()),
+        _ => check_content(request.method(), request.headers()),
+    });
     match checked {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -128,9 +132,29 @@ fn check_content(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
+/// Checks the form of a page of this server. Other pages can send forms too, so a form must name its origin, which
+/// `check_origin` has checked; browsers name it with every form.
+fn check_form(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
+    if *method == Method::GET {
+        return Ok(());
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if !is_kind(kind, "application/x-www-form-urlencoded") {
+        return Err(ApiError::new(ApiErrorKind::UnsupportedMediaType, "send the form of the login page"));
+    }
+    if !headers.contains_key(header::ORIGIN) {
+        return Err(ApiError::new(ApiErrorKind::Forbidden, "a form must have the header `Origin`"));
+    }
+    Ok(())
+}
+
 fn is_json(kind: &str) -> bool {
+    is_kind(kind, "application/json")
+}
+
+fn is_kind(kind: &str, expected: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    kind.eq_ignore_ascii_case(expected)
 }
 
 fn has_no_body(headers: &HeaderMap) -> bool {

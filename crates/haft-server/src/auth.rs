@@ -75,7 +75,10 @@ pub(crate) async fn check(
     };
     let caller = match caller {
         Ok(caller) => caller,
-        Err(error) => return refusal(&state, resource, limited(&state, &request, error)),
+        Err(error) => {
+            let address = request.extensions().get::<ClientAddress>().copied();
+            return refusal(&state, resource, limited(&state, address, error));
+        }
     };
     let principal = RequestPrincipal(caller.principal.clone());
     let mut response = match caller.require(KeyScope::Api) {
@@ -108,7 +111,15 @@ pub(crate) async fn caller(
     headers: &HeaderMap,
     resource: ProtectedResource,
 ) -> Result<Caller, ApiError> {
-    let credential = bearer(headers)?;
+    caller_with(state, bearer(headers)?, resource).await
+}
+
+/// Returns the caller with this credential.
+pub(crate) async fn caller_with(
+    state: &ServerState,
+    credential: &str,
+    resource: ProtectedResource,
+) -> Result<Caller, ApiError> {
     if !state.tokens.reads(credential) {
         return state.keys.caller(credential, now_ms());
     }
@@ -152,12 +163,11 @@ fn caller_of(key: &ApiKeyRecord) -> Caller {
 }
 
 /// Counts a failed login. If the client address has failed too often, replaces the error with 429.
-fn limited(state: &ServerState, request: &Request, error: ApiError) -> ApiError {
+pub(crate) fn limited(state: &ServerState, address: Option<ClientAddress>, error: ApiError) -> ApiError {
     if error.kind != ApiErrorKind::Unauthorized {
         return error;
     }
     state.metrics.failed_login();
-    let address = request.extensions().get::<ClientAddress>();
     let wait = address.and_then(|address| state.failed_logins.count(address.0, Instant::now()));
     wait.map_or(error, |wait| {
         let message = "too many requests without a valid key came from this address";

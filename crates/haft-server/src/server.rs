@@ -381,8 +381,15 @@ impl Server {
             (AuthMode::NoAuth, ServedRoutes::All) => Some(BuiltinAccess::Withheld),
             (AuthMode::Keys, _) => None,
         };
-        self.mcp = Some(MountedMcp { gateway: HttpGateway::new(gateway, without_keys), routes });
+        let gateway = HttpGateway::new(gateway, without_keys, self.browser_address());
+        self.mcp = Some(MountedMcp { gateway, routes });
         self
+    }
+
+    /// Returns the address that a browser of a user can open: the public one, or the address of this machine.
+    fn browser_address(&self) -> Option<String> {
+        let public = self.state.settings.serve.public_url.clone();
+        public.or_else(|| self.address.ip().is_loopback().then(|| self.url()))
     }
 
     /// Returns the agents that requests can use now.

@@ -9,6 +9,7 @@
     reason = "a fixture that fails is a failed test"
 )]
 
+mod account_server;
 mod certificate;
 mod client_proofs;
 mod collector;
@@ -22,6 +23,7 @@ mod test_tree;
 mod token_issuer;
 mod user;
 
+pub use account_server::{AccountServer, LoginFault};
 pub use certificate::write_certificate;
 pub use collector::{CollectedPoint, CollectedSpan, SpanCollector};
 pub use guarded_server::{CANARY, GuardedServer};

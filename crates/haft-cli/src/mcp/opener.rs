@@ -23,7 +23,7 @@ use haft_sandbox::{Home, SandboxPolicy};
 use haft_server::mcp::{BuiltinAccess, ClientAbilities, GatewayClient, OpenedTools, ToolsOpener};
 use haft_server::{AgentCatalog, Server, needs_builtin_tools};
 use haft_store::tenant::directory_of;
-use haft_tools::mcp::{ElicitationSupport, RelayedCapabilities};
+use haft_tools::mcp::{ElicitationSupport, LoginOffer, RelayedCapabilities};
 use haft_tools::output::OUTPUT_TOOL;
 
 use super::super::args::{FileArgs, PolicyArgs};
@@ -176,6 +176,7 @@ impl GatewayTools {
                 ..offered(client.abilities, &config)
             };
             let upstreams = servers::usable(&config, &policy, &face);
+            let logins = wiring::LoginTarget::all(&config, &home, &client.principal);
             let mut providers: Vec<Arc<dyn ToolProvider>> =
                 upstreams.iter().map(|provider| Arc::clone(provider) as _).collect();
             providers.extend(agents.provider(client, &config, spec));
@@ -185,7 +186,7 @@ impl GatewayTools {
             let options = OrchestratorOptions { exposure, ..OrchestratorOptions::default() };
             let orchestrator =
                 wiring::orchestrator_with_options(settings, providers, options, switches.clone());
-            Ok(OpenedTools { orchestrator, context, place, later, upstreams, naming, definitions })
+            Ok(OpenedTools { orchestrator, context, place, later, upstreams, logins, naming, definitions })
         }))
     }
 }
@@ -205,7 +206,8 @@ fn offered(abilities: ClientAbilities, config: &ResolvedConfig) -> wiring::McpCl
         sampling: abilities.sampling,
         roots: abilities.roots,
     };
-    wiring::McpClientSettings { elicitation, relayed, ..servers::face(config) }
+    let login = if abilities.url_elicitation { LoginOffer::Offered } else { LoginOffer::NotOffered };
+    wiring::McpClientSettings { elicitation, relayed, login, ..servers::face(config) }
 }
 
 fn later(config: ResolvedConfig, home: Home) -> BoxFuture<'static, Vec<Arc<dyn ToolProvider>>> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use haft_config::ResolvedConfig;
 use haft_core::glob::ToolGlob;
 use haft_core::name::GroupName;
+use haft_core::principal::Principal;
 use haft_core::result::ToolError;
 use haft_engine::{ToolFilter, ToolFilterItem};
 use haft_runtime::governor::EffectExposure;
@@ -171,7 +172,9 @@ pub(crate) fn build(
         selection,
         listed,
         ready_wait: config.mcp_ready_wait,
-        hints: Arc::new(move |error: &ToolError, tool: &str| remedy::of(error, tool, &hinted)),
+        hints: Arc::new(move |error: &ToolError, tool: &str, principal: &Principal| {
+            remedy::for_client(error, tool, (&hinted, principal))
+        }),
         warn: Arc::new(|warning| {
             let text = warning.to_string();
             terminal::warn(&hints::with(&text, hints::warning(&text)));

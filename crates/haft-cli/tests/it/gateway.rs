@@ -10,6 +10,7 @@ mod agents;
 mod approvals;
 mod hostile;
 mod http;
+mod logins;
 mod oauth;
 mod passed;
 mod programs;

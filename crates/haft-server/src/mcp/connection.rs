@@ -7,6 +7,7 @@ mod opened;
 mod passed;
 mod rounds;
 mod task_requests;
+mod upstream_login;
 
 use std::collections::HashMap;
 use std::io;
@@ -25,6 +26,7 @@ use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATE
 use super::gateway::{GatewayUser, McpGateway, TaskListAccess};
 use super::held::AbortOnDrop;
 use super::lines::{GatewayLine, next_line};
+use super::logins::LoginPlace;
 use super::message::{
     self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST, METHOD_NOT_FOUND, params,
 };
@@ -45,7 +47,7 @@ const LIST_TTL_MS: u64 = 5_000;
 const LOG_LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// The only revision with a handshake that has tasks.
+/// The only revision with a handshake that has tasks, and questions with a URL.
 const CORE_TASKS: &str = "2025-11-25";
 
 /// Serves one client until it closes its side or stops reading.
@@ -55,7 +57,7 @@ pub async fn serve(
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
     let (out, outbox) = Outbox::new();
-    let pool = Arc::new(ToolPool::new(Arc::new(gateway)));
+    let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Loopback));
     let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), GatewayUser::local(), out));
     // Tasks wake each other without a system call. A wake-up of the future that the runtime itself runs needs two: one
     // that wakes the runtime, and one in which the runtime notices it.
@@ -112,6 +114,8 @@ pub(super) struct ClientConnection {
     calls: CallTable,
     questions: Arc<ClientQuestions>,
     progress: Arc<ProgressRelay>,
+    /// The logins whose end the client is notified about, by their ids.
+    watched_logins: Mutex<HashMap<String, AbortOnDrop>>,
     /// The index in `LOG_LEVELS` of the least severe level that the client wants to receive.
     log_rank: AtomicUsize,
 }
@@ -127,6 +131,7 @@ impl ClientConnection {
             calls: CallTable::default(),
             questions: Arc::new(ClientQuestions::new(out.clone())),
             progress: Arc::new(ProgressRelay::new(out.clone())),
+            watched_logins: Mutex::default(),
             log_rank: AtomicUsize::new(0),
             out,
         }
@@ -384,6 +389,10 @@ impl ClientConnection {
         self.out.send(scope, message::failure(id, error)).await;
     }
 
+    fn watched_logins(&self) -> MutexGuard<'_, HashMap<String, AbortOnDrop>> {
+        self.watched_logins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn era(&self) -> MutexGuard<'_, ConnectionEra> {
         self.era.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -391,6 +400,7 @@ impl ClientConnection {
     /// Cancels all calls and stops watching for changes.
     pub(super) fn close(&self) {
         self.calls.cancel_all();
+        self.watched_logins().clear();
         let mut slot = self.slot();
         slot.is_closed = true;
         if let Some(opened) = &slot.opened {

@@ -12,6 +12,7 @@ use haft_core::provider::ToolProvider;
 use haft_core::result::ToolError;
 use haft_engine::{CatalogWarning, Orchestrator, RunContext, ToolFilter};
 use haft_runtime::definition_watch::DefinitionWatch;
+use haft_runtime::wiring::LoginTarget;
 use haft_tools::mcp::McpProvider;
 
 use super::era::ClientAbilities;
@@ -21,8 +22,8 @@ use super::meta_tools::ListedTools;
 /// for the client.
 pub type ToolsOpener = Box<dyn Fn(&GatewayClient) -> Result<OpenedTools, String> + Send + Sync>;
 
-/// Returns the next step for a user after a failed call of the named tool.
-pub type CallHints = Arc<dyn Fn(&ToolError, &str) -> Option<String> + Send + Sync>;
+/// Returns the next step for a user after a failed call of the named tool by this principal.
+pub type CallHints = Arc<dyn Fn(&ToolError, &str, &Principal) -> Option<String> + Send + Sync>;
 
 /// Receives warnings for the operator.
 pub type WarningSink = Arc<dyn Fn(&CatalogWarning) + Send + Sync>;
@@ -112,6 +113,8 @@ pub struct OpenedTools {
     pub later: BoxFuture<'static, Vec<Arc<dyn ToolProvider>>>,
     /// The MCP servers, whose resources and prompts the client sees too.
     pub upstreams: Vec<Arc<McpProvider>>,
+    /// The servers at which the client's user can log in.
+    pub logins: Vec<LoginTarget>,
     /// The naming scheme for names and URIs.
     pub naming: NamingScheme,
     /// Warns about definitions that changed.

@@ -5,6 +5,7 @@
 //! applies; a header that contradicts the body is an error.
 
 mod headers;
+mod login_pages;
 mod sessions;
 mod stream;
 
@@ -29,6 +30,8 @@ use self::sessions::{GatewaySession, SessionTable};
 use self::stream::{ErrorStatus, empty, event_stream, respond};
 use super::connection::{ClientConnection, MESSAGE_BYTES_MAX};
 use super::gateway::{BuiltinAccess, GatewayUser, McpGateway, TaskListAccess};
+pub(crate) use super::logins::LOGIN_PATH;
+use super::logins::LoginPlace;
 use super::message::{self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST};
 use super::outbox::Outbox;
 use super::shared_tools::ToolPool;
@@ -59,9 +62,15 @@ pub(crate) struct HttpGateway {
 }
 
 impl HttpGateway {
-    pub(crate) fn new(gateway: McpGateway, without_keys: Option<BuiltinAccess>) -> Arc<Self> {
+    /// Creates the gateway. `address` is the address of the server that browsers can use.
+    pub(crate) fn new(
+        gateway: McpGateway,
+        without_keys: Option<BuiltinAccess>,
+        address: Option<String>,
+    ) -> Arc<Self> {
+        let place = address.map_or(LoginPlace::Nowhere, |base| LoginPlace::Pages { base });
         let http = Arc::new(Self {
-            pool: Arc::new(ToolPool::new(Arc::new(gateway))),
+            pool: Arc::new(ToolPool::new(Arc::new(gateway), place)),
             sessions: SessionTable::default(),
             without_keys,
             sweeper: Mutex::default(),
@@ -202,8 +211,9 @@ impl std::fmt::Debug for HttpGateway {
     }
 }
 
-/// Returns the route of the endpoint, which requires an API key.
+/// Returns the route of the endpoint, which requires an API key, and the pages for logins.
 pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Router<Arc<ServerState>> {
+    let pages = login_pages::routes(gateway);
     let (gateway, body_timeout) = (Arc::clone(gateway), state.settings.body_timeout);
     let handler = move |caller: Caller, request: Request| {
         let gateway = Arc::clone(&gateway);
@@ -211,7 +221,7 @@ pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Ro
     };
     let check = from_fn_with_state((Arc::clone(state), ProtectedResource::Mcp), auth::check);
     let limit = from_fn_with_state(Arc::clone(state), rate_limit::check);
-    Router::new().route(PATH, any(handler)).layer(limit).layer(check)
+    Router::new().route(PATH, any(handler)).layer(limit).layer(check).merge(pages)
 }
 
 /// Reads the body of a message. Without the time limit, a client that sends half a message would keep its connection

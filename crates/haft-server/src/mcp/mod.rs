@@ -4,7 +4,8 @@
 //! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (the
 //! protocol revision of a request). `shared_tools` opens the tools that equal clients share, `upstream` and `address`
 //! pass resources and prompts through, and `questions` passes approvals and requests of upstream servers to the client
-//! that called; `tasks` keeps calls that outlive their request. `message` reads and writes JSON-RPC; `listing`,
+//! that called; `tasks` keeps calls that outlive their request, and `logins` keeps logins at
+//! upstream servers. `message` reads and writes JSON-RPC; `listing`,
 //! `meta_tools`, `result` and `rewrite` format lists and results. This module does not decide if a tool may run: every
 //! call passes the stages of the orchestrator.
 
@@ -16,6 +17,7 @@ mod held;
 pub(crate) mod http;
 mod lines;
 mod listing;
+mod logins;
 mod message;
 mod meta_tools;
 mod object;

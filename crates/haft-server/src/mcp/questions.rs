@@ -25,7 +25,7 @@ pub(super) const ANSWER_WAIT_MAX: Duration = Duration::from_mins(10);
 const QUESTIONS_OPEN_MAX: usize = 64;
 
 /// The method of a question to a user, in all protocol revisions.
-const ELICITATION: &str = "elicitation/create";
+pub(super) const ELICITATION: &str = "elicitation/create";
 
 /// A question of a call that the client answers with a later request.
 #[derive(Debug)]
@@ -242,6 +242,26 @@ impl Drop for CarryingCall {
 impl ClientRelay for ClientQuestions {
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
         Box::pin(self.relay_with(request, self.carrier(None)))
+    }
+}
+
+/// Sends questions with one call. Otherwise a question of one call could wait in the reply to another one.
+#[derive(Debug)]
+pub(super) struct SingleCallQuestions {
+    client: Arc<ClientQuestions>,
+    call: ApprovalId,
+}
+
+impl ClientQuestions {
+    /// Returns the questions of the call with this approval.
+    pub(super) fn with_call(self: &Arc<Self>, call: ApprovalId) -> SingleCallQuestions {
+        SingleCallQuestions { client: Arc::clone(self), call }
+    }
+}
+
+impl ClientRelay for SingleCallQuestions {
+    fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
+        Box::pin(self.client.relay_with(request, self.client.carrier(Some(self.call))))
     }
 }
 

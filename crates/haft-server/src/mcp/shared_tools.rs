@@ -10,7 +10,7 @@ use haft_core::position::RunPosition;
 use haft_core::provider::ToolProvider;
 use haft_engine::{CatalogWarning, Orchestrator, RunContext, SearchScope};
 use haft_runtime::definition_watch::DefinitionWatch;
-use haft_runtime::wiring;
+use haft_runtime::wiring::{self, LoginTarget};
 use haft_tools::mcp::SupervisedServer;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
@@ -20,6 +20,7 @@ use super::address::UpstreamAddresses;
 use super::gateway::{GatewayClient, McpGateway, OpenedTools, WarningSink};
 use super::held::HeldCalls;
 use super::listing::CachedListing;
+use super::logins::{LoginPlace, UpstreamLogins};
 use super::meta_tools::{ListedTools, ToolListing};
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
@@ -42,6 +43,8 @@ pub(super) struct SharedTools {
     pub(super) context: RunContext,
     pub(super) place: RunPosition,
     pub(super) upstreams: UpstreamServers,
+    /// The servers at which the client's user can log in.
+    logins: Vec<LoginTarget>,
     pub(super) lists: CachedLists,
     pub(super) held: Arc<HeldCalls>,
     pub(super) tasks: Arc<TaskTable>,
@@ -67,7 +70,8 @@ impl SharedTools {
     ) -> Result<Arc<Self>, String> {
         let opened = (gateway.open)(&client)?;
         let warn = Arc::clone(&gateway.warn);
-        let OpenedTools { orchestrator, context, place, later, upstreams, naming, definitions } = opened;
+        let OpenedTools { orchestrator, context, place, later, upstreams, logins, naming, definitions } =
+            opened;
         let servers: Vec<Arc<SupervisedServer>> =
             upstreams.iter().map(|provider| Arc::clone(provider.server())).collect();
         let namespaces = servers.iter().map(|server| server.namespace().to_owned()).collect();
@@ -79,6 +83,7 @@ impl SharedTools {
             context,
             place,
             upstreams: UpstreamServers { servers, addresses: UpstreamAddresses::new(naming, namespaces) },
+            logins,
             lists: CachedLists::default(),
             held: kept.held,
             tasks: kept.tasks,
@@ -126,6 +131,12 @@ impl SharedTools {
         let mut ready = self.ready.subscribe();
         // Ignore a timeout: a server that is late announces its tools with `list_changed`.
         let _ = timeout(self.gateway.ready_wait, ready.wait_for(|ready| *ready)).await;
+    }
+
+    /// Returns the login at an upstream server; `None` if the client's user cannot log in there.
+    pub(super) fn login_target(&self, server: usize) -> Option<&LoginTarget> {
+        let namespace = self.upstreams.servers.get(server)?.namespace();
+        self.logins.iter().find(|target| target.namespace().as_str() == namespace)
     }
 
     /// Returns the tool list of the client. The list is built again only if the catalog has changed.
@@ -220,15 +231,18 @@ struct PooledTools {
 /// The tools of all clients of a gateway. Principals never share them.
 #[derive(Debug)]
 pub(super) struct ToolPool {
+    /// The open logins at upstream servers.
+    pub(super) logins: Arc<UpstreamLogins>,
     pooled: Mutex<PooledTools>,
     /// The number of reloads.
     generation: watch::Sender<u64>,
 }
 
 impl ToolPool {
-    pub(super) fn new(gateway: Arc<McpGateway>) -> Self {
+    pub(super) fn new(gateway: Arc<McpGateway>, place: LoginPlace) -> Self {
         let pooled = PooledTools { gateway, clients: HashMap::new(), replaced: Vec::new() };
-        Self { pooled: Mutex::new(pooled), generation: watch::Sender::new(0) }
+        let (pooled, generation) = (Mutex::new(pooled), watch::Sender::new(0));
+        Self { logins: UpstreamLogins::new(place), pooled, generation }
     }
 
     /// Returns the settings for new clients.
@@ -297,8 +311,9 @@ impl ToolPool {
         }
     }
 
-    /// Stops all upstream servers.
+    /// Cancels all logins and stops all upstream servers.
     pub(super) async fn close(&self) {
+        self.logins.close();
         let mut all: Vec<Arc<SharedTools>> = Vec::new();
         {
             let mut pooled = self.pooled();

@@ -169,21 +169,37 @@ impl UpstreamServers {
         server: usize,
         request: &PassedRequest<'_>,
         progress: &(dyn Fn(CallProgress) + Send + Sync),
-    ) -> Result<Box<RawValue>, GatewayError> {
+    ) -> Result<Box<RawValue>, UpstreamRefusal> {
         let name = self.servers[server].namespace();
+        let unavailable = |why: &str| GatewayError::new(INTERNAL_ERROR, format!("the server `{name}` {why}"));
         self.servers[server].pass(request, progress).await.map_err(|error| match error {
-            PassError::NotOffered => GatewayError::new(
+            PassError::NotOffered => UpstreamRefusal::Other(GatewayError::new(
                 METHOD_NOT_FOUND,
                 format!("the server `{name}` does not support this method"),
-            ),
+            )),
             PassError::Refused { code, message, data } => {
-                GatewayError { data, ..GatewayError::new(code, message) }
+                UpstreamRefusal::Other(GatewayError { data, ..GatewayError::new(code, message) })
             }
+            PassError::LoginRequired(_) => UpstreamRefusal::LoginRequired(unavailable("requires a login")),
             // The reason may contain a URL of the operator, so it is written only to the server log.
-            PassError::Unavailable(_) => {
-                GatewayError::new(INTERNAL_ERROR, format!("the server `{name}` is not available"))
-            }
+            PassError::Unavailable(_) => UpstreamRefusal::Other(unavailable("is not available")),
         })
+    }
+}
+
+/// The reason why an upstream server gave no result, as the error for the client.
+#[derive(Debug)]
+pub(super) enum UpstreamRefusal {
+    /// A user must log in first.
+    LoginRequired(GatewayError),
+    Other(GatewayError),
+}
+
+impl UpstreamRefusal {
+    pub(super) fn into_error(self) -> GatewayError {
+        match self {
+            Self::LoginRequired(error) | Self::Other(error) => error,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
+use super::auth::LOGIN_NEEDED;
 use super::call::{self, CallError, McpExchange};
 use super::era::ProtocolEra;
 use super::news::ServerNews;
@@ -71,8 +72,16 @@ pub enum PassError {
     NotOffered,
     /// The server answered with an error.
     Refused { code: i64, message: String, data: Option<Value> },
+    /// A user must log in at the server. The text is for the operator.
+    LoginRequired(String),
     /// The server gave no answer. The text is for the operator.
     Unavailable(String),
+}
+
+impl PassError {
+    fn of_reason(reason: String) -> Self {
+        if reason.contains(LOGIN_NEEDED) { Self::LoginRequired(reason) } else { Self::Unavailable(reason) }
+    }
 }
 
 impl SupervisedServer {
@@ -95,7 +104,7 @@ impl SupervisedServer {
     ) -> Result<Box<RawValue>, PassError> {
         let begun = self.shared.host.calls.begin(request.caller.clone());
         for _ in 0..2 {
-            let connection = self.ready().await.map_err(|error| PassError::Unavailable(error.message))?;
+            let connection = self.ready().await.map_err(|error| PassError::of_reason(error.message))?;
             let session = &connection.session;
             if !request.method.is_offered(session.greeting.offers, &session.era) {
                 return Err(PassError::NotOffered);
@@ -127,7 +136,7 @@ impl SupervisedServer {
             CallError::Tool(error) => PassError::Unavailable(self.shared.host.withheld.redact(error.message)),
             CallError::NeedsAuth(reason) => {
                 self.note(generation, LifecycleEvent::AuthNeeded { reason: reason.clone() });
-                PassError::Unavailable(reason)
+                PassError::of_reason(reason)
             }
             CallError::Silent(patience) => {
                 self.note(generation, LifecycleEvent::Silent);

@@ -91,9 +91,25 @@ impl Drop for GatewayServer {
     }
 }
 
+#[derive(Debug)]
 pub(super) struct GatewayReply(String);
 
 impl GatewayReply {
+    pub(super) fn of(text: String) -> Self {
+        Self(text)
+    }
+
+    /// Returns a header without a change of its case.
+    pub(super) fn header_as_sent(&self, name: &str) -> String {
+        let mut fields = self.0.lines().filter_map(|line| line.split_once(": "));
+        let found = fields.find(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.unwrap_or_else(|| panic!("no {name} in {}", self.0)).1.to_owned()
+    }
+
+    pub(super) fn body(&self) -> &str {
+        self.0.split_once("\r\n\r\n").unwrap().1
+    }
+
     pub(super) fn status(&self) -> u16 {
         self.0.split(' ').nth(1).unwrap_or_else(|| panic!("{}", self.0)).parse().unwrap()
     }

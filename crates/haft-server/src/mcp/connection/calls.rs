@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use haft_core::approval::ApprovalId;
 use haft_core::arguments::RawArguments;
+use haft_core::client_relay::ClientRelay;
 use haft_core::digest::Digest;
 use haft_core::output::OutputContent;
 use haft_core::result::ToolResult;
@@ -20,6 +21,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::ClientConnection;
 use super::opened::OpenedClient;
 use super::rounds::{RequestRound, RoundParams, detached_call, question_channel};
+use super::upstream_login::{LOGINS_PER_REQUEST_MAX, LoginStep, login_server};
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{
     self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
@@ -194,13 +196,8 @@ impl ClientConnection {
             return Ok(described(&call, &offered)
                 .map_or_else(|why| failed(&why, era), |text| text_result(&text, era)));
         }
-        let round = RequestRound {
-            id: id.to_owned(),
-            era,
-            digest,
-            params: round,
-            approval: Some(ApprovalId::of_call(tools.place, &call.id)),
-        };
+        let approval = ApprovalId::of_call(tools.place, &call.id);
+        let round = RequestRound { id: id.to_owned(), era, digest, params: round, approval: Some(approval) };
         let support = match (era, &requested) {
             (RequestEra::Handshake, Some(_)) => TaskSupport::Declared,
             (RequestEra::Handshake, None) => TaskSupport::Undeclared,
@@ -213,7 +210,8 @@ impl ClientConnection {
         let watched = self.progress.watch(&call.id.0, progress);
         let beats = beat(watched.as_ref());
         let context = Arc::clone(&opened.context);
-        let work = Arc::clone(self).execute((Arc::clone(opened), context), call, era);
+        let asker = self.call_asker(approval);
+        let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
         tokio::select! {
             biased;
             outcome = self.in_rounds(opened, round, work) => outcome,
@@ -233,10 +231,10 @@ impl ClientConnection {
         let asked = Arc::new(TaskQuestions { client: Arc::clone(&self.questions), task });
         let context = RunContext {
             approver: opened.context.approver.as_ref().map(|_| Arc::clone(&asked) as _),
-            relay: Some(asked),
+            relay: Some(Arc::clone(&asked) as _),
             ..RunContext::clone(&opened.context)
         };
-        let work = Arc::clone(self).execute((Arc::clone(opened), Arc::new(context)), call, era);
+        let work = Arc::clone(self).execute((Arc::clone(opened), Arc::new(context)), call, (era, asked));
         let call = detached_call(digest, questions, within_ttl(ttl, work));
         match era {
             RequestEra::Handshake => opened.shared.tasks.begin_requested(call, ttl),
@@ -269,21 +267,46 @@ impl ClientConnection {
     async fn execute(
         self: Arc<Self>,
         (opened, context): (Arc<OpenedClient>, Arc<RunContext>),
-        call: ToolCall,
-        era: RequestEra,
+        mut call: ToolCall,
+        (era, asker): (RequestEra, Arc<dyn ClientRelay>),
     ) -> Result<String, GatewayError> {
+        let mut logins = 0;
+        loop {
+            let result = self.execute_once(&opened, &context, call).await;
+            let server = login_server(&opened.shared, &result).filter(|_| logins < LOGINS_PER_REQUEST_MAX);
+            let Some(server) = server else { return self.result_json(&opened.shared, &result, era) };
+            logins += 1;
+            // A login is rare, so its future is not a part of the future of each call.
+            match Box::pin(self.request_login(&opened, server, (era, &*asker))).await {
+                LoginStep::Repeat => call = result.call,
+                LoginStep::Reply(error) => return Err(error),
+                LoginStep::Failed(reason) => {
+                    let refusal = result.outcome.err().map(|error| error.message).unwrap_or_default();
+                    return Ok(failed(&format!("{refusal}\n{reason}"), era));
+                }
+                LoginStep::NotOffered => return self.result_json(&opened.shared, &result, era),
+            }
+        }
+    }
+
+    async fn execute_once(
+        &self,
+        opened: &OpenedClient,
+        context: &Arc<RunContext>,
+        call: ToolCall,
+    ) -> ToolResult {
         let options = CallOptions {
-            context,
+            context: Arc::clone(context),
             place: opened.shared.place,
             selection: opened.shared.gateway.selection.clone(),
             search: opened.shared.search_scope(),
             ..CallOptions::default()
         };
-        let result = opened.shared.orchestrator.execute_with(call, options).await;
-        Self::result_json(&opened.shared, &result, era)
+        opened.shared.orchestrator.execute_with(call, options).await
     }
 
     fn result_json(
+        &self,
         tools: &SharedTools,
         result: &ToolResult,
         era: RequestEra,
@@ -303,8 +326,8 @@ impl ClientConnection {
             Some(tool) if tool.definition().output_schema.is_some() => DeclaredOutput::Structured,
             Some(_) | None => DeclaredOutput::Content,
         };
-        let hint =
-            result.outcome.as_ref().err().and_then(|error| (tools.gateway.hints)(error, &result.call.name));
+        let hint = |error| (tools.gateway.hints)(error, &result.call.name, &self.user.principal);
+        let hint = result.outcome.as_ref().err().and_then(hint);
         let addresses = &tools.upstreams.addresses;
         let server = tool.and_then(|tool| addresses.position(tool.identity().namespace.as_str()));
         let uri = |own: &str| server.map_or_else(|| own.to_owned(), |server| addresses.uri(server, own));

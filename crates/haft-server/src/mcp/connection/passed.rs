@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use haft_core::approval::ApprovalId;
+use haft_core::client_relay::ClientRelay;
 use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::result::{ProtocolError, ToolError, ToolErrorKind};
-use haft_core::tool::ToolCall;
+use haft_core::tool::{CallId, ToolCall};
 use haft_engine::CallOptions;
 use haft_tools::mcp::{PassedMethod, PassedRequest};
 use serde::Deserialize;
@@ -16,6 +18,7 @@ use super::calls::new_call_id;
 use super::lists::{read_stored, unknown_resource};
 use super::opened::OpenedClient;
 use super::rounds::{RequestRound, RoundParams};
+use super::upstream_login::{LOGINS_PER_REQUEST_MAX, LoginStep};
 use super::{ClientConnection, LIST_TTL_MS};
 use crate::mcp::address::{AddressOwner, stored_handle};
 use crate::mcp::era::RequestEra;
@@ -26,7 +29,7 @@ use crate::mcp::object::RawObject;
 use crate::mcp::progress::ProgressTarget;
 use crate::mcp::result::with_era;
 use crate::mcp::rewrite;
-use crate::mcp::upstream::{UpstreamList, UpstreamServers, among};
+use crate::mcp::upstream::{UpstreamList, UpstreamRefusal, UpstreamServers, among};
 
 /// The maximum number of resources whose changes one client may watch.
 const WATCHED_MAX: usize = 1_000;
@@ -144,6 +147,13 @@ fn of_output(outcome: Result<ToolOutput, ToolError>) -> Result<String, GatewayEr
     }
 }
 
+/// A request of a client, with the way to ask its user.
+struct PassedCall {
+    id: String,
+    era: RequestEra,
+    asker: Arc<dyn ClientRelay>,
+}
+
 impl ClientConnection {
     pub(super) async fn begin_passed(
         self: &Arc<Self>,
@@ -164,14 +174,17 @@ impl ClientConnection {
             let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
             let _watched = connection.progress.watch(&call, wanted);
             let (name, rest) = subject.identity();
+            let approval = ApprovalId::of_call(opened.shared.place, &CallId(call.clone()));
             let round = RequestRound {
                 id: request.id.clone(),
                 era,
                 digest: connection.request_digest([&request.method, name, rest]),
                 params,
-                approval: None,
+                approval: Some(approval),
             };
-            let work = Arc::clone(&connection).pass(Arc::clone(&opened), subject, era, call.clone());
+            let asker = connection.call_asker(approval);
+            let passed = PassedCall { id: call.clone(), era, asker };
+            let work = Arc::clone(&connection).pass(Arc::clone(&opened), subject, passed);
             let outcome = connection.in_rounds(&opened, round, work).await;
             (request, outcome)
         })
@@ -182,10 +195,9 @@ impl ClientConnection {
         self: Arc<Self>,
         opened: Arc<OpenedClient>,
         subject: PassedSubject,
-        era: RequestEra,
-        call: String,
+        call: PassedCall,
     ) -> Result<String, GatewayError> {
-        let outcome = match subject.accounted(&call) {
+        let outcome = match subject.accounted(&call.id) {
             Some(recorded) => {
                 let work = async { as_output(self.answer(&opened, subject, &call).await) };
                 let options = CallOptions {
@@ -199,8 +211,8 @@ impl ClientConnection {
             None => self.answer(&opened, subject, &call).await,
         };
         match outcome {
-            Ok(result) => Ok(with_era(&result, era)),
-            Err(error) => Err(in_era(error, era)),
+            Ok(result) => Ok(with_era(&result, call.era)),
+            Err(error) => Err(in_era(error, call.era)),
         }
     }
 
@@ -208,7 +220,7 @@ impl ClientConnection {
         &self,
         opened: &OpenedClient,
         subject: PassedSubject,
-        call: &str,
+        call: &PassedCall,
     ) -> Result<String, GatewayError> {
         match subject {
             PassedSubject::Resource { uri } => self.read_resource(opened, &uri, call).await,
@@ -226,7 +238,7 @@ impl ClientConnection {
         &self,
         opened: &OpenedClient,
         uri: &str,
-        call: &str,
+        call: &PassedCall,
     ) -> Result<String, GatewayError> {
         if stored_handle(uri).is_some() {
             return read_stored(opened, uri).await.map(|result| cacheable(&result));
@@ -248,7 +260,7 @@ impl ClientConnection {
         opened: &OpenedClient,
         uri: String,
         method: PassedMethod,
-        call: &str,
+        call: &PassedCall,
     ) -> Result<String, GatewayError> {
         if stored_handle(&uri).is_none() {
             let (server, own) = self.uri_owner(opened, &uri).await.ok_or_else(|| unknown_resource(&uri))?;
@@ -272,7 +284,7 @@ impl ClientConnection {
         opened: &OpenedClient,
         name: &str,
         arguments: Option<&str>,
-        call: &str,
+        call: &PassedCall,
     ) -> Result<String, GatewayError> {
         let (server, own) = self.prompt_owner(opened, name).await?;
         let arguments = arguments.map(|raw| format!(",\"arguments\":{raw}")).unwrap_or_default();
@@ -290,7 +302,7 @@ impl ClientConnection {
         opened: &OpenedClient,
         reference: CompletionReference,
         rest: &str,
-        call: &str,
+        call: &PassedCall,
     ) -> Result<String, GatewayError> {
         let (server, named, own) = match reference {
             CompletionReference::Prompt(name) => {
@@ -315,20 +327,42 @@ impl ClientConnection {
         }
     }
 
-    /// Sends a request to one server. Its progress is sent to the client, like the progress of a tool.
+    /// Sends a request to one server. Its progress is sent to the client, like the progress of a tool. If the server
+    /// requires a login for content, asks the user to log in. Completions and subscriptions only fail: clients send
+    /// them without an action of the user.
     async fn ask(
         &self,
         opened: &OpenedClient,
         server: usize,
         method: PassedMethod,
         (name, fields): (&str, String),
-        call: &str,
+        call: &PassedCall,
     ) -> Result<Box<RawValue>, GatewayError> {
-        let caller = opened.caller(call);
-        let progress = |progress: CallProgress| self.progress.send(call, Some(&progress));
+        let caller = opened.caller(&call.id);
+        let progress = |progress: CallProgress| self.progress.send(&call.id, Some(&progress));
         let header = matches!(method, PassedMethod::ReadResource | PassedMethod::GetPrompt).then_some(name);
         let request = PassedRequest { method, fields, name: header, caller };
-        opened.shared.upstreams.pass(server, &request, &progress).await
+        let upstreams = &opened.shared.upstreams;
+        let mut logins = 0;
+        loop {
+            let refusal = match upstreams.pass(server, &request, &progress).await {
+                Err(UpstreamRefusal::LoginRequired(refusal))
+                    if header.is_some() && logins < LOGINS_PER_REQUEST_MAX =>
+                {
+                    refusal
+                }
+                outcome => return outcome.map_err(UpstreamRefusal::into_error),
+            };
+            logins += 1;
+            match Box::pin(self.request_login(opened, server, (call.era, &*call.asker))).await {
+                LoginStep::Repeat => {}
+                LoginStep::Reply(error) => return Err(error),
+                LoginStep::Failed(reason) => {
+                    return Err(GatewayError::new(refusal.code, format!("{}: {reason}", refusal.message)));
+                }
+                LoginStep::NotOffered => return Err(refusal),
+            }
+        }
     }
 
     /// Finds the offered server of a URI, and the URI that this server uses.

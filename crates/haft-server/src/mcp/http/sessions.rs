@@ -317,6 +317,7 @@ mod tests {
 
     use super::*;
     use crate::mcp::gateway::{BuiltinAccess, McpGateway, TaskListAccess};
+    use crate::mcp::logins::LoginPlace;
     use crate::mcp::meta_tools::ListedTools;
 
     fn user(subject: &str) -> GatewayUser {
@@ -337,10 +338,10 @@ mod tests {
             listed: ListedTools::All,
             ready_wait: Duration::ZERO,
             open: Box::new(|_| Err("no tools".into())),
-            hints: Arc::new(|_, _| None),
+            hints: Arc::new(|_, _, _| None),
             warn: Arc::new(|_| ()),
         };
-        Arc::new(ToolPool::new(Arc::new(gateway)))
+        Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Nowhere))
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,160 @@
+//! Asks the client's user to log in at an upstream server that requires it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::approval::ApprovalId;
+use haft_core::client_relay::{ClientRelay, RelayedRequest};
+use haft_core::result::{ToolErrorKind, ToolResult};
+use haft_tools::mcp::{LOGIN_NEEDED, URL_REQUIRED};
+use serde_json::{Value, json};
+
+use super::opened::OpenedClient;
+use super::{CORE_TASKS, ClientConnection};
+use crate::mcp::era::RequestEra;
+use crate::mcp::held::AbortOnDrop;
+use crate::mcp::logins::{LoginPhase, PendingLogin};
+use crate::mcp::message::{self, GatewayError};
+use crate::mcp::outbox::MessageScope;
+use crate::mcp::questions::ELICITATION;
+use crate::mcp::shared_tools::SharedTools;
+
+/// The time that a repeated request waits for the end of the login before haft asks again. It is shorter than the
+/// timeout of common clients.
+const REPEATED_WAIT: Duration = Duration::from_secs(25);
+
+/// The maximum number of logins during one request. A server may reject the token of a login at once.
+pub(super) const LOGINS_PER_REQUEST_MAX: usize = 2;
+
+/// The key of the question in a reply.
+const QUESTION_KEY: &str = "login";
+
+/// The next step of a request to a server that requires a login.
+pub(super) enum LoginStep {
+    /// The login is finished, so the request can be sent again.
+    Repeat,
+    /// The reply, with the URL for the user.
+    Reply(GatewayError),
+    /// There is no login, for this reason.
+    Failed(String),
+    /// The client cannot ask its user to open a URL, or only the operator can log in.
+    NotOffered,
+}
+
+impl ClientConnection {
+    /// Asks the user to log in, in the way of the protocol revision.
+    pub(super) async fn request_login(
+        &self,
+        opened: &OpenedClient,
+        server: usize,
+        (era, asker): (RequestEra, &dyn ClientRelay),
+    ) -> LoginStep {
+        let tools = &opened.shared;
+        let Some(target) = tools.login_target(server).filter(|_| self.can_open_urls(tools, era)) else {
+            return LoginStep::NotOffered;
+        };
+        let begun =
+            self.pool.logins.begin(target, &self.user.principal, &tools.upstreams.servers[server]).await;
+        let login = match begun {
+            Ok(login) => login,
+            Err(reason) => return LoginStep::Failed(reason),
+        };
+        match era {
+            RequestEra::Handshake => self.url_required(&login),
+            RequestEra::Stateless(_) => self.ask_until_logged_in(&login, asker).await,
+        }
+    }
+
+    fn can_open_urls(&self, tools: &SharedTools, era: RequestEra) -> bool {
+        match era {
+            // Earlier revisions with a handshake have no questions with a URL.
+            RequestEra::Handshake => {
+                tools.client.abilities.url_elicitation && self.negotiated.get() == Some(&CORE_TASKS)
+            }
+            RequestEra::Stateless(abilities) => abilities.url_elicitation,
+        }
+    }
+
+    /// Returns the error that names the URL, and notifies the client when the login is finished.
+    fn url_required(&self, login: &Arc<PendingLogin>) -> LoginStep {
+        let Some(url) = self.pool.logins.url(login) else { return LoginStep::Repeat };
+        let elicitation = json!({
+            "mode": "url", "elicitationId": login.id, "url": url, "message": message_of(login),
+        });
+        self.announce_end(login);
+        let error = GatewayError::new(URL_REQUIRED, message_of(login));
+        LoginStep::Reply(error.with_data(json!({ "elicitations": [elicitation] })))
+    }
+
+    async fn ask_until_logged_in(&self, login: &Arc<PendingLogin>, asker: &dyn ClientRelay) -> LoginStep {
+        // The login itself has a time limit, so this loop has one too.
+        loop {
+            let Some(url) = self.pool.logins.url(login) else {
+                return step_after(login.ended_within(Duration::ZERO).await);
+            };
+            let params = json!({ "mode": "url", "url": url, "message": message_of(login) }).to_string();
+            let request = RelayedRequest {
+                server: &login.server,
+                key: Some(QUESTION_KEY),
+                method: ELICITATION,
+                params: &params,
+            };
+            let answer = match asker.relay(request).await {
+                Ok(answer) => serde_json::from_str::<Value>(answer.get()).unwrap_or_default(),
+                Err(reason) => return LoginStep::Failed(reason),
+            };
+            if answer["action"] != "accept" {
+                return LoginStep::Failed("the user did not log in".into());
+            }
+            let phase = login.ended_within(REPEATED_WAIT).await;
+            if !matches!(phase, LoginPhase::Waiting(_)) {
+                return step_after(phase);
+            }
+        }
+    }
+
+    /// Notifies the client when the user has logged in. Only the first call for a login has an effect.
+    fn announce_end(&self, login: &Arc<PendingLogin>) {
+        let mut watched = self.watched_logins();
+        watched.retain(|_, task| !task.0.is_finished());
+        if watched.contains_key(&login.id) {
+            return;
+        }
+        let (out, waiting) = (self.out.clone(), Arc::clone(login));
+        let task = tokio::spawn(async move {
+            if waiting.ended_within(Duration::MAX).await == LoginPhase::Finished {
+                let params = json!({ "elicitationId": waiting.id });
+                let text = message::notification("notifications/elicitation/complete", &params);
+                out.send(MessageScope::Connection, text).await;
+            }
+        });
+        watched.insert(login.id.clone(), AbortOnDrop(task.abort_handle()));
+    }
+
+    /// Returns what asks the client with the call of this approval.
+    pub(super) fn call_asker(&self, approval: ApprovalId) -> Arc<dyn ClientRelay> {
+        Arc::new(self.questions.with_call(approval))
+    }
+}
+
+fn step_after(phase: LoginPhase) -> LoginStep {
+    match phase {
+        LoginPhase::Finished => LoginStep::Repeat,
+        LoginPhase::Failed(reason) => LoginStep::Failed(reason),
+        LoginPhase::Preparing | LoginPhase::Waiting(_) => LoginStep::Failed("the login was cancelled".into()),
+    }
+}
+
+fn message_of(login: &PendingLogin) -> String {
+    format!("Log in at the MCP server `{}` ({}) to use its tools.", login.server, login.host)
+}
+
+/// Returns the upstream server that refused a call because a user must log in.
+pub(super) fn login_server(tools: &SharedTools, result: &ToolResult) -> Option<usize> {
+    let error = result.outcome.as_ref().err()?;
+    if error.kind != ToolErrorKind::Unavailable || !error.message.contains(LOGIN_NEEDED) {
+        return None;
+    }
+    let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok()?;
+    tools.upstreams.addresses.position(tool.identity().namespace.as_str())
+}
