@@ -65,7 +65,8 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let watching = Arc::clone(&watch);
-    let exit = run(settings, |server| {
+    // Box the future, because each of the futures around it would otherwise have its size.
+    let exit = Box::pin(run(settings, |server| {
         let (files, agents) = (args.files.clone(), GatewayAgents::of(&server));
         let build: GatewayBuilder = Box::new(move |configuration, catalog| {
             gateway(&files, configuration, agents.with_agents(catalog), &watching)
@@ -74,7 +75,7 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
         // The server reloads its own runtime, which also runs the agents.
         let reload = GatewayReload { build, runtime: None };
         Ok((server.with_mcp(gateway, ServedRoutes::All), reload))
-    })
+    }))
     .await;
     if let Some(watch) = Arc::into_inner(watch) {
         watch.finish();

@@ -89,14 +89,15 @@ async fn serve_http(
         files: &args.policy.files,
         configuration: configuration.clone(),
     };
-    http_server::run(settings, |server| {
+    // Box the future, because each of the futures around it would otherwise have its size.
+    Box::pin(http_server::run(settings, |server| {
         let gateway = plan.gateway(configuration)?;
         let runtime = plan.agents.runtime();
         let build = Box::new(move |configuration, catalog: &AgentCatalog| {
             GatewayPlan { agents: plan.agents.with_agents(catalog), ..plan.clone() }.gateway(configuration)
         });
         Ok((server.with_mcp(gateway, ServedRoutes::McpOnly), GatewayReload { build, runtime }))
-    })
+    }))
     .await
 }
 

@@ -60,7 +60,7 @@ impl AgentSource {
             self.includes
                 .get(name)
                 .cloned()
-                .ok_or_else(|| format!("only files that were stored with the agent can be included"))
+                .ok_or_else(|| "only files that were stored with the agent can be included".to_owned())
         };
         AgentDefinition::read_with_overrides(
             &self.file,
