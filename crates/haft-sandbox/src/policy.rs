@@ -476,7 +476,7 @@ pub enum PolicyError {
     /// The directory is in `/tmp`, which the command does not see.
     #[error("directory `{}` lies in /tmp, but commands of this run have a private /tmp; choose a directory outside /tmp", .path.display())]
     InPrivateTmp { path: PathBuf },
-    #[error("access to `{}` would expose haft's home directory `{}`", .path.display(), .home.display())]
+    #[error("access to `{}` would expose haft's own home `{}`", .path.display(), .home.display())]
     ExposesHome { path: PathBuf, home: PathBuf },
     #[error("access to `{}` would expose the secret `{}`; to allow this, add the path of the secret to `sandbox.readable`", .path.display(), .secret.display())]
     ExposesSecret { path: PathBuf, secret: PathBuf },

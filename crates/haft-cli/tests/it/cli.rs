@@ -104,7 +104,7 @@ fn workspace_containing_haft_home_is_rejected() {
         .output()
         .expect_code(2);
     assert!(
-        ran.stderr.contains("would expose haft's home directory") && ran.stderr.contains("hint: "),
+        ran.stderr.contains("would expose haft's own home") && ran.stderr.contains("hint: "),
         "{}",
         ran.stderr
     );
