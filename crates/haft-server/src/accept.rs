@@ -109,6 +109,12 @@ fn limit_unread_time(stream: &TcpStream, send_timeout: Duration) {
 #[cfg(not(target_os = "linux"))]
 fn limit_unread_time(_: &TcpStream, _: Duration) {}
 
+/// The slot of a connection. A WebSocket keeps it, because it outlives the HTTP exchange that it began with.
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionSlot {
+    _place: Arc<Option<OwnedSemaphorePermit>>,
+}
+
 struct Connection {
     app: Router,
     client: ClientAddress,
@@ -144,8 +150,10 @@ impl Connection {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
         let (routes, client) = (TowerToHyperService::new(self.app), self.client);
+        let slot = ConnectionSlot { _place: Arc::new(self.place) };
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(client);
+            request.extensions_mut().insert(slot.clone());
             routes.call(request)
         });
         let mut exchange = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
@@ -158,7 +166,6 @@ impl Connection {
             exchange.as_mut().graceful_shutdown();
             let _ = exchange.await;
         }
-        drop(self.place);
     }
 
     /// Serves the requests of one HTTP/2 connection. If no new request begins within the head timeout, finishes the

@@ -242,3 +242,43 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedWrites<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// Returns the seconds until a connection without streams may close, if it writes so many bytes every half a
+    /// second, ten times.
+    async fn seconds_until_closed(bytes: usize) -> u64 {
+        let streams = StreamExecutor::new(Duration::from_secs(1));
+        let (connection, _client) = duplex(1 << 20);
+        let mut connection = streams.counted(connection);
+        let writing = tokio::spawn(async move {
+            for _ in 0..10 {
+                connection.write_all(&vec![0; bytes]).await.unwrap();
+                sleep(Duration::from_millis(500)).await;
+            }
+        });
+        let began = Instant::now();
+        streams.without_streams().await;
+        writing.abort();
+        began.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_without_streams_stays_open_while_data_is_written() {
+        assert_eq!(seconds_until_closed(17).await, 1, "pings are no progress");
+        assert_eq!(seconds_until_closed(16 << 10).await, 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_with_a_stream_stays_open() {
+        let streams = StreamExecutor::new(Duration::from_secs(1));
+        streams.execute(sleep(Duration::from_secs(10)));
+        let began = Instant::now();
+        streams.without_streams().await;
+        assert_eq!(began.elapsed().as_secs(), 11);
+    }
+}

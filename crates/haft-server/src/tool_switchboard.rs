@@ -72,19 +72,26 @@ impl ToolSwitchboard {
     ) -> Result<(), ApiError> {
         let _one = self.changing.lock().await;
         let before = self.stored().await?;
-        if position == SwitchPosition::Off
-            && (before.tools.len() >= SWITCHES_MAX || before.groups.len() >= SWITCHES_MAX)
-        {
-            let message =
-                format!("{SWITCHES_MAX} tools or groups are turned off already; turn off a group instead");
-            return Err(ApiError::new(ApiErrorKind::Conflict, message));
-        }
+        check_count(&before, position)?;
         let by = SwitchedBy { principal: by.to_string(), at_ms: now_ms() };
         let store = self.store.clone();
         let stored =
             blocking(move || store.change(|switches| change(switches, target, position, by))).await?;
         self.switches.replace(turned_off(&stored));
         Ok(())
+    }
+}
+
+/// Refuses to turn off more tools or groups than the file may contain.
+fn check_count(before: &StoredSwitches, position: SwitchPosition) -> Result<(), ApiError> {
+    let is_full = before.tools.len() >= SWITCHES_MAX || before.groups.len() >= SWITCHES_MAX;
+    match position {
+        SwitchPosition::Off if is_full => {
+            let message =
+                format!("{SWITCHES_MAX} tools or groups are turned off already; turn off a group instead");
+            Err(ApiError::new(ApiErrorKind::Conflict, message))
+        }
+        SwitchPosition::Off | SwitchPosition::On => Ok(()),
     }
 }
 
@@ -150,4 +157,38 @@ fn reason(what: &str, by: &SwitchedBy, route: &str, name: &str) -> String {
         "`{principal}` turned {what} off; to turn {what} on, send `PUT /api/v1/{route}/{name}` with \
          `{{\"active\": true}}` and a key with the scope `admin`"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by() -> SwitchedBy {
+        SwitchedBy { principal: "acme/root".into(), at_ms: 1 }
+    }
+
+    fn tool(name: &str) -> TurnedOffTool {
+        let (kind, namespace) = ("mcp".to_owned(), "docs".to_owned());
+        TurnedOffTool { name: format!("docs__{name}"), kind, namespace, tool: name.to_owned(), by: by() }
+    }
+
+    #[test]
+    fn missing_tool_is_turned_on_by_its_name_and_never_turned_off() {
+        let mut switches = StoredSwitches { tools: vec![tool("add"), tool("look")], groups: Vec::new() };
+        let missing = || SwitchTarget::MissingTool { name: "docs__add".into() };
+        change(&mut switches, missing(), SwitchPosition::On, by());
+        assert_eq!(switches.tools, [tool("look")]);
+        change(&mut switches, missing(), SwitchPosition::Off, by());
+        assert_eq!(switches.tools, [tool("look")]);
+    }
+
+    #[test]
+    fn full_file_takes_no_further_switch_but_gives_back() {
+        let tools: Vec<TurnedOffTool> = (0..SWITCHES_MAX).map(|number| tool(&format!("t{number}"))).collect();
+        let full = StoredSwitches { tools: tools.clone(), groups: Vec::new() };
+        assert!(check_count(&full, SwitchPosition::Off).is_err());
+        assert!(check_count(&full, SwitchPosition::On).is_ok());
+        let room = StoredSwitches { tools: tools[1..].to_vec(), groups: Vec::new() };
+        assert!(check_count(&room, SwitchPosition::Off).is_ok());
+    }
 }

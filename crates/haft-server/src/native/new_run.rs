@@ -195,6 +195,18 @@ mod tests {
     }
 
     #[test]
+    fn every_limit_of_the_request_reaches_the_run() {
+        let config = haft_config::defaults().unwrap();
+        let written = json!({"input": "x", "max_turns": 2, "max_cost_usd": 0.5, "timeout_s": 7});
+        let (_, narrowing) = parse(written).unwrap().into_response(&config);
+        let RunNarrowing { turns_max, usd_max, timeout, allowed_tools } = narrowing;
+        assert_eq!(
+            (turns_max, usd_max, timeout, allowed_tools),
+            (Some(2), Some(0.5), Some(Duration::from_secs(7)), None)
+        );
+    }
+
+    #[test]
     fn names_of_tools_narrow_an_agent_and_select_for_a_model() {
         let mut config = haft_config::defaults().unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();

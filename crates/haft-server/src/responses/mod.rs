@@ -12,7 +12,7 @@ mod fold;
 mod items;
 mod live;
 mod object;
-mod recorded_events;
+mod replayed_events;
 mod request;
 mod requested_servers;
 mod restart;
@@ -63,7 +63,7 @@ use fold::ResponseFold;
 use items::ConversationBuilder;
 use live::LiveResponse;
 use object::{ResponseHead, is_open};
-use recorded_events::RecordedEvents;
+use replayed_events::ReplayedEvents;
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
 use sse::EventSource;
@@ -238,7 +238,7 @@ async fn once(
         KeyedResponse::Started(live) => first_reply(&live, form).await,
         KeyedResponse::InProgress(live) => first_reply(&live, (stream, false)).await,
         KeyedResponse::Stored(record) if stream => {
-            sse::stream_response(EventSource::Recorded(RecordedEvents::new(record.1)))
+            sse::stream_response(EventSource::Recorded(ReplayedEvents::new(record.1)))
         }
         KeyedResponse::Stored(record) => Json(record.0.response).into_response(),
     })

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::drive::ActiveResponse;
 use super::event_block::EventBlock;
 use super::live::LiveFollower;
-use super::recorded_events::RecordedEvents;
+use super::replayed_events::ReplayedEvents;
 use crate::event_stream::{self, PING, PING_INTERVAL};
 
 /// The last block of every stream.
@@ -21,7 +21,7 @@ pub(crate) enum EventSource {
     /// The run continues without the connection.
     Follower(LiveFollower),
     /// The run has ended.
-    Recorded(RecordedEvents),
+    Recorded(ReplayedEvents),
 }
 
 impl EventSource {

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use haft_store::responses::{ResponseRecord, StoredEvents};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::field::invalid;
 use super::object::is_open;
-use super::recorded_events::RecordedEvents;
+use super::replayed_events::ReplayedEvents;
 use super::sse::{self, EventSource};
 use super::websocket;
+use crate::accept::ConnectionSlot;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
@@ -78,7 +79,7 @@ pub(crate) async fn get(
         ));
     }
     let events = blocking(move || events.skip(from).map(|()| events)).await?;
-    Ok(sse::stream_response(EventSource::Recorded(RecordedEvents::new(events))))
+    Ok(sse::stream_response(EventSource::Recorded(ReplayedEvents::new(events))))
 }
 
 /// `GET /v1/responses`: lists the caller's responses, the newest first. With an `Upgrade` header, opens the WebSocket.
@@ -86,10 +87,12 @@ pub(crate) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Query(page): Query<ListPage>,
+    slot: Option<Extension<ConnectionSlot>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     if let Ok(upgrade) = upgrade {
-        return Ok(websocket::accept(upgrade, state, caller));
+        let slot = slot.map(|Extension(slot)| slot);
+        return Ok(websocket::accept(upgrade, state, caller, slot));
     }
     let (store, owner) = (state.responses.clone(), caller.principal.clone());
     let listed = blocking(move || store.list(&owner)).await?;

@@ -18,6 +18,7 @@ use super::field::invalid;
 use super::request::CreateRequest;
 use super::steer::{self, SteerQueue, SteerStep, SteeredRequest, TakenInput};
 use super::{new_id, request, start};
+use crate::accept::ConnectionSlot;
 use crate::auth::{self, Caller};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::rate_limit;
@@ -51,8 +52,13 @@ struct ResponseSocket {
     end: Instant,
 }
 
-/// Answers the handshake.
-pub(crate) fn accept(upgrade: WebSocketUpgrade, state: Arc<ServerState>, caller: Caller) -> Response {
+/// Answers the handshake. The connection keeps its slot until it closes.
+pub(crate) fn accept(
+    upgrade: WebSocketUpgrade,
+    state: Arc<ServerState>,
+    caller: Caller,
+    slot: Option<ConnectionSlot>,
+) -> Response {
     let bytes_max = state.settings.body_bytes_max;
     upgrade.max_message_size(bytes_max).max_frame_size(bytes_max).on_upgrade(move |socket| async move {
         let connection = ResponseSocket {
@@ -67,6 +73,7 @@ pub(crate) fn accept(upgrade: WebSocketUpgrade, state: Arc<ServerState>, caller:
         };
         // Ignore the error: a closed connection needs no further work.
         let _ = connection.serve().await;
+        drop(slot);
     })
 }
 

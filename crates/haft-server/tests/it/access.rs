@@ -87,6 +87,34 @@ fn each_reply_has_a_unique_id_and_errors_have_the_form_of_openai() {
 }
 
 #[test]
+fn huge_headers_and_urls_are_refused_and_the_server_goes_on() {
+    let server = server();
+    let address = server.url.strip_prefix("http://").unwrap();
+    let begin = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n");
+    let many = "x: y\r\n".repeat(10_000);
+    let requests = [
+        ("431", format!("{begin}{many}\r\n")),
+        ("431", format!("{begin}x: {}\r\n\r\n", "y".repeat(1 << 20))),
+        ("414", format!("GET /{} HTTP/1.1\r\nHost: {address}\r\n\r\n", "y".repeat(1 << 17))),
+    ];
+    for (status, request) in requests {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(10 * HEAD_TIMEOUT)).unwrap();
+        // The server may close the connection before it has read all of the request.
+        let _ = stream.write_all(request.as_bytes());
+        let mut reply = vec![0; 4096];
+        match stream.read(&mut reply) {
+            Ok(length) => {
+                let reply = String::from_utf8_lossy(&reply[..length]);
+                assert!(reply.is_empty() || reply.starts_with(&format!("HTTP/1.1 {status}")), "{reply}");
+            }
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+        }
+    }
+    assert_eq!(server.get("/healthz").status, 200);
+}
+
+#[test]
 fn model_list_contains_the_agents_and_the_configured_models() {
     let server = server();
     let list = server.get("/v1/models").json();

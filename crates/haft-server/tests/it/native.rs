@@ -199,8 +199,10 @@ fn run_that_waits_for_approval_can_be_cancelled() {
 #[test]
 fn stored_output_is_read_by_range_and_searched() {
     let tools = ToolServer::start();
+    // More than a mebibyte, which is the most that one read returns.
     let lines: Vec<String> = (0..5_000).map(|number| format!("line {number} of the output")).collect();
-    tools.answer_with(&lines.join("\n"));
+    let begin = format!("{}\n{}\n", lines[..4_999].join("\n"), "x".repeat(1 << 20));
+    tools.answer_with(&format!("{begin}{}", lines[4_999]));
     let steps = [ScriptStep::call("docs__look", json!({"n": 1})), ScriptStep::text("Done.")];
     let server = TestServer::configured(Script::of(steps), &tools.config(), &[]);
     let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use haft_model_server::{
-    ErrorResponse, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptPart, ScriptStep,
-    StepOrder,
+    ErrorResponse, RequestExpectation, RequestOutcome, ResponseFault, ResponsePace, Script, ScriptPart,
+    ScriptStep, StepOrder,
 };
 use haft_testkit::eventually;
 use reqwest::Method;
@@ -307,6 +307,23 @@ fn a_failing_model_is_reported_as_http_error_or_as_stream_event() {
     let events = events(&post(&server, &json!({"model": "openai/m", "input": "x", "stream": true})));
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names[names.len() - 2..], ["error", "response.failed"]);
+}
+
+#[test]
+fn model_that_dies_in_its_reply_fails_the_response_which_keeps_the_text_so_far() {
+    let cut = ResponseFault::Cut { after_frames: 6, and_bytes: 9 };
+    let step = || ScriptStep::text(&"words ".repeat(100)).with_fault(cut.clone());
+    let server = TestServer::start(Script::of((0..8).map(|_| step())));
+    let streamed = events(&post(&server, &json!({"model": "openai/m", "input": "x", "stream": true})));
+    let (name, data) = streamed.last().unwrap();
+    assert_eq!(name, "response.failed");
+    let failed: Value = serde_json::from_str(data).unwrap();
+    let stored = server.get(&format!("/v1/responses/{}", failed["response"]["id"].as_str().unwrap())).json();
+    for response in [&failed["response"], &stored] {
+        assert_eq!(response["status"], "failed", "{response}");
+        assert!(text(response).starts_with("words "), "{response}");
+        assert_eq!(response["output"][0]["status"], "incomplete", "{response}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of many streams whose clients do not read: they must not delay other clients, and must leave nothing behind.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use haft_model_server::{ResponsePace, Script, ScriptStep};
@@ -75,6 +75,19 @@ fn idle_streams_do_not_delay_other_clients_and_their_runs_end_when_they_disconne
         drop(streams);
         eventually("all runs have ended", || active() == "0");
     }
+}
+
+/// A client that closes its sending side counts as disconnected, because it looks the same as one that has gone.
+#[test]
+fn run_of_a_client_that_closes_its_sending_side_is_cancelled() {
+    let server = server();
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let active = || metric(&server, &admin, "haft_responses_active");
+    let body = json!({"model": "openai/m", "input": "Block", "stream": true});
+    let stream = open(&server, "POST", "/v1/responses", &body);
+    assert_eq!(active(), "1");
+    stream.shutdown(Shutdown::Write).unwrap();
+    eventually("the run has ended", || active() == "0");
 }
 
 #[test]

@@ -69,7 +69,7 @@ async fn connect_securely(server: &TestServer, authority: &str, protocol: &[u8])
     let stream = connect(server, SMALL_BUFFER).await;
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    timeout(END_TIMEOUT, handshake).await.expect("the server accepts no connection").unwrap()
+    timeout(END_TIMEOUT, handshake).await.unwrap().unwrap()
 }
 
 fn head(server: &TestServer, method: &str, path: &str) -> String {
@@ -118,14 +118,31 @@ fn clients_that_read_no_reply_lose_their_connections() {
     });
 }
 
+/// The rest of a handshake for a WebSocket.
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+#[test]
+fn websocket_takes_a_connection_until_it_closes() {
+    let server = server(ONE_CONNECTION, None);
+    server.executor.block_on(async {
+        let mut socket = connect(&server, SMALL_BUFFER).await;
+        let request = head(&server, "GET", "/v1/responses") + UPGRADE;
+        send(&mut socket, &request, "HTTP/1.1 101").await;
+        let other = check_health(&server);
+        let waits = timeout(Duration::from_millis(500), other).await;
+        assert!(waits.is_err(), "the server has more connections than it may");
+        drop(socket);
+        check_health(&server).await;
+    });
+}
+
 #[test]
 fn websocket_whose_client_reads_nothing_loses_its_connection() {
     let server = server(ONE_CONNECTION, None);
     server.executor.block_on(async {
         let mut unread = connect(&server, SMALL_BUFFER).await;
-        let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-        let request = head(&server, "GET", "/v1/responses") + upgrade;
+        let request = head(&server, "GET", "/v1/responses") + UPGRADE;
         send(&mut unread, &request, "HTTP/1.1 101").await;
         let text = json!({"type": "response.create", "model": "openai/m", "input": "Long"}).to_string();
         // A short text message with a mask of zeros, so that the text stays as it is.
@@ -268,7 +285,7 @@ fn stream_of_http2_that_is_not_read_is_reset_and_others_continue() {
 async fn reset(reply: ResponseFuture) -> h2::Error {
     let mut body = reply.await.unwrap().into_body();
     loop {
-        match body.data().await.expect("the stream ended without an error") {
+        match body.data().await.unwrap() {
             Ok(_) => {}
             Err(error) => return error,
         }
@@ -289,6 +306,25 @@ fn connection_of_http2_closes_although_its_client_never_reads_the_end_of_a_reply
         let reply = reply.await.unwrap();
         let _ = timeout(END_TIMEOUT, connection).await.unwrap();
         drop(reply);
+    });
+}
+
+#[test]
+fn silent_stream_of_http2_keeps_its_connection() {
+    let files = tempfile::tempdir().unwrap();
+    let authority = haft_testkit::write_certificate(files.path());
+    let server = server(ONE_CONNECTION, Some(&files));
+    server.executor.block_on(async {
+        let (client, connection) =
+            h2::client::handshake(connect_h2(&server, &authority).await).await.unwrap();
+        tokio::spawn(connection);
+        let body = json!({"model": "openai/m", "input": "Pause", "stream": true});
+        let reply = request_h2(&server, client, "POST", "/v1/responses", &body).await.await.unwrap();
+        let (mut body, mut events) = (reply.into_body(), String::new());
+        while let Some(chunk) = body.data().await {
+            events.push_str(&String::from_utf8_lossy(&chunk.unwrap()));
+        }
+        assert!(events.ends_with("data: [DONE]\n\n"), "the stream ended early: {events}");
     });
 }
 

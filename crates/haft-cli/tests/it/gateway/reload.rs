@@ -1,12 +1,16 @@
 //! Tests of the gateway after SIGHUP: open sessions and new ones see the new tools and agents.
 
 use std::io::{BufRead, BufReader};
+use std::time::Duration;
 
 use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
 use serde_json::{Value, json};
 
 use super::http::{GatewayServer, request};
 use super::{configure, place};
+
+/// The maximum time until a client learns of a change, even on a busy machine.
+const NOTIFIED_WITHIN: Duration = Duration::from_secs(30);
 
 fn agent(place: &TestTree, name: &str) {
     let text = format!("---\ndescription: Helps.\nmodels: openai/m\ntools: []\n---\nYou are {name}.\n");
@@ -33,7 +37,9 @@ fn open_and_new_sessions_see_the_tools_and_agents_of_a_reload() {
         let before = tools(&server, &session);
         assert!(before.contains("old__echo") && !before.contains("agent__"), "{before}");
         let own = [("Mcp-Session-Id", session.as_str())];
-        let mut notified = BufReader::new(server.open("/mcp", "GET", &own, "")).lines();
+        let stream = server.open("/mcp", "GET", &own, "");
+        stream.set_read_timeout(Some(NOTIFIED_WITHIN)).unwrap();
+        let mut notified = BufReader::new(stream).lines();
 
         configure(&place, &[("new", "good", &[&second])], "");
         agent(&place, "helper");

@@ -16,12 +16,12 @@ type ReadEvents = Option<(Vec<EventBlock>, StoredEvents)>;
 
 /// Reads the events of a response that has ended.
 #[derive(Debug)]
-pub(crate) struct RecordedEvents {
+pub(crate) struct ReplayedEvents {
     /// The read in progress, on another thread; `None` after the last event.
     reading: Option<JoinHandle<ReadEvents>>,
 }
 
-impl RecordedEvents {
+impl ReplayedEvents {
     pub(crate) fn new(stored: StoredEvents) -> Self {
         Self { reading: Some(read(stored)) }
     }
@@ -53,4 +53,44 @@ fn unreadable() -> EventBlock {
     EventBlock::of(&StreamEvent::of_data(
         json!({"type": "error", "code": "server_error", "message": message, "param": null}),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::home::Home;
+    use haft_core::principal::Principal;
+    use haft_store::responses::{NewResponse, ResponseStore};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_events_are_read_in_parts() {
+        const EVENTS: usize = 2 * EVENTS_AT_ONCE + 3;
+        let directory = tempfile::tempdir().unwrap();
+        let (store, owner) = (ResponseStore::of(&Home::at(directory.path())), Principal::new("t", "s", "k"));
+        let new = NewResponse {
+            id: "resp_1".into(),
+            run: String::new(),
+            created_ms: 1,
+            response: json!({}),
+            input: Vec::new(),
+            messages: Vec::new(),
+            open_calls: Vec::new(),
+            approvals: Vec::new(),
+            first_event: 1,
+            request_digest: None,
+            workspace: None,
+        };
+        let lines: Vec<String> =
+            (0..EVENTS).map(|number| json!({"type": "a.b", "n": number}).to_string()).collect();
+        store.put_with_events(&owner, new, lines.iter().map(String::as_str)).unwrap();
+        let (_, stored) = store.get_with_events(&owner, "resp_1").unwrap().unwrap();
+        let (mut events, mut read) = (ReplayedEvents::new(stored), Vec::new());
+        while let Some(blocks) = events.next().await {
+            assert!(blocks.len() <= EVENTS_AT_ONCE);
+            read.extend(blocks.iter().map(|block| block.data_text().to_owned()));
+        }
+        assert_eq!(read, lines);
+        assert!(events.next().await.is_none());
+    }
 }
