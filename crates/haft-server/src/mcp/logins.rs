@@ -354,7 +354,7 @@ fn random() -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use haft_config::ConfigSources;
     use haft_core::home::Home;
     use haft_testkit::AccountServer;
@@ -373,6 +373,18 @@ mod tests {
 
     fn pages() -> Arc<UpstreamLogins> {
         UpstreamLogins::new(LoginPlace::Pages { base: "http://127.0.0.1:1".into() })
+    }
+
+    /// Begins a login that waits for its user.
+    pub(in crate::mcp) async fn begun_login(
+        server: &AccountServer,
+        home: &std::path::Path,
+    ) -> (Arc<UpstreamLogins>, Arc<PendingLogin>) {
+        let principal = Principal::new("acme", "anna", "key_1");
+        let (logins, target) = (pages(), target(server, home, &principal));
+        let login = logins.find_or_start(&target, &principal).unwrap();
+        waiting(&login).await;
+        (logins, login)
     }
 
     async fn waiting(login: &PendingLogin) -> Url {

@@ -13,7 +13,7 @@ use super::opened::OpenedClient;
 use super::{CORE_TASKS, ClientConnection};
 use crate::mcp::era::RequestEra;
 use crate::mcp::held::AbortOnDrop;
-use crate::mcp::logins::{LoginPhase, PendingLogin};
+use crate::mcp::logins::{LoginPhase, PendingLogin, UpstreamLogins};
 use crate::mcp::message::{self, GatewayError};
 use crate::mcp::outbox::MessageScope;
 use crate::mcp::questions::ELICITATION;
@@ -30,6 +30,7 @@ pub(super) const LOGINS_PER_REQUEST_MAX: usize = 2;
 const QUESTION_KEY: &str = "login";
 
 /// The next step of a request to a server that requires a login.
+#[derive(Debug)]
 pub(super) enum LoginStep {
     /// The login is finished, so the request can be sent again.
     Repeat,
@@ -61,7 +62,7 @@ impl ClientConnection {
         };
         match era {
             RequestEra::Handshake => self.url_required(&login),
-            RequestEra::Stateless(_) => self.ask_until_logged_in(&login, asker).await,
+            RequestEra::Stateless(_) => ask_until_logged_in(&self.pool.logins, &login, asker).await,
         }
     }
 
@@ -84,33 +85,6 @@ impl ClientConnection {
         self.announce_end(login);
         let error = GatewayError::new(URL_REQUIRED, message_of(login));
         LoginStep::Reply(error.with_data(json!({ "elicitations": [elicitation] })))
-    }
-
-    async fn ask_until_logged_in(&self, login: &Arc<PendingLogin>, asker: &dyn ClientRelay) -> LoginStep {
-        // The login itself has a time limit, so this loop has one too.
-        loop {
-            let Some(url) = self.pool.logins.url(login) else {
-                return step_after(login.ended_within(Duration::ZERO).await);
-            };
-            let params = json!({ "mode": "url", "url": url, "message": message_of(login) }).to_string();
-            let request = RelayedRequest {
-                server: &login.server,
-                key: Some(QUESTION_KEY),
-                method: ELICITATION,
-                params: &params,
-            };
-            let answer = match asker.relay(request).await {
-                Ok(answer) => serde_json::from_str::<Value>(answer.get()).unwrap_or_default(),
-                Err(reason) => return LoginStep::Failed(reason),
-            };
-            if answer["action"] != "accept" {
-                return LoginStep::Failed("the user did not log in".into());
-            }
-            let phase = login.ended_within(REPEATED_WAIT).await;
-            if !matches!(phase, LoginPhase::Waiting(_)) {
-                return step_after(phase);
-            }
-        }
     }
 
     /// Notifies the client when the user has logged in. Only the first call for a login has an effect.
@@ -137,6 +111,38 @@ impl ClientConnection {
     }
 }
 
+/// Asks the user to open the URL, until the login ends or the user declines.
+async fn ask_until_logged_in(
+    logins: &UpstreamLogins,
+    login: &PendingLogin,
+    asker: &dyn ClientRelay,
+) -> LoginStep {
+    // The login itself has a time limit, so this loop has one too.
+    loop {
+        let Some(url) = logins.url(login) else {
+            return step_after(login.ended_within(Duration::ZERO).await);
+        };
+        let params = json!({ "mode": "url", "url": url, "message": message_of(login) }).to_string();
+        let request = RelayedRequest {
+            server: &login.server,
+            key: Some(QUESTION_KEY),
+            method: ELICITATION,
+            params: &params,
+        };
+        let answer = match asker.relay(request).await {
+            Ok(answer) => serde_json::from_str::<Value>(answer.get()).unwrap_or_default(),
+            Err(reason) => return LoginStep::Failed(reason),
+        };
+        if answer["action"] != "accept" {
+            return LoginStep::Failed("the user did not log in".into());
+        }
+        let phase = login.ended_within(REPEATED_WAIT).await;
+        if !matches!(phase, LoginPhase::Waiting(_)) {
+            return step_after(phase);
+        }
+    }
+}
+
 fn step_after(phase: LoginPhase) -> LoginStep {
     match phase {
         LoginPhase::Finished => LoginStep::Repeat,
@@ -157,4 +163,42 @@ pub(super) fn login_server(tools: &SharedTools, result: &ToolResult) -> Option<u
     }
     let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok()?;
     tools.upstreams.addresses.position(tool.identity().namespace.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::BoxFuture;
+    use haft_testkit::AccountServer;
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::mcp::logins::tests::begun_login;
+
+    /// A user who agrees to open the URL twice, but does not log in, and then declines.
+    #[derive(Default)]
+    struct SlowUser(AtomicUsize);
+
+    impl ClientRelay for SlowUser {
+        fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
+            assert_eq!((request.server, request.method), ("far", ELICITATION));
+            let action = if self.0.fetch_add(1, Ordering::Relaxed) < 2 { "accept" } else { "decline" };
+            let answer = RawValue::from_string(json!({ "action": action }).to_string());
+            Box::pin(async { answer.map_err(|error| error.to_string()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn user_is_asked_again_while_the_login_is_not_finished() {
+        let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
+        let (logins, login) = begun_login(&server, home.path()).await;
+        let user = SlowUser::default();
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        let step = ask_until_logged_in(&logins, &login, &user).await;
+        assert!(matches!(&step, LoginStep::Failed(reason) if reason.contains("did not log in")), "{step:?}");
+        assert_eq!(user.0.load(Ordering::Relaxed), 3);
+        assert!(began.elapsed() >= 2 * REPEATED_WAIT, "{:?}", began.elapsed());
+    }
 }
