@@ -68,22 +68,25 @@ mod tests {
         const EVENTS: usize = 2 * EVENTS_AT_ONCE + 3;
         let directory = tempfile::tempdir().unwrap();
         let (store, owner) = (ResponseStore::of(&Home::at(directory.path())), Principal::new("t", "s", "k"));
+        let response = json!({});
         let new = NewResponse {
-            id: "resp_1".into(),
-            run: String::new(),
+            id: "resp_1",
+            run: "",
             created_ms: 1,
-            response: json!({}),
-            input: Vec::new(),
-            messages: Vec::new(),
-            open_calls: Vec::new(),
-            approvals: Vec::new(),
+            response: &response,
+            input: &[],
+            messages: &[],
+            open_calls: &[],
+            has_events: true,
+            approvals: &[],
             first_event: 1,
             request_digest: None,
             workspace: None,
         };
         let lines: Vec<String> =
             (0..EVENTS).map(|number| json!({"type": "a.b", "n": number}).to_string()).collect();
-        store.put_with_events(&owner, new, lines.iter().map(String::as_str)).unwrap();
+        let encoded = store.encode(&owner, new).unwrap();
+        encoded.write_with_events(&lines.iter().map(String::as_str)).unwrap();
         let (_, stored) = store.get_with_events(&owner, "resp_1").unwrap().unwrap();
         let (mut events, mut read) = (ReplayedEvents::new(stored), Vec::new());
         while let Some(blocks) = events.next().await {

@@ -252,12 +252,12 @@ fn failed_login_stores_no_token_and_a_later_call_begins_another_one() {
 }
 
 /// A client over HTTP with a session.
-struct HttpClient<'a> {
+struct LoginClient<'a> {
     server: &'a GatewayServer,
     headers: Vec<(String, String)>,
 }
 
-impl<'a> HttpClient<'a> {
+impl<'a> LoginClient<'a> {
     fn begin(server: &'a GatewayServer, key: Option<&str>) -> Self {
         let mut headers: Vec<(String, String)> =
             key.iter().map(|key| ("Authorization".to_owned(), format!("Bearer {key}"))).collect();
@@ -333,7 +333,7 @@ fn each_principal_logs_in_with_its_own_account_over_http() {
     let (anna_key, bert_key) = (key(&place, "anna"), key(&place, "bert"));
     let server = GatewayServer::start(&place, &[]);
     let (anna, bert) =
-        (HttpClient::begin(&server, Some(&anna_key)), HttpClient::begin(&server, Some(&bert_key)));
+        (LoginClient::begin(&server, Some(&anna_key)), LoginClient::begin(&server, Some(&bert_key)));
     let page = anna.login_page();
     assert!(page.starts_with(&server.url()) && !page.contains(&anna_key), "{page}");
     let shown = browse("GET", &page, &[], "");
@@ -348,7 +348,7 @@ fn each_principal_logs_in_with_its_own_account_over_http() {
     // The other principal has nothing of this account: no token, no connection and no tool list.
     assert!(!bert.names().contains("far__of_anna"), "{}", bert.names());
     // This principal connects for the first time, when the tools of the first account are already stored.
-    let carl = HttpClient::begin(&server, Some(&key(&place, "carl"))).names();
+    let carl = LoginClient::begin(&server, Some(&key(&place, "carl"))).names();
     assert!(!carl.contains("far__of_anna") && carl.contains("far__haft_login"), "{carl}");
     assert_eq!(log_in(&bert.login_page(), &bert_key, "bert-account").status(), 200);
     assert_eq!(bert.call("far__whoami")["result"]["content"][0]["text"], "bert-account");
@@ -382,7 +382,7 @@ fn only_the_principal_that_asked_can_complete_a_login_over_http() {
     let place = configured(&upstream, &json!({}));
     let (anna_key, bert_key) = (key(&place, "anna"), key(&place, "bert"));
     let server = GatewayServer::start(&place, &[]);
-    let anna = HttpClient::begin(&server, Some(&anna_key));
+    let anna = LoginClient::begin(&server, Some(&anna_key));
     let page = anna.login_page();
     let origin = page.split("/mcp/").next().unwrap().to_owned();
 
@@ -421,7 +421,7 @@ fn login_pages_are_protected_and_wrong_keys_are_limited() {
     let place = configured(&upstream, &json!({}));
     let anna_key = key(&place, "anna");
     let server = GatewayServer::start(&place, &[]);
-    let page = HttpClient::begin(&server, Some(&anna_key)).login_page();
+    let page = LoginClient::begin(&server, Some(&anna_key)).login_page();
     let shown = browse("GET", &page, &[], "");
     let confirmed = submit(&page, &anna_key);
     for (reply, referrer) in [(&shown, "same-origin"), (&confirmed, "no-referrer")] {
@@ -448,7 +448,7 @@ fn failed_login_over_http_shows_its_reason() {
     let place = configured(&upstream, &json!({}));
     let anna_key = key(&place, "anna");
     let server = GatewayServer::start(&place, &[]);
-    let anna = HttpClient::begin(&server, Some(&anna_key));
+    let anna = LoginClient::begin(&server, Some(&anna_key));
     for (fault, reason) in [
         (LoginFault::NoIssuer, "does not name the authorization server"),
         (LoginFault::AccessDenied, "access_denied"),
@@ -497,18 +497,18 @@ fn all_principals_use_the_account_of_the_operator_if_the_operator_says_so() {
     let place = configured(&upstream, &json!({"account": "operator"}));
     let anna_key = key(&place, "anna");
     let server = GatewayServer::start(&place, &[]);
-    let anna = HttpClient::begin(&server, Some(&anna_key));
+    let anna = LoginClient::begin(&server, Some(&anna_key));
     assert!(!anna.names().contains("far__"), "a principal cannot log in for the operator");
     let mut operator = McpClient::handshake(&place, &[], abilities());
     operator.names();
     let login = elicitation(&called(&mut operator, "far__haft_login"));
     browse("GET", &consent(&url_of(&login), "operator"), &[], "");
     operator.wait_for("notifications/elicitation/complete");
-    let anna = HttpClient::begin(&GatewayServer::start(&place, &[]), Some(&anna_key)).call("far__whoami");
+    let anna = LoginClient::begin(&GatewayServer::start(&place, &[]), Some(&anna_key)).call("far__whoami");
     assert_eq!(anna["result"]["content"][0]["text"], "operator", "{anna}");
     upstream.revoke("operator");
     let later = GatewayServer::start(&place, &[]);
-    let refused = HttpClient::begin(&later, Some(&anna_key)).call("far__whoami");
+    let refused = LoginClient::begin(&later, Some(&anna_key)).call("far__whoami");
     assert!(text(&refused["result"]).contains("haft mcp login far"), "{refused}");
 }
 
@@ -517,7 +517,7 @@ fn user_of_a_gateway_without_keys_confirms_the_login_without_a_key() {
     let upstream = AccountServer::start();
     let place = configured(&upstream, &json!({}));
     let server = GatewayServer::start(&place, &["--no-auth"]);
-    let client = HttpClient::begin(&server, None);
+    let client = LoginClient::begin(&server, None);
     let page = client.login_page();
     let shown = browse("GET", &page, &[], "");
     assert!(!shown.body().contains("name=\"key\"") && shown.body().contains("<b>local</b>"), "{shown:?}");
@@ -536,7 +536,7 @@ fn principal_of_a_token_issuer_identifies_itself_with_an_access_token() {
     let token = |subject: &str| {
         issuer.token(json!({"sub": subject, "scope": "tools", "aud": format!("{public}/mcp")}))
     };
-    let anna = HttpClient::begin(&server, Some(&token("anna")));
+    let anna = LoginClient::begin(&server, Some(&token("anna")));
     let page = anna.login_page();
     assert!(page.starts_with(&public), "{page}");
     assert_eq!(submit(&page, &token("bert")).status(), 403);
