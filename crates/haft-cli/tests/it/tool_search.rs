@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 
-use haft_core::tokens::{TokenEstimator, tokens_of};
 use haft_model_server::{ModelServer, ScriptPart, ScriptStep, ScriptUsage};
 use haft_testkit::{TestTree, eventually};
 use serde_json::{Value, json};
@@ -593,8 +592,9 @@ const SHOWN_TOKENS_MAX: u64 = 1_400;
 const ANSWER_TOKENS_MAX: u64 = 820;
 const CALL_TOKENS_MAX: u64 = 80;
 
-fn tokens(text: &str) -> u64 {
-    tokens_of(&TokenEstimator, text).count()
+/// Counts the tokens with the vocabulary of a current model.
+pub(super) fn tokens(text: &str) -> u64 {
+    tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64
 }
 
 /// Returns the tools of a first request that the model sees: a deferred tool is sent, but not shown.

@@ -4,13 +4,13 @@
 
 use std::fmt::Write as _;
 
-use haft_core::tokens::{TokenEstimator, tokens_of};
 use haft_model_server::{ScriptPart, ScriptStep};
 use serde_json::{Value, json};
 
 use super::call::here;
 use super::run::{haft, server};
 use super::schemas::description_of;
+use super::tool_search::tokens;
 
 #[test]
 fn search_prints_the_best_match_first() {
@@ -168,7 +168,7 @@ fn check_recall(file: &'static str, percent_min: usize) -> String {
         let answers = answers(apis, &queries);
         assert_eq!(answers.len(), queries.len());
         for (query, answer) in queries.iter().zip(&answers) {
-            most_tokens = tokens_of(&TokenEstimator, answer).count().max(most_tokens);
+            most_tokens = tokens(answer).max(most_tokens);
             let at = query.position(answer);
             for (count, limit) in within.iter_mut().zip([1, 5, 10, usize::MAX]) {
                 *count += usize::from(at.is_some_and(|at| at < limit));
