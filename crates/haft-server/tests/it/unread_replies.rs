@@ -241,9 +241,11 @@ async fn request_h2(
         .header("authorization", format!("Bearer {}", server.key))
         .header("content-type", "application/json");
     let mut client = client.ready().await.unwrap();
-    let (reply, mut stream) = client.send_request(request.body(()).unwrap(), false).unwrap();
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    stream.send_data(body.into(), true).unwrap();
+    // A request without a body ends with its headers: the server may answer it and close its stream before more data.
+    let (reply, mut stream) = client.send_request(request.body(()).unwrap(), body.is_null()).unwrap();
+    if !body.is_null() {
+        stream.send_data(body.to_string().into(), true).unwrap();
+    }
     reply
 }
 
