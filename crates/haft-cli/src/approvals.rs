@@ -34,8 +34,13 @@ const ID_CHARS_MIN: usize = 4;
 
 pub(super) async fn run(command: &ApprovalsCommand) -> ExitCode {
     let answer = match command {
-        ApprovalsCommand::List { json, workspace } => list(*json, workspace.as_deref()).await,
-        ApprovalsCommand::Revoke { ids, all, json } => revoke(ids, *all, *json).await,
+        ApprovalsCommand::List { json, workspace, principal } => {
+            list(*json, workspace.as_deref(), &owner(principal.as_ref())).await
+        }
+        ApprovalsCommand::Revoke { ids, all, json, principal } => {
+            let words = if *all { None } else { Some(ids.as_slice()) };
+            revoke(words, *json, &owner(principal.as_ref())).await
+        }
     };
     match answer {
         Ok(answer) => terminal::answer(&answer),
@@ -67,15 +72,16 @@ pub(super) fn tool_name(tool: &ToolIdentity) -> String {
     }
 }
 
-fn owner() -> GrantOwner {
-    GrantOwner::of(&Principal::local())
+/// Returns the owner of the approvals: this principal, otherwise the local user.
+fn owner(principal: Option<&Principal>) -> GrantOwner {
+    principal.map_or_else(|| GrantOwner::of(&Principal::local()), GrantOwner::of)
 }
 
-async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, CliError> {
+async fn list(as_json: bool, workspace: Option<&Path>, owner: &GrantOwner) -> Result<String, CliError> {
     let store = store(&settings::home()?);
     let grants = match workspace.map(resolved) {
-        Some(workspace) => store.load(&owner(), &workspace.to_string_lossy()).await,
-        None => store.list(&owner()).await,
+        Some(workspace) => store.load(owner, &workspace.to_string_lossy()).await,
+        None => store.list(owner).await,
     };
     let grants = grants.map_err(unreadable)?;
     if as_json {
@@ -83,23 +89,23 @@ async fn list(as_json: bool, workspace: Option<&Path>) -> Result<String, CliErro
     }
     if grants.is_empty() {
         return Ok(
-            "there are no remembered approvals; haft offers to remember one when it asks at the terminal"
+            "there are no remembered approvals; haft offers to remember one when it asks you to approve a call"
                 .into(),
         );
     }
     Ok(table(&grants, now_ms()).text())
 }
 
-async fn revoke(words: &[String], all: bool, as_json: bool) -> Result<String, CliError> {
+/// Revokes the named approvals; without names, all of them.
+async fn revoke(words: Option<&[String]>, as_json: bool, owner: &GrantOwner) -> Result<String, CliError> {
     let store = store(&settings::home()?);
-    let grants = store.list(&owner()).await.map_err(unreadable)?;
-    let chosen = if all {
-        grants.iter().collect()
-    } else {
-        words.iter().map(|word| find(&grants, word)).collect::<Result<Vec<_>, _>>()?
+    let grants = store.list(owner).await.map_err(unreadable)?;
+    let chosen = match words {
+        None => grants.iter().collect(),
+        Some(words) => words.iter().map(|word| find(&grants, word)).collect::<Result<Vec<_>, _>>()?,
     };
     for grant in &chosen {
-        store.revoke(&owner(), grant.id).await.map_err(unwritable)?;
+        store.revoke(owner, grant.id).await.map_err(unwritable)?;
     }
     if as_json {
         let ids: Vec<String> = chosen.iter().map(|grant| grant.id.to_string()).collect();
@@ -115,15 +121,18 @@ fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
     let written = word.to_ascii_lowercase();
     if written.len() < ID_CHARS_MIN {
         let message =
-            format!("the id `{word}` is too short; give at least {ID_CHARS_MIN} characters\n{HINT}");
+            format!("the approval id `{word}` is too short; give at least {ID_CHARS_MIN} characters\n{HINT}");
         return Err((ExitReason::Input, message));
     }
     let fits = |grant: &&Grant| grant.id.to_string().starts_with(&written);
     match grants.iter().filter(fits).collect::<Vec<_>>().as_slice() {
         [grant] => Ok(grant),
-        [] => Err((ExitReason::Input, format!("there is no remembered approval `{word}`\n{HINT}"))),
+        [] => {
+            Err((ExitReason::Input, format!("there is no remembered approval with the id `{word}`\n{HINT}")))
+        }
         several => {
-            let message = format!("{} ids begin with `{word}`\n{HINT}", several.len());
+            let message =
+                format!("{} approval ids begin with `{word}`; give more characters\n{HINT}", several.len());
             Err((ExitReason::Input, message))
         }
     }
@@ -136,16 +145,16 @@ fn resolved(directory: &Path) -> PathBuf {
     directory.canonicalize().unwrap_or_else(|_| absolute())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn unreadable(error: GrantStoreError) -> CliError {
-    let hint = "hint: repair the file, or remove it to forget all approvals in it";
-    (ExitReason::Internal, format!("remembered approvals cannot be read: {error}\n{hint}"))
+    let hint = "hint: repair the file, or remove the file to forget all approvals in it";
+    (ExitReason::Internal, format!("haft cannot read the remembered approvals: {error}\n{hint}"))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn unwritable(error: GrantStoreError) -> CliError {
-    let hint = "hint: set HAFT_HOME to a directory that you may write";
-    (ExitReason::Internal, format!("the approval could not be revoked: {error}\n{hint}"))
+    let hint = "hint: set HAFT_HOME to a directory that you can write to";
+    (ExitReason::Internal, format!("haft could not revoke the approval: {error}\n{hint}"))
 }
 
 /// Groups the grants by workspace.
@@ -237,7 +246,7 @@ mod tests {
         };
         let target = GrantTarget { workspace: workspace.into(), tool, definition: Digest::of_text("d") };
         let confinement = SandboxBinding { mode: SandboxMode::Workspace, network: ResourceAccess::Allow };
-        let binding = GrantBinding { owner: owner(), target, confinement };
+        let binding = GrantBinding { owner: owner(None), target, confinement };
         Grant::new(&binding, scope, GrantDecision { by: "terminal".into(), at_ms: 0 })
     }
 
@@ -248,7 +257,7 @@ mod tests {
         let grants = [
             grant("/srv/work", GrantScope::Exact { digest, description: words.clone() }),
             Grant { expires_ms: Some(1), ..grant("/w", GrantScope::CommandPrefix(vec!["git".into()])) },
-            Grant::imported(owner(), digest, GrantDecision { by: "import".into(), at_ms: 0 }),
+            Grant::imported(owner(None), digest, GrantDecision { by: "import".into(), at_ms: 0 }),
             grant("/w", GrantScope::Rule("ask x".into())).lasting(Some(Duration::from_hours(5))),
         ];
         let table = table(&grants, 2);

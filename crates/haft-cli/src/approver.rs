@@ -1,16 +1,20 @@
 //! Asks the user at the terminal to approve a call.
 
+#[cfg(feature = "serve")]
+mod operator;
 mod request_text;
 
-use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::{ApprovalAnswer, ApprovalRequest, Approver};
 use haft_core::grant::GrantScope;
 
+#[cfg(feature = "serve")]
+pub(super) use self::operator::operator_approvers;
 use self::request_text::request_text;
-use super::{question, terminal};
+use super::question::{self, QuestionTurn};
+use super::terminal;
 
 /// Asks on standard error and reads the answer from standard input.
 #[derive(Debug)]
@@ -19,8 +23,7 @@ pub(super) struct TerminalApprover;
 impl TerminalApprover {
     /// Returns an approver only if standard input and standard error are both a terminal; a script is never asked.
     pub(super) fn for_interactive_terminal() -> Option<Arc<dyn Approver>> {
-        let there = io::stdin().is_terminal() && io::stderr().is_terminal();
-        there.then(|| Arc::new(TerminalApprover) as Arc<dyn Approver>)
+        question::is_interactive().then(|| Arc::new(TerminalApprover) as Arc<dyn Approver>)
     }
 }
 
@@ -32,14 +35,26 @@ impl Approver for TerminalApprover {
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
         Box::pin(async move {
             let mut turn = question::turn().await;
-            terminal::prompt(&request_text(request));
-            let offers = offers(request);
-            let typed = turn.key(&choices(&offers)).await;
-            let chosen = typed.and_then(|typed| chosen(&typed, &offers));
-            terminal::prompt(chosen.map_or("→ no", |offer| offer.confirmation));
-            chosen.map_or(ApprovalAnswer::Deny, |offer| offer.answer)
+            let remembered = "in this workspace; `haft approvals` lists and revokes such answers";
+            let answer = ask(&mut turn, (&request_text(request), remembered), request).await;
+            answer.unwrap_or(ApprovalAnswer::Deny)
         })
     }
+}
+
+/// Shows a question, and returns the answer; `None` if the terminal is gone. `remembered` says where the answers with
+/// "always" apply.
+async fn ask(
+    turn: &mut QuestionTurn,
+    (text, remembered): (&str, &str),
+    request: &ApprovalRequest,
+) -> Option<ApprovalAnswer> {
+    terminal::prompt(text);
+    let offers = offers(request);
+    let typed = turn.key(&choices(&offers, remembered)).await?;
+    let chosen = chosen(&typed, &offers);
+    terminal::prompt(chosen.map_or("→ no", |offer| offer.confirmation));
+    Some(chosen.map_or(ApprovalAnswer::Deny, |offer| offer.answer))
 }
 
 /// A key that allows the call.
@@ -56,28 +71,38 @@ struct KeyOffer {
 fn offers(request: &ApprovalRequest) -> Vec<KeyOffer> {
     let offer = |key, answer, text: String, confirmation| KeyOffer { key, answer, text, confirmation };
     let mut offers = vec![
-        offer('y', ApprovalAnswer::AllowOnce, "once".into(), "→ once"),
-        offer('e', ApprovalAnswer::AllowExact, "always this exact call".into(), "→ always this exact call"),
+        offer('y', ApprovalAnswer::AllowOnce, "once".into(), "→ allowed once"),
+        offer(
+            'e',
+            ApprovalAnswer::AllowExact,
+            "always this exact call".into(),
+            "→ this exact call is always allowed",
+        ),
     ];
     if let Some(words) = &request.prefix {
         let text = format!("always `{}`", GrantScope::CommandPrefix(words.clone()));
-        offers.push(offer('p', ApprovalAnswer::AllowPrefix, text, "→ always this prefix"));
+        offers.push(offer(
+            'p',
+            ApprovalAnswer::AllowPrefix,
+            text,
+            "→ commands with this prefix are always allowed",
+        ));
     }
     if !request.rules.is_empty() {
         offers.push(offer(
             'r',
             ApprovalAnswer::AllowRule,
-            "always what this rule matches".into(),
-            "→ always what this rule matches",
+            "always every call that this rule matches".into(),
+            "→ every call that this rule matches is always allowed",
         ));
     }
     offers
 }
 
-fn choices(offers: &[KeyOffer]) -> String {
+fn choices(offers: &[KeyOffer], remembered: &str) -> String {
     let keys: Vec<String> = offers.iter().map(|offer| format!("[{}] {}", offer.key, offer.text)).collect();
     format!(
-        "(always: in this workspace; `haft approvals` lists and revokes such answers)\n\
+        "(always: {remembered})\n\
          allow? {}, any other key: no",
         keys.join(", ")
     )
@@ -137,10 +162,10 @@ mod tests {
 
     #[test]
     fn approval_question_lists_every_key_that_allows_the_call() {
-        let choices_of = |request: &ApprovalRequest| choices(&offers(request));
+        let choices_of = |request: &ApprovalRequest| choices(&offers(request), "here");
         let full = choices_of(&request(Some(&["git", "status"]), &["ask bash: git *"]));
         let expected = "allow? [y] once, [e] always this exact call, [p] always `git status *`, \
-                        [r] always what this rule matches, any other key: no";
+                        [r] always every call that this rule matches, any other key: no";
         assert!(full.ends_with(expected), "{full}");
         let bare = choices_of(&request(None, &[]));
         assert!(bare.ends_with("allow? [y] once, [e] always this exact call, any other key: no"), "{bare}");

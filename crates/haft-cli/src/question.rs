@@ -6,8 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpgrp;
 use rustix::termios::{
-    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcsetattr,
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcgetpgrp,
+    tcsetattr,
 };
 use tokio::time::sleep;
 
@@ -46,7 +48,7 @@ pub(super) enum Consent {
 
 /// Shows an overview, and asks the user at the terminal for consent.
 pub(super) async fn consent(overview: &str, choices: &str) -> Consent {
-    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    if !is_interactive() {
         terminal::note(overview);
         return Consent::NoTerminal;
     }
@@ -57,6 +59,17 @@ pub(super) async fn consent(overview: &str, choices: &str) -> Consent {
     if agreed { Consent::Given } else { Consent::Refused }
 }
 
+/// Returns true if standard input and standard error are both a terminal, so that a user can answer questions.
+pub(super) fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Returns true if this process may use its terminal. The kernel stops a background process that reads from the terminal
+/// or changes its modes, for example a server that was started with `&`.
+pub(super) fn is_in_foreground() -> bool {
+    tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground == getpgrp())
+}
+
 /// Returns true while a question is open.
 pub(super) fn is_open() -> bool {
     TURN.try_lock().is_err()
@@ -64,15 +77,18 @@ pub(super) fn is_open() -> bool {
 
 /// Restores the terminal modes. At the end of the process, the guard that usually does this is not dropped.
 pub(super) fn restore_terminal() {
-    if let Some(modes) = modes_before().take() {
+    if let Some(modes) = modes_before().take()
+        && is_in_foreground()
+    {
         // Ignore an error: a terminal that is gone needs no modes.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &modes);
     }
 }
 
-/// The exclusive right to ask. Other lines wait until it ends, so that none appears between a question and its answer.
+/// The exclusive right to ask a question. Other output lines wait until this value is dropped, so that no line appears
+/// between a question and its answer.
 pub(super) struct QuestionTurn {
-    /// This field is declared before the turn, so that held lines are written before the next question.
+    /// Rust drops fields in the order of their declaration: the held lines are printed before the next question starts.
     _held: terminal::HeldLines,
     _turn: tokio::sync::MutexGuard<'static, ()>,
 }
@@ -158,6 +174,10 @@ enum InputState {
 }
 
 fn input_state() -> InputState {
+    // The input belongs to another program, such as the shell after Ctrl-Z and `bg`.
+    if is_interactive() && !is_in_foreground() {
+        return InputState::Quiet;
+    }
     let stdin = io::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -70,7 +70,7 @@ pub struct ApprovalRequest {
     pub arguments: Map<String, Value>,
     /// The directory that the call would work in.
     pub workspace: PathBuf,
-    /// The digest that the approval is bound to.
+    /// The digest of the call to which the approval is bound.
     pub digest: Digest,
     /// The texts of the rules that require approval. Empty if approving these rules would not be enough to allow the
     /// call.
@@ -81,7 +81,7 @@ pub struct ApprovalRequest {
     pub why: String,
 }
 
-/// A user's answer.
+/// A user's answer to an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalAnswer {
     /// Allows this call only.
@@ -94,6 +94,8 @@ pub enum ApprovalAnswer {
     AllowRule,
     /// Refuses the call. The model gets an error that says that the user refused.
     Deny,
+    /// No user decided, for this reason, such as "the operator did not answer within 10 minutes". The call is denied.
+    Unanswered(&'static str),
     /// Defers the decision. The run repeats the call when the decision has been made.
     Later,
 }
@@ -107,6 +109,7 @@ impl ApprovalAnswer {
             ApprovalAnswer::AllowPrefix => "allow_prefix",
             ApprovalAnswer::AllowRule => "allow_rule",
             ApprovalAnswer::Deny => "deny",
+            ApprovalAnswer::Unanswered(_) => "unanswered",
             ApprovalAnswer::Later => "later",
         }
     }
@@ -142,7 +145,7 @@ pub struct ApprovalKey<'a> {
     pub identity: &'a ToolIdentity,
     /// The digest of the tool's current definition, so that a server cannot change a tool under an existing approval.
     pub definition: Digest,
-    /// The arguments after repair and validation.
+    /// The arguments of the call after repair and validation.
     pub arguments: &'a ValidArguments,
     /// The workspace path as text, in the form that the user saw.
     pub workspace: &'a str,
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_text_is_split_into_lines() {
+    fn approval_text_is_split_at_newlines_and_shortened() {
         assert_eq!(shown_lines("a\r\n\tb\n"), ["a\\r", "\\tb", ""]);
         let cut = shown_lines(&format!("{}\nend", "x".repeat(SHOWN_CHARS_MAX - 1)));
         assert_eq!(cut[1], "… (3 characters are not shown) …");
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_truncated_with_a_count_of_the_rest() {
+    fn long_approval_text_is_truncated_with_a_count_of_the_rest() {
         let text = shown(&"x".repeat(SHOWN_CHARS_MAX + 7));
         assert!(text.contains("xx … (7 characters are not shown) … xx"), "{text}");
         assert_eq!(text.chars().filter(|c| *c == 'x').count(), SHOWN_CHARS_MAX);
@@ -319,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_long_text_is_shown() {
+    fn long_approval_text_still_shows_its_end() {
         let text = shown(&format!("echo {}; rm -rf \u{202e}/", "x".repeat(SHOWN_CHARS_MAX * 2)));
         assert!(text.starts_with("echo xx") && text.ends_with("; rm -rf \\u{202e}/"), "{text}");
     }
 
     proptest! {
         #[test]
-        fn shown_text_contains_no_control_characters(text in ".{0,200}", control in "[\\x00-\\x1f\\x7f-\\x9f\\u{200b}-\\u{200f}\\u{202a}-\\u{202e}]{0,20}") {
+        fn approval_text_contains_no_control_characters(text in ".{0,200}", control in "[\\x00-\\x1f\\x7f-\\x9f\\u{200b}-\\u{200f}\\u{202a}-\\u{202e}]{0,20}") {
             let shown = shown(&format!("{control}{text}{control}"));
             prop_assert!(!shown.chars().any(|c| c.is_control() || is_deceptive(c)));
         }

@@ -33,7 +33,7 @@ pub struct Grant {
     /// The tool and workspace. `None` for a grant of an exact call that an earlier version stored with only the call
     /// digest, which already binds workspace, tool and definition.
     pub target: Option<GrantTarget>,
-    /// The calls that are covered.
+    /// The calls that the grant covers.
     pub scope: GrantScope,
     /// The sandbox of the call that was approved. A call in a wider sandbox is not covered.
     pub confinement: SandboxBinding,
@@ -88,7 +88,7 @@ pub enum GrantScope {
 /// The approver of a grant, and the time of the approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantDecision {
-    /// The approver name.
+    /// The name of the approver.
     pub by: String,
     /// The time of the approval, in milliseconds since 1970.
     pub at_ms: u64,
@@ -97,7 +97,7 @@ pub struct GrantDecision {
 /// Everything that a new grant is bound to, except the scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantBinding {
-    /// The person who is asked.
+    /// The person who is asked for approval.
     pub owner: GrantOwner,
     /// The tool and the workspace of the call.
     pub target: GrantTarget,
@@ -108,7 +108,7 @@ pub struct GrantBinding {
 /// A call for which the rules require approval.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedCall<'a> {
-    /// The person, tool, workspace and sandbox.
+    /// The person, tool, workspace and sandbox of the call.
     pub binding: &'a GrantBinding,
     /// The digest of an [`ApprovalKey`](crate::approval::ApprovalKey).
     pub digest: Digest,
@@ -182,7 +182,8 @@ impl Grant {
         Self { id, owner, target, scope, confinement, expires_ms: None, decision }
     }
 
-    /// Compares everything except the scope.
+    /// Returns true if the grant has not expired, belongs to the person, tool and workspace of the call, and was given
+    /// for a sandbox that is at least as wide as the call's. Does not compare the scope.
     fn is_bound_to(&self, call: &AskedCall<'_>, now_ms: u64) -> bool {
         let GrantBinding { owner, target, confinement } = call.binding;
         let same_target = match (&self.target, &self.scope) {
@@ -232,7 +233,10 @@ impl GrantScope {
             }
             ApprovalAnswer::AllowPrefix => request.prefix.iter().cloned().map(Self::CommandPrefix).collect(),
             ApprovalAnswer::AllowRule => request.rules.iter().cloned().map(Self::Rule).collect(),
-            ApprovalAnswer::AllowOnce | ApprovalAnswer::Deny | ApprovalAnswer::Later => Vec::new(),
+            ApprovalAnswer::AllowOnce
+            | ApprovalAnswer::Deny
+            | ApprovalAnswer::Unanswered(_)
+            | ApprovalAnswer::Later => Vec::new(),
         }
     }
 

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use haft_core::principal::Principal;
+
+use super::store::principal;
 
 /// List and revoke remembered approvals
 #[derive(Debug, Args)]
@@ -17,7 +20,8 @@ Examples:
   haft approvals list
   haft approvals list --workspace . --json
   haft approvals revoke 3f2a9c1b
-  haft approvals revoke --all";
+  haft approvals revoke --all
+  haft approvals list --principal default/anna";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
@@ -28,9 +32,13 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long)]
         json: bool,
 
-        /// Only approvals for this workspace, and approvals for any workspace
+        /// List only approvals for this workspace, and approvals for any workspace
         #[arg(long, value_name = "DIR")]
         workspace: Option<PathBuf>,
+
+        /// The approvals of this caller of a server; without it, your own
+        #[arg(long, value_name = "TENANT/SUBJECT", value_parser = principal)]
+        principal: Option<Principal>,
     },
     /// Revoke approvals, so that haft asks again
     #[command(after_help = "Examples:\n  haft approvals revoke 3f2a9c1b\n  haft approvals revoke --all")]
@@ -39,12 +47,16 @@ pub(crate) enum ApprovalsCommand {
         #[arg(value_name = "ID", required_unless_present = "all")]
         ids: Vec<String>,
 
-        /// All approvals in all workspaces
+        /// Revoke all approvals in all workspaces
         #[arg(long, conflicts_with = "ids")]
         all: bool,
 
         /// Print the result as JSON
         #[arg(long)]
         json: bool,
+
+        /// The approvals of this caller of a server; without it, your own
+        #[arg(long, value_name = "TENANT/SUBJECT", value_parser = principal)]
+        principal: Option<Principal>,
     },
 }

@@ -20,7 +20,7 @@ use super::super::exit::ExitReason;
 use super::super::serve::{self as http_server, GatewayReload, HttpServeSettings};
 use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::{self, CallLog, CommandWatchers};
-use super::super::{cancel, hints, remedy, terminal};
+use super::super::{approver, cancel, hints, remedy, terminal};
 use super::args::{ListForm, McpServeArgs};
 use super::opener::{AgentReading, ClientWorkspace, GatewayAgents, GatewayTools};
 use super::std_streams::{InputStream, OutputStream};
@@ -55,7 +55,7 @@ async fn serve_streams(configuration: Configuration, plan: GatewayPlan) -> ExitC
         Ok(gateway) => gateway,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    // The plan holds the watchers, which the command finishes at its end.
+    // Drop the plan, because it holds the watchers: the command can finish them only after the last reference is gone.
     drop(plan);
     let input = BufReader::with_capacity(INPUT_BUFFER_BYTES, InputStream::open());
     let served = tokio::select! {
@@ -89,7 +89,7 @@ async fn serve_http(
         files: &args.policy.files,
         configuration: configuration.clone(),
     };
-    // Box the future, because each of the futures around it would otherwise have its size.
+    // Box the future: otherwise each enclosing future would contain this large future inline.
     Box::pin(http_server::run(settings, |server| {
         let gateway = plan.gateway(configuration)?;
         let runtime = plan.agents.runtime();
@@ -136,7 +136,10 @@ impl GatewayPlan {
             local: Some(local.clone()),
             agents: agents.clone(),
         };
-        build(GatewayFace { name: &args.name, selection: selection.clone(), listed }, tools, watch)
+        let face = GatewayFace { name: &args.name, selection: selection.clone(), listed };
+        // Over the standard streams, the client uses the terminal, if there is one.
+        let operator = args.http.and_then(|_| approver::operator_approvers());
+        Ok(McpGateway { operator, ..build(face, tools, watch)? })
     }
 }
 
@@ -180,6 +183,7 @@ pub(crate) fn build(
             let text = warning.to_string();
             terminal::warn(&hints::with(&text, hints::warning(&text)));
         }),
+        operator: None,
         open: tools.opener(watch)?,
     })
 }

@@ -68,6 +68,11 @@ pub(crate) async fn approve(
             Ok(())
         }
         ApprovalAnswer::Deny => Err(ToolError::new(ToolErrorKind::Denied, "the user refused this call")),
+        ApprovalAnswer::Unanswered(reason) => {
+            let message =
+                format!("this call of `{}` needs approval, and {reason}: {}", request.tool, ruling.why);
+            Err(ToolError::new(ToolErrorKind::Denied, message))
+        }
         ApprovalAnswer::Later => {
             Err(ToolError::new(ToolErrorKind::ApprovalPending, "this call waits for approval"))
         }

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::fake::{FakeProvider, SharedLog, TestRig, call, config};
 
-/// A sink that keeps whole events.
+/// A sink that keeps every event with all its fields.
 #[derive(Clone, Default)]
 struct EventRecorder(Arc<Mutex<Vec<Event>>>);
 
@@ -103,6 +103,7 @@ async fn finished_event_records_the_decision_of_allowed_and_refused_calls() {
         ApprovalAnswer::AllowPrefix,
         ApprovalAnswer::AllowRule,
         ApprovalAnswer::Deny,
+        ApprovalAnswer::Unanswered("the operator is asleep"),
         ApprovalAnswer::Later,
     ];
     for answer in answers {

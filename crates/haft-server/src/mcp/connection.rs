@@ -59,8 +59,8 @@ pub async fn serve(
     let (out, outbox) = Outbox::new();
     let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Loopback));
     let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), GatewayUser::local(), out));
-    // Tasks wake each other without a system call. A wake-up of the future that the runtime itself runs needs two: one
-    // that wakes the runtime, and one in which the runtime notices it.
+    // Read and write in separate tasks, because tasks wake each other without a system call. To wake the root future of
+    // the runtime takes two system calls: one wakes the runtime, and with the other the runtime detects the wake-up.
     let mut writer = tokio::spawn(write_all(outbox, output));
     let mut reader = tokio::spawn(read_all(Arc::clone(&connection), input));
     let _tasks = [writer.abort_handle(), reader.abort_handle()].map(AbortOnDrop);
@@ -116,6 +116,8 @@ pub(super) struct ClientConnection {
     progress: Arc<ProgressRelay>,
     /// The logins whose end the client is notified about, by their ids.
     watched_logins: Mutex<HashMap<String, AbortOnDrop>>,
+    /// The name that the client gave itself in its first request.
+    client_name: OnceLock<String>,
     /// The index in `LOG_LEVELS` of the least severe level that the client wants to receive.
     log_rank: AtomicUsize,
 }
@@ -132,6 +134,7 @@ impl ClientConnection {
             questions: Arc::new(ClientQuestions::new(out.clone())),
             progress: Arc::new(ProgressRelay::new(out.clone())),
             watched_logins: Mutex::default(),
+            client_name: OnceLock::new(),
             log_rank: AtomicUsize::new(0),
             out,
         }
@@ -184,6 +187,7 @@ impl ClientConnection {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
+        self.note_client_name(common.meta.client_info.as_ref());
         let (tasks, progress) = (common.meta.tasks(), common.meta.progress_token);
         let outcome = match (request.method.as_str(), era) {
             ("initialize", RequestEra::Handshake) => self.initialize(request.params.as_deref()),
@@ -244,6 +248,17 @@ impl ClientConnection {
         self.calls.cancel(id);
     }
 
+    /// Notes that the client does not read the reply to this request any more. The request continues, because the client
+    /// has not cancelled it, but its questions to the operator are withdrawn.
+    pub(super) fn reader_leaves(&self, id: &RawValue) {
+        self.calls.reader_leaves(id);
+    }
+
+    /// Waits until the client does not read the reply to this request any more.
+    pub(super) async fn reader_left(&self, id: &RawValue) {
+        self.calls.reader_left(id).await;
+    }
+
     fn initialize(self: &Arc<Self>, params: Option<&RawValue>) -> Result<String, GatewayError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -251,6 +266,7 @@ impl ClientConnection {
             protocol_version: String,
             #[serde(default)]
             capabilities: Value,
+            client_info: Option<Value>,
         }
         let asked: InitializeParams = match message::params(params) {
             Ok(asked) => asked,
@@ -260,6 +276,7 @@ impl ClientConnection {
                 return Err(error);
             }
         };
+        self.note_client_name(asked.client_info.as_ref());
         let opened = self.open(ClientAbilities::of(&asked.capabilities))?;
         self.watch_changes(&opened);
         let mut capabilities = Self::capabilities();
@@ -282,6 +299,15 @@ impl ClientConnection {
             result["instructions"] = instructions.as_str().into();
         }
         Ok(result.to_string())
+    }
+
+    /// Remembers the name of the client for questions to the operator. Only the first name counts.
+    fn note_client_name(&self, client_info: Option<&Value>) {
+        if let Some(name) = client_info.and_then(|info| info["name"].as_str())
+            && self.client_name.get().is_none()
+        {
+            let _ = self.client_name.set(name.to_owned());
+        }
     }
 
     /// Returns true if the revision of the connection has tasks that the client asks for.

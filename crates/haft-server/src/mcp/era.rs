@@ -51,6 +51,8 @@ pub(super) struct RequestMeta {
     pub(super) version: Option<String>,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     capabilities: Option<Value>,
+    #[serde(rename = "io.modelcontextprotocol/clientInfo")]
+    pub(super) client_info: Option<Value>,
 }
 
 impl RequestMeta {

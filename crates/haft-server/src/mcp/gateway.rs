@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use haft_core::approval::Approver;
 use haft_core::naming::NamingScheme;
 use haft_core::position::RunPosition;
 use haft_core::principal::Principal;
@@ -28,6 +29,19 @@ pub type CallHints = Arc<dyn Fn(&ToolError, &str, &Principal) -> Option<String> 
 /// Receives warnings for the operator.
 pub type WarningSink = Arc<dyn Fn(&CatalogWarning) + Send + Sync>;
 
+/// Returns the approver that asks the operator about the calls of a client. The gateway limits the number of questions
+/// and the wait for an answer; it drops a question to withdraw it.
+pub type OperatorApprovers = Arc<dyn Fn(&CallingClient) -> Arc<dyn Approver> + Send + Sync>;
+
+/// A client whose calls need approval, as the operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallingClient {
+    /// The principal that the client works for.
+    pub principal: Principal,
+    /// The name that the client gave itself; not verified.
+    pub name: Option<String>,
+}
+
 /// A client of the gateway. Equal clients share upstream servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GatewayClient {
@@ -35,7 +49,7 @@ pub struct GatewayClient {
     pub principal: Principal,
     /// The requests from upstream servers that the client can answer.
     pub abilities: ClientAbilities,
-    /// Whether the client may use the built-in tools.
+    /// Selects whether the client may use the built-in tools.
     pub builtin_tools: BuiltinAccess,
 }
 
@@ -72,9 +86,9 @@ impl GatewayUser {
 /// decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BuiltinAccess {
-    /// The client sees them, under the operator's rules.
+    /// The client sees the built-in tools, and the operator's rules apply.
     Offered,
-    /// The client sees only the tools of servers and HTTP APIs.
+    /// The client sees only the tools of MCP servers and HTTP APIs.
     Withheld,
 }
 
@@ -92,18 +106,20 @@ pub struct McpGateway {
     pub listed: ListedTools,
     /// The maximum time that the first list waits for servers whose tools are not known yet.
     pub ready_wait: Duration,
-    /// Builds the tools when the first request arrives, because upstream servers are told the capabilities of the
+    /// Builds the tools when the first request arrives, because haft tells upstream servers the capabilities of the
     /// client.
     pub open: ToolsOpener,
     /// Adds a hint to the failures that the client shows.
     pub hints: CallHints,
     /// Receives warnings about upstream servers.
     pub warn: WarningSink,
+    /// Asks the operator to approve the calls of clients that cannot ask their users. If `None`, these calls are denied.
+    pub operator: Option<OperatorApprovers>,
 }
 
 /// The tools of one client.
 pub struct OpenedTools {
-    /// Executes the calls.
+    /// The orchestrator that executes the calls.
     pub orchestrator: Orchestrator,
     /// The context of all calls. The gateway adds approver, relay and progress.
     pub context: RunContext,

@@ -268,7 +268,19 @@ async fn post_to_session(session: &Arc<GatewaySession>, message: ClientMessage) 
         return refusal(StatusCode::BAD_REQUEST, None, &error);
     };
     session.connection().receive(message).await;
-    respond(messages, ErrorStatus::Ok, Arc::clone(session)).await
+    respond(messages, ErrorStatus::Ok, ReplyReader { session: Arc::clone(session), request: id }).await
+}
+
+/// The response that carries the reply to a request of a session. A client that closes it has not cancelled the request.
+struct ReplyReader {
+    session: Arc<GatewaySession>,
+    request: Box<RawValue>,
+}
+
+impl Drop for ReplyReader {
+    fn drop(&mut self) {
+        self.session.connection().reader_leaves(&self.request);
+    }
 }
 
 async fn sweep(gateway: std::sync::Weak<HttpGateway>) {
@@ -291,7 +303,10 @@ fn id_of(message: &ClientMessage) -> Option<&RawValue> {
 
 fn unknown_session() -> GatewayError {
     // Return the same error for the session of another principal, so that the client does not learn that it exists.
-    GatewayError::new(message::SESSION_NOT_FOUND, "there is no such session; send `initialize` to begin one")
+    GatewayError::new(
+        message::SESSION_NOT_FOUND,
+        "there is no session with this `Mcp-Session-Id`; send `initialize` to begin a session",
+    )
 }
 
 fn without_session(headers: &HeaderMap) -> Response {

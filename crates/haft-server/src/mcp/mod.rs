@@ -4,10 +4,10 @@
 //! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (the
 //! protocol revision of a request). `shared_tools` opens the tools that equal clients share, `upstream` and `address`
 //! pass resources and prompts through, and `questions` passes approvals and requests of upstream servers to the client
-//! that called; `tasks` keeps calls that outlive their request, and `logins` keeps logins at
-//! upstream servers. `message` reads and writes JSON-RPC; `listing`,
-//! `meta_tools`, `result` and `rewrite` format lists and results. This module does not decide if a tool may run: every
-//! call passes the stages of the orchestrator.
+//! that called. If a client cannot ask its user, `operator_questions` passes approvals to the operator. `tasks` keeps calls
+//! that outlive their request, and `logins` keeps logins at upstream servers. `message` reads and writes JSON-RPC;
+//! `listing`, `meta_tools`, `result` and `rewrite` format lists and results. This module does not decide if a tool may
+//! run: every call passes the stages of the orchestrator.
 
 mod address;
 mod connection;
@@ -21,6 +21,7 @@ mod logins;
 mod message;
 mod meta_tools;
 mod object;
+mod operator_questions;
 mod outbox;
 mod progress;
 mod questions;
@@ -33,6 +34,7 @@ mod upstream;
 pub use connection::serve;
 pub use era::ClientAbilities;
 pub use gateway::{
-    BuiltinAccess, CallHints, GatewayClient, McpGateway, OpenedTools, ToolsOpener, WarningSink,
+    BuiltinAccess, CallHints, CallingClient, GatewayClient, McpGateway, OpenedTools, OperatorApprovers,
+    ToolsOpener, WarningSink,
 };
 pub use meta_tools::{ListedTools, SearchSettings};

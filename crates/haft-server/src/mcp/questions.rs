@@ -398,7 +398,7 @@ mod tests {
         check(Value::Null, ApprovalAnswer::Deny);
     }
 
-    // With a paused clock, a question that was sent in spite of the limit is late at once instead of in ten minutes.
+    // The clock is paused, so a question that exceeds the limit times out at once instead of after ten minutes.
     #[tokio::test(start_paused = true)]
     async fn client_has_a_limited_number_of_open_questions() {
         let (out, mut messages) = Outbox::new();

@@ -22,6 +22,7 @@ use super::held::HeldCalls;
 use super::listing::CachedListing;
 use super::logins::{LoginPlace, UpstreamLogins};
 use super::meta_tools::{ListedTools, ToolListing};
+use super::operator_questions::OperatorQueue;
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
 
@@ -233,6 +234,8 @@ struct PooledTools {
 pub(super) struct ToolPool {
     /// The open logins at upstream servers.
     pub(super) logins: Arc<UpstreamLogins>,
+    /// The questions that wait for the operator, also after a reload.
+    pub(super) operator_queue: Arc<OperatorQueue>,
     pooled: Mutex<PooledTools>,
     /// The number of reloads.
     generation: watch::Sender<u64>,
@@ -242,7 +245,7 @@ impl ToolPool {
     pub(super) fn new(gateway: Arc<McpGateway>, place: LoginPlace) -> Self {
         let pooled = PooledTools { gateway, clients: HashMap::new(), replaced: Vec::new() };
         let (pooled, generation) = (Mutex::new(pooled), watch::Sender::new(0));
-        Self { logins: UpstreamLogins::new(place), pooled, generation }
+        Self { logins: UpstreamLogins::new(place), operator_queue: Arc::default(), pooled, generation }
     }
 
     /// Returns the settings for new clients.

@@ -23,8 +23,8 @@ use super::questions::CallQuestion;
 /// The protocol extension that a client declares.
 pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The time for which a task is kept, counted from its start. A task that still runs then is cancelled. It is also the
-/// longest time that a client can ask for.
+/// The time for which the server keeps a task, counted from its start. After this time, the server cancels a task that
+/// still runs. This is also the longest time that a client can ask for.
 const TASK_TTL: Duration = Duration::from_hours(1);
 
 /// The shortest time that a client can ask for. With less, the result would be gone before a client that polls in the
@@ -138,7 +138,8 @@ pub(super) async fn within_ttl(
     ttl: Duration,
     work: impl Future<Output = Result<String, GatewayError>>,
 ) -> Result<String, GatewayError> {
-    let over = || GatewayError::new(INTERNAL_ERROR, "the time of the task is over; the task was cancelled");
+    let over =
+        || GatewayError::new(INTERNAL_ERROR, "the task reached its time limit, so the server cancelled it");
     timeout(ttl, work).await.unwrap_or_else(|_| Err(over()))
 }
 
@@ -452,7 +453,7 @@ impl GatewayTask {
 }
 
 fn unknown() -> GatewayError {
-    GatewayError::new(INVALID_PARAMS, "there is no such task, or it has expired")
+    GatewayError::new(INVALID_PARAMS, "there is no task with this id, or the task has expired")
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -589,6 +590,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_ends_with_the_time_of_its_task() {
         let ended = within_ttl(TASK_TTL_MIN, std::future::pending()).await;
-        assert!(ended.unwrap_err().message.contains("time of the task is over"));
+        assert!(ended.unwrap_err().message.contains("the task reached its time limit"));
     }
 }

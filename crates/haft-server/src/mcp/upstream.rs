@@ -171,18 +171,22 @@ impl UpstreamServers {
         progress: &(dyn Fn(CallProgress) + Send + Sync),
     ) -> Result<Box<RawValue>, UpstreamRefusal> {
         let name = self.servers[server].namespace();
-        let unavailable = |why: &str| GatewayError::new(INTERNAL_ERROR, format!("the server `{name}` {why}"));
+        let unavailable = |message: String| GatewayError::new(INTERNAL_ERROR, message);
         self.servers[server].pass(request, progress).await.map_err(|error| match error {
             PassError::NotOffered => UpstreamRefusal::Other(GatewayError::new(
                 METHOD_NOT_FOUND,
-                format!("the server `{name}` does not support this method"),
+                format!("the MCP server `{name}` does not support this method"),
             )),
             PassError::Refused { code, message, data } => {
                 UpstreamRefusal::Other(GatewayError { data, ..GatewayError::new(code, message) })
             }
-            PassError::LoginRequired(_) => UpstreamRefusal::LoginRequired(unavailable("requires a login")),
+            PassError::LoginRequired(_) => UpstreamRefusal::LoginRequired(unavailable(format!(
+                "the MCP server `{name}` requires a login"
+            ))),
             // The reason may contain a URL of the operator, so it is written only to the server log.
-            PassError::Unavailable(_) => UpstreamRefusal::Other(unavailable("is not available")),
+            PassError::Unavailable(_) => {
+                UpstreamRefusal::Other(unavailable(format!("the MCP server `{name}` is not available")))
+            }
         })
     }
 }

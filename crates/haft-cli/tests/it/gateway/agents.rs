@@ -40,7 +40,7 @@ fn gateway_agent_is_a_tool_that_reports_its_calls_as_progress_and_accounts_them(
     let reply = client.reply(id);
     assert_eq!(text(&reply["result"]), "All done.", "{reply}");
     let said: Vec<String> = client.others.iter().map(ToString::to_string).collect();
-    assert!(said.iter().any(|line| line.contains("calls `bash`")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("calling the tool `bash`")), "{said:?}");
     client.end();
     let calls: Vec<String> = accounted_calls(&place).into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(calls, ["bash", "agent__helper"], "each call is accounted once");

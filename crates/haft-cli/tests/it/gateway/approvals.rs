@@ -108,7 +108,7 @@ fn upstream_elicitation_reaches_clients_with_and_without_handshake() {
         client.names();
         let asked = client.call("up__slow", json!({}));
         assert_eq!(asked["resultType"], "input_required", "{asked}");
-        // The gateway keeps the key that the server gave its request.
+        // The gateway passes on the key under which the server sent its question.
         let key = if server == "modern" { "colour" } else { "question" };
         assert_eq!(asked["inputRequests"].as_object().unwrap().keys().collect::<Vec<_>>(), [key]);
         let mut again = json!({"name": "up__slow", "arguments": {}, "requestState": asked["requestState"]});

@@ -35,7 +35,7 @@ fn malformed_message_gets_an_error_reply_and_the_connection_continues() {
 }
 
 #[test]
-fn overlong_message_is_skipped() {
+fn overlong_client_message_is_skipped() {
     let place = place();
     configure(&place, &[], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -87,7 +87,7 @@ fn cancelled_call_gets_no_reply_and_reaches_the_upstream_server() {
 }
 
 #[test]
-fn reused_id_is_refused_and_the_first_request_is_answered_once() {
+fn reused_request_id_is_refused_and_the_first_request_is_answered_once() {
     let place = place();
     configure(&place, &[], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -180,7 +180,7 @@ fn client_that_never_reads_does_not_make_haft_grow_or_hang() {
 }
 
 #[test]
-fn list_that_changes_all_the_time_is_announced_about_once_a_second() {
+fn tool_list_that_changes_constantly_is_announced_about_once_a_second() {
     let place = place();
     configure(&place, &[("up", "restless", &[])], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));

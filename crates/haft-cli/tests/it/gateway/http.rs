@@ -12,7 +12,8 @@ use super::{configure, place};
 
 /// A gateway over HTTP, stopped when dropped.
 pub(super) struct GatewayServer {
-    child: Child,
+    /// `None` if another value stops the server.
+    child: Option<Child>,
     address: String,
 }
 
@@ -29,12 +30,17 @@ impl GatewayServer {
     pub(super) fn of(mut child: Child) -> Self {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        Self { child, address: line.trim().trim_start_matches("http://").to_owned() }
+        Self { child: Some(child), address: line.trim().trim_start_matches("http://").to_owned() }
+    }
+
+    /// Uses a server that another value stops.
+    pub(super) fn listening_at(address: &str) -> Self {
+        Self { child: None, address: address.to_owned() }
     }
 
     /// Asks the server to read its files again.
     pub(super) fn reload(&self) {
-        send_signal(self.child.id(), libc::SIGHUP);
+        send_signal(self.child.as_ref().unwrap().id(), libc::SIGHUP);
     }
 
     pub(super) fn url(&self) -> String {
@@ -86,8 +92,10 @@ impl GatewayServer {
 
 impl Drop for GatewayServer {
     fn drop(&mut self) {
-        send_signal(self.child.id(), libc::SIGTERM);
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            send_signal(child.id(), libc::SIGTERM);
+            let _ = child.wait();
+        }
     }
 }
 
@@ -143,7 +151,7 @@ pub(super) fn request(id: u64, method: &str, params: &Value) -> Value {
 }
 
 /// Sends a request of a protocol revision without sessions, with its headers.
-fn stateless(
+pub(super) fn stateless(
     server: &GatewayServer,
     method: &str,
     mut params: Value,
@@ -158,7 +166,7 @@ fn stateless(
 }
 
 #[test]
-fn clients_with_and_without_handshake_list_and_call_over_http() {
+fn clients_with_and_without_handshake_list_and_call_tools_over_http() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
@@ -230,7 +238,7 @@ fn requests_count_against_the_limit_of_their_key() {
 }
 
 #[test]
-fn sessions_and_workspaces_belong_to_their_principal() {
+fn principal_cannot_use_the_session_or_workspace_of_another_principal() {
     let place = place();
     configure(&place, &[], "");
     let key = |name: &str| {
@@ -267,7 +275,7 @@ fn sessions_and_workspaces_belong_to_their_principal() {
 }
 
 #[test]
-fn key_without_the_scope_sees_no_built_in_tools() {
+fn key_without_the_scope_builtin_tools_sees_no_builtin_tools() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let created = place.haft(&["keys", "create", "ci"]).output().expect_code(0);
@@ -313,7 +321,7 @@ fn tool_that_an_administrator_turned_off_is_neither_listed_nor_called() {
     assert!(!list().contains("up__echo"), "{}", list());
     let call = json!({"name": "up__echo", "arguments": {"text": "hi"}});
     let refused = server.post(&own, &request(3, "tools/call", &call)).message().to_string();
-    assert!(refused.contains("turned it off") && !refused.contains("echo: hi"), "{refused}");
+    assert!(refused.contains("turned off this tool") && !refused.contains("echo: hi"), "{refused}");
     assert_eq!(switch(r#"{"active": true}"#).message()["active"], true);
     assert!(list().contains("up__echo"), "{}", list());
     let called = server.post(&own, &request(4, "tools/call", &call)).message();
@@ -321,7 +329,7 @@ fn tool_that_an_administrator_turned_off_is_neither_listed_nor_called() {
 }
 
 #[test]
-fn gateway_alone_has_no_routes_of_the_api() {
+fn gateway_without_haft_serve_has_no_api_routes() {
     let place = place();
     configure(&place, &[], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
@@ -356,7 +364,7 @@ fn call_without_a_session_ends_when_its_client_disconnects() {
 }
 
 #[test]
-fn overlong_message_is_refused() {
+fn overlong_http_message_is_refused() {
     let place = place();
     configure(&place, &[], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
@@ -380,7 +388,7 @@ fn no_upstream_server_outlives_the_gateway() {
 }
 
 #[test]
-fn two_clients_with_the_same_ids_get_their_own_answers() {
+fn clients_with_equal_request_ids_get_their_own_replies() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);

@@ -106,6 +106,79 @@ fn client_with_handshake_gets_the_url_and_repeats_its_call_after_the_login() {
     assert_eq!(client.end(), 0);
 }
 
+/// Returns a client that has logged in, and whose token is not valid any more.
+fn with_revoked_token(server: &AccountServer, mut client: McpClient) -> McpClient {
+    client.names();
+    let reply = called(&mut client, "far__haft_login");
+    if client.meta.is_none() {
+        browse("GET", &consent(&url_of(&elicitation(&reply)), "local"), &[], "");
+        client.wait_for("notifications/elicitation/complete");
+    } else {
+        let (url, state) = asked(&reply);
+        browse("GET", &consent(&url, "local"), &[], "");
+        client.ask("tools/call", answered("far__haft_login", &state, "accept"));
+    }
+    assert_eq!(text(&client.call("far__whoami", json!({}))), "local");
+    server.revoke("local");
+    client
+}
+
+#[test]
+fn prompts_completions_and_subscriptions_lead_to_the_login() {
+    let server = AccountServer::start();
+    let argument = json!({"name": "whom", "value": ""});
+    let requests = [
+        ("prompts/get", json!({"name": "far__greet"})),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "far__greet"}, "argument": argument}),
+        ),
+        ("resources/subscribe", json!({"uri": "haft:far/who://am-i"})),
+    ];
+    for (method, params) in requests {
+        let place = configured(&server, &json!({}));
+        let mut client = with_revoked_token(&server, McpClient::handshake(&place, &[], abilities()));
+        let refused = client.begin(method, params.clone());
+        let login = elicitation(&client.reply(refused));
+        browse("GET", &consent(&url_of(&login), "other"), &[], "");
+        let finished = client.wait_for("notifications/elicitation/complete");
+        assert_eq!(finished["params"]["elicitationId"], login["elicitationId"], "{method}");
+        let result = client.ask(method, params);
+        assert!(
+            method == "resources/subscribe" || result.to_string().contains("other"),
+            "{method}: {result}"
+        );
+        // The end of a subscription needs no account.
+        server.revoke("other");
+        let ended = client.error("resources/unsubscribe", json!({"uri": "haft:far/who://am-i"}));
+        assert_ne!(ended, URL_REQUIRED, "{method}");
+        assert_eq!(client.end(), 0);
+    }
+}
+
+#[test]
+fn stateless_client_is_asked_to_log_in_for_a_prompt_but_not_for_a_completion() {
+    let server = AccountServer::start();
+    let place = configured(&server, &json!({}));
+    let mut client = with_revoked_token(&server, McpClient::stateless(&place, &[], abilities()));
+    let completion = json!({
+        "ref": {"type": "ref/prompt", "name": "far__greet"}, "argument": {"name": "whom", "value": ""},
+    });
+    // The revision allows no questions in the reply to a completion.
+    let refused = client.begin("completion/complete", completion.clone());
+    let refused = client.reply(refused);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("requires a login"), "{refused}");
+    let prompt = client.begin("prompts/get", json!({"name": "far__greet"}));
+    let (url, state) = asked(&client.reply(prompt));
+    browse("GET", &consent(&url, "other"), &[], "");
+    let mut repeated = answered("far__greet", &state, "accept");
+    repeated.as_object_mut().unwrap().remove("arguments");
+    let got = client.ask("prompts/get", repeated);
+    assert_eq!(got["messages"][0]["content"]["text"], "other", "{got}");
+    assert_eq!(client.ask("completion/complete", completion)["completion"]["values"], json!(["other"]));
+    assert_eq!(client.end(), 0);
+}
+
 #[test]
 fn typescript_sdk_gets_the_url_of_the_login_and_repeats_its_call() {
     let server = AccountServer::start();
@@ -187,7 +260,7 @@ fn client_that_cannot_open_urls_gets_the_hint_for_the_operator() {
 }
 
 #[test]
-fn tool_for_the_login_obeys_the_selection_of_tools() {
+fn login_tool_is_offered_only_if_its_server_is_selected() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let check = |flags: &[&str], expected: bool| {
@@ -209,7 +282,7 @@ fn tool_for_the_login_obeys_the_selection_of_tools() {
 }
 
 #[test]
-fn login_ends_with_the_client_that_began_it() {
+fn pending_login_ends_when_its_client_disconnects() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = McpClient::handshake(&place, &[], abilities());
@@ -223,7 +296,7 @@ fn login_ends_with_the_client_that_began_it() {
 }
 
 #[test]
-fn failed_login_stores_no_token_and_a_later_call_begins_another_one() {
+fn failed_login_stores_no_token_and_a_later_call_starts_a_new_login() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = McpClient::handshake(&place, &[], abilities());
@@ -237,7 +310,7 @@ fn failed_login_stores_no_token_and_a_later_call_begins_another_one() {
         let login = elicitation(&called(&mut client, "far__haft_login"));
         assert_ne!(login["url"], last, "{fault:?}: a state is used once");
         browse("GET", &consent(&url_of(&login), "local"), &[], "");
-        // The table loses the login when it has failed, and only then the next call begins another one.
+        // haft first removes the failed login from its table. Only after that, the next call starts a new login.
         eventually("another login", || {
             elicitation(&called(&mut client, "far__haft_login"))["url"] != login["url"]
         });
@@ -362,7 +435,7 @@ fn each_principal_logs_in_with_its_own_account_over_http() {
     assert_eq!(anna.call("far__whoami")["error"]["code"], URL_REQUIRED);
     assert_eq!(bert.call("far__whoami")["result"]["content"][0]["text"], "bert-account");
 
-    // The local user is another principal.
+    // The local user is another principal, so the token of another principal does not help.
     let local = place.haft(&["call", "far__whoami", "{}"]).output().expect_code(5);
     assert!(local.stderr.contains("haft mcp login far"), "{local:?}");
     for sent in upstream.shown() {
@@ -386,7 +459,7 @@ fn only_the_principal_that_asked_can_complete_a_login_over_http() {
     let page = anna.login_page();
     let origin = page.split("/mcp/").next().unwrap().to_owned();
 
-    // The key of another principal, a wrong key, and forms of other pages.
+    // haft must refuse the key of another principal, a wrong key, and forms of other pages.
     let foreign = submit(&page, &bert_key);
     assert!(foreign.status() == 403 && foreign.body().contains("another user"), "{foreign:?}");
     assert_eq!(submit(&page, "haft_wrong").status(), 401);
@@ -450,7 +523,7 @@ fn failed_login_over_http_shows_its_reason() {
     let server = GatewayServer::start(&place, &[]);
     let anna = LoginClient::begin(&server, Some(&anna_key));
     for (fault, reason) in [
-        (LoginFault::NoIssuer, "does not name the authorization server"),
+        (LoginFault::NoIssuer, "has no `iss` field"),
         (LoginFault::AccessDenied, "access_denied"),
         (LoginFault::GarbageToken, "failed"),
     ] {
@@ -492,7 +565,7 @@ fn stateless_client_over_http_is_asked_until_its_user_has_logged_in() {
 }
 
 #[test]
-fn all_principals_use_the_account_of_the_operator_if_the_operator_says_so() {
+fn all_principals_share_the_account_of_the_operator_if_configured() {
     let upstream = AccountServer::start();
     let place = configured(&upstream, &json!({"account": "operator"}));
     let anna_key = key(&place, "anna");

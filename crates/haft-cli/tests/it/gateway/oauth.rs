@@ -23,7 +23,7 @@ fn start(place: &TestTree, issuer: &TokenIssuer) -> (GatewayServer, String) {
 }
 
 #[test]
-fn typescript_sdk_logs_in_where_the_gateway_says_and_calls_a_tool() {
+fn typescript_sdk_logs_in_at_the_issuer_that_the_gateway_names_and_calls_a_tool() {
     let (place, issuer) = (place(), TokenIssuer::start());
     let (server, public) = start(&place, &issuer);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_clients/login_v1.mjs");
@@ -47,7 +47,7 @@ fn typescript_sdk_logs_in_where_the_gateway_says_and_calls_a_tool() {
 }
 
 #[test]
-fn refusals_say_where_a_client_gets_a_token_and_with_which_scope() {
+fn refused_request_names_the_token_issuer_and_the_required_scope() {
     let (place, issuer) = (place(), TokenIssuer::start());
     let (server, public) = start(&place, &issuer);
     let metadata = format!("{public}/.well-known/oauth-protected-resource/mcp");
@@ -80,7 +80,7 @@ fn refusals_say_where_a_client_gets_a_token_and_with_which_scope() {
 }
 
 #[test]
-fn sessions_belong_to_the_subject_of_the_token_and_not_to_one_token() {
+fn session_accepts_every_token_of_its_subject_and_no_other_subject() {
     let (place, issuer) = (place(), TokenIssuer::start());
     let (server, public) = start(&place, &issuer);
     let bearer = |subject: &str, id: &str| {

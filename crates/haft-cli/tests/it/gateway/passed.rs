@@ -21,7 +21,7 @@ fn clients(place: &TestTree, capabilities: &Value) -> [McpClient; 2] {
 }
 
 #[test]
-fn resources_of_all_servers_are_listed_and_read_under_their_names() {
+fn resources_are_listed_and_read_under_the_name_of_their_server() {
     let place = offering(&["one", "two"], "");
     for mut client in clients(&place, &json!({})) {
         let listed = client.ask("resources/list", json!({}));
@@ -59,7 +59,7 @@ fn resources_of_all_servers_are_listed_and_read_under_their_names() {
 }
 
 #[test]
-fn prompts_are_listed_and_filled_under_their_names() {
+fn prompts_are_listed_and_filled_under_the_name_of_their_server() {
     let place = offering(&["one", "two"], "");
     for mut client in clients(&place, &json!({})) {
         let listed = client.ask("prompts/list", json!({}));
@@ -104,7 +104,7 @@ fn server_without_offered_tools_offers_no_resources() {
 }
 
 #[test]
-fn results_keep_images_links_structure_and_unknown_members() {
+fn tool_results_keep_images_links_structured_content_and_unknown_members() {
     let place = offering(&["up"], "");
     for mut client in clients(&place, &json!({})) {
         let called = client.call("up__echo", json!({}));
@@ -120,7 +120,7 @@ fn results_keep_images_links_structure_and_unknown_members() {
 }
 
 #[test]
-fn watched_resource_and_log_messages_reach_the_client() {
+fn resource_updates_and_log_messages_reach_the_client() {
     let place = offering(&["up"], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
     client.names();
@@ -188,7 +188,7 @@ fn stored_output_is_a_resource_of_its_client() {
 }
 
 #[test]
-fn sampling_and_roots_go_to_the_client_that_called() {
+fn sampling_and_roots_requests_go_to_the_client_that_made_the_call() {
     for (mode, capability, method, answer) in [
         (
             "asks-model",

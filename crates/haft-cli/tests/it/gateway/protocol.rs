@@ -170,7 +170,7 @@ fn large_output_is_stored_and_read_with_tool_output() {
     let mut client = McpClient::handshake(&place, &[], json!({}));
     assert!(client.names().contains(&"tool_output".into()));
     let stored = client.call("bash", json!({"command": "seq 1 100000"}));
-    // After the text comes the handle of the stored output.
+    // The handle of the stored output follows the text.
     let told = stored["content"][1]["text"].as_str().unwrap_or_else(|| panic!("{stored:.400}"));
     let begin = told.find("session-").unwrap_or_else(|| panic!("{told}"));
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '/' || c == '_';
@@ -180,7 +180,7 @@ fn large_output_is_stored_and_read_with_tool_output() {
 }
 
 #[test]
-fn no_server_outlives_the_client() {
+fn no_upstream_server_outlives_the_gateway_client() {
     let place = place();
     let marker = unique_marker();
     configure(&place, &[("up", "good", &[&marker])], "");

@@ -7,7 +7,7 @@ use super::{McpClient, configure, place, text};
 const SEARCH: &[&str] = &["--expose", "search"];
 
 #[test]
-fn few_meta_tools_reach_a_thousand_hidden_ones() {
+fn meta_tools_find_and_call_any_of_a_thousand_hidden_tools() {
     let place = place();
     configure(&place, &[("crm", "catalog", &["1000"])], "");
     for client in

@@ -216,7 +216,7 @@ fn agent_ends_with_the_time_of_its_task_although_its_client_has_disconnected() {
 }
 
 #[test]
-fn older_revisions_have_no_tasks() {
+fn older_protocol_revisions_have_no_tasks() {
     let (place, _server) = with_agent([ScriptStep::text("All done.")], "");
     let mut client = McpClient::start(&place, &[]);
     let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});

@@ -15,6 +15,7 @@ use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, RunContext};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -27,6 +28,7 @@ use crate::mcp::message::{
     self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
 };
 use crate::mcp::meta_tools::described;
+use crate::mcp::operator_questions::ClientReply;
 use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
 use crate::mcp::questions::TaskQuestions;
 use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
@@ -40,7 +42,16 @@ const REQUESTS_OPEN_MAX: usize = 1_024;
 /// The open requests of a client, by id.
 #[derive(Debug, Default)]
 pub(super) struct CallTable {
-    open: Mutex<HashMap<String, AbortHandle>>,
+    open: Mutex<HashMap<String, OpenRequest>>,
+    /// Notifies the requests whose reader leaves.
+    reader_leaves: Notify,
+}
+
+#[derive(Debug)]
+struct OpenRequest {
+    task: AbortHandle,
+    /// False after the client closed the stream that would carry the reply.
+    has_reader: bool,
 }
 
 /// The reason why a request was not started.
@@ -53,13 +64,13 @@ enum StartRefusal {
 impl CallTable {
     /// Cancels a request. It gets no reply.
     pub(super) fn cancel(&self, id: &RawValue) {
-        if let Some(task) = self.open().remove(id.get()) {
-            task.abort();
+        if let Some(request) = self.open().remove(id.get()) {
+            request.task.abort();
         }
     }
 
     pub(super) fn cancel_all(&self) {
-        self.open().drain().for_each(|(_, task)| task.abort());
+        self.open().drain().for_each(|(_, request)| request.task.abort());
     }
 
     /// Spawns the task of a request. The table stays locked until it contains the task, so that a task that ends at
@@ -76,7 +87,8 @@ impl CallTable {
         if open.len() >= REQUESTS_OPEN_MAX {
             return Err(StartRefusal::TooMany);
         }
-        open.insert(id.get().to_owned(), tokio::spawn(task).abort_handle());
+        let task = tokio::spawn(task).abort_handle();
+        open.insert(id.get().to_owned(), OpenRequest { task, has_reader: true });
         Ok(())
     }
 
@@ -85,7 +97,26 @@ impl CallTable {
         self.open().remove(id.get()).is_some()
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<String, AbortHandle>> {
+    /// Notes that the client does not read the reply to a request any more.
+    pub(super) fn reader_leaves(&self, id: &RawValue) {
+        if let Some(request) = self.open().get_mut(id.get()) {
+            request.has_reader = false;
+        }
+        self.reader_leaves.notify_waiters();
+    }
+
+    /// Waits until the client does not read the reply to a request any more.
+    pub(super) async fn reader_left(&self, id: &RawValue) {
+        loop {
+            let leaves = self.reader_leaves.notified();
+            if self.open().get(id.get()).is_none_or(|request| !request.has_reader) {
+                return;
+            }
+            leaves.await;
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<String, OpenRequest>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,7 +194,9 @@ impl ClientConnection {
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
             let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
-            let outcome = connection.call(&opened, (&request.id, params), (era, tasks), wanted).await;
+            // Box the future: the task moves the future that contains it.
+            let call = Box::pin(connection.call(&opened, (&request.id, params), (era, tasks), wanted));
+            let outcome = call.await;
             (request, outcome)
         })
         .await;
@@ -209,13 +242,34 @@ impl ClientConnection {
         }
         let watched = self.progress.watch(&call.id.0, progress);
         let beats = beat(watched.as_ref());
-        let context = Arc::clone(&opened.context);
+        let context = self.call_context(opened, (id, era));
         let asker = self.call_asker(approval);
         let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
         tokio::select! {
             biased;
             outcome = self.in_rounds(opened, round, work) => outcome,
             never = beats => match never {},
+        }
+    }
+
+    /// Returns the context of a call. If the operator approves it, the question is withdrawn when the client stops to
+    /// read the reply. In revisions without sessions, the end of the response already cancels the call.
+    fn call_context(
+        self: &Arc<Self>,
+        opened: &OpenedClient,
+        (id, era): (&RawValue, RequestEra),
+    ) -> Arc<RunContext> {
+        let reply = || match era {
+            RequestEra::Handshake => {
+                Some(ClientReply { connection: Arc::clone(self), request: id.to_owned() })
+            }
+            RequestEra::Stateless(_) => None,
+        };
+        match self.operator_approver(&opened.shared, &reply) {
+            Some(approver) => {
+                Arc::new(RunContext { approver: Some(approver), ..RunContext::clone(&opened.context) })
+            }
+            None => Arc::clone(&opened.context),
         }
     }
 
@@ -229,8 +283,9 @@ impl ClientConnection {
     ) -> String {
         let (task, questions) = question_channel();
         let asked = Arc::new(TaskQuestions { client: Arc::clone(&self.questions), task });
+        let by_client = || opened.context.approver.as_ref().map(|_| Arc::clone(&asked) as _);
         let context = RunContext {
-            approver: opened.context.approver.as_ref().map(|_| Arc::clone(&asked) as _),
+            approver: self.operator_approver(&opened.shared, &|| None).or_else(by_client),
             relay: Some(Arc::clone(&asked) as _),
             ..RunContext::clone(&opened.context)
         };

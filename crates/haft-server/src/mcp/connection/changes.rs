@@ -122,8 +122,8 @@ impl ClientConnection {
     /// requested the list yet.
     async fn announce_tools(self: Arc<Self>, opened: Arc<OpenedClient>) {
         let mut changed = opened.shared.changed.subscribe();
-        // Otherwise the client would learn after a reload that all tools of servers are gone, and later that they are
-        // back.
+        // Wait until the servers have started. Otherwise haft would notify the client after a reload that all tools of
+        // servers are gone, and later that they are back.
         opened.shared.until_ready().await;
         loop {
             // Read the counters before the list is built, so that no change in the meantime is missed.

@@ -126,7 +126,7 @@ pub(super) async fn read_stored(opened: &OpenedClient, uri: &str) -> Result<Stri
 }
 
 pub(super) fn unknown_resource(uri: &str) -> GatewayError {
-    GatewayError::new(message::RESOURCE_NOT_FOUND, "there is no such resource")
+    GatewayError::new(message::RESOURCE_NOT_FOUND, "there is no resource with this URI")
         .with_data(json!({ "uri": uri }))
 }
 
@@ -137,7 +137,7 @@ fn stored_items(opened: &OpenedClient) -> Vec<ListedItem> {
         let json = json!({
             "uri": uri,
             "name": format!("stored output {}", entry.handle.file()),
-            "description": "An output that was too large for its result",
+            "description": "A tool output that was too large for the result of its call",
             "size": entry.bytes,
         });
         ListedItem { name: uri, owner: None, json: json.to_string() }

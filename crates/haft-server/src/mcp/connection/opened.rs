@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use haft_core::approval::Approver;
 use haft_core::event::EventSinks;
 use haft_core::run::context::RawResults;
 use haft_core::sampling::OriginatingCall;
@@ -15,9 +16,10 @@ use tokio::task::JoinHandle;
 use super::ClientConnection;
 use super::changes::watch_upstream;
 use crate::mcp::era::{ClientAbilities, RequestEra};
-use crate::mcp::gateway::{GatewayClient, GatewayUser};
+use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser};
 use crate::mcp::listing::ListedItems;
 use crate::mcp::message::{GatewayError, INTERNAL_ERROR};
+use crate::mcp::operator_questions::{ClientReply, OperatorQuestions};
 use crate::mcp::shared_tools::SharedTools;
 
 /// The tools of a connection, after the first request.
@@ -172,8 +174,9 @@ impl ClientConnection {
         let client = GatewayClient { principal, abilities, builtin_tools };
         let shared = self.pool.get(client).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
         let events = EventSinks(vec![Arc::clone(&shared.context.events), Arc::clone(&self.progress) as _]);
+        let by_client = || abilities.elicitation.then(|| Arc::clone(&self.questions) as _);
         let context = RunContext {
-            approver: abilities.elicitation.then(|| Arc::clone(&self.questions) as _),
+            approver: self.operator_approver(&shared, &|| None).or_else(by_client),
             relay: Some(Arc::clone(&self.questions) as _),
             events: Arc::new(events),
             raw_results: RawResults::Kept,
@@ -186,6 +189,24 @@ impl ClientConnection {
             prompts_changed: Notify::new(),
             resources_changed: Notify::new(),
             tasks: Mutex::default(),
+        }))
+    }
+
+    /// Returns the approver that asks the operator; `None` if the client can ask its own user, or no operator can be
+    /// asked.
+    pub(super) fn operator_approver(
+        &self,
+        tools: &SharedTools,
+        reply: &dyn Fn() -> Option<ClientReply>,
+    ) -> Option<Arc<dyn Approver>> {
+        let operator = tools.gateway.operator.as_ref().filter(|_| !tools.client.abilities.elicitation)?;
+        let principal = self.user.principal.clone();
+        let client = CallingClient { principal: principal.clone(), name: self.client_name.get().cloned() };
+        Some(Arc::new(OperatorQuestions {
+            operator: operator(&client),
+            queue: Arc::clone(&self.pool.operator_queue),
+            principal,
+            reply: reply(),
         }))
     }
 

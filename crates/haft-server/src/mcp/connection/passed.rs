@@ -328,8 +328,7 @@ impl ClientConnection {
     }
 
     /// Sends a request to one server. Its progress is sent to the client, like the progress of a tool. If the server
-    /// requires a login for content, asks the user to log in. Completions and subscriptions only fail: clients send
-    /// them without an action of the user.
+    /// requires a login, asks the user to log in.
     async fn ask(
         &self,
         opened: &OpenedClient,
@@ -347,7 +346,7 @@ impl ClientConnection {
         loop {
             let refusal = match upstreams.pass(server, &request, &progress).await {
                 Err(UpstreamRefusal::LoginRequired(refusal))
-                    if header.is_some() && logins < LOGINS_PER_REQUEST_MAX =>
+                    if may_ask_for_login(method, call.era) && logins < LOGINS_PER_REQUEST_MAX =>
                 {
                     refusal
                 }
@@ -399,6 +398,24 @@ impl ClientConnection {
         let shared = &opened.shared;
         shared.until_ready().await;
         (&shared.upstreams, shared.upstreams.offered(&shared.orchestrator, &shared.gateway.selection))
+    }
+}
+
+/// Returns true if the reply to a request may ask the user to log in. In revisions without a handshake, only replies to
+/// `tools/call`, `resources/read` and `prompts/get` may contain questions. A client that does not watch a resource any
+/// more needs no login for that.
+fn may_ask_for_login(method: PassedMethod, era: RequestEra) -> bool {
+    match (method, era) {
+        (PassedMethod::ReadResource | PassedMethod::GetPrompt, _)
+        | (PassedMethod::Complete | PassedMethod::Subscribe, RequestEra::Handshake) => true,
+        (PassedMethod::Complete | PassedMethod::Subscribe, RequestEra::Stateless(_))
+        | (
+            PassedMethod::Unsubscribe
+            | PassedMethod::ListResources
+            | PassedMethod::ListTemplates
+            | PassedMethod::ListPrompts,
+            _,
+        ) => false,
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) enum LoginStep {
     Repeat,
     /// The reply, with the URL for the user.
     Reply(GatewayError),
-    /// There is no login, for this reason.
+    /// The login failed, for this reason.
     Failed(String),
     /// The client cannot ask its user to open a URL, or only the operator can log in.
     NotOffered,
@@ -105,7 +105,7 @@ impl ClientConnection {
         watched.insert(login.id.clone(), AbortOnDrop(task.abort_handle()));
     }
 
-    /// Returns what asks the client with the call of this approval.
+    /// Returns the relay that asks the client in the name of the call with this approval.
     pub(super) fn call_asker(&self, approval: ApprovalId) -> Arc<dyn ClientRelay> {
         Arc::new(self.questions.with_call(approval))
     }

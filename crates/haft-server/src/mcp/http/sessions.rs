@@ -123,8 +123,8 @@ impl GatewaySession {
         self.streams.open(id)
     }
 
-    /// Opens the stream for messages that belong to no request; returns `None` if it is already open. If the client
-    /// missed messages, it is told that all lists may have changed.
+    /// Opens the stream for messages that belong to no request; returns `None` if this stream is already open. If the
+    /// client missed messages, notifies the client that all lists may have changed.
     pub(super) fn listen(&self) -> Option<mpsc::Receiver<OutMessage>> {
         let opened = self.streams.listen()?;
         if self.streams.take_missed() {
@@ -340,6 +340,7 @@ mod tests {
             open: Box::new(|_| Err("no tools".into())),
             hints: Arc::new(|_, _, _| None),
             warn: Arc::new(|_| ()),
+            operator: None,
         };
         Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Nowhere))
     }
