@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark stops at the first surprise and prints"
+    reason = "a benchmark panics on an unexpected result and prints its numbers"
 )]
 
 use std::hint::black_box;

@@ -34,7 +34,7 @@ pub enum AccountingLine {
     Lost {
         /// The time at which the gap was found, in milliseconds since 1970.
         at_ms: u64,
-        /// The number of lost lines.
+        /// The number of usage records that were lost.
         lines: u64,
     },
 }
@@ -52,10 +52,10 @@ pub struct AccountingSummary {
     pub lost_lines: u64,
 }
 
-/// The sums for one tool.
+/// The summed usage of one tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolStats {
-    /// The exposed tool name.
+    /// The exposed name of the tool.
     pub tool: String,
     /// The number of calls, including those that were refused.
     pub calls: u64,
@@ -63,7 +63,7 @@ pub struct ToolStats {
     pub errors: u64,
     /// The number of calls that were answered from the cache.
     pub cache_hits: u64,
-    /// The size of all outputs, in bytes.
+    /// The size of all outputs of the tool together, in bytes.
     pub bytes_out: u64,
     /// The median latency of the calls that reached the tool.
     pub latency_p50_ms: u64,
@@ -71,7 +71,7 @@ pub struct ToolStats {
     pub latency_p95_ms: u64,
 }
 
-/// The sums for one model.
+/// The summed usage of one model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelStats {
     /// The model, as `provider/model`.

@@ -119,7 +119,7 @@ pub enum ArgumentsError {
     /// The text is longer than the limit. It was not parsed.
     #[error("the arguments have {bytes} bytes; the limit is {bytes_max}")]
     TooLarge {
-        /// The length of the text.
+        /// The length of the arguments text, in bytes.
         bytes: usize,
         /// The limit from [`ArgumentLimits`].
         bytes_max: usize,
@@ -137,7 +137,7 @@ pub enum ArgumentsError {
     NotJson {
         /// The syntax that was expected and the syntax that was found, in words for the model.
         problem: String,
-        /// The position of the first error.
+        /// The position of the first error in the arguments text.
         spot: LineColumn,
     },
     /// The text is JSON, but not an object.
@@ -154,8 +154,8 @@ impl From<ArgumentsError> for ToolError {
     }
 }
 
-const EMPTY_TEXT: &str = "empty text read as {}";
-const DOUBLE_ENCODED: &str = "unwrapped a JSON string that contained the object";
+const EMPTY_TEXT: &str = "read an empty text as {}";
+const DOUBLE_ENCODED: &str = "unwrapped the arguments object from a JSON string";
 
 /// A parsed value and the repairs that were needed to parse it.
 struct ParsedValue {

@@ -148,7 +148,7 @@ impl ContextWindow {
         usage.current_tokens.saturating_add(usage.schema_tokens)
     }
 
-    /// Returns the exact usage.
+    /// Counts the texts that are not counted yet, and returns the exact number of tokens in use.
     pub fn usage(&self) -> ContextUsage {
         self.taken().counted(&*self.counter)
     }
@@ -385,7 +385,7 @@ mod tests {
         assert!(budget.reserve(0).is_ok(), "nothing needs no room");
     }
 
-    /// An operation on a budget.
+    /// An operation on a budget, for the property tests.
     #[derive(Debug, Clone)]
     enum WindowOperation {
         Reserve(u64),
@@ -464,7 +464,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn late_and_immediate_token_counting_decide_alike(acts in prop::collection::vec(act(), 0..60)) {
+        fn late_and_immediate_token_counting_give_the_same_decisions(acts in prop::collection::vec(act(), 0..60)) {
             let (late, at_once) = (budget(230), budget(230));
             let (mut held_late, mut held_at_once) = (Vec::new(), Vec::new());
             for act in acts {

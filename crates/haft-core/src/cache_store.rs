@@ -30,7 +30,7 @@ pub struct CacheEntry {
 /// The capacity of a cache, over all tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// The maximum number of entries.
+    /// The maximum number of entries in the cache.
     pub entries_max: u64,
     /// The maximum size of all entries together, in bytes.
     pub bytes_max: u64,

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changed_resolves_even_if_the_change_came_before_the_wait() {
+    fn wait_for_a_change_ends_even_if_the_change_came_before_the_wait() {
         let changes = ChangeCounter::default();
         let seen = changes.count();
         let mut waiting = Box::pin(changes.changed(seen));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_ended_leaves_no_waker() {
+    fn ended_wait_leaves_no_waker_in_the_change_counter() {
         let changes = ChangeCounter::default();
         for _ in 0..3 {
             assert_eq!(changes.changed(changes.count()).now_or_never(), None);

@@ -53,14 +53,14 @@ impl Default for CompactionRules {
     }
 }
 
-/// Lines of the archive, counted from 1.
+/// A range of lines in an archive, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSpan {
     /// The archive that holds the lines.
     pub handle: Handle,
-    /// The first line.
+    /// The first line of the range.
     pub first: u64,
-    /// The last line.
+    /// The last line of the range.
     pub last: u64,
 }
 

@@ -28,7 +28,7 @@ pub enum Role {
     Tool,
 }
 
-/// One message.
+/// One message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     /// The author. It restricts the kinds of parts: for example, only a model's messages hold calls.
@@ -109,21 +109,21 @@ impl Conversation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConversationError {
     /// Calls wait for replies, but the message is not a complete set of tool replies.
-    #[error("calls wait for replies: {}; push one tool message that answers them all", joined(.calls))]
+    #[error("tool calls have no replies yet: {}; push one tool message that answers all of them", joined(.calls))]
     Unanswered {
         /// The ids of the calls without a reply.
         calls: Vec<CallId>,
     },
     /// A reply to a call that is not open, or a second reply to the same call.
-    #[error("no open call has the id `{}`; a reply answers a call of the message before it", .call.0)]
+    #[error("no open tool call has the id `{}`; a tool reply must answer a call of the message before it", .call.0)]
     NotAsked {
-        /// The id that the reply names.
+        /// The call id in the tool reply.
         call: CallId,
     },
     /// Two calls of one message have the same id.
-    #[error("two calls have the id `{}`; give each call of a message a unique id", .call.0)]
+    #[error("two tool calls have the id `{}`; give each call of a message a unique id", .call.0)]
     SameId {
-        /// The id that occurs twice.
+        /// The call id that occurs twice.
         call: CallId,
     },
     /// A message with this role cannot hold this kind of part.

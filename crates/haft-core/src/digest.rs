@@ -41,7 +41,7 @@ impl Digest {
         Self::of_bytes(text.as_bytes())
     }
 
-    /// Returns the digest of the exact bytes.
+    /// Returns the SHA-256 digest of exactly these bytes.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -81,7 +81,7 @@ impl Digest {
         canonical.finish()
     }
 
-    /// Returns the raw 32 bytes.
+    /// Returns the 32 bytes of the digest.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -196,7 +196,7 @@ impl CanonicalHasher {
     }
 
     fn text(&mut self, text: &str) {
-        // Hashing cannot fail.
+        // Writing to a hasher cannot fail.
         let _ = serde_json::to_writer(&mut *self, text);
     }
 

@@ -10,7 +10,7 @@ pub trait Elicitor: Send + Sync {
     fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer>;
 }
 
-/// The person's answer.
+/// The person's answer to the question of an MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ElicitationAnswer {
     /// The answer, in the form of the server's `requestedSchema`.

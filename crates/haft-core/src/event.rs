@@ -37,7 +37,7 @@ pub enum Event {
     ToolProgress {
         /// The call and its position, shared by all events of the call.
         operation: Arc<CallOperation>,
-        /// Only the progress since the last report.
+        /// The progress since the last progress event.
         progress: CallProgress,
     },
     /// The call ended. Calls that never started emit this event too.
@@ -194,7 +194,7 @@ pub enum ApprovalOutcome {
     Answered {
         /// The name of the approver; see [`Approver::name`](crate::approval::Approver::name).
         approver: &'static str,
-        /// The answer, including a deferral.
+        /// The answer of the approver, which may defer the decision.
         answer: ApprovalAnswer,
     },
     /// The run had no approver.
@@ -213,13 +213,13 @@ pub struct CapturedContent {
 /// The progress of a running call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallProgress {
-    /// A new part of the output.
+    /// A new part of the tool's output.
     Output(String),
-    /// A message for the user.
+    /// A message of the tool for the user.
     Message(String),
     /// The completed fraction, from zero to one, with a description of the current work.
     Part {
-        /// The completed fraction, from zero to one.
+        /// The completed fraction of the call's work, from zero to one.
         fraction: f64,
         /// The current work, if the tool describes it.
         message: Option<String>,

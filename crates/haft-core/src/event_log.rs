@@ -104,7 +104,7 @@ pub enum LogEvent {
         attempt: u32,
         /// The name of a [`ModelErrorKind`]; `None` for success.
         error_kind: Option<String>,
-        /// The duration of the attempt.
+        /// The duration of the attempt to call the model.
         latency_ms: u64,
         /// The token usage; `None` if the provider did not report it.
         usage: Option<LogUsage>,
@@ -163,7 +163,7 @@ pub enum LogEvent {
     ToolFinished {
         /// The id that the model gave the call.
         id: String,
-        /// The operation of the call.
+        /// The operation id of the call.
         operation: u64,
         /// The exposed name, or the written name if the tool is unknown.
         tool: String,
@@ -199,16 +199,16 @@ pub enum LogEvent {
     },
     /// A pending approval was decided.
     ApprovalDecided {
-        /// The id from `approval_requested`.
+        /// The id from the event `approval_requested`.
         approval: String,
-        /// False if the call is refused.
+        /// True if the call is allowed, false if it is refused.
         allowed: bool,
     },
     /// The run made a decision that a person may want to know about.
     Note {
         /// The name of a [`RunNote`], or `alarm` if the answer may be wrong.
         kind: String,
-        /// The note as a sentence.
+        /// The note as a sentence for a person.
         text: String,
         /// The reported progress. It is present only for notes of the kind `status`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -311,13 +311,13 @@ pub struct EventReader {
     detail: AuditDetail,
 }
 
-/// Selects the fields that a reader fills.
+/// Selects the event fields that an [`EventReader`] fills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum AuditDetail {
-    /// The fields that readers of a run's events see.
+    /// Fills only the fields that readers of a run's events may see.
     #[default]
     Plain,
-    /// All fields, for the operator.
+    /// Fills all fields, for the operator.
     Audit,
 }
 

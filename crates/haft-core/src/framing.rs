@@ -192,7 +192,8 @@ impl SseFields {
                 self.last_id = Some(value.to_owned());
             }
             "retry" => self.retry_millis = value.parse().ok().or(self.retry_millis),
-            // A comment, which begins with a colon, or an unknown field, which the standard says to ignore.
+            // The line is a comment, which begins with a colon, or has an unknown field. The standard says to ignore
+            // both.
             _ => {}
         }
         Ok(None)
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_utf8_is_replaced() {
+    fn invalid_utf8_in_a_line_becomes_replacement_characters() {
         assert_eq!(lines(&[b"a\xFFb\n"]), ["a\u{FFFD}b"]);
     }
 

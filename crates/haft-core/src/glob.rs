@@ -71,19 +71,19 @@ pub enum GlobError {
     /// The pattern is longer than the limit.
     #[error("a pattern may have at most {chars_max} characters")]
     TooLong {
-        /// The limit, in characters.
+        /// The maximum length of a pattern, in characters.
         chars_max: usize,
     },
     /// A `[` has no matching `]`.
-    #[error("`[` without `]` in the pattern `{written}`; write `[[]` for a literal bracket")]
+    #[error("the pattern `{written}` has a `[` without `]`; write `[[]` for a literal bracket")]
     UnclosedSet {
-        /// The whole pattern.
+        /// The pattern as the operator wrote it.
         written: String,
     },
     /// A range in a set ends before it begins, such as `[z-a]`.
     #[error("the range `{from}-{to}` in the pattern `{written}` is reversed")]
     BackwardRange {
-        /// The whole pattern.
+        /// The pattern as the operator wrote it.
         written: String,
         /// The first character of the range.
         from: char,
@@ -320,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn invalid_pattern_errors_state_the_reason() {
+    fn error_for_an_invalid_pattern_states_the_reason() {
         let check = |glob: &str, expected: &str| {
             assert_eq!(ToolGlob::new(glob).unwrap_err().to_string(), expected);
         };
         check("", "a pattern must not be empty; `*` matches everything");
-        check("a[b", "`[` without `]` in the pattern `a[b`; write `[[]` for a literal bracket");
-        check("[]", "`[` without `]` in the pattern `[]`; write `[[]` for a literal bracket");
-        check("[!", "`[` without `]` in the pattern `[!`; write `[[]` for a literal bracket");
+        check("a[b", "the pattern `a[b` has a `[` without `]`; write `[[]` for a literal bracket");
+        check("[]", "the pattern `[]` has a `[` without `]`; write `[[]` for a literal bracket");
+        check("[!", "the pattern `[!` has a `[` without `]`; write `[[]` for a literal bracket");
         check("[z-a]", "the range `z-a` in the pattern `[z-a]` is reversed");
         check(&"x".repeat(513), "a pattern may have at most 512 characters");
     }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn may_match_and_must_match_treat_unknown_text_differently() {
+    fn only_a_star_certainly_matches_unknown_text() {
         let check = |glob: &str, pieces: &[TextPiece<'_>], may: bool, must: bool| {
             let glob = Glob::new(glob).unwrap();
             assert_eq!((glob.may_match(pieces), glob.must_match(pieces)), (may, must), "{glob} {pieces:?}");

@@ -56,7 +56,7 @@ pub struct OwnedGrants {
 }
 
 impl OwnedGrants {
-    /// Builds the value from stored grants.
+    /// Builds the set of an owner's grants from stored grants.
     pub fn new(grants: Vec<Grant>) -> Self {
         Self { grants }
     }

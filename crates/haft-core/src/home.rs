@@ -55,6 +55,6 @@ impl Home {
         self.root.join("tmp")
     }
 
-    /// The subdirectories that a tool may read.
+    /// The subdirectories of haft's home directory that a tool may read.
     pub const READABLE: [&'static str; 2] = ["agents", "skills"];
 }

@@ -28,7 +28,7 @@ pub fn is_own_tool(name: &str) -> bool {
 fn read<T: DeserializeOwned>(arguments: &RawArguments) -> Result<T, String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     if parsed.cut_off() {
-        return Err("the arguments are cut off; send them again, shorter".into());
+        return Err("the arguments are cut off; send shorter arguments".into());
     }
     T::deserialize(parsed.object())
         .map_err(|error| format!("the arguments do not match the schema of the tool: {error}"))

@@ -34,14 +34,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_of_both_kinds_are_counted() {
+    fn json_depth_counts_objects_and_arrays() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(brackets(&all), 2);
         assert_eq!(brackets("[{".repeat(1_000).as_bytes()), 2_000);
     }
 
     #[test]
-    fn brackets_in_strings_do_not_nest() {
+    fn json_depth_ignores_brackets_in_strings() {
         let check = |json: &str, expected: Option<usize>| {
             assert_eq!(first_too_deep(json.as_bytes(), 2), expected, "{json}");
         };

@@ -1,4 +1,4 @@
-//! The vocabulary of haft and its pure decisions: tools, calls, results and runs.
+//! The shared types of haft and its decisions without IO: tools, calls, results and runs.
 //!
 //! Start reading at [`tool`], then [`result`] and [`provider`]. The decisions about a call are in [`naming`] (the tool
 //! for a name), [`arguments`] (JSON that a model wrote), [`validate`] (the schema), [`rules`] and [`grant`]

@@ -51,11 +51,12 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
             return None;
         }
         match kind {
-            // SOF0 to SOF15, the frame headers. The range also holds DHT, JPG and DAC, which are not frame headers.
+            // The JPEG markers SOF0 to SOF15 start a frame header, which has the image size. The range also holds the
+            // markers DHT, JPG and DAC, which do not.
             0xc0..=0xcf if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => {
                 return Some((be16(bytes, at + 7)?, be16(bytes, at + 5)?));
             }
-            // A fill byte before a marker.
+            // JPEG allows any number of fill bytes (0xff) before a marker.
             0xff => at += 1,
             _ => at += 2 + be16(bytes, at + 2)? as usize,
         }

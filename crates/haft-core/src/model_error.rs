@@ -109,29 +109,33 @@ impl ModelErrorKind {
             Self::UnknownModel => {
                 ("unknown_model", false, "check the model name against the provider's list of models")
             }
-            Self::InvalidRequest => ("invalid_request", false, "the provider does not accept this request"),
+            Self::InvalidRequest => {
+                ("invalid_request", false, "the model provider does not accept this request")
+            }
             Self::ContextTooLong => {
                 ("context_too_long", false, "shorten the conversation or use a model with a larger context")
             }
             Self::ToolsUnsupported => {
                 ("tools_unsupported", false, "set `toolCalling` to `prompted` for this model")
             }
-            Self::RequestTooLarge => ("request_too_large", false, "send smaller images and outputs"),
+            Self::RequestTooLarge => ("request_too_large", false, "send smaller images and tool outputs"),
             Self::RateLimited => ("rate_limited", true, "wait, or ask the provider for a higher rate limit"),
-            Self::QuotaExhausted => ("quota_exhausted", false, "add credit or wait for the next period"),
+            Self::QuotaExhausted => {
+                ("quota_exhausted", false, "add credit at the provider, or wait for the next billing period")
+            }
             Self::Overloaded => ("overloaded", true, "try again later or set a fallback model"),
             Self::ServerFailed => ("server_failed", true, "try again later"),
-            Self::Unreachable => ("unreachable", true, "check the address and the network"),
-            Self::Timeout => ("timeout", true, "try again or raise the timeout"),
+            Self::Unreachable => ("unreachable", true, "check the provider's address and the network"),
+            Self::Timeout => ("timeout", true, "try again, or raise the timeout of model requests"),
             Self::Blocked => ("blocked", false, "the provider's content filter blocked the request"),
             Self::Malformed => ("malformed", true, "the server may use another API format; check `baseUrl`"),
-            Self::ReplyTooLarge => ("reply_too_large", false, "ask for less output"),
+            Self::ReplyTooLarge => ("reply_too_large", false, "ask the model for less output"),
             Self::NotRecorded => (
                 "not_recorded",
                 false,
                 "the recording does not contain this request; repeat the recorded run unchanged, or record a new run",
             ),
-            Self::Cancelled => ("cancelled", false, "the request was cancelled"),
+            Self::Cancelled => ("cancelled", false, "the model request was cancelled"),
         };
         ModelErrorRow { name, retryable, hint }
     }

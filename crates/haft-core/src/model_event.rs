@@ -31,14 +31,14 @@ pub enum ModelEvent {
         /// The text or annotation to append to the part.
         delta: PartDelta,
     },
-    /// The part is complete. A mark in this event replaces the one from `PartStarted`, which may have been incomplete.
+    /// The part is complete. A mark in this event replaces the mark from `PartStarted`, which may have been incomplete.
     PartFinished {
         /// The index of the part.
         index: usize,
-        /// The final identity; `None` keeps the one from `PartStarted`.
+        /// The final identity of the part; `None` keeps the identity from `PartStarted`.
         mark: Option<WireIdentity>,
     },
-    /// The token usage so far. A later event replaces it.
+    /// The token usage of the reply so far. A later usage event replaces this one.
     Usage(TokenUsage),
     /// An anomaly in the stream that did not prevent decoding.
     Noted(ReplyNote),
@@ -49,7 +49,7 @@ pub enum ModelEvent {
     },
 }
 
-/// The kind of a new part.
+/// The kind of a new part of the reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PartStart {
     /// Text for the reader. It arrives as deltas.
@@ -67,9 +67,9 @@ pub enum PartStart {
     },
     /// An image. Media arrives as a whole, without deltas.
     Image(Media),
-    /// A sound, as a whole.
+    /// A sound. It arrives as a whole, without deltas.
     Audio(Media),
-    /// A file, as a whole.
+    /// A file. It arrives as a whole, without deltas.
     File {
         /// The file name, if the provider sends one.
         name: Option<String>,
@@ -80,7 +80,7 @@ pub enum PartStart {
     Opaque,
 }
 
-/// An addition to a part.
+/// Content that is appended to a part of the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartDelta {
     /// More text, reasoning, refusal or call arguments, byte for byte as the model wrote them.

@@ -132,11 +132,11 @@ pub struct ModelAccount {
     pub usage: Option<TokenUsage>,
     /// The cost; `None` if the usage or the price is unknown.
     pub cost: Option<Cost>,
-    /// The step that follows the attempt.
+    /// The step that follows the attempt: the end of the request, or a retry.
     pub next: AttemptFollowUp,
 }
 
-/// The step after an attempt.
+/// The step after an attempt to call a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptFollowUp {
     /// The caller receives the reply or its error.

@@ -20,7 +20,7 @@ pub struct ModelReply {
     pub stop: StopReason,
     /// The token usage; `None` if the provider did not report it.
     pub usage: Option<TokenUsage>,
-    /// Repairs and anomalies, for the log.
+    /// Repairs and anomalies of the reply, for the log.
     pub notes: Vec<ReplyNote>,
 }
 
@@ -75,7 +75,7 @@ pub enum StopReason {
     Paused,
     /// The stream ended too early.
     CutOff,
-    /// An unknown reason, as the provider wrote it.
+    /// An unknown stop reason, as the provider wrote it.
     Other(String),
 }
 
@@ -100,7 +100,7 @@ pub struct TokenUsage {
 pub enum ReplyNote {
     /// Two calls had the same id, or a call had no id, so haft generated this id.
     CallIdGiven {
-        /// The generated id, unique in the reply.
+        /// The id that haft generated for the call, unique in the reply.
         id: String,
     },
     /// The provider sent a stop reason that its format does not define.
@@ -110,7 +110,7 @@ pub enum ReplyNote {
     },
     /// A part of an unknown kind. Only an encoder of the same format sends it back.
     UnknownPart {
-        /// The provider's own name for the kind.
+        /// The provider's own name for the kind of part.
         kind: String,
     },
     /// The stream ended without an end event.
@@ -128,12 +128,12 @@ pub enum ReplyNote {
     FeatureDropped {
         /// The feature, in words for the operator.
         what: String,
-        /// The substitute that was used.
+        /// The substitute that haft used instead of the feature.
         instead: String,
     },
     /// The decoder skipped an event that it could not parse.
     EventSkipped {
-        /// The problem with the event.
+        /// The reason why the decoder could not parse the event.
         reason: String,
     },
     /// A call written as plain text was not valid JSON, and the parser repaired it.
@@ -145,7 +145,7 @@ pub enum ReplyNote {
     },
     /// A text that is tagged as a call cannot be parsed as one, and stays text.
     CallUnread {
-        /// The problem with the text.
+        /// The reason why the text cannot be parsed as a call.
         problem: String,
     },
     /// The first model failed, and a fallback model received the request.
@@ -177,28 +177,36 @@ impl ReplyNote {
 impl fmt::Display for ReplyNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CallIdGiven { id } => write!(f, "a call had no unique id and got the id `{id}`"),
-            Self::UnknownStopReason { reason } => {
-                write!(f, "the provider stopped for an unknown reason: `{reason}`")
+            Self::CallIdGiven { id } => {
+                write!(f, "a tool call had no unique id, so haft gave it the id `{id}`")
             }
-            Self::UnknownPart { kind } => write!(f, "the reply has a part of an unknown kind: `{kind}`"),
-            Self::NoEnd => write!(f, "the stream ended without its end event"),
-            Self::Empty => write!(f, "the reply is empty"),
+            Self::UnknownStopReason { reason } => {
+                write!(f, "the provider ended the reply for an unknown reason: `{reason}`")
+            }
+            Self::UnknownPart { kind } => {
+                write!(f, "the model's reply has a part of an unknown kind: `{kind}`")
+            }
+            Self::NoEnd => write!(f, "the reply stream of the model ended without its end event"),
+            Self::Empty => write!(f, "the model's reply is empty"),
             Self::PromptCut { read_tokens, sent_tokens_min } => write!(
                 f,
-                "the server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
+                "the model server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
                  raise `contextTokens` of the model in `models.settings`, or `contextWindow` of the agent"
             ),
             Self::FeatureDropped { what, instead } => {
                 write!(f, "the provider does not support {what}: {instead}")
             }
-            Self::EventSkipped { reason } => write!(f, "a stream event was skipped: {reason}"),
-            Self::CallRepaired { name, how } => write!(f, "the call to `{name}` was repaired: {how}"),
+            Self::EventSkipped { reason } => {
+                write!(f, "haft skipped an event of the model's reply stream: {reason}")
+            }
+            Self::CallRepaired { name, how } => {
+                write!(f, "haft repaired the model's call to `{name}`: {how}")
+            }
             Self::FallbackUsed { failed, problem } => {
-                write!(f, "{failed} failed, so a fallback model was used: {problem}")
+                write!(f, "the model {failed} failed, so haft used a fallback model: {problem}")
             }
             Self::CallUnread { problem } => {
-                write!(f, "text tagged as a tool call could not be parsed: {problem}")
+                write!(f, "haft could not parse a text that is tagged as a tool call: {problem}")
             }
         }
     }
@@ -369,7 +377,7 @@ mod tests {
         assert_eq!(reply.calls().count(), CALLS_PER_REPLY_MAX);
         assert_eq!(reply.calls().last().unwrap().arguments.as_text(), "{\"n\": 999}");
         assert_eq!(reply.text(), "done");
-        let noted = "a stream event was skipped: a reply has at most 1000 calls; this one has 100000";
+        let noted = "haft skipped an event of the model's reply stream: a reply has at most 1000 calls; this one has 100000";
         assert_eq!(reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(), [noted]);
     }
 }

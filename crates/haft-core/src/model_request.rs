@@ -129,11 +129,11 @@ pub enum ParallelCalls {
 /// The required form of the answer text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputShape {
-    /// No restriction.
+    /// The answer may be any text.
     Text,
-    /// Any JSON object.
+    /// The answer must be a JSON object.
     Json,
-    /// JSON that follows this schema.
+    /// The answer must be JSON that follows this schema.
     Schema {
         /// A name for the schema, which some providers require.
         name: String,
@@ -170,7 +170,7 @@ pub enum ReasoningEffort {
     Minimal,
     /// Little reasoning, for speed.
     Low,
-    /// The usual amount for most models.
+    /// The usual amount of reasoning for most models.
     Medium,
     /// Much reasoning, for difficult tasks.
     High,

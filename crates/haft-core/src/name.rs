@@ -185,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn sanitize_keeps_different_long_names_different(
+        fn sanitized_long_names_stay_distinct(
             stem in "[a-z.]{60,80}",
             left in "[a-z./]{5,20}",
             right in "[a-z./]{5,20}",

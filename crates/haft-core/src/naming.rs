@@ -20,14 +20,14 @@ use ownership::NamingSources;
 /// The scheme that builds a tool's exposed name from its namespace and its own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NamingScheme {
-    /// The form `server__tool`.
+    /// Exposed names have the form `server__tool`.
     #[default]
     Double,
-    /// The form `mcp__server__tool`.
+    /// Exposed names have the form `mcp__server__tool`.
     Claude,
-    /// The form `server_tool`.
+    /// Exposed names have the form `server_tool`.
     Single,
-    /// The form `tool`.
+    /// Exposed names have the form `tool`, without the server name.
     Bare,
 }
 
@@ -70,7 +70,7 @@ impl ToolIdentity {
     }
 }
 
-/// One row of the name table.
+/// One row of the table of exposed tool names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTool {
     /// The index of the tool in the list from which the table was built.
@@ -86,7 +86,7 @@ pub struct NamedTool {
 pub enum NameResolution<'a> {
     /// The name belongs to one tool.
     Known {
-        /// The table row of the tool.
+        /// The row of the tool in the name table.
         tool: &'a NamedTool,
         /// The rule by which the name matched.
         matched: NameMatch,

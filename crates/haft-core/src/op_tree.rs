@@ -29,20 +29,20 @@ pub struct OpTree {
     operations_max: usize,
     /// The index in `operations` of each operation that is not left out.
     kept: HashMap<OperationId, usize>,
-    /// The indexes of the sessions in `sessions`.
+    /// The index in `sessions` of each session, by session id.
     known: HashMap<SessionId, usize>,
     totals: OperationTotals,
     left_out: u64,
-    /// The number of kept model attempts.
+    /// The number of model attempts that the tree keeps.
     models: usize,
-    /// The number of kept calls to the run's own tools.
+    /// The number of calls to the run's own tools that the tree keeps.
     own_calls: usize,
 }
 
 /// A session and its turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionNode {
-    /// The id that events and journals use.
+    /// The session id that events and journals use.
     pub id: SessionId,
     standing: NodePlacement,
     turns: Vec<TurnNode>,

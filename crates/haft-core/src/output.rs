@@ -30,23 +30,23 @@ impl PartialEq for RawResult {
     }
 }
 
-/// One piece of content.
+/// One piece of content in a tool's output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputContent {
-    /// Text in UTF-8.
+    /// Text, which is always valid UTF-8.
     Text(String),
     /// An image for models that read images.
     Image {
         /// The MIME type, such as `image/png`.
         media_type: String,
-        /// The content, not encoded.
+        /// The raw bytes of the content, not encoded as base64.
         bytes: Arc<[u8]>,
     },
     /// A sound for models that read audio.
     Audio {
         /// The MIME type, such as `audio/wav`.
         media_type: String,
-        /// The content, not encoded.
+        /// The raw bytes of the content, not encoded as base64.
         bytes: Arc<[u8]>,
     },
     /// A resource that a client can fetch, with its text if the tool included it.
@@ -64,7 +64,7 @@ pub enum OutputContent {
         uri: Option<String>,
         /// The MIME type, if the tool gave one.
         media_type: Option<String>,
-        /// The content, not encoded.
+        /// The raw bytes of the content, not encoded as base64.
         bytes: Arc<[u8]>,
     },
     /// The result of a tool search. Formats that can load tools by name send the names; all others send the text.
@@ -76,11 +76,12 @@ pub enum OutputContent {
 /// The tools that a search found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundTools {
-    /// The whole answer as text.
+    /// The whole search result as text.
     pub text: String,
     /// The exposed names of the tools that the text defines, best match first.
     pub defined: Vec<String>,
-    /// The answer without the definitions, for formats that send the definitions in their own way. It may be empty.
+    /// The search result without the tool definitions, for wire formats that send the definitions in their own way. It
+    /// may be empty.
     pub rest: String,
 }
 

@@ -93,7 +93,7 @@ pub trait OutputStore: Send + Sync {
     fn is_empty(&self) -> bool;
 }
 
-/// The range of a whole output.
+/// The range of bytes that covers a whole output.
 pub const WHOLE_OUTPUT: Range<u64> = 0..u64::MAX;
 
 /// An output that is being written to the store.
@@ -114,7 +114,7 @@ pub struct StoreEntry {
     pub bytes: u64,
     /// The number of lines in the stored content, including a last line without a newline.
     pub lines: u64,
-    /// True if no bytes were dropped.
+    /// True if the store holds the whole output, without dropped bytes.
     pub complete: bool,
 }
 
@@ -164,7 +164,7 @@ pub struct StoredOutput {
     pub stored: StoreEntry,
     /// The reason why the output was stored.
     pub reason: StoreReason,
-    /// The part that the model sees.
+    /// The part of the stored output that the model sees.
     pub glimpse: OutputPreview,
 }
 
@@ -175,7 +175,7 @@ pub enum OutputPreview {
     Text {
         /// The number of tokens in the whole text.
         tokens: Tokens,
-        /// The beginning of the text.
+        /// The beginning of the stored text.
         preview: String,
     },
     /// A description of the bytes, and their digest.
@@ -269,7 +269,7 @@ pub fn preview(text: &str, chars_max: usize) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The output never existed, has expired, or belongs to another session. The error does not distinguish these.
-    #[error("no such stored output; it may have expired")]
+    #[error("no stored output has this handle; it may have expired")]
     NotFound,
     /// The store cannot be used, for example because the disk is full.
     #[error("the output store failed: {reason}")]
@@ -278,7 +278,7 @@ pub enum StoreError {
         reason: String,
     },
     /// Another process now runs this run, so this process must not store anything more for it.
-    #[error("another process has taken over the run")]
+    #[error("another process has taken over the run, so this process stores no more outputs")]
     Fenced,
 }
 

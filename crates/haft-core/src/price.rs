@@ -43,7 +43,7 @@ impl Price {
 }
 
 impl Cost {
-    /// Converts an amount in US dollars.
+    /// Converts an amount in US dollars to billionths of a US dollar.
     pub fn from_usd(usd: f64) -> Self {
         Self::from_nano(usd * 1e9)
     }
@@ -51,7 +51,7 @@ impl Cost {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the cast saturates, and nothing negative or astronomic is a cost"
+        reason = "the cast saturates, and no cost is negative or that large"
     )]
     fn from_nano(nano: f64) -> Self {
         Self { nano_usd: nano.round() as u64 }
@@ -66,7 +66,7 @@ impl fmt::Display for Cost {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "nobody has bought 2^53 tokens in one request")]
+#[expect(clippy::cast_precision_loss, reason = "no request has 2^53 tokens")]
 fn amount(per_million: f64, tokens: u64) -> f64 {
     per_million * tokens as f64
 }

@@ -46,7 +46,7 @@ impl Principal {
         &self.0.tenant
     }
 
-    /// Returns the user within the tenant.
+    /// Returns the subject, which is a user within the tenant.
     pub fn subject(&self) -> &str {
         &self.0.subject
     }

@@ -79,7 +79,7 @@ pub trait ToolProvider: Send + Sync {
     }
 }
 
-/// The origin of tools.
+/// The kind of source from which tools come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
     /// Tools of haft itself, or of the program that embeds it.

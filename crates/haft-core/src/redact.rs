@@ -6,7 +6,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 
-/// The secrets to redact.
+/// The secrets that are redacted from texts.
 #[derive(Debug, Default)]
 pub struct SecretRedactor(Vec<SecretString>);
 

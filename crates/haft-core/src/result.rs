@@ -106,7 +106,7 @@ pub struct ProtocolError {
     pub code: i64,
     /// The server's error text.
     pub message: String,
-    /// Further details, such as the required capabilities.
+    /// Further details of the error, such as the required capabilities.
     pub data: Option<serde_json::Value>,
 }
 
@@ -184,7 +184,7 @@ impl ToolErrorKind {
             Self::Failed => ("failed", false, "the tool ran and reported a failure"),
             Self::Internal => ("internal", false, "the call failed inside haft"),
             Self::UnknownOutcome => {
-                ("unknown_outcome", false, "it is not known whether the call took effect")
+                ("unknown_outcome", false, "haft does not know whether the call took effect")
             }
         };
         ErrorRow { name, retryable, message }

@@ -130,7 +130,7 @@ pub(crate) struct JudgedCommand {
 pub struct ExplainedCommand {
     /// The command with its variables and redirections. Words that the shell would expand are in angle brackets.
     pub command: String,
-    /// The command whose arguments contain this one.
+    /// The outer command whose arguments contain this command.
     pub carrier: Option<String>,
     /// The decision about this command alone.
     pub ruling: Ruling,
@@ -159,7 +159,8 @@ impl PermissionRules {
             PermissionDecision::Deny if exception => Ruling {
                 decision: PermissionDecision::Ask,
                 rule: None,
-                why: format!("whether `{}` is permitted depends on its command", shown(tool)).into(),
+                why: format!("the decision about `{}` depends on the command that it runs", shown(tool))
+                    .into(),
                 asking: Vec::new(),
             },
             PermissionDecision::Allow | PermissionDecision::Ask | PermissionDecision::Deny => ruling,
@@ -172,7 +173,7 @@ impl PermissionRules {
         let Some(line) = line else { return self.by_tool(tool) };
         let reading = match shell::read_line(line) {
             Ok(reading) => reading,
-            Err(error) => return self.unseen(tool, &format!("the command line cannot be parsed: {error}")),
+            Err(error) => return self.unseen(tool, &format!("haft cannot parse the command line: {error}")),
         };
         let rulings = reading.commands.iter().map(|read| self.by_command(tool, &read.command));
         let ruling = rulings.reduce(Ruling::and).unwrap_or_else(|| self.by_tool(tool));
@@ -218,7 +219,7 @@ impl PermissionRules {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {:<5} {command}", ruling.decision.name());
             if let Some(carrier) = carrier {
-                let _ = writeln!(text, "        read in `{carrier}`");
+                let _ = writeln!(text, "        found inside `{carrier}`");
             }
             let _ = writeln!(text, "        {}", ruling.why);
         }

@@ -43,7 +43,7 @@ pub struct SamplingRequest {
     pub stop: Vec<String>,
 }
 
-/// The model's reply.
+/// The model's reply to a sampling request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplingReply {
     /// The model that answered, in the form that the server gets.

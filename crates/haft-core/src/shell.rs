@@ -53,7 +53,7 @@ pub struct ShellCommand {
     pub redirections: Vec<Redirection>,
 }
 
-/// A word after the removal of quotes.
+/// A word of a shell command after the removal of quotes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellWord {
     /// The text without quotes and escapes.
@@ -102,7 +102,7 @@ impl ShellWord {
 impl ShellCommand {
     /// Returns a placeholder for commands that run but that the parser cannot see.
     fn unseen(carrier: &str) -> Self {
-        Self { words: vec![ShellWord::opaque(format!("what {carrier} runs"))], ..Self::default() }
+        Self { words: vec![ShellWord::opaque(format!("unknown command of {carrier}"))], ..Self::default() }
     }
 
     /// Returns the first word, or `None` for a command that consists only of assignments or redirections.
@@ -129,16 +129,16 @@ impl fmt::Display for ShellCommand {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShellError {
     /// The line is longer than the parser accepts.
-    #[error("the line has {bytes} bytes; the limit is {LINE_BYTES_MAX}")]
+    #[error("the command line has {bytes} bytes; the limit is {LINE_BYTES_MAX}")]
     TooLong {
         /// The length of the line, in bytes.
         bytes: usize,
     },
     /// Groups and substitutions nest deeper than the parser accepts.
-    #[error("the line nests deeper than {DEPTH_MAX} levels")]
+    #[error("the command line nests deeper than {DEPTH_MAX} levels")]
     TooDeep,
     /// The line has more commands than the parser accepts.
-    #[error("the line has more than {COMMANDS_MAX} commands")]
+    #[error("the command line has more than {COMMANDS_MAX} commands")]
     TooManyCommands,
     /// The line has more redirections than the parser accepts.
     #[error("a command has more than {REDIRECTIONS_MAX} redirections")]
@@ -146,19 +146,19 @@ pub enum ShellError {
     /// A quote, a group or another construct has no end.
     #[error("{what} is not closed")]
     Unclosed {
-        /// The construct, in words.
+        /// The shell construct, in words for the user.
         what: &'static str,
     },
     /// A character occurs where bash does not allow it.
-    #[error("unexpected `{}`", .found.escape_debug())]
+    #[error("the command line has an unexpected `{}`", .found.escape_debug())]
     Unexpected {
-        /// The first character that does not fit.
+        /// The first unexpected character.
         found: char,
     },
     /// The construct may be valid bash, but this parser does not support it.
     #[error("haft's shell parser does not understand {what}")]
     Unclear {
-        /// The construct, in words.
+        /// The shell construct, in words for the user.
         what: &'static str,
     },
 }
@@ -175,7 +175,7 @@ pub struct ShellReading {
 /// A simple command, with its position relative to other commands in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadCommand {
-    /// The command itself.
+    /// The simple command itself.
     pub command: ShellCommand,
     /// The index of the command whose arguments contain this one.
     pub carrier: Option<usize>,

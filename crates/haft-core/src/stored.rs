@@ -27,13 +27,13 @@ pub enum StoredError {
     UnknownWord {
         /// The kind of value, such as `model error`.
         what: &'static str,
-        /// The name in the data.
+        /// The unknown name in the stored data.
         found: String,
     },
     /// Two parts of the data contradict each other.
     #[error("the stored data is damaged: {problem}")]
     Broken {
-        /// The parts that contradict each other.
+        /// A description of the parts that contradict each other.
         problem: String,
     },
 }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_characters_count_toward_the_truncated_total() {
+    fn omitted_characters_count_toward_the_reported_total() {
         let mut text = CappedText::new(2);
         text.push(b"ab");
         assert!(!text.is_cut());
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pushing_in_pieces_gives_the_same_text_as_pushing_at_once(bytes: Vec<u8>, cuts in prop::collection::vec(0usize..64, 0..8)) {
+        fn text_does_not_depend_on_how_it_is_split_into_chunks(bytes: Vec<u8>, cuts in prop::collection::vec(0usize..64, 0..8)) {
             let mut text = CappedText::new(usize::MAX);
             let mut shown = String::new();
             let mut rest = bytes.as_slice();

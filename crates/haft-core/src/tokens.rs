@@ -5,9 +5,9 @@ use std::fmt;
 /// A number of tokens: counted, or estimated from the length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tokens {
-    /// Counted with a tokenizer.
+    /// A number of tokens that a tokenizer counted.
     Counted(u64),
-    /// Estimated from the length.
+    /// A number of tokens that was estimated from the length of the text.
     About(u64),
 }
 
@@ -147,7 +147,7 @@ impl PieceCounter {
         let chars = self.chars;
         self.tokens += match self.kind {
             _ if chars == 0 => 0,
-            // A single space belongs to the next word.
+            // Tokenizers join a single space with the word after it.
             PieceKind::Space if chars == 1 && next != PieceKind::Digit => 0,
             PieceKind::Space | PieceKind::LineBreak => chars.div_ceil(SPACES_PER_TOKEN),
             PieceKind::Lower | PieceKind::Upper | PieceKind::Punctuation if self.is_repeated => {
@@ -198,7 +198,7 @@ pub fn tokens_of(counter: &dyn TokenCounter, text: &str) -> Tokens {
 mod tests {
     use super::*;
 
-    /// Counts one token per character.
+    /// A tokenizer for tests that counts one token per character.
     struct CharacterCounter;
 
     impl TokenCounter for CharacterCounter {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn estimate_depends_on_the_kind_of_text_and_is_marked_as_one() {
+    fn token_estimate_depends_on_the_kind_of_text_and_is_marked_as_estimate() {
         let check = |text: &str, expected: &str| assert_eq!(TokenEstimator.count(text).to_string(), expected);
         check("", "about 0");
         check("The quick brown fox.", "about 5");

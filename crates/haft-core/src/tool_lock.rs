@@ -96,7 +96,7 @@ pub struct LockedSource {
 /// The tools that a person has accepted, by source. The key of a source is `KIND/NAMESPACE`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolLock {
-    /// All locked sources.
+    /// All sources of tools that the lock contains.
     pub sources: BTreeMap<String, LockedSource>,
 }
 
@@ -121,11 +121,13 @@ impl LockStanding {
         match self {
             LockStanding::Exempt | LockStanding::Agreed => None,
             LockStanding::NewSource => {
-                Some("it is quarantined, because the lock file does not contain its server")
+                Some("the tool is quarantined, because the lock file does not contain its server")
             }
-            LockStanding::NewTool => Some("it is quarantined, because the lock file does not contain it"),
+            LockStanding::NewTool => {
+                Some("the tool is quarantined, because the lock file does not contain it")
+            }
             LockStanding::Changed => {
-                Some("it is quarantined, because its definition differs from the one in the lock file")
+                Some("the tool is quarantined, because its definition differs from the one in the lock file")
             }
         }
     }

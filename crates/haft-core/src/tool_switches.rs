@@ -22,9 +22,9 @@ struct SwitchState {
 /// identity, because its exposed name can change when another server is added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnedOffTools {
-    /// Single tools.
+    /// Single tools that are turned off.
     pub tools: HashMap<ToolIdentity, String>,
-    /// Groups: a tool is off if any of its groups is.
+    /// Groups that are turned off. A tool is off if any of its groups is off.
     pub groups: BTreeMap<GroupName, String>,
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use crate::provider::ProviderKind;
 
     #[test]
-    fn a_tool_is_off_by_its_identity_or_by_any_of_its_groups() {
+    fn tool_is_turned_off_by_its_identity_or_by_any_of_its_groups() {
         let identity = |tool: &str| ToolIdentity {
             kind: ProviderKind::Mcp,
             namespace: Namespace::new("docs").unwrap(),

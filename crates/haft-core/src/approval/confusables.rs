@@ -15,12 +15,12 @@ pub(super) fn imitates_ascii_sign(c: char) -> bool {
     matches!(c,
         // Hyphens, the en dash and minus signs. The em dash is not listed: it is longer, and common in prose.
         '\u{2010}'..='\u{2013}' | '\u{2212}' | '\u{2d7}' | '\u{2796}'
-        // Quotation marks, primes and accents.
+        // Characters that look like ASCII quotation marks: quotation marks, primes and accents.
         | '\u{2018}'..='\u{201f}' | '\u{2032}'..='\u{2037}' | '\u{2b9}'..='\u{2bf}' | '\u{2ca}' | '\u{2cb}' | '\u{1fef}'
-        // Slashes, backslashes and bars.
+        // Characters that look like ASCII slashes, backslashes and bars.
         | '\u{2044}' | '\u{2215}' | '\u{2571}' | '\u{29f8}' | '\u{2216}' | '\u{29f5}' | '\u{29f9}' | '\u{2223}'
         | '\u{1c0}' | '\u{2758}'
-        // Colons, semicolons, dots and commas.
+        // Characters that look like ASCII colons, semicolons, dots and commas.
         | '\u{37e}' | '\u{2d0}' | '\u{589}' | '\u{5c3}' | '\u{2236}' | '\u{a789}' | '\u{2024}' | '\u{a4f8}'
         // Tildes, asterisks, comparison signs, equals signs and underscores.
         | '\u{2dc}' | '\u{223c}' | '\u{2217}' | '\u{204e}' | '\u{2039}' | '\u{203a}' | '\u{276e}' | '\u{276f}'
@@ -32,18 +32,18 @@ pub(super) fn imitates_ascii_sign(c: char) -> bool {
 
 fn imitates_ascii_letter(c: char) -> bool {
     matches!(c,
-        // Latin letters of other alphabets.
+        // Latin letters outside ASCII that look like ASCII letters, such as the dotless i.
         'ı' | 'ȷ' | 'ɑ' | 'ɡ' | 'ɩ' | 'ʋ' | 'ſ'
-        // Cyrillic.
+        // Cyrillic letters that look like ASCII letters.
         | 'а' | 'г' | 'е' | 'к' | 'о' | 'п' | 'р' | 'с' | 'у' | 'х' | 'ь' | 'ѕ' | 'і' | 'ј' | 'һ' | 'ԁ' | 'ԛ' | 'ԝ'
         | 'ӏ' | 'ҽ' | 'ѵ' | 'А' | 'В' | 'Е' | 'З' | 'К' | 'М' | 'Н' | 'О' | 'Р' | 'С' | 'Т' | 'У' | 'Х' | 'Ѕ' | 'І'
         | 'Ј' | 'Ӏ' | 'Ԍ' | 'Ԛ' | 'Ԝ'
-        // Greek.
+        // Greek letters that look like ASCII letters.
         | 'α' | 'γ' | 'η' | 'ι' | 'κ' | 'ν' | 'ο' | 'ρ' | 'τ' | 'υ' | 'χ' | 'ω' | 'ϲ' | 'ϳ' | 'Α' | 'Β' | 'Ε' | 'Ζ'
         | 'Η' | 'Ι' | 'Κ' | 'Μ' | 'Ν' | 'Ο' | 'Ρ' | 'Τ' | 'Υ' | 'Χ' | 'Ϲ' | 'Ϳ'
-        // Armenian.
+        // Armenian letters that look like ASCII letters.
         | 'օ' | 'ո' | 'ս' | 'հ' | 'ց' | 'զ' | 'ք' | 'յ' | 'Ս' | 'Օ' | 'Լ' | 'Տ'
-        // Cherokee and Lisu letters.
+        // Cherokee and Lisu letters, many of which look like ASCII capitals.
         | '\u{13a0}'..='\u{13f5}' | '\u{ab70}'..='\u{abbf}' | '\u{a4d0}'..='\u{a4f7}'
         // Letter-like symbols, Roman numerals, full-width and mathematical letters and digits.
         | '\u{2100}'..='\u{214f}' | '\u{2160}'..='\u{217f}' | '\u{ff10}'..='\u{ff19}' | '\u{ff21}'..='\u{ff3a}'
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn shell_punctuation_has_known_look_alikes() {
+    fn look_alikes_of_shell_punctuation_are_detected() {
         for c in ['–', '−', '’', '“', '⁄', '\u{37e}', '｜', '＄', '∼'] {
             assert!(imitates_ascii_sign(c), "{c}");
         }

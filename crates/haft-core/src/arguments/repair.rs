@@ -38,14 +38,14 @@ impl RepairError {
 /// The whitespace of RFC 8259. Other Unicode spaces, such as U+00A0, are not whitespace in JSON.
 const WHITESPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-const FENCE: &str = "removed a code fence";
-const AROUND: &str = "removed text around the object";
+const FENCE: &str = "removed a code fence around the arguments";
+const AROUND: &str = "removed text around the JSON object";
 const TRAILING_COMMA: &str = "removed a trailing comma";
 const UNCLOSED_STRING: &str = "closed a string that was cut off";
 const UNCLOSED_BRACKET: &str = "closed a bracket that was left open";
-const DROPPED: &str = "dropped a member that was cut off";
-const PYTHON: &str = "replaced a Python literal";
-const QUOTES: &str = "replaced single quotes";
+const DROPPED: &str = "dropped an object member or list item that was cut off";
+const PYTHON: &str = "replaced a Python literal by its JSON form";
+const QUOTES: &str = "replaced single quotes by double quotes";
 const ESCAPE: &str = "replaced an escape that is not valid JSON";
 const CONTROL: &str = "escaped a line break in a string";
 
@@ -78,7 +78,7 @@ enum ExpectedToken {
     Key,
     Colon,
     Value,
-    /// After a member: a comma or the end.
+    /// A member is complete. A comma or the end of the object or array must follow.
     After,
 }
 
@@ -166,7 +166,11 @@ impl<'a> RepairPass<'a> {
     fn close(&mut self) -> Result<(), RepairError> {
         let Some(frame) = self.frames.last() else { return self.expected("a value") };
         if self.peek() != Some(frame.closer) {
-            return self.expected(if frame.closer == '}' { "`}` before this" } else { "`]` before this" });
+            return self.expected(if frame.closer == '}' {
+                "`}` before this character"
+            } else {
+                "`]` before this character"
+            });
         }
         if frame.place != ExpectedToken::After && frame.place != frame.first_expected_token() {
             return self.expected("a value");

@@ -17,11 +17,11 @@ fn almost_valid_json_is_repaired_and_each_repair_recorded() {
         assert_eq!(parsed.repairs(), repairs, "{text:?}");
     };
     check(r#"{"a": [1, {"b": null}]}"#, json!({"a": [1, {"b": null}]}), &[]);
-    check("", json!({}), &["empty text read as {}"]);
-    check(" \n", json!({}), &["empty text read as {}"]);
-    check("```json\n{\"a\": 1}\n```", json!({"a": 1}), &["removed a code fence"]);
-    check("Sure: {\"a\": 1}. Done", json!({"a": 1}), &["removed text around the object"]);
-    check("{\"a\": 1}\u{a0}", json!({"a": 1}), &["removed text around the object"]);
+    check("", json!({}), &["read an empty text as {}"]);
+    check(" \n", json!({}), &["read an empty text as {}"]);
+    check("```json\n{\"a\": 1}\n```", json!({"a": 1}), &["removed a code fence around the arguments"]);
+    check("Sure: {\"a\": 1}. Done", json!({"a": 1}), &["removed text around the JSON object"]);
+    check("{\"a\": 1}\u{a0}", json!({"a": 1}), &["removed text around the JSON object"]);
     check(r#"{"a": [1, 2,], "b": 3,}"#, json!({"a": [1, 2], "b": 3}), &["removed a trailing comma"]);
     check(r#"{"a": "x""#, json!({"a": "x"}), &["closed a bracket that was left open"]);
     check(
@@ -32,23 +32,23 @@ fn almost_valid_json_is_repaired_and_each_repair_recorded() {
     check(
         "{'a': 'it\\'s \"x\"'}",
         json!({"a": "it's \"x\""}),
-        &["replaced single quotes", "replaced an escape that is not valid JSON"],
+        &["replaced single quotes by double quotes", "replaced an escape that is not valid JSON"],
     );
     check(
         r#"{"a": True, "b": [False, None]}"#,
         json!({"a": true, "b": [false, null]}),
-        &["replaced a Python literal"],
+        &["replaced a Python literal by its JSON form"],
     );
     check("{\"a\": \"x\ny\tz\"}", json!({"a": "x\ny\tz"}), &["escaped a line break in a string"]);
     check(
         r#""{\"a\": \"True\"}""#,
         json!({"a": "True"}),
-        &["unwrapped a JSON string that contained the object"],
+        &["unwrapped the arguments object from a JSON string"],
     );
     check(
         r#""{\"a\": True}""#,
         json!({"a": true}),
-        &["unwrapped a JSON string that contained the object", "replaced a Python literal"],
+        &["unwrapped the arguments object from a JSON string", "replaced a Python literal by its JSON form"],
     );
     check(r#"{"a": 1, "a": 2}"#, json!({"a": 2}), &[]);
 }
@@ -105,7 +105,7 @@ fn ambiguous_arguments_are_an_error_with_line_and_column() {
     );
     check(
         r#"{"a": [1}"#,
-        "the arguments are not valid JSON: expected `]` before this at line 1 column 9, near `{\"a\": [1}`; \
+        "the arguments are not valid JSON: expected `]` before this character at line 1 column 9, near `{\"a\": [1}`; \
          send one JSON object",
     );
     check(
@@ -131,7 +131,7 @@ fn parse_rejects_arguments_over_the_size_or_depth_limit() {
 }
 
 #[test]
-fn a_million_brackets_fail_with_a_short_error() {
+fn arguments_with_a_million_brackets_fail_with_a_short_error() {
     for text in ["[".repeat(1_000_000), "{\"a\":".repeat(1_000_000), "x{'a':[".repeat(100_000)] {
         let error = parse(&text).unwrap_err();
         assert!(matches!(error, ArgumentsError::TooDeep { .. } | ArgumentsError::NotJson { .. }), "{error}");
@@ -176,7 +176,7 @@ fn is_json(text: &str) -> bool {
 
 proptest! {
     #[test]
-    fn a_valid_object_needs_no_repair(value in any_object()) {
+    fn valid_json_object_needs_no_repair(value in any_object()) {
         let parsed = RawArguments::from_value(&value).parse(&ArgumentLimits::default()).unwrap();
         prop_assert_eq!(parsed.repairs(), &[] as &[&str]);
         prop_assert_eq!(parsed.into_value(), value);
@@ -185,7 +185,7 @@ proptest! {
     #[test]
     fn every_prefix_of_an_object_parses_after_repair(value in any_object(), part in 0.0..1.0_f64) {
         let text = serde_json::to_string_pretty(&value).unwrap();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a test")]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "the numbers of this test are small")]
         let end = text.floor_char_boundary((text.len() as f64 * part) as usize);
         let parsed = parse(&text[..end]).unwrap();
         prop_assert!(!parsed.repairs().is_empty());

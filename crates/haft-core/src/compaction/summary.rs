@@ -65,15 +65,15 @@ pub struct SummaryText {
 /// The reason why a reply cannot be used as a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SummaryFault {
-    /// The request failed, for this reason.
+    /// The request for the summary failed, for this reason.
     Failed(String),
-    /// The reply has no text.
+    /// The model's reply has no text.
     Empty,
-    /// The model called tools.
+    /// The model called tools instead of writing a summary.
     Calls,
-    /// The model or a content filter refused.
+    /// The model refused to write a summary, or a content filter withheld the reply.
     Refused,
-    /// The stream ended too early.
+    /// The stream of the reply ended too early.
     Cut,
     /// The summary is not shorter than the turns that it would replace.
     TooLong,
@@ -82,11 +82,11 @@ pub enum SummaryFault {
 impl fmt::Display for SummaryFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(problem) => write!(f, "the request failed: {problem}"),
-            Self::Empty => f.write_str("the reply was empty"),
+            Self::Failed(problem) => write!(f, "the summary request failed: {problem}"),
+            Self::Empty => f.write_str("the summary was empty"),
             Self::Calls => f.write_str("the model called tools instead of writing a summary"),
-            Self::Refused => f.write_str("the model refused"),
-            Self::Cut => f.write_str("the reply was cut off"),
+            Self::Refused => f.write_str("the model refused to write a summary"),
+            Self::Cut => f.write_str("the summary was cut off"),
             Self::TooLong => f.write_str("the summary is not shorter than the turns that it replaces"),
         }
     }

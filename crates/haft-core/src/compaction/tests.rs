@@ -137,7 +137,7 @@ fn reference_to_a_moved_output_has_its_line_numbers_in_the_archive() {
 }
 
 #[test]
-fn references_and_handles_do_not_move_again() {
+fn archive_reference_does_not_move_to_the_archive_again() {
     let conversation = turns(&[1000, 10]);
     let plan = CompactionPlan { scope: CompactionScope::Outputs, recent_from: 3, summary_tokens_max: 0 };
     assert_eq!(plan.outputs(&conversation), 1);
@@ -204,10 +204,10 @@ fn summary_replaces_old_turns_and_keeps_requests_recent_turns_and_open_calls() {
     conversation.push(asks(&open)).unwrap();
     let plan =
         |recent_from| CompactionPlan { scope: CompactionScope::Turns, recent_from, summary_tokens_max: 100 };
-    // With this plan, the second request is recent.
+    // With this plan, the user's second request is recent, so it stays.
     let compacted = plan(3).with_summary(&conversation, &summary("GIST")).unwrap();
     assert_eq!(roles(&compacted), "uuatsuata");
-    // With this plan, the second request is old, and stays word for word after the summary.
+    // With this plan, the user's second request is old, and stays word for word after the summary.
     let compacted = plan(9).with_summary(&conversation, &summary("GIST")).unwrap();
     assert_eq!(roles(&compacted), "uuua");
     let words = text_of(&compacted);

@@ -73,7 +73,7 @@ crate::name_table!(ModelApiFormat {
 /// The identity of a part in one wire format. Only that format uses it; all others drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireIdentity {
-    /// The only format that uses this mark.
+    /// The only wire format that uses this mark.
     pub format: ModelApiFormat,
     /// The provider's own id for the part.
     pub id: Option<String>,
@@ -103,7 +103,7 @@ pub enum MediaSource {
 /// Metadata about a text, such as a citation: the wire format's own JSON, kept unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
-    /// The format that wrote the JSON.
+    /// The wire format that wrote the JSON.
     pub format: ModelApiFormat,
     /// The annotation exactly as the provider sent it.
     pub json: Arc<str>,

@@ -59,7 +59,8 @@ pub struct DecisionAudit {
     /// The source of the answer: `terminal`, or `remembered` for an earlier answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<String>,
-    /// The answer: `allow_once`, `allow_exact`, `allow_rule`, `deny`, `later`, or a word for a run without an approver.
+    /// The answer: `allow_once`, `allow_exact`, `allow_rule`, `deny`, `unanswered`, `later`, or a word for a run without
+    /// an approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -69,7 +70,7 @@ pub struct DecisionAudit {
 pub struct CallContent {
     /// The arguments as the tool got them, as JSON.
     pub arguments: String,
-    /// The text that the model got.
+    /// The text of the result that the model got.
     pub result: String,
 }
 
@@ -146,7 +147,7 @@ impl ToolSource {
 }
 
 impl DecisionAudit {
-    /// Builds the fields from a decision.
+    /// Builds the audit fields from the permission decision about a call.
     pub fn of(verdict: &PolicyDecision) -> Self {
         let (approver, answer) = match verdict.consent {
             None => (None, None),

@@ -10,24 +10,26 @@ pub fn note_text(note: &RunNote) -> String {
     match note {
         RunNote::Status(status) => status.now.clone(),
         RunNote::Refused { tool, why } => format!("{}: {why}", one_line(tool)),
-        RunNote::AskedAgain { attempt, why } => format!("asked the model again (attempt {attempt}): {why}"),
+        RunNote::AskedAgain { attempt, why } => {
+            format!("haft asked the model again (attempt {attempt}): {why}")
+        }
         RunNote::Circling { tool, times } => {
-            format!("{} was called {times} times in a row with the same arguments", one_line(tool))
+            format!("the model called {} {times} times in a row with the same arguments", one_line(tool))
         }
         RunNote::ToolsFound(names) => {
             format!("the model found tools with `tool_search`: {}", listed(names))
         }
         RunNote::ToolsAppended(names) => format!("the model now also sees these tools: {}", listed(names)),
         RunNote::FinalTurn(why) => match why {
-            FinalTurnReason::Stopped => "the last turn: the run was asked to stop".into(),
-            FinalTurnReason::Budget => "the last turn: the budget is used up".into(),
-            FinalTurnReason::ContextFull => "the last turn: the context is full".into(),
-            FinalTurnReason::MaxToolCalls => "the last turn: all tool calls are used up".into(),
+            FinalTurnReason::Stopped => "the next turn is the last: the run was asked to stop".into(),
+            FinalTurnReason::Budget => "the next turn is the last: the budget is used up".into(),
+            FinalTurnReason::ContextFull => "the next turn is the last: the context is full".into(),
+            FinalTurnReason::MaxToolCalls => "the next turn is the last: all tool calls are used up".into(),
             FinalTurnReason::MaxToolCallsPerTurn => {
-                "the last turn: too many tool calls in one turn, again".into()
+                "the next turn is the last: too many tool calls in one turn, again".into()
             }
-            FinalTurnReason::TaskComplete => "the last turn: the task is complete".into(),
-            FinalTurnReason::OnlyTurn | FinalTurnReason::LastTurn => "the last turn".into(),
+            FinalTurnReason::TaskComplete => "the next turn is the last: the task is complete".into(),
+            FinalTurnReason::OnlyTurn | FinalTurnReason::LastTurn => "the next turn is the last".into(),
         },
         RunNote::Compacted(compaction) => compaction_text(compaction),
         RunNote::CompactionFault { why } => why.clone(),
@@ -45,7 +47,7 @@ fn compaction_text(compaction: &Compaction) -> String {
             format!("{items} old messages summarized")
         }
     };
-    format!("compacted the context from {before_tokens} to {after_tokens} tokens: {what}")
+    format!("haft compacted the context from {before_tokens} to {after_tokens} tokens: {what}")
 }
 
 /// The maximum number of names that a note lists.

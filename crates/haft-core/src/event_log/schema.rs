@@ -53,15 +53,15 @@ fn start_kinds() -> Vec<EventKindSchema> {
             vec![("agents", words()), ("model", text()), ("tools", words())],
             0,
         ),
-        kind("turn_started", "the model is asked for a reply", vec![], 0),
+        kind("turn_started", "haft asks the model for a reply", vec![], 0),
     ]
 }
 
 /// Returns the schemas of events about model replies.
 fn model_kinds() -> Vec<EventKindSchema> {
     vec![
-        kind("text_delta", "more of the model's text", vec![("text", text())], 0),
-        kind("reasoning_delta", "more of the model's reasoning", vec![("text", text())], 0),
+        kind("text_delta", "the next part of the model's text", vec![("text", text())], 0),
+        kind("reasoning_delta", "the next part of the model's reasoning", vec![("text", text())], 0),
         kind(
             "model_finished",
             "one attempt to get a reply from a model has ended",
@@ -73,7 +73,7 @@ fn model_kinds() -> Vec<EventKindSchema> {
                 ("usage", maybe(&usage())),
                 ("cost_nano_usd", maybe(&count())),
                 ("principal", about("`local`, or TENANT/SUBJECT; only in log lines and accounting")),
-                ("request_id", about("only in log lines and accounting")),
+                ("request_id", about("the id of the request; only in log lines and accounting")),
                 ("first_event_ms", count()),
                 ("retry_after_ms", count()),
             ],
@@ -87,13 +87,13 @@ fn tool_kinds() -> Vec<EventKindSchema> {
     vec![
         kind(
             "tool_call",
-            "the model asks for a call",
+            "the model requests a tool call",
             vec![("id", text()), ("tool", text()), ("arguments", text())],
             0,
         ),
         kind(
             "tool_started",
-            "a call reached its tool",
+            "a tool call reached its tool",
             vec![
                 ("id", text()),
                 ("operation", count()),
@@ -144,7 +144,7 @@ fn tool_finished() -> EventKindSchema {
         ("decision", about("allow, ask or deny; absent if the call ended before the decision")),
         ("rule", about("the rule that decided; absent for the default")),
         ("approver", about("the source of the answer: terminal, caller or remembered")),
-        ("answer", about("allow_once, allow_exact, allow_rule, deny, later or nobody")),
+        ("answer", about("allow_once, allow_exact, allow_rule, deny, unanswered, later or nobody")),
         ("queue", about("the queue in which the call had a slot; absent for a call without a queue")),
         ("handle", about("the handle under which the output was stored; absent if it was not stored")),
         ("arguments", about("only in log lines with content capture")),

@@ -131,7 +131,7 @@ fn event_without_turn_fails_the_schema() {
 }
 
 #[test]
-fn deltas_get_the_kind_of_their_part_within_their_session() {
+fn each_delta_gets_the_kind_of_its_part_in_its_own_session() {
     let mut reader = EventReader::default();
     let (one, other) = (RunPosition::first(SessionId(1)), RunPosition::first(SessionId(2)));
     let mut read = |place: RunPosition, event: ModelEvent| {
@@ -225,7 +225,7 @@ fn fields(kind: &LogEvent) -> Vec<String> {
 }
 
 #[test]
-fn only_a_reader_with_audit_fills_the_audit_fields() {
+fn only_an_event_reader_with_audit_fills_the_audit_fields() {
     let (mut plain, mut audited) = (EventReader::default(), EventReader::with_audit());
     let events = audited_events();
     let audit = [
@@ -273,7 +273,7 @@ fn events_with_audit_fields_match_the_schema_and_round_trip() {
 }
 
 #[test]
-fn the_schema_describes_every_field() {
+fn event_schema_describes_every_field() {
     let kinds = schema()["properties"]["event"]["oneOf"].clone();
     let mut reader = EventReader::with_audit();
     let audited = audited_events().into_iter().filter_map(|event| Some(reader.read(&event)?.1));
@@ -288,7 +288,7 @@ fn the_schema_describes_every_field() {
 }
 
 #[test]
-fn without_content_removes_captured_arguments_and_results() {
+fn event_without_content_has_no_captured_arguments_or_results() {
     let mut reader = EventReader::with_audit();
     for event in &audited_events() {
         let (_, kind) = reader.read(event).unwrap();

@@ -29,7 +29,7 @@ pub struct BatchPlan {
 /// The completeness of the list that the model sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchCompleteness {
-    /// The whole list arrived.
+    /// The whole list of calls arrived.
     Whole,
     /// The text was cut off before the end of the list. The plan holds only the complete calls.
     CutOff,
@@ -40,7 +40,7 @@ pub enum BatchCompleteness {
 pub struct BatchItem {
     /// The id from the model, or else the index in the batch.
     pub id: String,
-    /// The name that the model wrote. It is not resolved yet.
+    /// The tool name that the model wrote. It is not resolved yet.
     pub tool: String,
     /// The arguments of this call alone.
     pub arguments: RawArguments,
@@ -51,7 +51,7 @@ pub struct BatchItem {
 pub struct BatchItemOutcome<'a> {
     /// The id of the [`BatchItem`].
     pub id: &'a str,
-    /// The name that the model wrote.
+    /// The tool name that the model wrote.
     pub tool: &'a str,
     /// The output as text, or the error message.
     pub outcome: Result<String, String>,

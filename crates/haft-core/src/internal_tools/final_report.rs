@@ -93,7 +93,7 @@ impl ReportShape {
     pub fn json(schema: Arc<Value>) -> Result<Self, String> {
         let compiled = match Schema::compile(&schema) {
             Schema::Unchecked { reason } => {
-                return Err(format!("the output schema cannot be used: {reason}"));
+                return Err(format!("haft cannot use the output schema: {reason}"));
             }
             compiled @ Schema::Checked(_) => Arc::new(compiled),
         };
@@ -161,7 +161,9 @@ impl ReportShape {
         self.check_format(written.format.as_deref())?;
         let content = match (written.content_json, written.content) {
             (Some(value), _) | (None, Some(value)) => self.content(value)?,
-            (None, None) => return Err(format!("`{}` is missing", self.content_field().0)),
+            (None, None) => {
+                return Err(format!("the field `{}` of the report is missing", self.content_field().0));
+            }
         };
         Ok(RunReport { status, format: self.format, content, metadata: written.metadata.unwrap_or_default() })
     }
@@ -262,7 +264,7 @@ mod tests {
         );
         check(&shape, &json!({"status": "partial", "content": "a"}), Ok(("partial", "a")));
         check(&shape, &json!({"status": "done", "content": "a"}), Err("`status` must be"));
-        check(&shape, &json!({"status": "success"}), Err("`content` is missing"));
+        check(&shape, &json!({"status": "success"}), Err("the field `content` of the report is missing"));
         check(
             &shape,
             &json!({"status": "success", "format": "json", "content": "a"}),
@@ -283,7 +285,11 @@ mod tests {
         );
         check(&shape, &json!({"status": "success", "content_json": {"n": "1"}}), Err("n"));
         check(&shape, &json!({"status": "success", "content": "{"}), Err("not JSON"));
-        check(&shape, &json!({"status": "success"}), Err("`content_json` is missing"));
+        check(
+            &shape,
+            &json!({"status": "success"}),
+            Err("the field `content_json` of the report is missing"),
+        );
     }
 
     #[test]
@@ -309,7 +315,7 @@ mod tests {
     #[test]
     fn invalid_output_schema_is_rejected_on_construction() {
         let error = ReportShape::json(Arc::new(json!({"type": "no such type"}))).unwrap_err();
-        assert!(error.starts_with("the output schema cannot be used"), "{error}");
+        assert!(error.starts_with("haft cannot use the output schema"), "{error}");
     }
 
     #[test]

@@ -63,13 +63,13 @@ impl HandoffRoutes {
         let HandoffArguments { agent, message } = super::read(arguments)?;
         if self.path.contains(&agent) {
             return Err(format!(
-                "`{agent}` already had this request ({}); {}",
+                "the agent `{agent}` already had this request ({}); {}",
                 self.path.join(" > "),
                 self.choices()
             ));
         }
         if !self.destinations.contains(&agent) {
-            return Err(format!("you cannot hand off to `{agent}`; {}", self.choices()));
+            return Err(format!("you cannot hand off to the agent `{agent}`; {}", self.choices()));
         }
         Ok(Handoff { agent, message: message.filter(|message| !message.trim().is_empty()) })
     }
@@ -114,7 +114,7 @@ mod tests {
         check("billing", Ok("billing"));
         check("legal", Err("already had this request (desk > legal); choose one of billing"));
         check("desk", Err("already had"));
-        check("sales", Err("you cannot hand off to `sales`"));
+        check("sales", Err("you cannot hand off to the agent `sales`"));
     }
 
     #[test]

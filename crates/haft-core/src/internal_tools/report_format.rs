@@ -35,7 +35,7 @@ pub enum ReportFormat {
     SlackBlockKit,
     /// Text for a terminal: colours are allowed, but sequences that move the cursor are not.
     Tty,
-    /// Plain lines for another program.
+    /// Plain lines of text that another program reads.
     Pipe,
     /// Plain text without markup.
     Text,
@@ -140,18 +140,17 @@ fn without_colours(text: &str) -> String {
 
 fn check_blocks(value: &Value) -> Result<(), String> {
     let blocks = value.as_array().or_else(|| value.get("blocks")?.as_array());
-    let blocks = blocks.ok_or("expected a JSON array of blocks")?;
+    let blocks = blocks.ok_or("expected a JSON array of Slack blocks")?;
     if !(1..=SLACK_BLOCKS_MAX).contains(&blocks.len()) {
-        return Err(format!("expected 1 to {SLACK_BLOCKS_MAX} blocks; got {}", blocks.len()));
+        return Err(format!("expected 1 to {SLACK_BLOCKS_MAX} Slack blocks; got {}", blocks.len()));
     }
-    blocks
-        .iter()
-        .enumerate()
-        .try_for_each(|(at, block)| check_block(block).map_err(|problem| format!("block {at}: {problem}")))
+    blocks.iter().enumerate().try_for_each(|(at, block)| {
+        check_block(block).map_err(|problem| format!("Slack block {at}: {problem}"))
+    })
 }
 
 fn check_block(block: &Value) -> Result<(), String> {
-    let kind = block.get("type").and_then(Value::as_str).ok_or("expected an object with a `type`")?;
+    let kind = block.get("type").and_then(Value::as_str).ok_or("expected a JSON object with a `type`")?;
     if !SLACK_BLOCK_TYPES.contains(&kind) {
         return Err(format!(
             "`{kind}` is not a Slack block type; expected one of {}",
@@ -167,11 +166,11 @@ fn check_block(block: &Value) -> Result<(), String> {
 
 fn check_block_text(block: &Value, chars_max: usize) -> Result<(), String> {
     let text = block.pointer("/text/text").and_then(Value::as_str);
-    let chars = text.ok_or("expected `text` with a `type` and a `text`")?.chars().count();
+    let chars = text.ok_or("expected a `text` object with the keys `type` and `text`")?.chars().count();
     if (1..=chars_max).contains(&chars) {
         return Ok(());
     }
-    Err(format!("its text must have 1 to {chars_max} characters; got {chars}"))
+    Err(format!("the text of the block must have 1 to {chars_max} characters; got {chars}"))
 }
 
 #[cfg(test)]
@@ -239,12 +238,12 @@ mod tests {
         check(json!([section(3000), {"type": "divider"}]), Ok(()));
         check(json!({"blocks": [section(1)]}), Ok(()));
         check(json!([{"type": "section", "fields": []}]), Ok(()));
-        check(json!([section(3001)]), Err("block 0: its text"));
+        check(json!([section(3001)]), Err("block 0: the text"));
         check(json!([section(1), {"type": "header", "text": {"text": "x".repeat(151)}}]), Err("block 1"));
         check(json!([{"type": "paragraph"}]), Err("not a Slack block type"));
-        check(json!([{"type": "section"}]), Err("expected `text`"));
+        check(json!([{"type": "section"}]), Err("expected a `text` object"));
         check(json!([]), Err("1 to 50"));
-        check(json!("hello"), Err("array of blocks"));
+        check(json!("hello"), Err("array of Slack blocks"));
         check(json!(["hello"]), Err("`type`"));
     }
 }

@@ -96,7 +96,7 @@ pub fn unwrap(call: &ToolCall) -> Result<ToolCall, String> {
 fn inner(call: &ToolCall) -> Result<ToolCall, String> {
     let parsed = call.arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     if parsed.cut_off() {
-        return Err("the arguments are cut off; send them again, shorter".into());
+        return Err("the arguments are cut off; send shorter arguments".into());
     }
     let mut written = parsed.object().clone();
     let Some(Value::String(name)) = written.remove("name") else {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_call_is_found_in_every_form_that_models_write() {
+    fn tool_call_is_unwrapped_in_every_form_that_models_write() {
         check(&json!({"name": "a__b", "arguments": {"x": 1}}), Ok(("a__b", r#"{"x":1}"#)));
         check(&json!({"name": " a__b ", "arguments": "{\"x\": 1}"}), Ok(("a__b", "{\"x\": 1}")));
         check(&json!({"name": "a__b", "x": 1}), Ok(("a__b", r#"{"x":1}"#)));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapper_without_a_tool_is_refused_with_the_reason() {
+    fn tool_call_without_an_inner_tool_is_refused_with_the_reason() {
         check(&json!({}), Err("`name` must be"));
         check(&json!({"name": 7}), Err("`name` must be"));
         check(&json!({"name": "a", "arguments": [1]}), Err("must be an object"));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_a_search_is_bounded() {
+    fn requested_limit_of_a_tool_search_is_bounded() {
         let check = |text: &str, expected: usize| {
             let query = ToolSearchQuery::read(&RawArguments::from_text(text)).unwrap();
             assert_eq!(query.hits_max(), expected, "{text}");

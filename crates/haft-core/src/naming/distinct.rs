@@ -8,15 +8,15 @@ use crate::name::{NAME_CHARS_MAX, ToolName};
 /// A tool that needs a name.
 #[derive(Debug, Clone)]
 pub struct NameRequest {
-    /// The name without a suffix.
+    /// The requested name without a suffix.
     pub plain: ToolName,
     /// Distinguishes the tool from all others. The suffix is a digest of this key.
     pub key: String,
-    /// The form to try first.
+    /// The form of the name to try first.
     pub first: NameForm,
 }
 
-/// The form of a name.
+/// The form of a tool name: plain, or with a digest as a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameForm {
     /// The plain name, if no other tool requests it.
@@ -52,7 +52,8 @@ pub fn distinct_names<'a>(
 const SUFFIX_DIGITS: usize = 8;
 const SUFFIX_DIGITS_MAX: usize = 32;
 
-/// One request at one level. Level 0 is the plain name; each further level has a longer suffix.
+/// A name request of one tool at one level. At level 0 the tool requests its plain name; at each further level it
+/// requests a name with a longer suffix.
 #[derive(Debug, Clone, Copy)]
 struct NameBid {
     index: usize,
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_want_one_name_all_get_a_suffix() {
+    fn tools_that_request_the_same_name_all_get_a_suffix() {
         let found = names(
             &["bash"],
             &[request("a", "1"), request("b", "2"), request("b", "3"), request("bash", "4")],
@@ -175,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_distinct_and_the_order_has_no_effect(
+        fn tool_names_are_distinct_and_do_not_depend_on_the_order(
             wanted in prop::collection::vec(any_request(), 0..30),
             reserved in prop::collection::vec("[ab]{1,2}", 0..4),
             swap in any::<prop::sample::Index>(),

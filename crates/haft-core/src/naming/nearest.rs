@@ -72,7 +72,7 @@ impl<'a> WrittenName<'a> {
 
 /// Converts a number of edits to a similarity, or `None` if the similarity is less than `least`.
 fn reach(edits: usize, longer: usize, least: f64) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "names are short")]
+    #[expect(clippy::cast_precision_loss, reason = "the lengths of names are small numbers")]
     let similarity = if longer == 0 { 1.0 } else { 1.0 - edits as f64 / longer as f64 };
     (similarity >= least).then_some(similarity)
 }

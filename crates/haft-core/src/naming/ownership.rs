@@ -10,9 +10,9 @@ use crate::provider::ProviderKind;
 /// listed its tools first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamingSource {
-    /// The kind of the provider.
+    /// The kind of the tool provider.
     pub kind: ProviderKind,
-    /// The namespace of its tools.
+    /// The namespace of the provider's tools.
     pub namespace: Namespace,
 }
 

@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_tools_has_no_effect_on_names(
+    fn exposed_names_do_not_depend_on_the_order_of_tools(
         scheme in prop::sample::select(NamingScheme::ALL.to_vec()),
         mut identities in prop::collection::hash_set(any_identity(), 0..30)
             .prop_map(|identities| identities.into_iter().filter(|tool| tool.kind != ProviderKind::Builtin))
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn builtins_keep_their_names(identities in prop::collection::vec(any_identity(), 0..20)) {
+    fn builtin_tools_keep_their_own_names(identities in prop::collection::vec(any_identity(), 0..20)) {
         let bash = tool("builtin/bash");
         let all: Vec<ToolIdentity> = identities.into_iter().chain([tool("x/bash"), bash.clone()]).collect();
         let table = NameTable::build(NamingScheme::Bare, sources(&all), all);

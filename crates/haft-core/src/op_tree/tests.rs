@@ -230,7 +230,7 @@ fn calls_of_the_runs_own_tools_are_nodes_of_their_turn() {
     for event in [said(0, "b1", BATCH), said(1, "c1", BATCH), said(2, "r1", "read"), said(0, "b1", BATCH)] {
         tree.apply(&event);
     }
-    // The second call belongs to a provider's tool.
+    // The second call belongs to a provider's tool that has the same name as a tool of the run itself.
     tree.apply(&started(&operation(1, 1, 1, None)));
     let root = tree.roots().next().unwrap();
     let own: Vec<&str> = tree.turns(root)[0].own_calls.iter().map(|own| own.call.as_str()).collect();

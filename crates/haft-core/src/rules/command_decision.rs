@@ -19,7 +19,7 @@ impl PermissionRules {
         match command.program() {
             None => self.by_tool(tool),
             Some(program) if program.opaque => {
-                let why = format!("the program that runs in `{}` cannot be determined", outline(command));
+                let why = format!("haft cannot tell which program `{}` runs", outline(command));
                 self.unseen(tool, &why)
             }
             Some(_) => self.by_program(tool, command),
@@ -123,7 +123,7 @@ fn matches(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Rulin
 }
 
 fn might_match(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Ruling {
-    let why = format!("`{}` might match rule {index}, `{rule}`", outline(command));
+    let why = format!("the command `{}` might match rule {index}, `{rule}`", outline(command));
     Ruling { decision: PermissionDecision::Ask, rule: Some(index), why: why.into(), asking: Vec::new() }
 }
 

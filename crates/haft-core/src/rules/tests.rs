@@ -249,7 +249,7 @@ fn explain_lists_each_command_with_its_matching_rule() {
                     deny  rm x\n        `rm x` matches rule 1, `deny bash: rm *`\n  \
                     ask   make > f\n        no rule matches, and the default is ask\n";
     assert_eq!(rules.explain("bash", Some("ls; rm x; make > f")), expected);
-    let unread = "ask: the command line cannot be parsed: a single quote is not closed\n";
+    let unread = "ask: haft cannot parse the command line: a single quote is not closed\n";
     assert_eq!(rules.explain("bash", Some("ls '")), unread);
     assert_eq!(rules.explain("read", None), "ask: no rule matches, and the default is ask\n");
 }

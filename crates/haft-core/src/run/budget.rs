@@ -96,12 +96,16 @@ impl SpendLimit {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a hundredth is exact enough")]
+#[expect(clippy::cast_precision_loss, reason = "a precision of 1 % is enough")]
 fn whole(number: u64) -> f64 {
     number as f64
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between 0 and 100")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a percentage lies between 0 and 100"
+)]
 fn percent(share: f64) -> u8 {
     (share.clamp(0.0, 1.0) * 100.0).round() as u8
 }

@@ -50,11 +50,11 @@ impl ToolSelector {
 /// The calls that the approver of a run may approve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ApproverAuthority {
-    /// Every call that needs approval.
+    /// The approver may decide about every call that needs approval.
     #[default]
     AllCalls,
-    /// Only calls that the caller itself wants to approve. If the operator's rules require approval, the call is
-    /// denied.
+    /// The approver may decide only about calls that the caller itself wants to approve. If the operator's rules
+    /// require approval, the call is denied.
     CallersOwn,
 }
 

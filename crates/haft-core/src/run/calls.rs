@@ -47,7 +47,7 @@ pub(super) enum AwaitedParty {
     Nobody,
 }
 
-/// The sender of a result.
+/// The party that sent the result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultSender {
     Tools,

@@ -69,9 +69,9 @@ pub(super) struct CompactionStage {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CompactionWait {
-    /// The removed text is being stored.
+    /// The driver is storing the removed text in the archive.
     Archive,
-    /// The summary is being written. The turns are in the archive, unless storing them failed.
+    /// The model is writing the summary. The turns are in the archive, unless storing them failed.
     Summary { span: Option<ArchiveSpan>, attempts: u32, fault: Option<SummaryFault> },
 }
 
@@ -210,7 +210,7 @@ impl AgentRun {
             ArchiveOutcome::Stored(entry) => Some(self.keep_archive(entry)),
             ArchiveOutcome::Failed(why) => {
                 self.notes.push(RunNote::CompactionFault {
-                    why: format!("old messages could not be archived: {why}"),
+                    why: format!("haft could not archive old messages: {why}"),
                 });
                 None
             }
@@ -254,7 +254,7 @@ impl AgentRun {
 
     fn take_summary_fault(&mut self, stage: CompactionStage, fault: SummaryFault) {
         self.notes.push(RunNote::CompactionFault {
-            why: format!("the old turns could not be summarized: {fault}"),
+            why: format!("haft could not summarize the old turns: {fault}"),
         });
         let CompactionWait::Summary { span, attempts, .. } = stage.waits.clone() else { return };
         match (attempts + 1 < SUMMARY_ATTEMPTS_MAX, &span) {

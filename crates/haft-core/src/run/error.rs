@@ -19,7 +19,7 @@ pub enum RunError {
     /// No call with this id waits for a result of this kind.
     #[error("no pending call has the id `{}`; answer the calls that the run waits for", .call.0)]
     UnknownCall {
-        /// The call id in the input.
+        /// The call id in the rejected input.
         call: CallId,
     },
     /// The call already has a result.
@@ -29,10 +29,10 @@ pub enum RunError {
         call: CallId,
     },
     /// The conversation does not accept the reply.
-    #[error("the reply cannot be added to the conversation: {0}")]
+    #[error("the run cannot add the reply to the conversation: {0}")]
     Misfit(ConversationError),
     /// The stored run cannot be used.
-    #[error("the stored run cannot be used: {problem}")]
+    #[error("haft cannot use the stored run: {problem}")]
     Unreadable {
         /// The problem, in words for the operator.
         problem: String,

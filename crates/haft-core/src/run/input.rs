@@ -19,7 +19,7 @@ pub enum RunInput {
     Replied(ModelReply),
     /// The model request failed, after all retries and fallbacks.
     Failed(ModelError),
-    /// Calls ended.
+    /// Calls to tools ended with these outcomes.
     Ended(Vec<CallEnd>),
     /// The client executed its calls.
     ClientReplied(Vec<ToolReply>),

@@ -25,7 +25,7 @@ pub trait RunJournal: fmt::Debug + Send + Sync {
 /// The required durability of journal entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Synced to disk before the run continues.
+    /// The journal syncs the entry to disk before the run continues.
     Synced,
     /// A crash of the machine may lose the entry, because the lost work can be repeated without a visible difference.
     /// The journal syncs such entries at most once a second.
@@ -65,9 +65,9 @@ impl Epoch {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// The store is full, read-only, gone, or over its limit.
-    #[error("the journal cannot be written: {problem}")]
+    #[error("haft cannot write the journal of the run: {problem}")]
     Unavailable {
-        /// The reason, for the operator.
+        /// The reason why the store cannot be written, for the operator.
         problem: String,
     },
     /// Another process claimed the journal, so this process must stop working on the run.

@@ -21,7 +21,7 @@ pub struct Meter {
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// The next receiver of events.
+/// The sink or meter that receives the events next.
 enum EventReceiver {
     Watchers(Arc<dyn EventSink>),
     Above(Arc<Meter>),
@@ -259,7 +259,7 @@ impl fmt::Debug for Meter {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a budget is not held to the billionth of a dollar")]
+#[expect(clippy::cast_precision_loss, reason = "a budget need not be exact to a billionth of a dollar")]
 fn dollars(nano_usd: u64) -> f64 {
     nano_usd as f64 / 1e9
 }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn held_amounts_reduce_the_budget_of_all_runs_until_released() {
+    fn reserved_amounts_reduce_the_budget_of_all_runs_until_released() {
         let root =
             Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), calls: Some(3), ..tokens(100) });
         let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_fits_only_without_reservations_waits_for_them() {
+    fn request_that_fits_only_without_reservations_waits_for_their_release() {
         let root = Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), ..tokens(100) });
         let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
         assert_eq!(root.expected_usd(10), None);

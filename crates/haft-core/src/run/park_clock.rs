@@ -33,7 +33,7 @@ impl ParkClock {
         Arc::new(Self { above: Some(Arc::clone(self)), state: Mutex::default() })
     }
 
-    /// Records that a run is parked now, in this clock and all clocks above it.
+    /// Records that a run is parked now, in its own clock and in the clocks of all its parents.
     pub fn park(&self, now: Instant) {
         let mut state = self.state();
         state.parked += 1;

@@ -26,7 +26,7 @@ pub(super) enum RepeatCheck {
         tool: String,
         times: u32,
     },
-    /// The model ignored the warning.
+    /// The model repeated the call in spite of the warning.
     Stuck {
         tool: String,
         times: u32,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn three_identical_calls_in_a_row_warn_and_five_stop() {
+    fn three_identical_calls_in_a_row_warn_the_model_and_five_end_the_run() {
         let a: &[(&str, &str)] = &[("read", r#"{"p": 1, "q": 2}"#)];
         let same: &[(&str, &str)] = &[("read", r#"{"q":2,"p":1}"#)];
         let b: &[(&str, &str)] = &[("read", r#"{"p": 2}"#)];
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn repeat_is_counted_per_turn_despite_other_calls() {
+    fn repeated_call_is_counted_once_per_turn_despite_other_calls() {
         let with = |n: &'static str| vec![("read", "{}"), ("grep", n)];
         let turns = [with("1"), with("2"), with("3"), with("4"), with("5")];
         let turns: Vec<&[(&str, &str)]> = turns.iter().map(Vec::as_slice).collect();

@@ -29,7 +29,7 @@ const SEARCH_TURNS_WARNED: u32 = 4;
 /// The number of such turns after which the run ends, because a model that keeps searching does not find a tool.
 const SEARCH_TURNS_MAX: u32 = 10;
 
-/// The kind of a reply.
+/// The kind of a model reply: calls, text, a refusal, or a reply that was filtered, paused or empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReplyKind {
     Calls,
@@ -45,7 +45,7 @@ enum ReplyKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReplyFault {
     Empty,
-    /// The stream ended too early.
+    /// The stream of the reply ended too early.
     Cut,
     /// The reply reached the limit on output tokens.
     TooLong,

@@ -42,14 +42,14 @@ struct SnapshotVersion {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The text is not JSON, or a field is missing or has the wrong type.
-    #[error("the stored run cannot be read: {problem}")]
+    #[error("haft cannot read the stored run: {problem}")]
     NotJson {
-        /// The parser's message.
+        /// The error message of the JSON parser.
         problem: String,
     },
     /// A different version of this program wrote the snapshot.
     #[error(
-        "the stored run has version {found}; this version of haft reads {VERSION}. Resume it with the version that wrote it"
+        "the stored run has version {found}; this version of haft reads {VERSION}. Resume the run with the version of haft that wrote it"
     )]
     UnknownVersion {
         /// The version in the snapshot.
@@ -60,13 +60,13 @@ pub enum SnapshotError {
     UnknownWord {
         /// The kind of value, such as `model error`.
         what: &'static str,
-        /// The name in the snapshot.
+        /// The unknown name in the snapshot.
         found: String,
     },
     /// Two parts of the snapshot contradict each other.
     #[error("the stored run is damaged: {problem}")]
     Broken {
-        /// The parts that contradict each other.
+        /// A description of the parts that contradict each other.
         problem: String,
     },
 }

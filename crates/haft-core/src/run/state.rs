@@ -8,7 +8,7 @@ use super::limits::RunCounters;
 use super::repeat::RepeatCounts;
 use crate::tool::CallId;
 
-/// All parts of a run that change, except its conversation.
+/// All parts of a run that change while it runs, except its conversation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct AgentRunState {
     pub(super) phase: RunPhase,
@@ -62,7 +62,7 @@ impl RunPhase {
         calls.iter().filter(|open| open.position == CallPosition::Turn).map(|open| &open.call.id)
     }
 
-    /// Describes the expected input, for errors.
+    /// Describes the input for which the run waits, for error messages.
     pub(super) fn waits_for(&self) -> &'static str {
         match self {
             Self::Model => "the model",
@@ -73,7 +73,7 @@ impl RunPhase {
                 AwaitedParty::Nobody => "a call to `next_step`",
             },
             Self::Compacting(stage) => stage.waits_for(),
-            Self::Ended(_) => "nothing: it has ended",
+            Self::Ended(_) => "nothing, because it has ended",
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::model_request::{ModelTool, MustCall, ToolChoice};
 
 /// The tool choices that a provider supports. For other choices the run gives the model an instruction in words. The
 /// run checks the reply in both cases.
-#[expect(clippy::struct_excessive_bools, reason = "capabilities are data: each stands for itself")]
+#[expect(clippy::struct_excessive_bools, reason = "each field is one independent capability")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChoiceSupport {
     /// The provider supports [`ToolChoice::None`].

@@ -161,7 +161,7 @@ impl ClassifiedTurn {
             self.useful += 1;
             let max = limits.tool_calls_per_turn_max;
             let why = format!(
-                "a turn has at most {max} tool calls; this one was not made: call it in the next turn if needed"
+                "a turn has at most {max} tool calls; this call was not made: repeat it in the next turn if needed"
             );
             return self.refuse(call, position, &why);
         }

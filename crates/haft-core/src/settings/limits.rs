@@ -84,13 +84,15 @@ impl CommandLimits {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// No limit has this name.
-    #[error("unknown limit `{0}`; expected one of {names}", names = CommandLimits::NAMES.map(|(name, _)| name).join(", "))]
+    #[error("unknown resource limit `{0}`; expected one of {names}", names = CommandLimits::NAMES.map(|(name, _)| name).join(", "))]
     Unknown(String),
     /// The limit with this name cannot be zero.
-    #[error("limit `{0}` must be at least 1")]
+    #[error("the resource limit `{0}` must be at least 1")]
     Zero(String),
     /// The limit cannot be enforced below its minimum.
-    #[error("limit `{name}` must be at least {min}, the smallest that the kernel enforces")]
+    #[error(
+        "the resource limit `{name}` must be at least {min}, the smallest value that the kernel enforces"
+    )]
     TooSmall {
         /// The name of the limit.
         name: String,

@@ -115,11 +115,11 @@ pub enum SamplingConsent {
 /// The MCP servers that the caller of a run may name by their addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RequestedServers {
-    /// None.
+    /// The caller may name no server.
     Off,
-    /// Servers at public addresses.
+    /// The caller may name servers at public addresses.
     #[default]
     Public,
-    /// All servers, also those at private addresses.
+    /// The caller may name all servers, also servers at private addresses.
     Any,
 }

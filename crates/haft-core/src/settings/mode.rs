@@ -51,7 +51,7 @@ impl FromStr for SandboxMode {
 
 /// The text is not the name of a mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("mode must be workspace, network or full; got `{0}`")]
+#[error("the sandbox mode must be workspace, network or full; got `{0}`")]
 pub struct UnknownMode(pub String);
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_and_new_names_mean_the_same_mode() {
+    fn old_and_new_names_of_a_sandbox_mode_mean_the_same_mode() {
         for (old, mode) in ["sandbox", "rx", "rwx"].into_iter().zip(SandboxMode::ALL) {
             for name in [old, mode.name()] {
                 assert_eq!(name.parse(), Ok(mode), "{name}");

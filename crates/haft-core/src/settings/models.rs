@@ -83,7 +83,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Allows only one attempt.
+    /// A retry policy that allows only one attempt.
     pub const NEVER: RetryPolicy = RetryPolicy {
         attempts_max: 1,
         delay_first: Duration::ZERO,

@@ -26,7 +26,7 @@ impl ResourceAccess {
 pub struct SandboxBinding {
     /// The mode, which determines the writable paths.
     pub mode: SandboxMode,
-    /// The network access.
+    /// The network access of the command.
     pub network: ResourceAccess,
 }
 
@@ -34,7 +34,7 @@ impl SandboxBinding {
     /// The sandbox with the fewest permissions.
     pub const NARROWEST: Self = Self { mode: SandboxMode::Workspace, network: ResourceAccess::Deny };
 
-    /// No sandbox at all.
+    /// The policy of a command that runs without a sandbox.
     pub const WIDEST: Self = Self { mode: SandboxMode::Full, network: ResourceAccess::Allow };
 
     /// Returns true if this sandbox permits nothing that the other one does not.

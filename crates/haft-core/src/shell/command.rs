@@ -266,7 +266,8 @@ impl ShellParser<'_> {
                     if word.is("]]") {
                         break;
                     }
-                    // Bash evaluates numbers a second time, so a substitution in quoted text may still run.
+                    // Bash evaluates the operands of a numeric test a second time, so a substitution in quoted text may
+                    // still run.
                     holds_substitution |= word.holds_substitution();
                 }
             }

@@ -127,7 +127,7 @@ fn expansions(reader: &mut ShellParser<'_>) -> Result<(), ShellError> {
     Ok(())
 }
 
-/// Returns true for a descriptor: `1`, `1-` or `-`.
+/// Returns true for the target of a descriptor redirection such as `>&1`: `1`, `1-` or `-`.
 fn is_descriptor(text: &str) -> bool {
     !text.is_empty() && text.strip_suffix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit())
 }

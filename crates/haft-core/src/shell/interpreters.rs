@@ -78,7 +78,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<WrappedCommand> {
                 takes_line |= text.starts_with('-') && text.contains('c');
             }
             _ if takes_line => return vec![WrappedCommand::Line(text.to_owned())],
-            // A script is treated like any other program.
+            // The parser does not read script files; it treats a script like any other program.
             _ if !is_input(text) => return Vec::new(),
             _ => return unseen(),
         }

@@ -17,7 +17,7 @@ pub(super) enum WrappedCommand {
 }
 
 impl WrappedCommand {
-    /// Treats a word as a command line.
+    /// Returns the nested command line in a word.
     pub(super) fn line(word: &ShellWord) -> Self {
         word.as_literal().map_or(Self::Unseen, |line| Self::Line(line.to_owned()))
     }
@@ -315,7 +315,7 @@ fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedComma
     let words = attached.map(ShellWord::literal).into_iter().chain(words).map(opaque);
     let mut words: Vec<ShellWord> = words.collect();
     if !words.iter().any(|word| word.opaque) {
-        words.push(ShellWord::opaque("the names that are found"));
+        words.push(ShellWord::opaque("the names that fd finds"));
     }
     WrappedCommand::Command(ShellCommand { words, ..ShellCommand::default() })
 }
@@ -367,7 +367,7 @@ fn add_input(arguments: &[ShellWord], found: Vec<WrappedCommand>) -> Vec<Wrapped
     let add = |carried| match carried {
         WrappedCommand::Command(mut command) => {
             command.words = command.words.into_iter().map(opaque).collect();
-            command.words.push(ShellWord::opaque("what xargs reads"));
+            command.words.push(ShellWord::opaque("the words that xargs reads"));
             WrappedCommand::Command(command)
         }
         WrappedCommand::Line(_) | WrappedCommand::Unseen => WrappedCommand::Unseen,

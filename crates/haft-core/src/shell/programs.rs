@@ -29,7 +29,7 @@ pub(super) enum ProgramRuns {
     Script,
     /// The first word after the options is the name of a subcommand, which has its own row.
     Subcommand,
-    /// The values of options at any position.
+    /// The values of options at any position are command lines or code.
     Options,
     /// The values of options at any position, and the values of variables, as for `make CC=cc`.
     OptionsAndVariables,
@@ -88,7 +88,7 @@ const AFTER_ONE: ProgramRuns = ProgramRuns::Command { after: 1 };
 
 #[rustfmt::skip]
 const PROGRAMS: &[ProgramRow] = &[
-    // Bash builtins.
+    // Builtins of bash that run other commands.
     program("builtin", COMMAND, ""),
     program("command", COMMAND, "-p -v~ -V~"),
     program("exec", COMMAND, "-c -l -a="),

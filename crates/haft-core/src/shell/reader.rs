@@ -17,7 +17,7 @@ pub(super) struct ShellParser<'a> {
     pub(super) held: bool,
 }
 
-/// The construct that ends a list.
+/// The construct that ends a command list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListContext {
     Line,
@@ -25,11 +25,11 @@ pub(super) enum ListContext {
     CaseItem,
 }
 
-/// The token that ended a list.
+/// The token that ended a command list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListEnd {
     Closed,
-    /// The list ended at `esac`.
+    /// The command list ended at `esac`.
     Case,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum NextSyntax {
     Command,
     /// After a group, an operator or a reserved word of an outer group may follow.
     Operator,
-    /// The parser has read `esac`.
+    /// The parser has read the reserved word `esac`, which ends the list.
     EndOfCase,
 }
 

@@ -211,7 +211,7 @@ impl ShellParser<'_> {
             return Ok(());
         }
         if self.eat("$\"") {
-            // The shell looks up the text in a message catalog.
+            // In `$"text"`, the shell looks up the text in a message catalog and may replace it.
             word.expanded();
             return self.nested(|reader| reader.double_quoted(word));
         }
@@ -346,7 +346,7 @@ impl ShellParser<'_> {
     }
 }
 
-/// The meaning of a `$`.
+/// The meaning of a `$` in a word.
 pub(super) enum DollarMeaning {
     Literal,
     Expanded,

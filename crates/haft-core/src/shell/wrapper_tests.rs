@@ -396,7 +396,7 @@ const QUOTED: [&str; 14] = [
     "su -c @",
 ];
 
-/// Different spellings of the program.
+/// Different spellings of a program name that run the same program.
 const SPELLED: [&str; 8] = ["rm", "r\\m", "'r'm", "\"rm\"", "/bin/rm", "$'\\x72m'", "r''m", "../rm"];
 
 fn nested() -> impl Strategy<Value = String> {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn value_that_cannot_fit_shortens_to_none() {
+    fn json_value_that_cannot_fit_is_not_shortened() {
         assert_eq!(shorten_value(&json!([1, 2, 3]), 3), None);
         assert_eq!(shorten_value(&json!(12_345), 3), None);
     }

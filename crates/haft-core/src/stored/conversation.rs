@@ -338,7 +338,7 @@ fn format_of(name: &str) -> Result<ModelApiFormat, StoredError> {
 }
 
 fn bytes(text: &str) -> Result<Vec<u8>, StoredError> {
-    STANDARD
-        .decode(text)
-        .map_err(|error| StoredError::Broken { problem: format!("media is not base64: {error}") })
+    STANDARD.decode(text).map_err(|error| StoredError::Broken {
+        problem: format!("the data of an image, a sound or a file is not base64: {error}"),
+    })
 }

@@ -300,7 +300,10 @@ impl StoredModelError {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "`skip_serializing_if` calls the function with a reference"
+)]
 fn is_zero(value: &u64) -> bool {
     *value == 0
 }

@@ -2,7 +2,7 @@
 
 use super::StoredError;
 
-/// Returns the value with this name.
+/// Returns the enum value with this stored name.
 pub fn find<T: Copy>(
     what: &'static str,
     all: &[T],

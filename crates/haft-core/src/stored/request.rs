@@ -137,8 +137,9 @@ impl StoredRequest {
 
     /// Restores the whole request. `before` is the earlier request, with the number of messages that both share.
     pub fn into_request(self, before: Option<(&ModelRequest, usize)>) -> Result<ModelRequest, StoredError> {
-        let alone =
-            || StoredError::Broken { problem: "it continues an earlier request that is missing".into() };
+        let alone = || StoredError::Broken {
+            problem: "a request continues an earlier request that is missing".into(),
+        };
         let mut conversation = begun(before)?;
         for message in self.messages {
             let message = message.into_message()?;
@@ -186,7 +187,7 @@ fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredE
     let Some((before, count)) = before else { return Ok(Conversation::default()) };
     let beginning = before.conversation.beginning(count);
     beginning.ok_or_else(|| StoredError::Broken {
-        problem: format!("it repeats {count} messages of an earlier request that has fewer"),
+        problem: format!("a request repeats {count} messages of an earlier request that has fewer"),
     })
 }
 
@@ -296,7 +297,10 @@ impl StoredEffort {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "`skip_serializing_if` calls the function with a reference"
+)]
 fn is_false(value: &bool) -> bool {
     !*value
 }

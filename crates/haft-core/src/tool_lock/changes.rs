@@ -14,46 +14,46 @@ use crate::digest::Digest;
 pub enum LockChange {
     /// A source that the lock does not contain.
     SourceAdded {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
         /// The address of the source.
         address: String,
     },
     /// A locked source that does not exist any more.
     SourceRemoved {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
     },
     /// A source whose address differs from the locked address.
     SourceMoved {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
-        /// The locked address.
+        /// The address in the lock file.
         from: String,
-        /// The current address.
+        /// The current address of the source.
         to: String,
     },
     /// A server that reports a different name or version. Its tools may be the same.
     VersionChanged {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
-        /// The locked name and version.
+        /// The server's name and version in the lock file.
         from: String,
-        /// The current name and version.
+        /// The server's current name and version.
         to: String,
     },
     /// A source whose instructions for models have changed.
     InstructionsChanged {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
-        /// The locked instructions.
+        /// The instructions in the lock file.
         from: Option<String>,
-        /// The current instructions.
+        /// The current instructions of the source.
         to: Option<String>,
     },
     /// A tool that the lock does not contain.
     ToolAdded {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
         /// The tool name.
         tool: String,
@@ -62,18 +62,18 @@ pub enum LockChange {
     },
     /// A locked tool that does not exist any more.
     ToolRemoved {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
         /// The tool name.
         tool: String,
     },
     /// A tool with the same definition under another name.
     ToolRenamed {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
-        /// The locked name.
+        /// The tool name in the lock file.
         from: String,
-        /// The current name.
+        /// The current name of the tool.
         to: String,
     },
     /// A locked tool that is now in another source, with the same definition.
@@ -87,11 +87,11 @@ pub enum LockChange {
     },
     /// A tool whose definition has changed.
     ToolChanged {
-        /// The key of the source.
+        /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
         /// The tool name.
         tool: String,
-        /// The parts that differ.
+        /// The members of the definition that differ.
         parts: Vec<DefinitionPart>,
         /// The compatibility of the input schema; `None` if it did not change.
         compatibility: Option<SchemaCompatibility>,
@@ -103,9 +103,9 @@ pub enum LockChange {
 pub struct DefinitionPart {
     /// The member, such as `description`.
     pub name: String,
-    /// The locked value.
+    /// The value of the member in the lock file.
     pub from: Option<Value>,
-    /// The current value.
+    /// The current value of the member.
     pub to: Option<Value>,
 }
 
@@ -184,7 +184,7 @@ fn difference(lines: &mut Vec<String>, from: &[String], to: &[String]) {
     for line in to.iter().filter(|line| !common(line, from)) {
         let mut shown = format!("    + {line}");
         if let Some(phrase) = model_directive(line) {
-            let _ = write!(shown, "    <- speaks to the model: \"{phrase}\"");
+            let _ = write!(shown, "    <- gives orders to the model: \"{phrase}\"");
         }
         lines.push(shown);
     }

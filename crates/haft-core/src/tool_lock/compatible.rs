@@ -100,7 +100,7 @@ impl SchemaComparison {
             (Value::Bool(true), Value::Object(new)) => (&empty, new),
             // The old schema accepted no value, so no valid arguments can become invalid.
             (Value::Bool(false), _) => return,
-            (_, _) => return self.breaks(path, "no value is accepted any more"),
+            (_, _) => return self.breaks(path, "the new schema accepts no value"),
         };
         self.types(path, old, new);
         self.enums(path, old, new);
@@ -113,20 +113,20 @@ impl SchemaComparison {
     fn types(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
         let Some(now) = new.get("type").map(type_names) else { return };
         let Some(before) = old.get("type").map(type_names) else {
-            return self.breaks(path, "a type is required now");
+            return self.breaks(path, "the new schema requires a type");
         };
         // Every integer is a number.
         let accepted = |name: &&str| now.contains(name) || (*name == "integer" && now.contains("number"));
         let lost: Vec<&str> = before.iter().filter(|name| !accepted(name)).copied().collect();
         if !lost.is_empty() {
-            self.breaks(path, &format!("type {} is not accepted any more", lost.join(", ")));
+            self.breaks(path, &format!("the type {} is not accepted any more", lost.join(", ")));
         }
     }
 
     fn enums(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
         let Some(now) = new.get("enum").and_then(Value::as_array) else { return };
         let Some(before) = old.get("enum").and_then(Value::as_array) else {
-            return self.breaks(path, "only some values are accepted now");
+            return self.breaks(path, "the new schema accepts only some values");
         };
         let lost: Vec<String> =
             before.iter().filter(|value| !now.contains(value)).map(Value::to_string).collect();
@@ -139,12 +139,12 @@ impl SchemaComparison {
         let number = |schema: &Map<String, Value>, key: &str| schema.get(key).and_then(Value::as_f64);
         for key in LOWER_BOUNDS {
             if number(new, key).is_some_and(|now| number(old, key).is_none_or(|before| before < now)) {
-                self.breaks(path, &format!("`{key}` is higher"));
+                self.breaks(path, &format!("the limit `{key}` is higher now"));
             }
         }
         for key in UPPER_BOUNDS {
             if number(new, key).is_some_and(|now| number(old, key).is_none_or(|before| before > now)) {
-                self.breaks(path, &format!("`{key}` is lower"));
+                self.breaks(path, &format!("the limit `{key}` is lower now"));
             }
         }
     }
@@ -152,7 +152,7 @@ impl SchemaComparison {
     fn members(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>, depth: usize) {
         let (before, now) = (names(old.get("required")), names(new.get("required")));
         for name in now.difference(&before) {
-            self.breaks(path, &format!("`{name}` is required now"));
+            self.breaks(path, &format!("the property `{name}` is required now"));
         }
         let empty = Map::new();
         let properties = |schema: &'_ Map<String, Value>| {
@@ -170,7 +170,9 @@ impl SchemaComparison {
         for (name, _) in before.iter().filter(|(name, _)| !now.contains_key(*name)) {
             match more_now {
                 Value::Bool(true) => {}
-                Value::Bool(false) => self.breaks(path, &format!("`{name}` is not accepted any more")),
+                Value::Bool(false) => {
+                    self.breaks(path, &format!("the property `{name}` is not accepted any more"));
+                }
                 _ => self.unsure(path, "additionalProperties"),
             }
         }
@@ -249,14 +251,14 @@ mod tests {
         check(
             one.clone(),
             object(json!({"a": text, "b": text}), json!(["a", "b"])),
-            "not compatible: `b` is required",
+            "not compatible: the property `b` is required",
         );
         check(one.clone(), object(json!({"a": text}), json!([])), "compatible");
         check(one.clone(), object(json!({"a": {"type": ["string", "null"]}}), json!(["a"])), "compatible");
         check(
             one.clone(),
             object(json!({"a": {"type": "number"}}), json!(["a"])),
-            "not compatible: `a`: type string",
+            "not compatible: `a`: the type string",
         );
         check(json!({"type": "integer"}), json!({"type": "number"}), "compatible");
         check(json!({"type": "number"}), json!({"type": "integer"}), "not compatible");
@@ -280,7 +282,7 @@ mod tests {
         check(
             object(json!({"a": text, "b": text}), json!([])),
             json!({"type": "object", "properties": {"a": text}, "additionalProperties": false}),
-            "not compatible: `b` is not accepted",
+            "not compatible: the property `b` is not accepted",
         );
         check(one.clone(), json!({"anyOf": [one]}), "compatibility unknown: `anyOf`");
         check(json!({"pattern": "a"}), json!({}), "compatible");
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn deeply_nested_schemas_end_in_unknown() {
+    fn compatibility_of_deeply_nested_schemas_is_unknown() {
         let deep = |leaf: Value| (0..1_000).fold(leaf, |inner, _| json!({"items": inner}));
         let found = compatibility(&deep(json!({"type": "string"})), &deep(json!({"type": "null"})));
         assert!(matches!(found, SchemaCompatibility::Unknown(_)), "{found}");

@@ -35,7 +35,7 @@ fn identity(kind: ProviderKind, namespace: &str, tool: &str) -> ToolIdentity {
 }
 
 #[test]
-fn tool_that_haft_defines_for_a_server_needs_no_lock() {
+fn tool_definition_written_by_haft_needs_no_lock_entry() {
     let locked = lock(&[]);
     let mut login = definition(r#"{"name":"login"}"#);
     let identity = identity(ProviderKind::Mcp, "a", "login");
@@ -55,7 +55,7 @@ fn only_definitions_equal_to_the_lock_file_are_accepted() {
     };
     let mcp = ProviderKind::Mcp;
     check(mcp, "a", echo, LockStanding::Agreed);
-    // The order of keys is ignored, and so are icons and metadata.
+    // The comparison ignores the order of keys, icons and metadata.
     let same = r#"{"icons":[],"inputSchema":{"type":"object"},"_meta":{"a":1},"description":"Says it","name":"echo"}"#;
     check(mcp, "a", same, LockStanding::Agreed);
     for changed in [
@@ -76,7 +76,7 @@ fn only_definitions_equal_to_the_lock_file_are_accepted() {
 }
 
 #[test]
-fn renamed_and_rehomed_tools_are_recognized() {
+fn renamed_tools_and_tools_moved_to_another_source_are_recognized() {
     let one = tool(json!({"name": "one", "description": "d"}));
     let renamed = tool(json!({"name": "uno", "description": "d"}));
     let other = tool(json!({"name": "other", "description": "e"}));
@@ -127,7 +127,7 @@ fn changes_show_invisible_characters_look_alikes_and_orders_to_the_model() {
     assert!(lines.contains("- Adds.\n"), "{lines}");
     assert!(lines.contains("+ Adds.\\u{200b}"), "{lines}");
     assert!(lines.contains("\\u{440}aste") && lines.contains("k\\u{435}y"), "{lines}");
-    assert!(lines.contains("speaks to the model: \"ignore previous\""), "{lines}");
+    assert!(lines.contains("gives orders to the model: \"ignore previous\""), "{lines}");
 }
 
 #[test]

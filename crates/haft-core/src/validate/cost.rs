@@ -43,7 +43,8 @@ impl SchemaCost {
     /// Returns true if validation stays within [`CHECK_STEPS_MAX`]. `bytes` is the size of the arguments as text.
     pub(super) fn is_within_step_limit(self, schema: &Value, arguments: &Value, bytes: usize) -> bool {
         match self {
-            // Every value takes at least one byte of text.
+            // Every value takes at least one byte of text, so the size in bytes is an upper bound of the number of
+            // values.
             Self::PerValue { schemas } if schemas.saturating_mul(bytes) <= CHECK_STEPS_MAX => true,
             Self::PerValue { .. } | Self::ByCounting => {
                 CostCounter::new(schema).apply(schema, arguments).is_ok()

@@ -65,7 +65,7 @@ fn unknown(error: &ValidationError<'_>, schema: &Value, unexpected: &[String]) -
     };
     let known = owner(error, schema).and_then(|owner| owner.get("properties")?.as_object());
     let known = match known {
-        Some(known) if !known.is_empty() => format!("known are '{}'", names(&mut known.keys())),
+        Some(known) if !known.is_empty() => format!("known parameters are '{}'", names(&mut known.keys())),
         Some(_) | None => "no parameters are allowed here".to_owned(),
     };
     format!("unknown parameter '{}'{place}; {known}", names(&mut unexpected.iter()))

@@ -108,7 +108,7 @@ fn leave_out(value: &mut Value, pointer: &str) -> bool {
 /// Returns the JSON value in a string, if the model did not mean a string.
 fn meant(text: &str) -> Option<Value> {
     match text.trim() {
-        // Python literals.
+        // Models that know Python well write its literals in place of the JSON ones.
         "True" => Some(Value::Bool(true)),
         "False" => Some(Value::Bool(false)),
         "None" => Some(Value::Null),

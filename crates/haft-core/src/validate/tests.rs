@@ -65,7 +65,7 @@ fn schema_errors_state_the_expected_and_the_actual_value() {
     );
     check(
         json!({"command": "ls", "cmd": 1}),
-        "Error: unknown parameter 'cmd'; known are 'at', 'command', 'edits', 'id', 'limit', 'mode', 'one'",
+        "Error: unknown parameter 'cmd'; known parameters are 'at', 'command', 'edits', 'id', 'limit', 'mode', 'one'",
     );
     check(
         json!({"limit": [], "mode": 1}),
@@ -206,7 +206,7 @@ fn null_of_an_optional_non_nullable_property_is_removed() {
 }
 
 #[test]
-fn fit_removes_null_optionals_and_reports_other_mismatches() {
+fn schema_fit_removes_null_optionals_and_reports_other_mismatches() {
     let schema = Schema::compile(&json!({
         "type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"],
     }));
@@ -246,7 +246,7 @@ fn argument_coercion_has_bounded_size_depth_and_rounds() {
 }
 
 #[test]
-fn check_validates_a_value_without_coercing_it() {
+fn schema_check_validates_a_value_without_coercing_it() {
     let schema = Schema::compile(&json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
     assert_eq!(schema.check(&json!({"a": 1}), 7), Ok(()));
     let told = schema.check(&json!({"a": "1"}), 9).unwrap_err();
@@ -312,7 +312,7 @@ fn valid_arguments_deserialize_into_a_type() {
 }
 
 #[test]
-fn accepting_arguments_copies_none_of_them() {
+fn accepting_valid_arguments_copies_nothing() {
     let schema = Schema::compile(&json!({"type": "object", "properties": {"text": {"type": "string"}}}));
     let arguments = parsed(&json!({"text": "x".repeat(4 << 20)}));
     let time = |work: &dyn Fn()| {

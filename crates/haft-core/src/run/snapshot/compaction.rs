@@ -19,7 +19,7 @@ pub(super) struct StoredCompactionRules {
     request_tokens_max: Option<u64>,
 }
 
-/// An output in the store.
+/// The stored form of the handle and size of an output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredEntry {
     handle: String,

@@ -28,7 +28,7 @@ pub enum StoredInput {
     Judged {
         /// The id of the call.
         call: String,
-        /// False if the call is refused.
+        /// True if the user allowed the call, false if the user refused it.
         allowed: bool,
     },
     /// See [`RunInput::Stopped`].

@@ -82,7 +82,7 @@ pub(super) struct StoredBudget {
     seconds: Option<f64>,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "mirrors what a provider can do")]
+#[expect(clippy::struct_excessive_bools, reason = "each field is one independent capability of a provider")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct StoredSupport {
     none: bool,

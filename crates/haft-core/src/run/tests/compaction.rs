@@ -114,7 +114,7 @@ fn context_full_ends_the_run_only_when_nothing_is_left_to_compact() {
 }
 
 #[test]
-fn a_spent_budget_does_not_compact() {
+fn run_with_a_spent_budget_does_not_compact() {
     let mut spent = filled(bench(plan()), 300);
     spent.readings.left = SpendLimit { tokens: Some(0), ..SpendLimit::default() };
     assert!(spent.until_model().is_none());
@@ -134,7 +134,7 @@ fn a_spent_budget_does_not_compact() {
 }
 
 #[test]
-fn unusable_summaries_are_asked_for_twice_and_then_replaced_by_a_list() {
+fn unusable_summary_is_requested_twice_and_then_replaced_by_a_list() {
     let long = says(&"blah ".repeat(10_000));
     let cases: Vec<(&str, ModelReply)> =
         vec![("empty", empty()), ("calls", calls(&[("read", "{}")])), ("longer than the turns", long)];
@@ -205,7 +205,7 @@ fn a_run_compacts_once_per_turn_unless_its_context_is_still_full() {
 }
 
 #[test]
-fn every_step_of_a_compaction_is_repeated_until_it_is_answered() {
+fn run_repeats_each_compaction_step_until_it_gets_the_outcome() {
     let mut bench = filled(bench(plan()), 300);
     let shown = |step: RunStep| format!("{step:?}");
     let archive = shown(bench.step());
@@ -224,7 +224,7 @@ fn every_step_of_a_compaction_is_repeated_until_it_is_answered() {
 }
 
 #[test]
-fn a_stop_ends_a_compaction_in_progress() {
+fn stop_request_ends_a_compaction_in_progress() {
     let mut bench = filled(bench(plan()), 300);
     bench.step();
     bench.run.stop();

@@ -94,7 +94,7 @@ fn total_call_limit_spans_all_turns() {
 }
 
 #[test]
-fn a_full_context_forces_the_answer() {
+fn full_context_forces_the_model_to_answer() {
     let context = Some(RunContextLimit { window_tokens: 100, output_tokens: 20, buffer_tokens: 10 });
     let mut bench = RunTestBench::new(limited(RunLimits { context, ..RunLimits::default() }));
     bench.readings.context_tokens = Some(70);
@@ -167,7 +167,7 @@ fn spent_budget_allows_exactly_one_more_request() {
 }
 
 #[test]
-fn a_request_that_the_budget_cannot_pay_is_the_last_one() {
+fn request_that_exceeds_the_remaining_budget_starts_the_last_turn() {
     let check = |left: SpendLimit, context_tokens: u64, request_usd: Option<f64>, expected: &str| {
         let mut bench = RunTestBench::new(RunPlan::default());
         bench.readings.left = left;
