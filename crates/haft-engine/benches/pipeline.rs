@@ -3,7 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark stops at the first surprise and prints"
+    reason = "a benchmark panics on an unexpected result and prints its numbers"
 )]
 
 use std::alloc::System;
@@ -157,7 +157,7 @@ impl BenchCase {
         .unwrap()
     }
 
-    /// Returns a generator of calls.
+    /// Returns a function that creates the calls of a benchmark case.
     fn calls(self) -> impl FnMut() -> ToolCall {
         let mut number = 0;
         move || {

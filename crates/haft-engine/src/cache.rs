@@ -40,10 +40,10 @@ impl Default for CacheConfig {
 /// Selects whether the cache may answer a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CacheUse {
-    /// Follows the tool's policy.
+    /// The tool's policy decides if the cache may answer the call.
     #[default]
     Use,
-    /// Always calls the provider and leaves cached outputs unchanged.
+    /// The call always reaches the provider, and cached outputs stay unchanged.
     Bypass,
 }
 
@@ -62,12 +62,12 @@ struct CacheMemory(Arc<Mutex<CacheState>>);
 struct CacheState {
     lru: Lru,
     flights: HashMap<Digest, SingleFlight>,
-    /// The locks of finished flights. Later flights reuse them, so that most flights allocate no lock.
+    /// The locks of finished flights, which later flights reuse, so that most flights allocate no lock.
     spare: Vec<Arc<Baton<Option<CachedOutput>>>>,
 }
 
 impl CacheState {
-    /// Keeps the lock of a finished flight for a later flight.
+    /// Keeps the lock of a finished single flight, so that a later flight need not allocate one.
     fn reuse(&mut self, mut baton: Arc<Baton<Option<CachedOutput>>>) {
         if self.spare.len() < SPARE_BATONS_MAX
             && let Some(unshared) = Arc::get_mut(&mut baton)
@@ -78,7 +78,7 @@ impl CacheState {
     }
 }
 
-/// A call in progress, and the equal calls that wait for its output.
+/// A single flight: a call in progress, and the equal calls that wait for its output.
 #[derive(Debug)]
 struct SingleFlight {
     /// The number of leading and waiting calls. The last one to leave removes the flight.
@@ -88,7 +88,7 @@ struct SingleFlight {
     baton: Arc<Baton<Option<CachedOutput>>>,
 }
 
-/// The maximum number of locks that are kept for later flights.
+/// The maximum number of locks of finished single flights that are kept for reuse.
 const SPARE_BATONS_MAX: usize = 16;
 
 /// The maximum TTL, so that adding it to the clock cannot overflow.
@@ -228,7 +228,7 @@ impl FlightLeader {
     }
 }
 
-/// One leading or waiting call in a flight.
+/// One call of a single flight: the leading call, or a call that waits for the leader's output.
 #[derive(Debug)]
 struct FlightMember {
     memory: CacheMemory,

@@ -47,7 +47,7 @@ pub enum CompactError {
     #[error("the conversation has no old turns that a summary could shorten")]
     NothingToCompact,
     /// No request returned a usable summary. The value is the problem with the last one.
-    #[error("the old turns could not be summarized: {0}")]
+    #[error("haft could not summarize the old turns: {0}")]
     NoSummary(SummaryFault),
     /// The compacted conversation would be invalid.
     #[error(transparent)]

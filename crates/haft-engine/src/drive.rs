@@ -67,7 +67,7 @@ impl fmt::Debug for RunDriver<'_> {
     }
 }
 
-/// The reason why driving stopped.
+/// The reason why the driver stopped driving the run.
 #[derive(Debug)]
 pub enum DriveOutcome {
     /// The run has ended, with an answer or for another reason.
@@ -79,7 +79,7 @@ pub enum DriveOutcome {
     AwaitsApproval(Vec<ToolCall>),
 }
 
-/// The error that ends the step loop.
+/// The error that ends the loop over the steps of a run.
 enum DriveError {
     Mistake(RunError),
     Journal(JournalError),
@@ -135,7 +135,9 @@ impl RunDriver<'_> {
             | RunStep::Summarize(_)
             | RunStep::CallTools(_)
             | RunStep::AwaitClient(_)
-            | RunStep::AwaitApproval(_) => Err(RunError::Unexpected { given: "its end", waits_for: "more" }),
+            | RunStep::AwaitApproval(_) => {
+                Err(RunError::Unexpected { given: "an abort", waits_for: "another step" })
+            }
         }
     }
 
@@ -345,7 +347,7 @@ impl RunDriver<'_> {
         }
         let Some(store) = &self.options.context.outputs else {
             return ArchiveOutcome::Failed(
-                "outputs are not stored, because `toolOutput.enabled` is false".into(),
+                "haft stores no tool outputs, because `toolOutput.enabled` is false".into(),
             );
         };
         let ArchiveRequest { archive, text } = request;

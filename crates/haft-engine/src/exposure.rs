@@ -29,10 +29,10 @@ const WINDOW_SHARE: u64 = 8;
 /// The average number of bytes in a token of a definition.
 const DEFINITION_BYTES_PER_TOKEN: u64 = 4;
 
-/// The maximum number of sources in the roster.
+/// The maximum number of tool sources that the roster in the description of `tool_search` lists.
 const ROSTER_SOURCES_MAX: usize = 24;
 
-/// The maximum length of a source's description in the roster, in characters.
+/// The maximum length of the description of one tool source in the roster, in characters.
 const ROSTER_LINE_CHARS_MAX: usize = 80;
 
 /// The limits of the model that answers a run.
@@ -47,9 +47,9 @@ pub struct ModelToolLimits {
 /// The inputs for choosing the tools that one run shows.
 #[derive(Debug, Clone, Copy)]
 pub struct ExposureRequest<'a> {
-    /// The operator's settings.
+    /// The operator's settings for the tool search.
     pub settings: &'a ToolSearchSettings,
-    /// The limits of the model.
+    /// The limits of the model that answers the run.
     pub limits: ModelToolLimits,
     /// A tool that the model must call, so it must be shown.
     pub pinned: Option<&'a str>,
@@ -159,7 +159,7 @@ impl Orchestrator {
     }
 }
 
-/// The number of tools that the search itself needs.
+/// The number of tools that a search adds to the request: `tool_search` and `tool_call`.
 const SEARCH_TOOLS: usize = 2;
 
 fn name(tool: &OfferedTool) -> &str {

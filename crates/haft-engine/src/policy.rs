@@ -48,14 +48,14 @@ pub struct GovernedTool {
     pub activity: ToolActivity,
 }
 
-/// Selects whether a tool is in use.
+/// Selects whether the model may see and call a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolActivity {
     /// The model may call the tool, and sees it if the request selects it.
     Active,
     /// The model neither sees the tool nor may call it.
     Inactive {
-        /// The reason, for the operator.
+        /// The reason why the tool is inactive, for the operator.
         why: String,
     },
 }

@@ -104,7 +104,7 @@ pub struct QueueSnapshot {
     pub last_wait: Duration,
 }
 
-/// One queue.
+/// A queue that limits the number of calls that run at once.
 #[derive(Debug, Clone)]
 pub struct Queue {
     name: QueueName,

@@ -71,7 +71,7 @@ pub struct ToolSearchIndex {
 }
 
 impl ToolSearchIndex {
-    /// Builds the index.
+    /// Builds the search index of these tools.
     pub fn new<'a, T: Into<SearchedTool<'a>>>(tools: impl IntoIterator<Item = T>) -> Self {
         Self::default().renewed(tools)
     }
@@ -93,12 +93,12 @@ impl ToolSearchIndex {
         self
     }
 
-    /// Returns the number of tools.
+    /// Returns the number of tools in the index.
     pub fn len(&self) -> usize {
         self.documents.len()
     }
 
-    /// Returns true if there are no tools.
+    /// Returns true if the index contains no tools.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }

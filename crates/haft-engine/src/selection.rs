@@ -10,10 +10,10 @@ use haft_core::naming::ToolIdentity;
 /// disabled.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolFilter {
-    /// All active tools.
+    /// The request selects all active tools.
     #[default]
     All,
-    /// The tools that match at least one of these items.
+    /// The request selects the tools that match at least one of these items.
     Only(Arc<[ToolFilterItem]>),
 }
 
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_covers_a_tool_that_matches_any_item() {
+    fn tool_filter_selects_a_tool_that_matches_any_item() {
         let group = |name: &str| ToolFilterItem::Group(GroupName::new(name).unwrap());
         let tool = |glob: &str| ToolFilterItem::Tool(ToolGlob::new(glob).unwrap());
         let check = |selection: ToolFilter, expected: bool| {

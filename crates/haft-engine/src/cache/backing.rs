@@ -33,7 +33,8 @@ struct StoreDown;
 /// The result of a lookup in the store.
 pub(crate) enum StoreLookup {
     Hit(StoreHit),
-    /// Not cached: this process makes the call and holds the lease. Other processes wait until the lease is dropped.
+    /// The store has no output: this process makes the call and holds the lease. Other processes wait until the lease
+    /// is dropped.
     Lead(CacheLease),
 }
 

@@ -35,7 +35,7 @@ pub(super) struct ProviderListing {
     /// The provider's own list, shared by all catalog entries: copying 10,000 schemas would be most of the catalog's
     /// cost.
     pub(super) tools: Arc<[ToolDefinition]>,
-    /// The computed values of `tools`.
+    /// The compiled schemas and other values that are computed from `tools`.
     pub(super) values: Arc<[DefinitionValues]>,
     /// The indexes in `tools` of the accepted tools.
     pub(super) counted: Vec<usize>,
@@ -82,7 +82,7 @@ impl ProviderListing {
         }
         if twice > 0 {
             messages.push(format!(
-                "{twice} of the provider's tools have duplicate names; the first of each name is used"
+                "{twice} of the provider's tools have duplicate names; haft uses the first tool of each name"
             ));
         }
         let warning = |message| CatalogWarning { provider: namespace.to_string(), message };
@@ -92,7 +92,7 @@ impl ProviderListing {
     }
 
     fn broken(provider: String) -> Self {
-        let message = "the provider panicked while listing its tools; none of them can be used".into();
+        let message = "the provider panicked while listing its tools, so haft can use none of them".into();
         Self {
             kind: ProviderKind::Client,
             namespace: Namespace::sanitize(&provider),

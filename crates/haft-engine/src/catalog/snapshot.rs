@@ -25,7 +25,7 @@ pub struct Snapshot {
     /// The sum of the change counters when the snapshot was built.
     pub(super) seen: u64,
     names: NameTable,
-    /// One listing per provider.
+    /// The tool list of each provider.
     listings: Vec<ProviderListing>,
     /// The entries, in the order of the name table.
     entries: Vec<Arc<CatalogEntry>>,
@@ -203,7 +203,7 @@ pub struct CatalogEntry {
     identity: ToolIdentity,
     /// The provider's list that contains the definition.
     tools: Arc<[ToolDefinition]>,
-    /// The computed values of this list.
+    /// The compiled schemas and other values that are computed from this list.
     values: Arc<[DefinitionValues]>,
     position: usize,
     provider: Arc<dyn ToolProvider>,

@@ -33,7 +33,7 @@ const SOURCES_MAX: usize = 5;
 /// because a model that gets unrelated definitions tends to call them.
 const COVERAGE_MIN: f32 = 0.2;
 
-/// One found tool.
+/// One tool that a search found.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundTool {
     pub(crate) tool: ModelTool,

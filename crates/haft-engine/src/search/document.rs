@@ -20,7 +20,7 @@ pub(super) enum SearchField {
     Server,
 }
 
-/// The number of fields.
+/// The number of searched fields.
 pub(super) const FIELDS: usize = 5;
 
 impl SearchField {
@@ -73,7 +73,7 @@ impl SearchedTool<'_> {
     }
 }
 
-/// The terms of one definition.
+/// The terms of one tool definition.
 #[derive(Debug)]
 pub(super) struct SearchDocument {
     /// The exposed name in lower case.
@@ -81,7 +81,7 @@ pub(super) struct SearchDocument {
     pub(super) address: (usize, usize),
     /// Each distinct term, with its number of occurrences by field.
     pub(super) terms: Box<[TermCount]>,
-    /// The number of terms by field.
+    /// The number of terms in each field.
     pub(super) lengths: [u16; FIELDS],
     /// The terms formed from two neighbouring words of the name: `config_map` gives `configmap`.
     pub(super) joined: Box<[TermId]>,

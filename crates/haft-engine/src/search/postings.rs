@@ -10,7 +10,7 @@ pub(super) struct Posting {
     pub(super) frequency: f32,
 }
 
-/// The postings of all terms.
+/// For each term, the tools that contain it (the postings of the term).
 #[derive(Debug, Default)]
 pub(super) struct PostingLists {
     /// The end of each term's postings in the flat list. They start at the end of the previous term's postings.

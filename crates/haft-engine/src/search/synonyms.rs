@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::words::words;
 
-/// The synonym groups. Each line is one group.
+/// The groups of synonyms, one group per line.
 const GROUPS: [&str; 75] = [
     "list get fetch show retrieve read view lookup describe see check",
     "create add new make insert open",

@@ -24,7 +24,7 @@ fn catalog() -> Vec<ToolDefinition> {
 }
 
 #[test]
-fn best_match_comes_first() {
+fn tool_search_returns_the_best_match_first() {
     let check = |query: &str, expected: &str| {
         assert_eq!(found(&catalog(), query, 1), [expected], "{query}");
     };
@@ -56,7 +56,7 @@ fn query_without_a_known_word_finds_nothing() {
 }
 
 #[test]
-fn long_query_is_truncated() {
+fn long_search_query_is_truncated() {
     let query = format!("{} create issue", "xyz ".repeat(QUERY_BYTES_MAX));
     assert_eq!(found(&catalog(), &query, 5), Vec::<String>::new());
     let query = format!("create issue {}", "ä".repeat(100_000));
@@ -91,7 +91,7 @@ fn only_the_beginning_of_a_long_description_is_indexed() {
 }
 
 #[test]
-fn renewed_index_finds_new_tools_and_forgets_removed_ones() {
+fn rebuilt_search_index_finds_new_tools_and_not_removed_ones() {
     let before = catalog();
     let index = ToolSearchIndex::new(&before);
     let added = [tool("garden__water_plants", "Give water to plants")];

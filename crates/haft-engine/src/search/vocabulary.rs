@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 
 use super::words::{is_stop_word, split, stem};
 
-/// The number of a term.
+/// The number that identifies a term in the index.
 pub(super) type TermId = u32;
 
 /// The number of bytes of a text that are read for each allowed term. It includes stop words and separators.

@@ -43,7 +43,7 @@ const ABBREVIATIONS: [(&str, [&str; 2]); 4] = [
 /// Words that form one word with the verb before them: `pay out` is a `payout`, and `log in` a `login`.
 const PARTICLES: [&str; 8] = ["back", "down", "in", "off", "on", "out", "over", "up"];
 
-/// A term in a query.
+/// A term in a search query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueryTerm {
     pub(super) term: String,

@@ -35,6 +35,6 @@ pub(crate) fn check_output(
 }
 
 fn fits(schema: &Schema, structured: Option<&Value>) -> Result<(), String> {
-    let value = structured.ok_or("there is no structured output")?;
+    let value = structured.ok_or("the tool returned no structured output")?;
     schema.check(value, json_bytes(value))
 }

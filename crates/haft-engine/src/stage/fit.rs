@@ -22,7 +22,7 @@ use truncate::cut_content;
 /// to its message.
 const RAW_ERROR_BYTES_MAX: usize = 1 << 20;
 
-/// The resources for fitting, except the tool's policy.
+/// The output store and the token counter that the fit stage uses.
 #[derive(Clone, Copy)]
 pub(crate) struct FitResources<'a> {
     /// The store for outputs that are too large. Without it, they are truncated.

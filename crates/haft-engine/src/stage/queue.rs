@@ -38,7 +38,7 @@ pub(crate) async fn queue(
     deadline: &Deadline<'_>,
 ) -> Result<Option<Slot>, ToolError> {
     let Some(queue) = queue else { return Ok(None) };
-    let slot = deadline.wait(queue.acquire(principal, priority), "waiting for a slot").await??;
+    let slot = deadline.wait(queue.acquire(principal, priority), "waiting for a slot in its queue").await??;
     record.set_queue(queue.name());
     if let Some(wait) = slot.wait() {
         let waited_ms = u64::try_from(wait.time.as_millis()).unwrap_or(u64::MAX);
@@ -57,8 +57,8 @@ impl From<QueueFull> for ToolError {
     }
 }
 
-/// `try_new` reports an undefined queue at the start. With `new`, each call to the tool fails with this error instead
-/// of running without a limit.
+/// The error of a call to a tool whose queue is not defined. `Orchestrator::try_new` reports such a queue at the start;
+/// after `new`, each call fails instead of running without a limit.
 impl From<UndefinedQueue> for ToolError {
     fn from(undefined: UndefinedQueue) -> Self {
         ToolError::new(ToolErrorKind::Internal, undefined.to_string())

@@ -29,7 +29,7 @@ async fn invalid_arguments_are_rejected_with_schema_errors() {
         "echo",
         r#"{"text": 1, "more": 2}"#,
         "invalid_arguments: Error: 'text' must be string; got number 1\n\
-         Error: unknown parameter 'more'; known are 'text'",
+         Error: unknown parameter 'more'; known parameters are 'text'",
     )
     .await;
     check(
@@ -45,7 +45,11 @@ async fn receipt_lists_argument_repairs() {
     let (orchestrator, _) = orchestrator();
     let result = orchestrator.execute(call("echo", "```json\n{'text': 'hi',}\n```")).await;
     assert_eq!(said(&result), "echo: hi");
-    let repairs = ["replaced single quotes", "removed a trailing comma", "removed a code fence"];
+    let repairs = [
+        "replaced single quotes by double quotes",
+        "removed a trailing comma",
+        "removed a code fence around the arguments",
+    ];
     assert_eq!(result.receipt.repairs, repairs);
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::fake::{FakeProvider, SharedLog, call, config, definition, said};
 
-/// The fault of a provider.
+/// The way in which a test provider fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProviderFault {
     PanicsInTools,
@@ -127,7 +127,7 @@ async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
     };
     check(
         ProviderFault::PanicsInTools,
-        &["the provider panicked while listing its tools; none of them can be used"],
+        &["the provider panicked while listing its tools, so haft can use none of them"],
     )
     .await;
     check(ProviderFault::PanicsInWarmup, &["the provider panicked while trying to prepare its tools"]).await;
@@ -150,7 +150,7 @@ async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
     .await;
     check(
         ProviderFault::ListsOneTwice,
-        &["1 of the provider's tools have duplicate names; the first of each name is used"],
+        &["1 of the provider's tools have duplicate names; haft uses the first tool of each name"],
     )
     .await;
 }

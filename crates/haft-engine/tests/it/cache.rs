@@ -67,7 +67,7 @@ async fn partial_output_is_not_cached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_cached_without_a_cache_ttl() {
+async fn output_is_not_cached_without_a_cache_ttl() {
     let (orchestrator, _) = orchestrator_from(OrchestratorConfig::default());
     check(&orchestrator, "count", "{}", "0", false).await;
     check(&orchestrator, "count", "{}", "1", false).await;

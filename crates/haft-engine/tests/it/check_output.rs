@@ -89,7 +89,7 @@ async fn output_schema_mismatch_is_noted_and_fails_in_strict_mode() {
     check(Some(rows()), Some(json!({"rows": 3})), None).await;
     check(Some(rows()), Some(json!({"rows": "3"})), Some("'rows' must be integer; got string \"3\"")).await;
     check(Some(rows()), Some(json!({})), Some("'rows' parameter is required (integer)")).await;
-    check(Some(rows()), None, Some("there is no structured output")).await;
+    check(Some(rows()), None, Some("the tool returned no structured output")).await;
 }
 
 #[tokio::test]

@@ -135,7 +135,7 @@ impl FakeProvider {
             "partial" => {
                 cx.progress(CallProgress::Output("half".into()));
                 tokio::time::sleep_until(cx.time_limit.unwrap().deadline.into()).await;
-                // Stopping a process takes a moment.
+                // The tool simulates that stopping a process takes a moment.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 Ok(ToolOutput::text("half of it"))
             }

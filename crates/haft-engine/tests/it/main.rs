@@ -1,6 +1,10 @@
 //! Tests of the behaviour that callers of the engine rely on, one file per capability.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the lints ignore test functions, but not the helpers that tests share"
+)]
 
 /// Shared providers, sinks and calls; no tests.
 mod fake;

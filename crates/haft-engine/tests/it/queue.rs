@@ -143,7 +143,10 @@ async fn queue_wait_counts_toward_the_timeout_named_in_the_message() {
         let (orchestrator, log) = orchestrator_from(config);
         let ahead = orchestrator.execute_all(vec![call("hang", "{}")], CallOptions::default());
         let (ahead, waiting) = join(ahead, orchestrator.execute(call("note", "{}"))).await;
-        assert_eq!(waiting.text(), format!("Tool `note` {expected} while still waiting for a slot"));
+        assert_eq!(
+            waiting.text(),
+            format!("Tool `note` {expected} while still waiting for a slot in its queue")
+        );
         assert_eq!(waiting.error_kind(), Some(ToolErrorKind::Timeout));
         assert!(!waiting.receipt.executed);
         assert_eq!(ahead[0].text(), format!("Tool `hang` {expected}"));

@@ -124,7 +124,7 @@ async fn large_images_and_binary_output_are_stored_and_described() {
     let orchestrator = storing(None, 12_288);
     let text = said(&orchestrator.execute(call("picture", "{}")).await);
     assert!(text.contains("left out: images and audio may take at most 5242880 bytes in total"), "{text}");
-    assert!(text.contains("left out: it is not text and could not be stored"), "{text}");
+    assert!(text.contains("left out: the content is not text, and haft could not store it"), "{text}");
 }
 
 #[tokio::test]
@@ -223,9 +223,12 @@ async fn a_stored_output_cannot_be_read_from_another_run() {
     let (anna, bert) = two_runs();
     let handle = store(&anna, "the words of anna").await;
     assert_eq!(recall(&anna, &handle).await, "echo: the words of anna");
-    assert_eq!(recall(&bert, &handle).await, "failed: no such stored output; it may have expired");
+    assert_eq!(recall(&bert, &handle).await, "failed: no stored output has this handle; it may have expired");
     let without_store = bert.with(run(None));
-    assert_eq!(recall(&without_store, &handle).await, "failed: no such stored output; it may have expired");
+    assert_eq!(
+        recall(&without_store, &handle).await,
+        "failed: no stored output has this handle; it may have expired"
+    );
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ async fn timeout_message_names_the_limit_that_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_timeout_is_thirty_days() {
+async fn call_timeout_is_at_most_thirty_days() {
     let check = async |idle_timeout: Option<Duration>, expected: &str| {
         let config = config(|policy| {
             policy.timeout = Duration::MAX;

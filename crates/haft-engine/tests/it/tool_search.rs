@@ -51,10 +51,10 @@ async fn search_uses_the_tool_list_from_its_start_if_the_list_changes() {
     assert_eq!(found.defined, ["s__shifted"]);
 }
 
-/// The number of searches that must find each list.
+/// The number of searches that must find each of the two tool lists.
 const ROUNDS: usize = 100;
 
-/// The maximum time for all searches.
+/// The maximum time for all searches of the test together.
 const SEARCHES_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Two lists with different tools at each position, so that mixing the index of one list with the tools of the other
@@ -132,7 +132,7 @@ fn exposed(orchestrator: &Orchestrator) -> ToolExposure {
 }
 
 #[test]
-fn auto_hides_tools_above_either_limit() {
+fn mode_auto_hides_tools_above_either_limit() {
     let check = |tools: usize, bytes: usize, is_hidden: bool| {
         let names: Vec<String> = (0..tools).map(|number| format!("t{number:02}")).collect();
         let schema = json!({"type": "object", "title": "x".repeat(bytes)});

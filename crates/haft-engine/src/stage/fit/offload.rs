@@ -136,9 +136,9 @@ fn omission_reason(reason: StoreReason) -> String {
     match reason {
         StoreReason::SizeCap => format!("images and audio may take at most {MEDIA_BYTES_MAX} bytes in total"),
         StoreReason::TokenBudget | StoreReason::ReserveFailed => {
-            "the model's context window has no space for it".into()
+            "the model's context window has no space for this content".into()
         }
-        StoreReason::NotText => "it is not text and could not be stored".into(),
+        StoreReason::NotText => "the content is not text, and haft could not store it".into(),
     }
 }
 

@@ -20,10 +20,10 @@ use tokio::time::sleep;
 use super::world::{SimulatedProvider, SimulationRecorder};
 use crate::fake::TestRig;
 
-/// The cache TTL of `kept`.
+/// The cache TTL of the tool `kept`.
 pub(super) const TTL: Duration = Duration::from_secs(2);
 
-/// The tools and their queues. `kept` is cached.
+/// The tools of the simulation and their queues. Outputs of `kept` are cached.
 pub(super) const TOOLS: [(&str, Option<&str>); 5] = [
     ("free", None),
     ("write", None),
@@ -54,7 +54,7 @@ pub(super) struct ScenarioStep {
     pub(super) cancelled_after: Option<Duration>,
 }
 
-/// Selects whether a call uses the run's context budget.
+/// Selects whether a simulated call uses the run's context budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetUse {
     Yes,
@@ -69,7 +69,7 @@ pub(super) struct ScenarioCall {
     pub(super) tool: &'static str,
     pub(super) behaviour: &'static str,
     pub(super) millis: u64,
-    /// Distinguishes calls to `kept`.
+    /// The cache key of a call to `kept`: calls with different keys are different calls.
     pub(super) key: u64,
 }
 

@@ -36,7 +36,7 @@ struct SimulationState {
     broken: Vec<String>,
 }
 
-/// The observations about one call.
+/// The recorded times and outcome of one call.
 #[derive(Debug, Clone)]
 pub(super) struct CallObservation {
     pub(super) tool: &'static str,
@@ -188,7 +188,7 @@ impl CallObservation {
         if mine.place <= theirs.place || my_start >= their_start {
             return true;
         }
-        // This count does not include a call that is admitted but not yet polled.
+        // The count of admitted calls does not include a call that is admitted but not yet polled.
         let let_in_unseen =
             u64::try_from(QUEUES.map(|(_, concurrent, _)| concurrent).into_iter().max().unwrap()).unwrap();
         let head_start =
@@ -267,7 +267,7 @@ impl SimulatedProvider {
         Self { world, namespace: Namespace::new("actor").unwrap() }
     }
 
-    /// Returns the guards for the limits of this call.
+    /// Returns guards that count this call as running in its queue and under its cache key.
     fn guards(&self, tool: &str, id: &CallId, key: Option<u64>) -> Vec<RunningCallGuard> {
         let queue = TOOLS.iter().find(|(name, _)| *name == tool).and_then(|(_, queue)| *queue);
         let of_queue = queue.and_then(|queue| QUEUES.iter().find(|(name, ..)| *name == queue));
