@@ -48,7 +48,7 @@ impl AgentDefinition {
     /// Reads an agent. `file` is the file name for errors; without folder and extension, it is also the agent name.
     pub fn read(file: &str, text: &str, around: AgentReadContext<'_>) -> Result<Self, AgentError> {
         if text.len() > AGENT_BYTES_MAX {
-            let message = format!("the file has {} bytes; the limit is {AGENT_BYTES_MAX}", text.len());
+            let message = format!("the agent file has {} bytes; the limit is {AGENT_BYTES_MAX}", text.len());
             return Err(AgentError::new(file, 1, message));
         }
         let parts = front_matter::split(file, text)?;

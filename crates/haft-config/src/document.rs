@@ -6,7 +6,7 @@ use super::expected::expected;
 use super::renamed::OLD_NAME_OF;
 use super::schema::schema;
 
-/// The maximum line length of the page.
+/// The maximum line length of `docs/configuration.md`.
 const LINE_CHARS_MAX: usize = 110;
 
 /// Builds the list in Markdown. A table is not used, because its rows could not be wrapped.

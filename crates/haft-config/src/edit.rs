@@ -22,18 +22,18 @@ pub struct ConfigEntry<'a> {
 /// The reasons why an edit failed. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    #[error("`{section}` already has an entry `{name}`")]
+    #[error("the section `{section}` of the configuration already has an entry `{name}`")]
     Exists { section: String, name: String },
-    #[error("`{section}` has no entry `{name}`")]
+    #[error("the section `{section}` of the configuration has no entry `{name}`")]
     Absent { section: String, name: String },
-    #[error("`{path}` cannot be changed: {1}", path = .0.display())]
+    #[error("haft cannot change the file `{path}`: {1}", path = .0.display())]
     Unreadable(PathBuf, String),
-    #[error("nothing was written, because the changed configuration would not be valid: {0}")]
+    #[error("haft did not write the file, because the changed configuration would not be valid: {0}")]
     Invalid(ConfigErrors),
-    #[error("`{path}` cannot be written: {1}", path = .0.display())]
+    #[error("haft cannot write the file `{path}`: {1}", path = .0.display())]
     Unwritable(PathBuf, std::io::Error),
     /// Another program changed the file after haft read it.
-    #[error("`{path}` was not changed: another program has just written it; try again", path = .0.display())]
+    #[error("haft did not change `{path}`, because another program has just written the file; try again", path = .0.display())]
     Changed(PathBuf),
 }
 
@@ -49,7 +49,7 @@ pub fn add(path: &Path, entry: ConfigEntry<'_>, value: &Value) -> Result<(), Edi
     replace(path, &changed)
 }
 
-/// Writes an entry, replacing an existing one.
+/// Writes an entry. Replaces an existing entry with the same name.
 pub fn put(path: &Path, entry: ConfigEntry<'_>, value: &Value) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
@@ -64,7 +64,7 @@ pub fn check_free(path: &Path, entry: ConfigEntry<'_>) -> Result<(), EditError> 
     added(path, &text, entry, &Value::Null).map(|_| ())
 }
 
-/// Removes an entry.
+/// Removes an entry of a section.
 pub fn remove(path: &Path, entry: ConfigEntry<'_>) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.ok_or_else(|| absent(entry))?;
@@ -79,7 +79,7 @@ fn lock(path: &Path) -> Result<File, EditError> {
     if file_lock::lock_within(&directory, LOCK_WAIT).map_err(unwritable)? {
         return Ok(directory);
     }
-    Err(unwritable(std::io::Error::other("another haft process is changing it; try again")))
+    Err(unwritable(std::io::Error::other("another haft process is changing the file; try again")))
 }
 
 fn text(path: &Path) -> Result<Option<String>, EditError> {
@@ -101,7 +101,9 @@ fn top(path: &Path, text: &str) -> Result<(CstRootNode, CstObject), EditError> {
     let unreadable = |reason: String| EditError::Unreadable(path.to_owned(), reason);
     let root =
         CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| unreadable(error.to_string()))?;
-    let top = root.object_value_or_create().ok_or_else(|| unreadable("it is not a JSON object".into()))?;
+    let top = root
+        .object_value_or_create()
+        .ok_or_else(|| unreadable("the file does not contain a JSON object".into()))?;
     Ok((root, top))
 }
 
@@ -123,8 +125,9 @@ pub(super) fn put_into(
 }
 
 fn section(path: &Path, top: &CstObject, name: &str) -> Result<CstObject, EditError> {
-    top.object_value_or_create(name)
-        .ok_or_else(|| EditError::Unreadable(path.to_owned(), format!("`{name}` is not an object")))
+    top.object_value_or_create(name).ok_or_else(|| {
+        EditError::Unreadable(path.to_owned(), format!("the value of the key `{name}` is not an object"))
+    })
 }
 
 fn added(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {

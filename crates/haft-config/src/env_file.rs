@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_variables_with_or_without_quotes() {
+    fn env_file_lines_define_variables_with_or_without_quotes() {
         let check = |line: &str, expected: &str| assert_eq!(parse(line).unwrap()["A"], expected, "{line}");
         check("A=1", "1");
         check("# first\n\n export A = two words # last ", "two words");

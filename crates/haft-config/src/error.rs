@@ -49,7 +49,7 @@ impl fmt::Display for ConfigErrors {
         }
         match count.saturating_sub(SHOWN_MAX) {
             0 => Ok(()),
-            more => writeln!(f, "and {more} more errors"),
+            more => writeln!(f, "{more} more errors are not shown"),
         }
     }
 }

@@ -49,11 +49,14 @@ fn value(inside: &str, lookup: VariableSource<'_>) -> Result<String, ExpandError
 /// The reasons why a text cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
-    #[error("variable `{0}` is not set; set it, or give a default as in ${{{0}:-value}}", excerpt(name))]
+    #[error(
+        "variable `{0}` is not set; set the variable, or write a default as in ${{{0}:-value}}",
+        excerpt(name)
+    )]
     Unset { name: String },
-    #[error("expected ${{NAME}} or ${{NAME:-default}}; got `${{{}}}`", excerpt(written))]
+    #[error("expected a variable as ${{NAME}} or ${{NAME:-default}}; got `${{{}}}`", excerpt(written))]
     NotAVariable { written: String },
-    #[error("`${{` is not closed by `}}`")]
+    #[error("the `${{` of a variable is not closed by `}}`")]
     Open,
 }
 

@@ -26,11 +26,14 @@ pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>
         {
             Ok(None)
         }
-        Err(FileReadError::Io(error)) => Err(whole(path, &format!("cannot be read: {error}"))),
-        Err(FileReadError::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
-        Err(FileReadError::TooLarge) => {
-            Err(whole(path, &format!("is larger than {bytes_max} bytes, the limit for this kind of file")))
+        Err(FileReadError::Io(error)) => Err(whole(path, &format!("haft cannot read the file: {error}"))),
+        Err(FileReadError::NotAFile(what)) => {
+            Err(whole(path, &format!("expected a regular file at this path; found {what}")))
         }
+        Err(FileReadError::TooLarge) => Err(whole(
+            path,
+            &format!("the file is larger than {bytes_max} bytes, the limit for this kind of file"),
+        )),
     }
 }
 
@@ -38,7 +41,7 @@ pub(super) fn bytes_up_to(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>
 pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        whole(path, &format!("is not UTF-8: the byte at position {} is invalid", at + 1))
+        whole(path, &format!("the file is not UTF-8: the byte at position {} is invalid", at + 1))
     })
 }
 
@@ -96,7 +99,7 @@ mod tests {
         check("", "found a directory");
         check("large", "larger than 1048576 bytes");
         check("latin1", "position 8 is invalid");
-        check("socket", "cannot be read");
+        check("socket", "haft cannot read the file");
         check("pipe", "found a pipe or device");
         assert_eq!(bytes(&dir.path().join("none")), Ok(None));
     }

@@ -25,7 +25,7 @@ pub struct ForeignFile {
 }
 
 impl ForeignFile {
-    /// Reads the file.
+    /// Reads a configuration file of another program.
     pub fn read(path: &Path) -> Result<Self, EditError> {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let text = content(&path)?;

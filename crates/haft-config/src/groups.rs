@@ -59,19 +59,22 @@ impl<'w> GroupExpander<'w> {
 
     fn member(&mut self, member: &'w str, inside: &mut Vec<&'w str>) -> Result<Vec<ToolGlob>, String> {
         if self.globs > GLOBS_MAX {
-            return Err(format!("the groups have more than {GLOBS_MAX} patterns in total"));
+            return Err(format!("the tool groups have more than {GLOBS_MAX} patterns in total"));
         }
         let Some(name) = member.strip_prefix('@') else {
             return tool_glob(member).map(|glob| vec![glob]);
         };
         if let Some(from) = inside.iter().position(|group| *group == name) {
-            return Err(format!("the groups form a cycle: {} ► {name}", inside[from..].join(" ► ")));
+            return Err(format!(
+                "the tool groups include each other in a cycle: {} ► {name}",
+                inside[from..].join(" ► ")
+            ));
         }
         if inside.len() >= DEPTH_MAX {
-            return Err(format!("groups are nested more than {DEPTH_MAX} deep"));
+            return Err(format!("tool groups are nested more than {DEPTH_MAX} levels deep"));
         }
         if !self.written.contains_key(name) {
-            return Err(format!("there is no group `{name}`"));
+            return Err(format!("there is no tool group `{name}`"));
         }
         self.group(name, inside);
         Ok(self.done.get(name).cloned().unwrap_or_default())
@@ -109,7 +112,7 @@ mod tests {
         };
         check(&[("a", &["x", "@a"])], "groups.a[1]", "cycle: a ► a");
         check(&[("a", &["@b"]), ("b", &["@c"]), ("c", &["@b"])], "groups.c[0]", "cycle: b ► c ► b");
-        check(&[("a", &["@none"])], "groups.a[0]", "no group `none`");
+        check(&[("a", &["@none"])], "groups.a[0]", "no tool group `none`");
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl ImportedServer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedVariable {
     pub name: String,
-    /// The name in the other program.
+    /// The name of the value in the other program.
     pub id: String,
     pub description: String,
     pub echo: InputEcho,
@@ -154,7 +154,7 @@ pub fn read_any(text: &str) -> Result<ImportedServers, String> {
     } else if object.contains_key("mcp") {
         Ok(opencode::read(&object))
     } else {
-        Err("it has none of the keys `mcpServers`, `servers` and `mcp`".into())
+        Err("the file has none of the keys `mcpServers`, `servers` and `mcp`".into())
     }
 }
 
@@ -187,15 +187,19 @@ impl EntryBuilder {
     }
 
     fn not_taken(&mut self, key: &str) {
-        self.note(format!("`{key}` was not imported: haft has no such setting"));
+        self.note(format!("haft did not import the key `{key}`, because haft has no such setting"));
     }
 
     /// Adds the finished server. A server without a program and without a URL is skipped.
     fn finish(mut self, name: &str, into: &mut ImportedServers) {
         let has = |key: &str| self.entry.contains_key(key);
         match (has("command"), has("url")) {
-            (true, true) => into.skipped.push((name.into(), "it has both a command and a URL".into())),
-            (false, false) => into.skipped.push((name.into(), "it has neither a command nor a URL".into())),
+            (true, true) => {
+                into.skipped.push((name.into(), "the server has both a command and a URL".into()));
+            }
+            (false, false) => {
+                into.skipped.push((name.into(), "the server has neither a command nor a URL".into()));
+            }
             (true, false) | (false, true) => {
                 self.note_docker();
                 let Self { entry, notes, asked } = self;
@@ -208,7 +212,7 @@ impl EntryBuilder {
         let program = self.entry.get("command").and_then(Value::as_str).unwrap_or_default();
         if matches!(program.rsplit('/').next(), Some("docker" | "podman")) {
             self.note(
-                "it starts a container: add `\"unixSockets\": \"allow\"` to let it open the docker socket",
+                "the server starts a container: add `\"unixSockets\": \"allow\"` to let it open the docker socket",
             );
         }
     }

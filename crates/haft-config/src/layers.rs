@@ -79,7 +79,7 @@ impl ConfigLayers {
         }
     }
 
-    /// Returns the position that set a key.
+    /// Returns the position in a file at which a key was set.
     pub(super) fn origin(&self, path: &str) -> Option<&ConfigOrigin> {
         self.origins.get(path)
     }

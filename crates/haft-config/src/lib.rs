@@ -73,7 +73,7 @@ pub const FILE_NAME: &str = "haft.json";
 /// The name of the file in which other programs keep the MCP servers of a project.
 pub const MCP_FILE_NAME: &str = ".mcp.json";
 
-/// The places of configuration files, lowest precedence first.
+/// The locations of the configuration files, lowest precedence first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConfigSources<'a> {
     pub home: Option<&'a Home>,
@@ -87,7 +87,7 @@ pub struct ConfigSources<'a> {
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     pub resolved: ResolvedConfig,
-    /// The files that exist, lowest precedence first.
+    /// The configuration files that exist, lowest precedence first.
     pub files: Vec<ConfigFile>,
     pub template: ConfigTemplate,
     /// Warnings about old names of keys and values in the files.
@@ -216,7 +216,7 @@ pub fn mcp_servers_of(
 
 /// Returns the bytes of a file that must exist. The error is a sentence for the user.
 pub fn file_bytes(path: &Path) -> Result<Vec<u8>, String> {
-    file::bytes(path).map_err(|error| error.message)?.ok_or_else(|| "does not exist".into())
+    file::bytes(path).map_err(|error| error.message)?.ok_or_else(|| "the file does not exist".into())
 }
 
 /// Checks that a project file with exactly these bytes is trusted.
@@ -273,7 +273,7 @@ impl<'a> ConfigLoader<'a> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         match file::bytes(&path) {
             Ok(Some(bytes)) => self.add(&path, bytes),
-            Ok(None) => self.errors.push(file::whole(&path, "does not exist")),
+            Ok(None) => self.errors.push(file::whole(&path, "the file does not exist")),
             Err(error) => self.errors.push(error),
         }
     }
@@ -354,7 +354,7 @@ fn check_trust(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<FileTru
     let home =
         home.ok_or("haft's home directory is not known, so no file is trusted; set HAFT_HOME or HOME")?;
     let record = TrustRecord::load(home).map_err(|error| {
-        format!("the list of trusted files `{}` cannot be read: {error}", trust::path_in(home).display())
+        format!("haft cannot read the list of trusted files `{}`: {error}", trust::path_in(home).display())
     })?;
     Ok(trust::decide(record.files.get(path), &FileDigest::of(bytes)))
 }

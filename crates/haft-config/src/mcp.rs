@@ -23,13 +23,13 @@ use super::resolved::{self, CacheTtl};
 use super::value_format::{GlobText, TemplateText};
 use super::written::{self, RawMcpTransport};
 
-const EITHER: &str = "a server needs a `command` or a `url`, but not both";
+const EITHER: &str = "an MCP server needs a `command` or a `url`, but not both";
 
 /// The reason why haft does not take the missing key from a file with lower precedence.
-const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` of a server must also set its \
+const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` of an MCP server must also set its \
     `command` or `url`, because haft uses credentials only for a server that the same file defines";
 
-/// One server, with all defaults filled in.
+/// The settings of one MCP server, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServerSettings {
     pub enabled: bool,
@@ -107,8 +107,10 @@ impl<'a> ServerOfTool<'a> {
         }
         let any = |globs: &[ToolGlob]| globs.iter().any(|glob| glob.matches(own_name));
         match (any(&settings.tools_denied), any(&settings.tools_allowed)) {
-            (true, _) => Some(format!("`mcpServers.{name}.toolsDenied` excludes it")),
-            (false, false) => Some(format!("`mcpServers.{name}.toolsAllowed` does not include it")),
+            (true, _) => Some(format!("the setting `mcpServers.{name}.toolsDenied` excludes the tool")),
+            (false, false) => {
+                Some(format!("the setting `mcpServers.{name}.toolsAllowed` does not include the tool"))
+            }
             (false, true) => None,
         }
     }
@@ -228,7 +230,7 @@ impl ConfigResolver<'_> {
             (Some(RawMcpTransport::Stdio), _, _) => {
                 self.wrong(
                     path,
-                    "a server of type `stdio` needs a `command` and must not have a `url`".into(),
+                    "an MCP server of type `stdio` needs a `command` and must not have a `url`".into(),
                 );
                 return None;
             }
@@ -245,7 +247,8 @@ impl ConfigResolver<'_> {
         if let (true, Some(_)) = (stdio, &written.oauth) {
             self.wrong(
                 &child(path, "oauth"),
-                "`oauth` needs a server with a `url`; give credentials to a `command` in `env`".into(),
+                "`oauth` needs an MCP server with a `url`; set the credentials for a `command` in `env`"
+                    .into(),
             );
         }
         let expander = VariableExpander { path, variables: self.variables };

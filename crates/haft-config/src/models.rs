@@ -45,7 +45,7 @@ impl ModelName {
                 Ok(Self { provider: provider.to_owned(), model: model.to_owned() })
             }
             _ => Err(format!(
-                "expected PROVIDER/MODEL such as anthropic/claude-sonnet-4-5; got `{}`",
+                "expected a model as PROVIDER/MODEL, such as anthropic/claude-sonnet-4-5; got `{}`",
                 super::printable(text)
             )),
         }
@@ -136,7 +136,7 @@ impl ConfigResolver<'_> {
     fn provider(&mut self, name: &str, mut written: written::RawProvider) -> ProviderSettings {
         let path = child("providers", name);
         if name.contains('/') || name.is_empty() {
-            self.wrong(&path, "a provider name must not contain a slash".into());
+            self.wrong(&path, "the name of a model provider must not be empty or contain a slash".into());
         }
         let named = written.kind.as_ref().map_or(name, |kind| kind.0.as_str());
         let kind = match named {
@@ -190,10 +190,11 @@ impl ConfigResolver<'_> {
             ("maxResumes", written.max_resumes.is_some()),
         ];
         let (keys, whose) = match kind {
-            CLAUDE_CODE => {
-                (over_http.as_slice(), "this key is only for HTTP providers, and `claude-code` is a command")
-            }
-            _ => (of_a_command.as_slice(), "this key is only for `claude-code`"),
+            CLAUDE_CODE => (
+                over_http.as_slice(),
+                "the provider `claude-code` is a command, and this key is only for HTTP providers",
+            ),
+            _ => (of_a_command.as_slice(), "this key is only for the provider `claude-code`"),
         };
         for (key, _) in keys.iter().filter(|(_, is_set)| *is_set) {
             self.wrong(&child(path, key), whose.into());
@@ -205,7 +206,7 @@ impl ConfigResolver<'_> {
             None => Map::new(),
             Some(Value::Object(fields)) => fields,
             Some(_) => {
-                self.wrong(path, "expected an object".into());
+                self.wrong(path, "expected a JSON object".into());
                 Map::new()
             }
         }
@@ -269,7 +270,7 @@ impl ConfigResolver<'_> {
             let near = nearest(&name.provider, names);
             let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
             let message = format!(
-                "there is no provider `{}`; {near}add it to `providers`, or use one of {}",
+                "there is no model provider `{}`; {near}add the provider to `providers`, or use one of {}",
                 name.provider,
                 built_in.join(", ")
             );

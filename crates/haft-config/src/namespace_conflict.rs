@@ -18,7 +18,7 @@ pub fn namespace_conflict(servers: &BTreeMap<String, McpServerSettings>, name: &
     };
     let (other, _) = servers.iter().find(has_it)?;
     Some(format!(
-        "its tool names would begin with `{namespace}__`, like the tool names of `{other}`; rename one of the two servers"
+        "the tool names of the server would begin with `{namespace}__`, like the tool names of `{other}`; rename one of the two servers"
     ))
 }
 

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_grant_needs_its_keys() {
+    fn each_oauth_grant_requires_its_keys() {
         let secret = || Some(ExpandedSecret("s".into()));
         let provider = || {
             Some(IdentityProviderSettings {

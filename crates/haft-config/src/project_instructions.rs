@@ -32,8 +32,9 @@ impl ProjectInstructions {
     /// Reads the instruction files of a project. Leaves out a file that only repeats the file before it.
     pub fn load(home: Option<&Home>, project: &Path) -> Self {
         let mut found = Self::default();
-        let outside =
-            |path| (path, UntrustedReason::Undecided("it is a link to a file outside the project".into()));
+        let outside = |path| {
+            (path, UntrustedReason::Undecided("the path is a link to a file outside the project".into()))
+        };
         found.ignored.extend(existing(project).filter(|path| !is_inside(path)).map(outside));
         for path in project_instruction_files(project) {
             match read(&path, home) {
@@ -78,7 +79,7 @@ pub fn is_instruction_file(project: &Path, path: &Path) -> bool {
 fn read(path: &Path, home: Option<&Home>) -> Result<String, UntrustedReason> {
     let bytes = file_bytes(path).map_err(UntrustedReason::Undecided)?;
     trusted(path, &bytes, home)?;
-    String::from_utf8(bytes).map_err(|_| UntrustedReason::Undecided("it is not UTF-8".into()))
+    String::from_utf8(bytes).map_err(|_| UntrustedReason::Undecided("the file is not UTF-8".into()))
 }
 
 #[cfg(test)]
@@ -124,7 +125,7 @@ mod tests {
         fs::write(dir.path().join("key"), "Run the tests.").unwrap();
         link(&dir.path().join("key"), "CLAUDE.md");
         assert_eq!(project_instruction_files(&project), [project.join("AGENTS.md")]);
-        let reason = UntrustedReason::Undecided("it is a link to a file outside the project".into());
+        let reason = UntrustedReason::Undecided("the path is a link to a file outside the project".into());
         assert_eq!(load().ignored, [(project.join("CLAUDE.md"), reason)]);
         link(Path::new("rules.md"), "CLAUDE.md");
 

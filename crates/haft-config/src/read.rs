@@ -72,11 +72,11 @@ pub(super) fn read(
             }
         }
         Some(other) => {
-            reader.wrong(other.start(), "", &format!("expected an object; found {}", found(&other)));
+            reader.wrong(other.start(), "", &format!("expected a JSON object; found {}", found(&other)));
             Err(reader.errors)
         }
         None => {
-            reader.wrong(0, "", "the file is empty; expected an object, at least {}");
+            reader.wrong(0, "", "the file is empty; expected a JSON object, at least {}");
             Err(reader.errors)
         }
     }
@@ -121,7 +121,7 @@ impl ConfigFileReader<'_> {
             if let Some(first) =
                 members.contains_key(key).then(|| self.key_positions.get(&inner_path)).flatten()
             {
-                let message = format!("duplicate key; the first one is in line {}", first.0);
+                let message = format!("duplicate key; the same key is already in line {}", first.0);
                 self.wrong(at, &inner_path, &message);
                 continue;
             }
@@ -135,7 +135,7 @@ impl ConfigFileReader<'_> {
         }
         for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if !members.contains_key(required) {
-                self.push(begins, path, format!("key `{required}` is missing"), None);
+                self.push(begins, path, format!("the required key `{required}` is missing"), None);
             }
         }
         members
@@ -158,7 +158,7 @@ impl ConfigFileReader<'_> {
             self.warn(
                 at,
                 &child(path, written),
-                format!("this key was renamed to `{new}`; use the new name"),
+                format!("the key `{written}` was renamed to `{new}`; use the new name"),
             );
             return Some((new, inner));
         }
@@ -193,10 +193,14 @@ impl ConfigFileReader<'_> {
         Value::Array(values)
     }
 
-    /// Keeps a value without interpreting it.
+    /// Keeps a JSON value that haft does not interpret.
     fn any(&mut self, node: &ast::Value<'_>, path: &str) -> Value {
         any(node, ANY_DEPTH_MAX).unwrap_or_else(|| {
-            self.wrong(node.start(), path, &format!("expected JSON at most {ANY_DEPTH_MAX} levels deep"));
+            self.wrong(
+                node.start(),
+                path,
+                &format!("expected a JSON value at most {ANY_DEPTH_MAX} levels deep"),
+            );
             Value::Null
         })
     }
@@ -214,7 +218,11 @@ impl ConfigFileReader<'_> {
             Some((text.value.to_string(), schema[OLD_WORDS].get(text.value.as_ref())?))
         };
         if let Some((old, new)) = node.as_string_lit().and_then(renamed) {
-            self.warn(node.start(), path, format!("`{old}` was renamed to {new}; use the new value"));
+            self.warn(
+                node.start(),
+                path,
+                format!("the value `{old}` was renamed to {new}; use the new value"),
+            );
             return new.clone();
         }
         plain(node).filter(|value| fits(value, schema)).unwrap_or_else(|| {

@@ -254,7 +254,8 @@ impl ConfigResolver<'_> {
         let tool = self.checked(&child(path, "tool"), tool_glob(&written.tool.0))?;
         let runs_commands = [SHELL].iter().chain(&CLAUDE_CODE_SHELLS).any(|name| tool.matches(name));
         if written.command.is_some() && !runs_commands {
-            let message = format!("`command` works only with the tool `{SHELL}`, but `tool` is `{tool}`");
+            let message =
+                format!("the key `command` works only with the tool `{SHELL}`, but `tool` is `{tool}`");
             self.wrong(&child(path, "command"), message);
         }
         Some(resolved::PolicyRule { tool, command: written.command, decision: written.decision.into() })

@@ -34,7 +34,7 @@ pub use super::serve::{
 /// The effective configuration. Only [`load`](super::load) builds one, so code that uses a configuration need not check
 /// it again.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a key of haft.json")]
+#[allow(clippy::struct_excessive_bools, reason = "each field is a key of haft.json")]
 pub struct ResolvedConfig {
     pub sandbox: SandboxSettings,
     pub naming: NamingScheme,
@@ -79,7 +79,7 @@ pub struct ResolvedConfig {
     /// True if models see the trusted `AGENTS.md` and `CLAUDE.md` of the project.
     pub project_instructions: bool,
     pub rest: RestSettings,
-    /// The server of `haft serve`.
+    /// The settings of `haft serve`.
     pub serve: ServeSettings,
     /// The tool definitions that the user has accepted; `None` if there is no lock file.
     pub tool_lock: Option<Arc<ToolLock>>,
@@ -179,7 +179,7 @@ pub struct ToolOutputSettings {
     pub limits: StoreLimits,
 }
 
-/// The settings for recording runs.
+/// The settings for stored runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionSettings {
     pub enabled: bool,

@@ -144,7 +144,7 @@ impl ConfigResolver<'_> {
             tool.group.and_then(|group| self.checked_name(&child(&path, "group"), GroupName::new(&group.0)));
         let schema = tool.parameters_schema.map(|schema| schema.0);
         if schema.as_ref().is_some_and(|schema| schema["type"] != "object") {
-            let message = "expected a schema whose `type` is `object`".to_owned();
+            let message = "expected a JSON Schema whose `type` is `object`".to_owned();
             self.wrong(&child(&path, "parametersSchema"), message);
         }
         let complex = tool.has_complex_query_params.unwrap_or(false);

@@ -7,7 +7,7 @@ use super::position::child;
 use super::renamed::OLD_NAME_OF;
 use super::schema::{PASSED_OVER, schema};
 
-/// One key and its effective value.
+/// One configuration key and its effective value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigRow {
     pub key: String,
@@ -74,7 +74,7 @@ fn is_listed(key: &str, property: &Value) -> bool {
     key != "$schema" && property.get(OLD_NAME_OF).is_none() && property.get(PASSED_OVER).is_none()
 }
 
-/// The replacement for a secret value.
+/// The text that `haft config show` prints in place of a secret value.
 const HIDDEN: &str = "(hidden)";
 
 fn row(schema: &Value, value: Option<&Value>, key: String, layers: &ConfigLayers) -> ConfigRow {

@@ -40,7 +40,7 @@ fn refine(schema: &mut Schema) {
     if object.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
         object.remove("format");
     }
-    // On a single key, keep the mark. On an object, convert its list to ignored keys.
+    // A mark on a single key stays. A mark on an object is a list of keys, and each of them becomes an ignored key.
     let is_list = object.get(PASSED_OVER).is_some_and(Value::is_array);
     let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
@@ -54,8 +54,7 @@ pub(super) const PASSED_OVER: &str = "x-passed-over";
 
 fn add_ignored_keys(properties: &mut Map<String, Value>, keys: Option<&Value>) {
     let keys = keys.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let schema =
-        json!({ "description": "For other programs; haft ignores it", ANY_JSON: true, PASSED_OVER: true });
+    let schema = json!({ "description": "Data for other programs; haft ignores this key", ANY_JSON: true, PASSED_OVER: true });
     properties.extend(keys.map(|key| (key.to_owned(), schema.clone())));
 }
 

@@ -22,7 +22,7 @@ use super::{default, expand, written};
 /// The tenant of keys and issuers for which the operator names no tenant.
 const DEFAULT_TENANT: &str = "default";
 
-/// The settings of the server.
+/// The settings of `haft serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeSettings {
     /// The URL that clients use for the server, without a slash at its end.
@@ -73,9 +73,9 @@ impl WebhookSecret {
     /// Reads a secret in the form of the Standard Webhooks specification. The error does not contain the secret.
     fn parse(text: &str) -> Result<Self, String> {
         let encoded = text.strip_prefix("whsec_").and_then(|rest| STANDARD.decode(rest).ok());
-        let bytes = encoded.ok_or("expected `whsec_` and the secret in base64")?;
+        let bytes = encoded.ok_or("expected `whsec_` followed by the secret in base64")?;
         if bytes.len() < WEBHOOK_SECRET_BYTES_MIN {
-            return Err(format!("expected at least {WEBHOOK_SECRET_BYTES_MIN} bytes in base64"));
+            return Err(format!("expected a secret of at least {WEBHOOK_SECRET_BYTES_MIN} bytes in base64"));
         }
         Ok(Self(bytes))
     }
@@ -136,7 +136,7 @@ pub struct WorkspaceSettings {
     pub keep: Duration,
 }
 
-/// The requests that share a workspace.
+/// Selects which requests share a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkspaceScope {
     Conversation,
@@ -191,7 +191,7 @@ pub struct TokenIssuerSettings {
     /// The permissions that each role gives.
     pub roles: BTreeMap<String, Vec<KeyScope>>,
     pub roles_claim: String,
-    /// The limits that apply to each subject.
+    /// The limits that apply to each subject of the issuer.
     pub limits: KeyLimits,
 }
 
@@ -209,7 +209,7 @@ impl ConfigResolver<'_> {
         let public_url = written.public_url.and_then(|url| {
             let checked = endpoint(&url).and_then(|parsed| match parsed.path() {
                 "/" => Ok(parsed.as_str().trim_end_matches('/').to_owned()),
-                path => Err(format!("expected an address without a path; got the path `{path}`")),
+                path => Err(format!("expected a URL without a path; got the path `{path}`")),
             });
             self.checked("serve.publicUrl", checked)
         });
@@ -292,7 +292,11 @@ impl ConfigResolver<'_> {
         // Require both keys: without an audience, a token for another server would be accepted, and without scopes or
         // roles, a token would permit nothing.
         if audience.iter().all(String::is_empty) {
-            self.wrong(path, "set `audience`, or `serve.publicUrl`".into());
+            self.wrong(
+                path,
+                "set `audience` or `serve.publicUrl`, so that haft accepts only tokens for this server"
+                    .into(),
+            );
         }
         if scopes.is_empty() && roles.is_empty() {
             self.wrong(path, "set `scopes` or `roles`; without them a token permits nothing".into());
@@ -321,7 +325,7 @@ impl ConfigResolver<'_> {
 fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse().ok().map(|address: IpAddr| IpNet::from(address));
     let network = text.parse().ok().or_else(address);
-    network.ok_or_else(|| format!("expected an address or a network such as `10.0.0.0/8`; got `{text}`"))
+    network.ok_or_else(|| format!("expected an IP address or a network such as `10.0.0.0/8`; got `{text}`"))
 }
 
 fn workspace_scope(text: &str) -> Result<WorkspaceScope, String> {
@@ -336,7 +340,7 @@ fn workspace_scope(text: &str) -> Result<WorkspaceScope, String> {
 /// Checks a URL of the issuer. It must use TLS unless it is on this machine, because an attacker could replace keys
 /// that arrive without TLS.
 fn endpoint(text: &str) -> Result<Url, String> {
-    let expected = || format!("expected a URL with https, or http on the loopback; got `{text}`");
+    let expected = || format!("expected an https URL, or an http URL of a loopback address; got `{text}`");
     let url = Url::parse(text).map_err(|_| expected())?;
     let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     let is_safe = match url.scheme() {
@@ -361,11 +365,11 @@ fn tenant(fixed: Option<String>, claim: Option<String>) -> Result<TokenTenant, S
     match (fixed, claim) {
         (Some(_), Some(_)) => Err("set `tenant` or `tenantClaim`, not both".into()),
         (None, Some(claim)) => Ok(TokenTenant::Claim(claim)),
-        (Some(tenant), None) if tenant.is_empty() || tenant == Principal::local().tenant() => {
-            Err(format!("the tenant `{tenant}` belongs to the user of this machine; choose another name"))
-        }
+        (Some(tenant), None) if tenant.is_empty() || tenant == Principal::local().tenant() => Err(format!(
+            "the tenant `{tenant}` is reserved for the user of this machine; choose another name"
+        )),
         (Some(tenant), None) if !Principal::is_tenant_name(&tenant) => {
-            Err(format!("the tenant `{tenant}` has a `/`, which no tenant may have; choose another name"))
+            Err(format!("the tenant `{tenant}` contains a `/`, which is not allowed; choose another name"))
         }
         (fixed, None) => Ok(TokenTenant::Fixed(fixed.unwrap_or_else(|| DEFAULT_TENANT.into()))),
     }
@@ -385,17 +389,20 @@ fn distinct(issuers: &[TokenIssuerSettings]) -> Result<(), String> {
     let mut tenants = BTreeSet::new();
     for issuer in issuers {
         if !names.insert(&issuer.issuer) {
-            return Err(format!("the issuer `{}` is listed twice", issuer.issuer));
+            return Err(format!("the token issuer `{}` is listed twice", issuer.issuer));
         }
         match &issuer.tenant {
             TokenTenant::Fixed(tenant) if tenants.insert(tenant) => {}
             TokenTenant::Claim(_) if issuers.len() == 1 => {}
             TokenTenant::Fixed(tenant) => {
-                return Err(format!("two issuers have the tenant `{tenant}`; give each its own `tenant`"));
+                return Err(format!(
+                    "two token issuers have the tenant `{tenant}`; give each issuer its own `tenant`"
+                ));
             }
             TokenTenant::Claim(_) => {
                 return Err(
-                    "an issuer with `tenantClaim` can name every tenant, so it must be the only one".into()
+                    "a token issuer with `tenantClaim` can name every tenant, so it must be the only issuer"
+                        .into(),
                 );
             }
         }
@@ -408,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workspace_is_a_word_or_an_absolute_path() {
+    fn serve_workspace_is_a_known_word_or_an_absolute_path() {
         assert_eq!(workspace_scope("perConversation"), Ok(WorkspaceScope::Conversation));
         assert_eq!(workspace_scope("perTenant"), Ok(WorkspaceScope::Tenant));
         assert_eq!(workspace_scope("/srv/project"), Ok(WorkspaceScope::Directory("/srv/project".into())));
@@ -418,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_of_a_webhook_has_the_form_of_the_specification() {
+    fn webhook_secret_must_follow_the_standard_webhooks_form() {
         let check =
             |text: &str, expected: bool| assert_eq!(WebhookSecret::parse(text).is_ok(), expected, "{text}");
         check("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", true);
@@ -431,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_from_https_or_from_the_same_machine() {
+    fn issuer_url_must_use_https_or_a_loopback_address() {
         let check = |text: &str, expected: bool| assert_eq!(endpoint(text).is_ok(), expected, "{text}");
         check("https://login.example.com/realms/a", true);
         check("http://127.0.0.1:8080", true);

@@ -148,7 +148,7 @@ fn every_limit_of_the_server_reaches_the_resolved_config() {
     assert_eq!(proxies, ["127.0.0.1/32", "10.0.0.0/8"]);
     let wrong =
         resolve_text(r#"{"serve": {"trustedProxies": ["10.0.0.0/8", "proxy.example.com"]}}"#).unwrap_err();
-    assert!(wrong.contains("serve.trustedProxies[1]: expected an address or a network"), "{wrong}");
+    assert!(wrong.contains("serve.trustedProxies[1]: expected an IP address or a network"), "{wrong}");
     let workspaces = &resolved.serve.workspaces;
     assert_eq!(
         (&workspaces.scope, workspaces.bytes_max, workspaces.keep.as_secs()),
@@ -272,17 +272,17 @@ fn references_between_keys_are_checked_with_position() {
     );
     check(
         "{\"groups\": {\n\"a\": [\"@b\"], \"b\": [\n\"x\", \"@a\"]}}",
-        "named.json:3:6: groups.b[1]: the groups form a cycle: a ► b ► a",
+        "named.json:3:6: groups.b[1]: the tool groups include each other in a cycle: a ► b ► a",
     );
-    check("{\"groups\": {\"a\": [\"@b\"]}}", "named.json:1:19: groups.a[0]: there is no group `b`");
+    check("{\"groups\": {\"a\": [\"@b\"]}}", "named.json:1:19: groups.a[0]: there is no tool group `b`");
     check(
         "{\"policy\": {\"rules\": [{\"tool\": \"read\", \"command\": \"x\", \"decision\": \"ask\"}]}}",
-        "policy.rules[0].command: `command` works only with the tool `bash`, but `tool` is `read`",
+        "policy.rules[0].command: the key `command` works only with the tool `bash`, but `tool` is `read`",
     );
-    check("{\"models\": {\"default\": \"gpt-4o\"}}", "models.default: expected PROVIDER/MODEL");
+    check("{\"models\": {\"default\": \"gpt-4o\"}}", "models.default: expected a model as PROVIDER/MODEL");
     check(
         "{\"models\": {\"fallback\": [\"nobody/m\"]}}",
-        "models.fallback[0]: there is no provider `nobody`; add it to `providers`, or use one of openai, ",
+        "models.fallback[0]: there is no model provider `nobody`; add the provider to `providers`, or use one of openai, ",
     );
     check(
         "{\"models\": {\"default\": \"ollama/a\", \"fast\": \"openai/b\"}}",
@@ -291,7 +291,7 @@ fn references_between_keys_are_checked_with_position() {
 }
 
 #[test]
-fn issuers_that_could_take_foreign_tokens_or_name_foreign_subjects_are_refused() {
+fn token_issuers_without_audience_or_with_shared_tenants_are_refused() {
     let check = |issuers: &str, expected: &str| {
         let text = format!(r#"{{"serve": {{"issuers": [{issuers}]}}}}"#);
         let told = resolve_text(&text).unwrap_err();
@@ -301,20 +301,20 @@ fn issuers_that_could_take_foreign_tokens_or_name_foreign_subjects_are_refused()
         |more: &str| format!(r#"{{"issuer": "https://a.example", "scopes": {{"haft": ["api"]}}{more}}}"#);
     let other = r#"{"issuer": "https://b.example", "audience": ["h"], "scopes": {"haft": ["api"]}}"#;
     let aud = r#", "audience": ["h"]"#;
-    check(&issuer(""), "serve.issuers[0]: set `audience`, or `serve.publicUrl`");
+    check(&issuer(""), "serve.issuers[0]: set `audience` or `serve.publicUrl`");
     check(r#"{"issuer": "https://a.example", "audience": ["h"]}"#, "set `scopes` or `roles`");
     check(
         r#"{"issuer": "http://a.example", "scopes": {}}"#,
-        "serve.issuers[0].issuer: expected a URL with https",
+        "serve.issuers[0].issuer: expected an https URL",
     );
-    check(&issuer(&format!(r#"{aud}, "tenant": "local""#)), "belongs to the user of this machine");
-    check(&issuer(&format!(r#"{aud}, "tenant": "a/b""#)), "has a `/`");
+    check(&issuer(&format!(r#"{aud}, "tenant": "local""#)), "is reserved for the user of this machine");
+    check(&issuer(&format!(r#"{aud}, "tenant": "a/b""#)), "contains a `/`");
     check(&issuer(&format!(r#"{aud}, "tenant": "a", "tenantClaim": "b""#)), "not both");
-    check(&format!("{}, {other}", issuer(aud)), "two issuers have the tenant `default`");
+    check(&format!("{}, {other}", issuer(aud)), "two token issuers have the tenant `default`");
     check(&format!("{other}, {other}"), "listed twice");
     check(
         &format!("{}, {other}", issuer(&format!(r#"{aud}, "tenantClaim": "org""#))),
-        "must be the only one",
+        "must be the only issuer",
     );
 }
 
@@ -386,7 +386,7 @@ fn errors_of_all_config_files_are_reported_together() {
     assert_eq!(errors.len(), 2);
     let missing = fixture.directory.path().join("none.json");
     let told = fixture.load(Some(&missing)).unwrap_err().to_string();
-    assert!(told.contains("2 errors") && told.contains("none.json: does not exist"), "{told}");
+    assert!(told.contains("2 errors") && told.contains("none.json: the file does not exist"), "{told}");
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
 }
 
 #[test]
-fn limits_of_the_run_queue_are_read() {
+fn run_queue_limits_of_the_server_are_read() {
     let limits = |text: &str| resolve_text(text).unwrap().serve.run_limits;
     let written = limits(r#"{"serve": {"maxRuns": 3, "maxWaitingRuns": 4}}"#);
     assert_eq!((written.concurrent_runs_max, written.waiting_runs_max), (3, 4));

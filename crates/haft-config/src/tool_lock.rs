@@ -113,17 +113,18 @@ impl LockFileProblem {
 
 fn parse(text: &str) -> Result<ToolLock, LockFileProblem> {
     if let Some(line) = conflict(text) {
-        let message = "the file has an unresolved merge conflict; resolve it, then review the tools".into();
+        let message =
+            "the lock file has an unresolved merge conflict; resolve it, then review the tools".into();
         return Err(LockFileProblem { at: Some((line, 1)), message });
     }
     let malformed = |error: serde_json::Error| LockFileProblem {
         at: (error.line() > 0).then(|| (error.line(), error.column())),
-        message: format!("this is not a lock file: {error}"),
+        message: format!("the file is not a lock file: {error}"),
     };
     let LockFileVersion { lock_version } = serde_json::from_str(text).map_err(malformed)?;
     if lock_version != LOCK_VERSION {
         let message = format!(
-            "the file has lock version {lock_version}, but this version of haft reads {LOCK_VERSION}; use the version of haft that wrote the file"
+            "the lock file has lock version {lock_version}, but this version of haft reads {LOCK_VERSION}; use the version of haft that wrote the file"
         );
         return Err(LockFileProblem::whole(message));
     }
@@ -145,7 +146,7 @@ fn read_source(key: &str, source: LockFileSource) -> Result<LockedSource, LockFi
             return Ok((name, definition));
         }
         Err(LockFileProblem::whole(format!(
-            "the digest of tool `{name}` of {key} does not match its definition; the file was changed by hand or by a merge: restore it, or write a new lock file"
+            "the digest of tool `{name}` of {key} does not match its definition; the lock file was changed by hand or by a merge: restore it, or write a new one"
         )))
     };
     let tools = tools.into_iter().map(read).collect::<Result<_, _>>()?;

@@ -53,7 +53,7 @@ pub fn decide(recorded: Option<&FileDigest>, found: &FileDigest) -> FileTrust {
     }
 }
 
-/// All trusted files, by path.
+/// The digests of all trusted files, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustRecord {
@@ -76,7 +76,7 @@ impl TrustRecord {
         // Closing the directory releases the lock. Without the lock, one of two concurrent writers would lose its
         // change.
         if !file_lock::try_lock(&directory)? {
-            return Err(io::Error::other("another haft process is writing it; try again"));
+            return Err(io::Error::other("another haft process is writing the file; try again"));
         }
         let mut record = Self::load(home)?;
         change(&mut record);
@@ -85,7 +85,7 @@ impl TrustRecord {
     }
 }
 
-/// Returns the path of the record.
+/// Returns the path of the record of trusted files.
 pub fn path_in(home: &Home) -> PathBuf {
     home.data().join("trust.json")
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_unchanged_content_is_trusted() {
+    fn file_is_trusted_only_while_its_content_is_unchanged() {
         let (one, other) = (FileDigest::of(b"{}"), FileDigest::of(b"{ }"));
         assert_eq!(decide(Some(&one), &one), FileTrust::Trusted);
         assert_eq!(decide(Some(&one), &other), FileTrust::Changed);

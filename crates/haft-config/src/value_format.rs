@@ -107,14 +107,18 @@ fn template(text: &str) -> Result<Value, String> {
 fn path(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
     let expanded = expand::expand(text, around.variables).map_err(|error| error.to_string())?;
     let expanded = match expanded.strip_prefix("~/") {
-        Some(rest) => format!("{}/{rest}", (around.variables)("HOME").ok_or("variable `HOME` is not set")?),
+        Some(rest) => format!(
+            "{}/{rest}",
+            (around.variables)("HOME")
+                .ok_or("haft cannot expand `~/`, because variable `HOME` is not set")?
+        ),
         None => expanded,
     };
     if expanded.is_empty() || expanded.contains('\0') {
         return Err(format!("expected a path; got `{}`", printable::excerpt(&expanded)));
     }
     let path = around.directory.join(expanded);
-    path.to_str().map(Value::from).ok_or_else(|| format!("`{}` is not UTF-8", path.display()))
+    path.to_str().map(Value::from).ok_or_else(|| format!("the path `{}` is not UTF-8", path.display()))
 }
 
 /// Checks a text and keeps its variables. They are expanded on use, so that an unset variable affects only the entry
@@ -139,7 +143,7 @@ fn group(text: &str) -> Result<Value, String> {
     text_if_valid(text, GroupName::new(text))
 }
 
-/// Returns the unchanged text if it could be parsed.
+/// Returns the unchanged text of a value if its parser accepted the text.
 fn text_if_valid<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Value, String> {
     parsed.map(|_| json!(text)).map_err(|error| printable::printable(&error.to_string()))
 }
@@ -219,7 +223,7 @@ formatted! {
 #[serde(untagged)]
 pub(super) enum TtlForm {
     Millis(u64),
-    Off(#[expect(dead_code, reason = "the only text there is")] String),
+    Off(#[expect(dead_code, reason = "`off` is the only possible text")] String),
 }
 
 /// JSON that haft does not interpret.
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn formatted_values_are_normalized() {
+    fn config_values_with_a_format_are_normalized() {
         let check = |format, text, expected: Value| assert_eq!(read(format, text), Ok(expected), "{text}");
         check("haft-duration", "90s", json!(90_000));
         check("haft-ttl", "off", json!("off"));
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_violate_their_format_are_rejected() {
+    fn config_values_that_violate_their_format_are_rejected() {
         let bad = [
             ("haft-duration", "off"),
             ("haft-duration", "soon"),

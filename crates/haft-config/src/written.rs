@@ -44,7 +44,7 @@ pub(super) use rest::{RawOpenapiSpec, RawRestCredentials, RawRestTool, RawStream
 pub(super) struct RawConfig {
     /// The path or URL of the JSON Schema for this file; only editors use it
     #[serde(rename = "$schema")]
-    #[expect(dead_code, reason = "editors read it; it must not be an unknown key")]
+    #[expect(dead_code, reason = "editors read this key, so haft must accept it")]
     pub(super) schema: Option<String>,
 
     /// Settings of the sandbox that tools run in

@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_true_and_false_are_booleans() {
+    fn yaml_booleans_are_only_true_and_false() {
         let read: Value = from_str("[y, n, yes, no, on, off, true, false]").unwrap();
         assert_eq!(read, json!(["y", "n", "yes", "no", "on", "off", true, false]));
     }

@@ -65,7 +65,7 @@ impl BodyExpander<'_> {
             }
             BodyMarker::Include(name) => self.include(name, line),
             BodyMarker::Unclosed => {
-                let error = self.error(line, "`${` is not closed by `}`");
+                let error = self.error(line, "the `${` of a variable is not closed by `}`");
                 Err(error.with_hint(Some("write `$${` for a literal `${`".into())))
             }
         }
@@ -78,8 +78,8 @@ impl BodyExpander<'_> {
         };
         let value = (self.around.variable)(name).filter(|value| !value.is_empty() || default.is_none());
         value.or_else(|| default.map(str::to_owned)).ok_or_else(|| {
-            let hint = format!("give a default as in ${{{name}:-value}}, or write $${{ for a literal ${{");
-            self.error(line, format!("there is no variable `{name}`")).with_hint(Some(hint))
+            let hint = format!("write a default as in ${{{name}:-value}}, or write $${{ for a literal ${{");
+            self.error(line, format!("variable `{name}` is not set")).with_hint(Some(hint))
         })
     }
 
@@ -87,16 +87,17 @@ impl BodyExpander<'_> {
         self.includes += 1;
         if self.open.iter().any(|open| open == name) {
             let path = format!("{} > {name}", self.open.join(" > "));
-            return Err(self.error(line, format!("files include each other: {path}")));
+            return Err(self.error(line, format!("the agent file and its includes form a cycle: {path}")));
         }
         if self.open.len() > INCLUDE_DEPTH_MAX || self.includes > INCLUDES_MAX {
             let message = format!(
-                "there are too many includes; the limit is {INCLUDES_MAX} in total and {INCLUDE_DEPTH_MAX} levels deep"
+                "the agent file has too many includes; the limit is {INCLUDES_MAX} in total and {INCLUDE_DEPTH_MAX} levels deep"
             );
             return Err(self.error(line, message));
         }
-        let text = (self.around.read)(name)
-            .map_err(|problem| self.error(line, format!("`{name}` cannot be included: {problem}")))?;
+        let text = (self.around.read)(name).map_err(|problem| {
+            self.error(line, format!("haft cannot include the file `{name}`: {problem}"))
+        })?;
         self.open.push(name.to_owned());
         self.text(text.trim_end_matches('\n'), 1)?;
         self.open.pop();
@@ -105,8 +106,10 @@ impl BodyExpander<'_> {
 
     fn push(&mut self, text: &str, line: usize) -> Result<(), AgentError> {
         if self.done.len().saturating_add(text.len()) > AGENT_BYTES_MAX {
-            return Err(self
-                .error(line, format!("the text with all includes is larger than {AGENT_BYTES_MAX} bytes")));
+            return Err(self.error(
+                line,
+                format!("the agent file with all its includes is larger than {AGENT_BYTES_MAX} bytes"),
+            ));
         }
         self.done.push_str(text);
         Ok(())
@@ -176,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_expanded_once() {
+    fn variables_in_an_agent_text_are_expanded_once() {
         check("a ${MOOD} b", Ok("a kind ${NOT_EXPANDED} b"));
         check("${NO:-rest} ${EMPTY:-full} [${EMPTY}]", Ok("rest full []"));
         check("$${MOOD} $5 {a} {{ x }} {{", Ok("${MOOD} $5 {a} {{ x }} {{"));
-        check("a\n\nb ${NO}", Err("main.md:7: there is no variable `NO`"));
-        check("a ${MOOD\n}", Err("main.md:5: `${` is not closed"));
+        check("a\n\nb ${NO}", Err("main.md:7: variable `NO` is not set"));
+        check("a ${MOOD\n}", Err("main.md:5: the `${` of a variable is not closed"));
     }
 
     #[test]
@@ -190,7 +193,7 @@ mod tests {
         check("{{include \"rules.md\"}}", Ok("be kind ${NOT_EXPANDED}"));
         check(
             "x\n{{ include \"none.md\" }}",
-            Err("main.md:6: `none.md` cannot be included: there is no such file"),
+            Err("main.md:6: haft cannot include the file `none.md`: there is no such file"),
         );
     }
 
@@ -198,9 +201,9 @@ mod tests {
     fn include_cycles_depth_and_size_are_limited() {
         check(
             "{{ include \"a.md\" }}",
-            Err("b.md:1: files include each other: main.md > a.md > b.md > a.md"),
+            Err("b.md:1: the agent file and its includes form a cycle: main.md > a.md > b.md > a.md"),
         );
-        check("{{ include \"main.md\" }}", Err("include each other"));
+        check("{{ include \"main.md\" }}", Err("its includes form a cycle"));
         check("{{ include \"deep\" }}", Err("8 levels deep"));
         check(&"{{ include \"rules.md\" }}".repeat(INCLUDES_MAX + 1), Err("the limit is 100 in total"));
         check("x{{ include \"big.md\" }}", Err("larger than 1048576 bytes"));

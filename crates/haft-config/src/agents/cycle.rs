@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The agents that each agent may call or hand off to.
 pub type AgentLinks = BTreeMap<String, Vec<String>>;
 
-/// A cycle of links between agents.
+/// A cycle of agents, in which each agent can call or hand off to the next one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("agents call each other in a cycle: {}; remove one of these links", .path.join(" > "))]
+#[error("agents call each other in a cycle: {}; remove one of these calls", .path.join(" > "))]
 pub struct AgentCycle {
     /// The agents of the cycle; the first and the last are the same.
     pub path: Vec<String>,

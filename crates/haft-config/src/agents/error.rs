@@ -8,7 +8,7 @@ use crate::printable;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct AgentError {
     pub file: Box<str>,
-    /// The line, counted from 1.
+    /// The line number in the agent file, counted from 1.
     pub line: usize,
     pub message: String,
     pub hint: Option<String>,

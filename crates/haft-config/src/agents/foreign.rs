@@ -23,7 +23,7 @@ pub const BUILTINS: [&str; 6] = ["bash", "read", "write", "edit", "introspect", 
 const OTHER_TOOLS: [&str; 2] = ["*__*", "mcp:*"];
 
 /// The reason why an agent file cannot select skills.
-const ALL_SKILLS: &str = "haft offers all trusted skills";
+const ALL_SKILLS: &str = "haft offers all trusted skills to every agent";
 
 /// The program that an agent file was written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +61,9 @@ pub(super) fn translate(path: &Path, text: &str) -> Result<Option<TranslatedAgen
     // Without valid YAML, an unknown name may be a misread restriction, so a note is not enough.
     if let (KeySource::Lines, Some(name)) = (source, agent.tools.unknown_denied.first()) {
         let reason = format!(
-            "the front matter is not valid YAML and seems to deny `{name}`, but haft has no such tool"
+            "the front matter is not valid YAML and seems to deny the tool `{name}`, but haft has no such tool"
         );
-        let hint = Some("write the description in quotes".into());
+        let hint = Some("put the description in quotes to make the YAML valid".into());
         return Err(AgentError::new(&file, parts.yaml_line, reason).with_hint(hint));
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -144,8 +144,8 @@ fn keys_of_lines(yaml: &str) -> Option<Map<String, Value>> {
     (!keys.is_empty()).then_some(keys)
 }
 
-/// Reads the value of a line as YAML, because as a text it would keep its quotes, brackets and comments, and then no
-/// tool would have a name in it. A description is always a text.
+/// Reads the value of a line as YAML. As plain text, the value would keep its quotes, brackets and comments, and would
+/// then match no tool name. A description is always a text.
 fn value_of_line(key: &str, text: &str) -> Option<Value> {
     match text {
         _ if key == "description" => Some(text.into()),
@@ -158,7 +158,7 @@ fn value_of_line(key: &str, text: &str) -> Option<Value> {
 }
 
 /// Returns whether a line without a plain key sets a restriction in another form, such as `"disallowedTools": Bash` or
-/// an indented key. Without this check, it would become a part of the description.
+/// an indented key. Without this check, the restriction would become a part of the description.
 fn hides_a_restriction(line: &str) -> bool {
     let key = line.split(':').next().unwrap_or_default();
     let key = key.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -178,7 +178,7 @@ struct AgentBuilder {
     notes: Vec<String>,
 }
 
-/// The tools of the agent, before they become a list.
+/// The tools that an agent lists and denies, before they become the key `tools`.
 #[derive(Debug, Default)]
 struct ToolAccess {
     /// The tools that the file names; `None` if it names none and the agent has all tools.
@@ -199,7 +199,7 @@ impl AgentBuilder {
     }
 
     fn no_such_setting(&mut self, key: &str) {
-        self.note(key, "haft has no such setting");
+        self.note(key, "haft ignores this key, because haft has no such setting");
     }
 
     /// Adds a tool of haft to the list.
@@ -219,18 +219,18 @@ impl AgentBuilder {
         self.tools.server_tools_denied = true;
         self.note(
             key,
-            &format!("`{tool}` cannot be denied alone, so the agent gets no tools of MCP servers"),
+            &format!("haft cannot deny `{tool}` alone, so the agent gets no tools of MCP servers"),
         );
     }
 
     /// Notes a denied feature of another program that haft has, but that an agent file cannot deny.
     fn note_undeniable(&mut self, key: &str, name: &str) {
         match name {
-            "Skill" | "skill" => self.note(key, &format!("`{name}` cannot be denied: {ALL_SKILLS}")),
+            "Skill" | "skill" => self.note(key, &format!("haft cannot deny `{name}`: {ALL_SKILLS}")),
             "external_directory" => {
                 self.note(
                     key,
-                    &format!("`{name}` cannot be denied: the sandbox mode decides which directories an agent can use"),
+                    &format!("haft cannot deny `{name}`: the sandbox mode decides which directories an agent can use"),
                 );
             }
             _ => {}
@@ -239,7 +239,7 @@ impl AgentBuilder {
 
     fn deny_unknown(&mut self, key: &str, tool: &str) {
         self.tools.unknown_denied.push(tool.to_owned());
-        self.note(key, &format!("`{tool}` cannot be denied: haft has no such tool"));
+        self.note(key, &format!("haft cannot deny `{tool}`: haft has no such tool"));
     }
 
     /// Translates a key whose value is a positive whole number.

@@ -5,7 +5,7 @@ use super::error::AgentError;
 /// The two parts of a file, with the line number at which each begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AgentFileParts<'t> {
-    /// The YAML; empty if there is none.
+    /// The YAML front matter; empty if the file has none.
     pub(super) yaml: &'t str,
     pub(super) yaml_line: usize,
     pub(super) body: &'t str,
@@ -36,8 +36,8 @@ pub(super) fn split<'t>(file: &str, text: &'t str) -> Result<AgentFileParts<'t>,
         }
         at += line.len();
     }
-    let error = AgentError::new(file, 1 + skipped, "the front matter is not closed");
-    Err(error.with_hint(Some("end it with a line `---`".into())))
+    let error = AgentError::new(file, 1 + skipped, "the front matter of the agent file is not closed");
+    Err(error.with_hint(Some("end the front matter with a line `---`".into())))
 }
 
 /// Returns the text after a first line `---`; `None` if the text does not begin with one.

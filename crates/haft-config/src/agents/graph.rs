@@ -63,11 +63,13 @@ pub enum AgentGraphError {
     Cycle(AgentCycle),
     #[error("agents call each other more than {DEPTH_MAX} levels deep: {}; merge two of them", .path.join(" > "))]
     TooDeep { path: Vec<String> },
-    #[error("`{first}` and its sub-agents can call more than {AGENTS_MAX} agents; remove some of them")]
+    #[error(
+        "the agent `{first}` and its sub-agents can call more than {AGENTS_MAX} agents; remove some of them"
+    )]
     TooMany { first: String },
     /// An agent links to two agents with the same name, or to one whose name is reserved.
     #[error(
-        "`{by}` cannot call the agent `{name}`: the name is reserved, or another agent has the same name; change {key} of this agent"
+        "the agent `{by}` cannot call the agent `{name}`: the name is reserved, or another agent has the same name; change {key} of `{name}`"
     )]
     Name { by: String, name: String, key: &'static str },
 }
@@ -287,7 +289,7 @@ fn first_duplicate(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 
-/// Returns the same key for all spellings of a path.
+/// Returns a key for a file that is the same for all spellings of its path.
 fn key(file: &Path) -> PathBuf {
     file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }

@@ -57,10 +57,9 @@ impl AgentSource {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<AgentDefinition, AgentError> {
         let read = |name: &str| {
-            self.includes
-                .get(name)
-                .cloned()
-                .ok_or_else(|| "only files that were stored with the agent can be included".to_owned())
+            self.includes.get(name).cloned().ok_or_else(|| {
+                "a stored agent can include only the files that were stored with it".to_owned()
+            })
         };
         AgentDefinition::read_with_overrides(
             &self.file,
@@ -190,7 +189,7 @@ impl AgentLoader {
         let real = real(file);
         let leads_out = |dir: &PathBuf| is_below(file, dir) && !real.starts_with(dir);
         if self.of_project().any(leads_out) {
-            let why = "it is a symlink to a file outside the project's agents directory";
+            let why = "the agent file is a symlink to a file outside the project's agents directory";
             return Err(UntrustedReason::Undecided(why.into()));
         }
         Ok(())
@@ -294,8 +293,8 @@ fn read(
 /// Returns the message that explains why a file is not used.
 pub fn untrusted_message(reason: &UntrustedReason) -> String {
     match reason {
-        UntrustedReason::Never => "it is not trusted".to_owned(),
-        UntrustedReason::Changed => "it changed since it was trusted".to_owned(),
+        UntrustedReason::Never => "the file is not trusted".to_owned(),
+        UntrustedReason::Changed => "the file changed since it was trusted".to_owned(),
         UntrustedReason::Undecided(reason) => reason.clone(),
     }
 }
@@ -336,13 +335,13 @@ fn no_link_out(directory: &Path, file: &Path) -> Result<(), String> {
     if real(file).starts_with(real(directory)) {
         return Ok(());
     }
-    Err("it is a link to a file outside the agent's directory; included files must be in the agent's directory".into())
+    Err("the included file is a link to a file outside the agent's directory; included files must be in that directory".into())
 }
 
 /// Reads the text of an agent or of an include. Does not block on a named pipe, which any process that can write to the
 /// project could create.
 fn text_of(file: &Path) -> Result<String, String> {
-    String::from_utf8(crate::file_bytes(file)?).map_err(|_| "it is not UTF-8".into())
+    String::from_utf8(crate::file_bytes(file)?).map_err(|_| "the file is not UTF-8".into())
 }
 
 /// Reads a file of at most `bytes_max` bytes; the error is a sentence for the user.
@@ -351,7 +350,7 @@ pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<String, String> {
     let mut text = String::new();
     file.take(bytes_max + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > bytes_max {
-        return Err(format!("it has more than {bytes_max} bytes"));
+        return Err(format!("the file has more than {bytes_max} bytes"));
     }
     Ok(text)
 }

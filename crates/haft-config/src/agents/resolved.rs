@@ -37,7 +37,7 @@ const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
 /// An agent, ready to run.
 #[derive(Debug, Clone)]
 pub struct AgentDefinition {
-    /// The file name without folder and extension.
+    /// The agent name: the file name without folder and extension.
     pub name: String,
     pub description: String,
     /// The name under which other agents call this agent, after `agent__`.
@@ -55,7 +55,7 @@ pub struct AgentDefinition {
     pub tool_search: AgentToolSearch,
     pub input: AgentInput,
     pub report: ReportSettings,
-    /// The text, with variables and includes expanded.
+    /// The text of the agent, with variables and includes expanded.
     pub body: String,
     /// Whether haft's default system text replaces an empty text.
     pub default_text: DefaultText,
@@ -95,7 +95,7 @@ pub enum DefaultText {
 /// a run, so the budget cannot limit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnpricedModels {
-    /// The run does not start.
+    /// haft does not start a run whose model has no known price.
     Refuse,
     /// The run starts, and its requests are not charged to `budget.usd`.
     Allow,
@@ -493,7 +493,7 @@ fn schema(
     let schema = match (written, reference) {
         (None, None) => return Ok(None),
         (Some(_), Some(reference)) => {
-            return Err(at(file, &reference, "give `schema` or `schemaRef`, not both"));
+            return Err(at(file, &reference, "set `schema` or `schemaRef`, not both"));
         }
         (Some(schema), None) => schema.map_to(|schema| Arc::new(Value::Object(schema))),
         (None, Some(reference)) => {
@@ -509,8 +509,9 @@ fn schema(
 }
 
 fn referenced(name: &str, around: AgentReadContext<'_>) -> Result<Value, String> {
-    let text = (around.read)(name).map_err(|problem| format!("`{name}` cannot be read: {problem}"))?;
-    serde_json::from_str(&text).map_err(|error| format!("`{name}` is not JSON: {error}"))
+    let text = (around.read)(name)
+        .map_err(|problem| format!("haft cannot read the schema file `{name}`: {problem}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("the schema file `{name}` is not JSON: {error}"))
 }
 
 /// Builds an error at the line of a value, relative to the YAML block.

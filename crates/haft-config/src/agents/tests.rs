@@ -168,16 +168,16 @@ fn invalid_keys_and_values_are_reported_with_their_line() {
     check_error("\n\nmaxTurns: many", "researcher.md:4: expected a whole number");
     check_error("temperature: warm", "researcher.md:2: expected a number");
     check_error("toolOutput: {enabled: perhaps}", "researcher.md:2: expected true or false");
-    check_error("description: a\nmodels: [a/b, gpt]", "researcher.md:3: expected PROVIDER/MODEL");
-    check_error("toolOutput: {models: gpt}", "researcher.md:2: expected PROVIDER/MODEL");
-    check_error("compaction: {model: gpt}", "researcher.md:2: expected PROVIDER/MODEL");
+    check_error("description: a\nmodels: [a/b, gpt]", "researcher.md:3: expected a model as PROVIDER/MODEL");
+    check_error("toolOutput: {models: gpt}", "researcher.md:2: expected a model as PROVIDER/MODEL");
+    check_error("compaction: {model: gpt}", "researcher.md:2: expected a model as PROVIDER/MODEL");
     check_error("compaction: {at: 185%}", "expected a percentage such as 85%, or off; got `185%`");
     check_error("compaction: {at: 85}", "expected a percentage such as 85%, or off; got `85`");
     check_error("compaction: {keeps: 3}", "unknown key `keeps`");
     check_error("toolSearch: often", "researcher.md:2:");
     check_error("alwaysShow: ['a[']", "`alwaysShow`: ");
     check_error("compaction: often", "off, or keys such as {at: 85%, keep: 6}");
-    check_error("temperature: 3", "researcher.md:2: expected 0 to 2; got 3");
+    check_error("temperature: 3", "researcher.md:2: expected a number from 0 to 2; got 3");
     check_error("llmTimeout: soon", "expected a duration");
     check_error("reasoning: hard", "expected one of off, minimal, low, medium, high, highest; got `hard`");
     check_error("toolName: a b", "a tool name must be");
@@ -191,7 +191,7 @@ fn invalid_keys_and_values_are_reported_with_their_line() {
 fn invalid_schemas_are_rejected_on_read() {
     check_error(
         "description: a\noutput:\n  schemaRef: none.json",
-        "researcher.md:4: `none.json` cannot be read: there is no such file",
+        "researcher.md:4: haft cannot read the schema file `none.json`: there is no such file",
     );
     check_error("output: {schemaRef: bad.json}", "researcher.md:2: `bad.json` is not JSON");
     check_error("output: {schema: {type: nonsense}}", "the schema does not compile");
@@ -271,7 +271,7 @@ fn agent_given_by_path_cannot_include_a_file_through_a_link_out_of_its_directory
     };
     for name in ["a.md", "b.md"] {
         let error = read(name).unwrap_err().to_string();
-        assert!(error.contains("it is a link to a file outside"), "{name}: {error}");
+        assert!(error.contains("is a link to a file outside"), "{name}: {error}");
     }
     assert_eq!(read("c.md").unwrap().agent.body, "Be kind.");
 }

@@ -109,7 +109,7 @@ impl<const MAX: u32> TryFrom<f64> for BoundedNumber<MAX> {
         if (0.0..=max).contains(&value) {
             Ok(Self(value))
         } else {
-            Err(format!("expected 0 to {max}; got {value}"))
+            Err(format!("expected a number from 0 to {max}; got {value}"))
         }
     }
 }

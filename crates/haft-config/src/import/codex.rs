@@ -6,11 +6,11 @@ use super::variables::{VariableStyle, rewrite_map, rewrite_words};
 use super::{EntryBuilder, ImportedServers};
 
 pub(super) fn read(text: &str) -> Result<ImportedServers, String> {
-    let file: Value = toml::from_str(text).map_err(|error| format!("it is not valid TOML: {error}"))?;
+    let file: Value = toml::from_str(text).map_err(|error| format!("the file is not valid TOML: {error}"))?;
     let mut found = ImportedServers::default();
     for (name, server) in file["mcp_servers"].as_object().into_iter().flatten() {
         let Some(server) = server.as_object() else {
-            found.skipped.push((name.clone(), "its settings are not a table".into()));
+            found.skipped.push((name.clone(), "the settings of the server are not a table".into()));
             continue;
         };
         let mut builder = EntryBuilder::default();
@@ -68,10 +68,12 @@ fn member(
         ("required", Value::Bool(true)) => builder.set("startup", "required"),
         ("enabled" | "required" | "tool_timeout_sec" | "supports_parallel_tool_calls", _) => {}
         ("default_tools_approval_mode" | "tools", _) => {
-            builder.note(format!("`{key}` was not imported: haft uses its own policy rules for approvals"));
+            builder.note(format!(
+                "haft did not import the key `{key}`: haft uses its own policy rules for approvals"
+            ));
         }
         ("scopes" | "oauth_resource" | "auth", _) => {
-            builder.note("the login cannot be imported; log in to the server with haft");
+            builder.note("haft cannot import the login; log in to the server with haft");
         }
         (key, _) => builder.not_taken(key),
     }

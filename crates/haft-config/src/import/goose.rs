@@ -7,7 +7,7 @@ use super::{EntryBuilder, ImportedServers};
 use crate::yaml;
 
 pub(super) fn read(text: &str) -> Result<ImportedServers, String> {
-    let file: Value = yaml::from_str(text).map_err(|error| format!("it is not valid YAML: {error}"))?;
+    let file: Value = yaml::from_str(text).map_err(|error| format!("the file is not valid YAML: {error}"))?;
     let mut found = ImportedServers::default();
     for (name, extension) in file["extensions"].as_object().into_iter().flatten() {
         let kind = extension["type"].as_str().unwrap_or_default();
@@ -20,10 +20,12 @@ pub(super) fn read(text: &str) -> Result<ImportedServers, String> {
             (Some(_), kind) => {
                 found.skipped.push((
                     name.clone(),
-                    format!("extensions of type `{kind}` are built into goose and cannot be imported"),
+                    format!("haft cannot import extensions of type `{kind}`, which are built into goose"),
                 ));
             }
-            (None, _) => found.skipped.push((name.clone(), "its settings are not a map".into())),
+            (None, _) => {
+                found.skipped.push((name.clone(), "the settings of the extension are not a map".into()));
+            }
         }
     }
     Ok(found)

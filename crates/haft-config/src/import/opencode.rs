@@ -9,7 +9,7 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
     let mut found = ImportedServers::default();
     for (name, server) in file.get("mcp").and_then(Value::as_object).into_iter().flatten() {
         let Some(server) = server.as_object() else {
-            found.skipped.push((name.clone(), "its settings are not an object".into()));
+            found.skipped.push((name.clone(), "the settings of the server are not an object".into()));
             continue;
         };
         let mut builder = EntryBuilder::default();
@@ -19,7 +19,8 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
         builder.finish(name, &mut found);
     }
     for name in file.get("agent").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
-        let reason = format!("agents are read from files; move the agent to `.opencode/agent/{name}.md`");
+        let reason =
+            format!("haft reads agents from agent files; move the agent to `.opencode/agent/{name}.md`");
         found.skipped.push((format!("agent {name}"), reason));
     }
     found
@@ -28,7 +29,7 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
 fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
     let style = VariableStyle::Opencode;
     match (key, value) {
-        // The command contains the program and its arguments.
+        // In opencode, `command` is a list of the program and its arguments.
         ("command", value) => {
             let mut words = rewrite_words(value, style, builder).into_iter();
             if let Some(program) = words.next() {
@@ -51,7 +52,7 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
         ("cwd", Value::String(path)) => builder.set("cwd", path.clone()),
         ("enabled", Value::Bool(false)) => builder.set("disabled", true),
         ("enabled" | "timeout" | "type", _) => {}
-        ("oauth", _) => builder.note("the login cannot be imported; log in to the server with haft"),
+        ("oauth", _) => builder.note("haft cannot import the login; log in to the server with haft"),
         (key, _) => builder.not_taken(key),
     }
 }

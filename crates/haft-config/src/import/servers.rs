@@ -32,8 +32,9 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
     for (path, project) in file.get("projects").and_then(Value::as_object).into_iter().flatten() {
         let servers = project.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
         for (name, _) in servers {
-            let reason =
-                format!("it belongs to the project `{path}`; add it to the configuration of that project");
+            let reason = format!(
+                "the server belongs to the project `{path}`; add it to the configuration of that project"
+            );
             found.skipped.push((name.clone(), reason));
         }
     }
@@ -67,7 +68,7 @@ fn of_section(section: Option<&Value>, found: &mut ImportedServers) {
     for (name, server) in section.and_then(Value::as_object).into_iter().flatten() {
         match server.as_object() {
             Some(server) => of_server(name, server, found),
-            None => found.skipped.push((name.clone(), "its settings are not an object".into())),
+            None => found.skipped.push((name.clone(), "the settings of the server are not an object".into())),
         }
     }
 }
@@ -118,9 +119,9 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
         }
         ("includeTools" | "toolsAllowed", Value::Array(names)) => builder.set("toolsAllowed", names.clone()),
         ("excludeTools" | "toolsDenied", Value::Array(names)) => builder.set("toolsDenied", names.clone()),
-        ("envFile", _) => builder.note("`envFile` was not imported; copy the variables to `env`"),
+        ("envFile", _) => builder.note("haft did not import the key `envFile`; copy the variables to `env`"),
         ("oauth" | "auth" | "authProviderType", _) => {
-            builder.note("the login cannot be imported; log in to the server with haft");
+            builder.note("haft cannot import the login; log in to the server with haft");
         }
         (key, _) if PASSED_OVER.contains(&key) => {}
         (key, _) => builder.not_taken(key),
@@ -133,7 +134,8 @@ fn transport(kind: &str, builder: &mut EntryBuilder) {
         "http" | "streamable-http" | "streamableHttp" | "streamable_http" => builder.set("type", "http"),
         "sse" => builder.set("type", "sse"),
         "ws" | "websocket" => builder.set("type", "websocket"),
-        other => builder
-            .note(format!("the transport `{other}` is unknown; haft infers the transport from the URL")),
+        other => builder.note(format!(
+            "haft does not know the transport `{other}`, and infers the transport from the URL"
+        )),
     }
 }

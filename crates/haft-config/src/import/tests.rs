@@ -45,7 +45,7 @@ fn claude_and_editor_fixtures_become_valid_entries() {
                 "env": {"GITHUB_TOKEN": "ghp_example"},
             },
         }),
-        &["github: it starts a container"],
+        &["github: the server starts a container"],
     );
     check(
         ImportSource::ClaudeCode,
@@ -54,7 +54,7 @@ fn claude_and_editor_fixtures_become_valid_entries() {
             "docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}},
             "time": {"type": "stdio", "command": "uvx", "args": ["mcp-server-time"], "env": {}},
         }),
-        &["local skipped: it belongs to the project `/home/me/project`"],
+        &["local skipped: the server belongs to the project `/home/me/project`"],
     );
     check(
         ImportSource::Cursor,
@@ -63,7 +63,7 @@ fn claude_and_editor_fixtures_become_valid_entries() {
             "local": {"command": "node", "args": ["./server.js", "--home", "${HOME}"], "env": {"API_KEY": "${API_KEY}"}},
             "remote": {"url": "https://example.com/sse"},
         }),
-        &["local: `envFile` was not imported", "remote: the login cannot be imported"],
+        &["local: haft did not import the key `envFile`", "remote: haft cannot import the login"],
     );
     check(
         ImportSource::VsCode,
@@ -78,7 +78,7 @@ fn claude_and_editor_fixtures_become_valid_entries() {
             },
         }),
         &[
-            "perplexity: set the environment variable `PERPLEXITY_KEY`; the other program asks the user for `perplexity-key` (Perplexity API key)",
+            "perplexity: set the environment variable `PERPLEXITY_KEY`: the other program asks the user for the value `perplexity-key` (Perplexity API key)",
         ],
     );
     check(
@@ -126,8 +126,8 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
         }),
         &[
             "local: set the environment variable `NOTE_TXT` to the content",
-            "odd skipped: it has neither a command nor a URL",
-            "agent planner skipped: agents are read from files",
+            "odd skipped: the server has neither a command nor a URL",
+            "agent planner skipped: haft reads agents from agent files",
         ],
     );
     check(
@@ -139,7 +139,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
         }),
         &[
             "fetch: set the environment variable `FETCH_TOKEN`",
-            "developer skipped: extensions of type `builtin`",
+            "developer skipped: haft cannot import extensions of type `builtin`",
         ],
     );
     check(
@@ -159,21 +159,21 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "startup": "required",
             },
         }),
-        &["remote: `default_tools_approval_mode` was not imported"],
+        &["remote: haft did not import the key `default_tools_approval_mode`"],
     );
 }
 
 #[test]
-fn malformed_files_are_refused_with_the_reason() {
+fn malformed_import_files_are_refused_with_the_reason() {
     for source in ImportSource::ALL {
         let text = match source {
             ImportSource::Goose => "extensions: [",
             ImportSource::Codex => "[mcp_servers",
             _ => "{\"mcpServers\": ",
         };
-        assert!(read(source, text).unwrap_err().starts_with("it is not valid"), "{}", source.name());
+        assert!(read(source, text).unwrap_err().starts_with("the file is not valid"), "{}", source.name());
     }
-    assert_eq!(read(ImportSource::Cursor, "[]").unwrap_err(), "it is not a JSON object");
+    assert_eq!(read(ImportSource::Cursor, "[]").unwrap_err(), "the file does not contain a JSON object");
     let odd = r#"{"mcpServers": {"a": 7, "b": {}, "c": {"command": "x", "url": "https://e.com"}}}"#;
     let found = read(ImportSource::Cursor, odd).unwrap();
     assert!(found.servers.is_empty() && found.skipped.len() == 3, "{found:?}");
@@ -181,7 +181,7 @@ fn malformed_files_are_refused_with_the_reason() {
 }
 
 #[test]
-fn shape_of_a_file_is_found_by_its_keys() {
+fn import_detects_the_file_format_by_its_keys() {
     for (text, name) in [
         (include_str!("fixtures/cline.json"), "remote"),
         (include_str!("fixtures/vscode.json"), "github"),

@@ -53,7 +53,7 @@ fn brace_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String> {
         ("input", id) => {
             let name = variable_name(id);
             builder.note(format!(
-                "set the environment variable `{name}`; the other program asks the user for `{id}`"
+                "set the environment variable `{name}`: the other program asks the user for the value `{id}`"
             ));
             builder.ask(&name, id);
             Some(format!("${{{name}}}"))
@@ -99,7 +99,7 @@ pub(super) fn rewrite_map(
                 let text = rewrite(&text, style, builder);
                 written.insert(name.clone(), text.into());
             }
-            None => builder.note(format!("`{name}` was not imported: its value is not a string")),
+            None => builder.note(format!("haft did not import `{name}`, because its value is not a string")),
         }
     }
     written
@@ -114,7 +114,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Converts a list of words.
+/// Converts the variables in each word of a list.
 pub(super) fn rewrite_words(words: &Value, style: VariableStyle, builder: &mut EntryBuilder) -> Vec<Value> {
     let words = words.as_array().into_iter().flatten().filter_map(text_of);
     words.map(|word| Value::from(rewrite(&word, style, builder))).collect()

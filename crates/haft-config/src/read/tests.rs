@@ -53,8 +53,8 @@ fn old_names_of_keys_and_modes_work_with_a_warning() {
     assert_eq!(
         warnings,
         [
-            "/p/haft.json:1:12: cache.bytesMax: this key was renamed to `maxBytes`; use the new name",
-            "/p/haft.json:2:22: sandbox.mode: `rx` was renamed to \"network\"; use the new value",
+            "/p/haft.json:1:12: cache.bytesMax: the key `bytesMax` was renamed to `maxBytes`; use the new name",
+            "/p/haft.json:2:22: sandbox.mode: the value `rx` was renamed to \"network\"; use the new value",
         ]
     );
     assert!(read_text("{\"cache\": {\"maxBytes\": 5}}").unwrap().warnings.is_empty());
@@ -127,7 +127,7 @@ fn wrong_type_error_names_expected_and_found() {
     check("{\"sandbox\": []}", "1:13: sandbox: expected an object; found a list");
     check(
         "{\"tools\": {\"[\": {}}}",
-        "1:12: tools[\"[\"]: `[` without `]` in the pattern `[`; write `[[]` for a literal bracket",
+        "1:12: tools[\"[\"]: the pattern `[` has a `[` without `]`; write `[[]` for a literal bracket",
     );
     check(
         "{\"queues\": {\"a b\": {}}}",
@@ -135,7 +135,7 @@ fn wrong_type_error_names_expected_and_found() {
     );
     check(
         "{\"policy\": {\"rules\": [{\"tool\": \"*\"}]}}",
-        "1:23: policy.rules[0]: key `decision` is missing",
+        "1:23: policy.rules[0]: the required key `decision` is missing",
     );
     check(
         "{\"sandbox\": {\"environment\": [\"A=B\"]}}",
@@ -143,7 +143,7 @@ fn wrong_type_error_names_expected_and_found() {
     );
     check(
         "{\"sandbox\": {\"workspace\": \"${NONE}\"}}",
-        "1:27: sandbox.workspace: variable `NONE` is not set; set it, or give a default as in ${NONE:-value}",
+        "1:27: sandbox.workspace: variable `NONE` is not set; set the variable, or write a default as in ${NONE:-value}",
     );
 }
 
@@ -165,22 +165,22 @@ fn all_errors_of_a_file_are_reported_together() {
 }
 
 #[test]
-fn duplicate_key_is_an_error() {
+fn duplicate_config_key_is_an_error() {
     check_errors(
         "{\"toolTimeout\": 1,\n \"toolTimeout\": 2}",
-        &["2:2: toolTimeout: duplicate key; the first one is in line 1"],
+        &["2:2: toolTimeout: duplicate key; the same key is already in line 1"],
     );
     check_errors(
         "{\"queues\": {\"q\": {\"concurrent\": 1, \"maxConcurrency\": 2}}}",
-        &["1:36: queues.q.maxConcurrency: duplicate key; the first one is in line 1"],
+        &["1:36: queues.q.maxConcurrency: duplicate key; the same key is already in line 1"],
     );
 }
 
 #[test]
-fn invalid_json_is_reported_with_position() {
-    check_errors("", &["1:1: the file is empty; expected an object, at least {}"]);
-    check_errors(" \n // only this\n", &["1:1: the file is empty; expected an object, at least {}"]);
-    check_errors("[]", &["1:1: expected an object; found a list"]);
+fn invalid_json_in_a_config_file_is_reported_with_its_position() {
+    check_errors("", &["1:1: the file is empty; expected a JSON object, at least {}"]);
+    check_errors(" \n // only this\n", &["1:1: the file is empty; expected a JSON object, at least {}"]);
+    check_errors("[]", &["1:1: expected a JSON object; found a list"]);
     check_errors(
         "{\"naming\" \"bare\"}",
         &["1:11: expected colon after the string or word in object property"],
@@ -210,7 +210,7 @@ fn truncated_config_is_an_error_and_never_panics() {
 }
 
 #[test]
-fn deep_nesting_is_an_error() {
+fn deeply_nested_config_value_is_an_error() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let text = format!("{{\"toolsDenied\": {}1{}}}", open.repeat(100_000), close.repeat(100_000));
         let errors = read_text(&text).unwrap_err();

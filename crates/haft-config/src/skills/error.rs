@@ -9,7 +9,7 @@ use crate::printable;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct SkillError {
     pub path: PathBuf,
-    /// The line, counted from 1.
+    /// The line number in the skill file, counted from 1.
     pub line: usize,
     pub message: String,
     pub hint: Option<String>,

@@ -56,12 +56,12 @@ impl Skills {
 
     fn add(&mut self, path: &Path, bytes: Vec<u8>, variables: VariableSource<'_>) {
         let read = String::from_utf8(bytes)
-            .map_err(|_| vec![SkillError::new(path, 1, "the file is not UTF-8")])
+            .map_err(|_| vec![SkillError::new(path, 1, "the skill file is not UTF-8")])
             .and_then(|text| Skill::read(path, &text, variables));
         match read {
             Err(errors) => self.errors.extend(errors),
             Ok(skill) if self.skills.iter().all(|known| known.name != skill.name) => self.skills.push(skill),
-            // Ignore it: a skill with the same name was found in a directory with precedence.
+            // Ignore this skill: a skill with the same name was found in a directory with precedence.
             Ok(_) => {}
         }
     }

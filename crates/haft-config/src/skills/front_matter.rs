@@ -24,7 +24,7 @@ pub(super) fn split(text: &str) -> Result<SkillFileParts<'_>, &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, after) = text.split_once('\n').unwrap_or((text, ""));
     let fence @ ("+++" | "---") = first.trim_end() else {
-        return Err("the file must begin with front matter between two lines `---` (YAML) or `+++` (TOML)");
+        return Err("a skill must begin with front matter between two lines `---` (YAML) or `+++` (TOML)");
     };
     let mut at = 0;
     for line in after.split_inclusive('\n') {

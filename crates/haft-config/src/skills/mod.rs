@@ -29,7 +29,7 @@ pub const FILE_NAME: &str = "SKILL.md";
 /// The largest skill file that is read, in bytes.
 pub const SKILL_BYTES_MAX: usize = 256 << 10;
 
-/// One skill, resolved.
+/// One skill, with all its keys checked and resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
     pub name: String,
@@ -39,7 +39,7 @@ pub struct Skill {
     pub requires: SkillRequirements,
     /// The servers of the skill, ready to be added to [`ResolvedConfig::mcp_servers`].
     pub servers: BTreeMap<String, McpServerSettings>,
-    /// The text for the model.
+    /// The instructions of the skill for the model.
     pub body: String,
     pub path: PathBuf,
     /// The text of the whole file. A run stores this text, so that the run can continue with the same skill after the

@@ -77,7 +77,7 @@ const SERVER_KEYS: [&str; 14] = [
 pub(super) fn read(path: &Path, text: &str, variables: VariableSource<'_>) -> Result<Skill, Vec<SkillError>> {
     let failed = |line, message: String| vec![SkillError::new(path, line, message)];
     if text.len() > SKILL_BYTES_MAX {
-        return Err(failed(1, format!("the file has {} bytes; the limit is {SKILL_BYTES_MAX}", text.len())));
+        return Err(failed(1, format!("the skill has {} bytes; the limit is {SKILL_BYTES_MAX}", text.len())));
     }
     let parts = front_matter::split(text).map_err(|message| failed(1, message.into()))?;
     let keys =
@@ -108,7 +108,7 @@ impl SkillReader<'_> {
         if self.is_foreign && self.keys.get(PERSON_ONLY) == Some(&Value::Bool(true)) {
             self.wrong(
                 &[PERSON_ONLY],
-                "only a person may start this skill, but in haft the model chooses skills",
+                "the skill lets only a person start it, but in haft the model starts skills",
             );
         }
         let requires = self.requires();
@@ -142,7 +142,7 @@ impl SkillReader<'_> {
         let warning = |key: &String| {
             if self.is_foreign && KEYS_OF_CLAUDE_CODE.contains(&key.as_str()) {
                 let line = line_of(self.parts.keys, &[key]);
-                return SkillError::new(self.path, line, format!("`{key}` has no effect in haft"));
+                return SkillError::new(self.path, line, format!("the key `{key}` has no effect in haft"));
             }
             let hint = nearest(key, KEYS.iter().copied()).map(|near| format!("did you mean `{near}`?"));
             let line = line_of(self.parts.keys, &[key]);
@@ -172,11 +172,11 @@ impl SkillReader<'_> {
                 text.trim().to_owned()
             }
             Some(_) => {
-                self.wrong(&[key], format!("`{key}` must be a text of 1 to {chars_max} characters"));
+                self.wrong(&[key], format!("the key `{key}` must be a text of 1 to {chars_max} characters"));
                 String::new()
             }
             None => {
-                self.wrong(&[], format!("`{key}` is missing"));
+                self.wrong(&[], format!("the required key `{key}` is missing"));
                 String::new()
             }
         }
@@ -193,14 +193,14 @@ impl SkillReader<'_> {
         let words =
             words.map(|words| words.into_iter().map(str::trim).filter(|word| !word.is_empty()).collect());
         let words: Vec<&str> = words.unwrap_or_else(|| {
-            self.wrong(at, format!("`{}` must be a list of words", at.join(".")));
+            self.wrong(at, format!("the key `{}` must be a list of words", at.join(".")));
             Vec::new()
         });
         if words.len() > WORDS_MAX || words.iter().any(|word| word.chars().count() > WORD_CHARS_MAX) {
             let message = format!(
                 "too many or too long words; the limit is {WORDS_MAX} words of {WORD_CHARS_MAX} characters each"
             );
-            self.wrong(at, format!("`{}` has {message}", at.join(".")));
+            self.wrong(at, format!("the key `{}` has {message}", at.join(".")));
             return Vec::new();
         }
         words.into_iter().map(str::to_owned).collect()
@@ -243,13 +243,16 @@ impl SkillReader<'_> {
         }
         for (name, line) in self.lines() {
             if written.insert(name.clone(), line).is_some() {
-                self.wrong(&[&format!("{SERVER_LINE}{name}")], format!("duplicate server `{name}`"));
+                self.wrong(
+                    &[&format!("{SERVER_LINE}{name}")],
+                    format!("the skill defines the server `{name}` twice"),
+                );
             }
         }
         if written.len() > SERVERS_MAX {
             self.wrong(
                 &["mcp"],
-                format!("a skill may define at most {SERVERS_MAX} servers; it has {}", written.len()),
+                format!("a skill may define at most {SERVERS_MAX} servers; this skill has {}", written.len()),
             );
         }
         if !self.errors.is_empty() {
@@ -277,7 +280,7 @@ impl SkillReader<'_> {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("set this key in `haft.json`, under `mcpServers.{name}`"),
                 };
-                let message = format!("a skill may not set the key `{key}` of a server");
+                let message = format!("a skill may not set the key `{key}` of an MCP server");
                 self.wrong(&["mcp", name, key], message).hint = Some(hint);
             }
         }
@@ -305,11 +308,8 @@ impl SkillReader<'_> {
             let args: Vec<&str> = words.collect();
             self.check_command(&[key], command);
             if args.iter().any(|word| word.contains(['"', '\''])) {
-                self.wrong(
-                    &[key],
-                    "the words of this line are separated by spaces, and quotes have no effect",
-                )
-                .hint = Some("give the server a table with `command` and `args`".into());
+                self.wrong(&[key], "haft splits this command line at spaces, and quotes have no effect")
+                    .hint = Some("give the server a table with `command` and `args`".into());
             }
             let server = json!({ "command": command, "args": args });
             servers.push((key[SERVER_LINE.len()..].to_owned(), server));
@@ -335,8 +335,11 @@ impl SkillReader<'_> {
         };
         let found = crate::mcp_servers_of(self.path, written, &declared);
         for name in undeclared.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            self.wrong(&[&name], format!("`${{{name}}}` is used but not declared in `requires`")).hint =
-                Some(format!("add it to `requires`: bins = [], env = [\"{name}\"]"));
+            self.wrong(
+                &[&name],
+                format!("the skill uses the variable `${{{name}}}` but does not declare it in `requires`"),
+            )
+            .hint = Some(format!("add the variable to `requires`: bins = [], env = [\"{name}\"]"));
         }
         found.unwrap_or_else(|errors| {
             for error in &errors {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::expand::VariableSource;
 
-/// The required programs and variables.
+/// The programs and variables that a skill requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillRequirements {
     /// Programs that must be in a directory of `PATH`.
@@ -15,7 +15,7 @@ pub struct SkillRequirements {
     pub variables: Vec<String>,
 }
 
-/// A requirement that is not met.
+/// A requirement of a skill that is not met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MissingRequirement {
     Program(String),

@@ -136,9 +136,13 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
     check(&toml("[mcp.x]\ncommand = 'a'\nsandbox = false"), 6, "`haft.json`, under `mcpServers.x`");
     check(&toml("[mcp.x]\ncommand = 'a'\nurl = 'http://h'"), 4, "needs a `command` or a `url`");
     check(&toml("[mcp.x]\ncommand = 'a'\nargs = 'b'"), 6, "expected a list");
-    check(&toml("[mcp.x]\ncommand = 'a'\nenv = { A = '${PATH}' }"), 6, "`${PATH}` is used but not declared");
+    check(
+        &toml("[mcp.x]\ncommand = 'a'\nenv = { A = '${PATH}' }"),
+        6,
+        "uses the variable `${PATH}` but does not declare it",
+    );
     check(&yaml("mcp-x: 'a \"b c\"'"), 4, "quotes have no effect");
-    check(&yaml("mcp-x: a\nmcp: {x: {command: b}}"), 4, "duplicate server");
+    check(&yaml("mcp-x: a\nmcp: {x: {command: b}}"), 4, "defines the server `x` twice");
     check(&yaml("mcp: [1]"), 4, "a table for each server");
     check(&format!("---\nname: a b\ndescription: {}\n---\n", "d".repeat(2000)), 3, "1 to 1024 characters");
     check(&"-".repeat(SKILL_BYTES_MAX + 1), 1, "the limit is");
@@ -202,7 +206,7 @@ fn symlinked_and_invalid_skills_are_skipped() {
 
 /// The commands of a linked skill would be looked up in the project that contains the link.
 #[test]
-fn trust_in_one_project_does_not_apply_to_another() {
+fn trusting_a_skill_in_one_project_does_not_trust_it_in_another() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     let home = Home::at(&root.join("home"));
@@ -237,7 +241,7 @@ fn configured_servers_override_servers_of_skills() {
 }
 
 #[test]
-fn unknown_keys_are_warnings() {
+fn unknown_skill_keys_are_warnings() {
     let skill = read("---\nname: a\ndescription: b\ntrigers: [a]\nversion: 1\n---\n").unwrap();
     let told: Vec<String> = skill.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(

@@ -57,10 +57,12 @@ pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<
         "maxTurns" => agent.count(key, "maxTurns", value),
         "effort" => agent.effort(key, value),
         "permissionMode" => permission_mode(value, agent)?,
-        "mcpServers" => agent.note(key, "an agent file cannot add servers; add them to `haft.json`"),
+        "mcpServers" => {
+            agent.note(key, "an agent file cannot add MCP servers; add the servers to `haft.json`");
+        }
         "skills" => agent.note(key, &format!("an agent file cannot load skills; {ALL_SKILLS}")),
         "hooks" => agent.note(key, "haft runs no hooks"),
-        // These keys have no effect on the work of the agent.
+        // haft ignores these keys of Claude Code, because they do not change the work of the agent.
         "name" | "color" => {}
         _ => agent.no_such_setting(key),
     }
@@ -79,12 +81,12 @@ fn tools(items: &[String], agent: &mut AgentBuilder) {
         match (tools_of(name), argument) {
             (Some(_), Some(_)) => agent.note(
                 "tools",
-                &format!("`{item}` is ignored, because an agent file cannot limit the arguments of a tool; use the rules of `haft.json`"),
+                &format!("haft ignores `{item}`, because an agent file cannot limit the arguments of a tool; use the rules of `haft.json`"),
             ),
             (Some(names), None) => names.iter().for_each(|name| agent.list((*name).to_owned())),
             (None, _) => match server_tool(name) {
                 Some(tool) => agent.list(tool),
-                None => agent.note("tools", &format!("`{item}` is ignored: {}", no_such_tool(name))),
+                None => agent.note("tools", &format!("haft ignores `{item}`: {}", no_such_tool(name))),
             },
         }
     }
@@ -163,8 +165,9 @@ fn model(value: &Value, agent: &mut AgentBuilder) {
     match value.as_str().unwrap_or_default() {
         "inherit" => {}
         name => {
-            let reason =
-                format!("`{name}` names no provider, so the agent uses the default model (`models.default`)");
+            let reason = format!(
+                "the model `{name}` names no provider, so the agent uses the default model (`models.default`)"
+            );
             agent.note("model", &reason);
         }
     }

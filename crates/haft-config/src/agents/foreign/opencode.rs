@@ -54,7 +54,7 @@ pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<
         "temperature" => number(key, "temperature", value, agent),
         "top_p" => number(key, "topP", value, agent),
         "reasoningEffort" => agent.effort(key, value),
-        // These keys have no effect on the work of the agent.
+        // haft ignores these keys of opencode, because they do not change the work of the agent.
         "name" | "mode" | "color" | "hidden" | "disable" => {}
         _ => agent.no_such_setting(key),
     }
@@ -77,7 +77,10 @@ fn tools(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
             Value::Bool(false) => deny("tools", name, agent),
             Value::Bool(true) if is_tool_of_opencode(name) => {}
             Value::Bool(true) => {
-                agent.note("tools", &format!("`{name}` is ignored: haft names tools `server__tool`"));
+                agent.note(
+                    "tools",
+                    &format!("haft ignores `{name}`: haft names the tools of MCP servers `server__tool`"),
+                );
             }
             _ => return Err(format!("`tools.{name}`: expected true or false")),
         }
@@ -149,7 +152,7 @@ fn model(value: &Value, agent: &mut AgentBuilder) {
     let name = value.as_str().unwrap_or_default();
     match name.split_once('/') {
         Some((provider, _)) if PROVIDER_NAMES.contains(&provider) => agent.set("models", name),
-        Some(_) | None => agent.note("model", &format!("haft has no provider for `{name}`")),
+        Some(_) | None => agent.note("model", &format!("haft has no provider for the model `{name}`")),
     }
 }
 

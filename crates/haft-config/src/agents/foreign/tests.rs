@@ -36,8 +36,8 @@ fn claude_code_agent_is_translated_with_notes_about_unsupported_keys() {
     assert!(agent.models.is_empty());
     let expected = [
         "`name`: haft names",
-        "`Grep` is ignored",
-        "`Bash(git diff:*)` is ignored",
+        "haft ignores `Grep`",
+        "haft ignores `Bash(git diff:*)`",
         "`model`",
         "`permissionMode`",
     ];
@@ -56,7 +56,10 @@ fn opencode_agent_is_translated_with_notes_about_unsupported_keys() {
     assert_eq!(agent.body, "You are in review mode. Use {env:HOME} as it is.\n");
     check_notes(
         &notes,
-        &["`permission`: `haft.json` sets the rules", "`textVerbosity`: haft has no such setting"],
+        &[
+            "`permission`: `haft.json` sets the rules",
+            "`textVerbosity`: haft ignores this key, because haft has no such setting",
+        ],
     );
 }
 
@@ -154,7 +157,7 @@ fn listed_tools_of_servers_never_select_builtin_tools() {
 }
 
 #[test]
-fn denied_name_without_an_effect_is_noted() {
+fn denied_name_that_haft_cannot_deny_is_noted() {
     let check = |path: &str, keys: &str, expected: &[&str]| {
         let (_, notes) = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap();
         check_notes(&notes, expected);
@@ -162,12 +165,12 @@ fn denied_name_without_an_effect_is_noted() {
     check(
         CLAUDE,
         "disallowedTools: [Bsh, Bash]",
-        &["`disallowedTools`: `Bsh` cannot be denied: haft has no such tool"],
+        &["`disallowedTools`: haft cannot deny `Bsh`: haft has no such tool"],
     );
-    check(CLAUDE, "disallowedTools: [Skill, WebFetch]", &["`disallowedTools`: `Skill` cannot be denied"]);
-    check(OPENCODE, "tools: {skill: false, task: false}", &["`tools`: `skill` cannot be denied"]);
+    check(CLAUDE, "disallowedTools: [Skill, WebFetch]", &["`disallowedTools`: haft cannot deny `Skill`"]);
+    check(OPENCODE, "tools: {skill: false, task: false}", &["`tools`: haft cannot deny `skill`"]);
     let expected =
-        ["`permission`: `external_directory` cannot be denied", "`permission`: `haft.json` sets the rules"];
+        ["`permission`: haft cannot deny `external_directory`", "`permission`: `haft.json` sets the rules"];
     check(OPENCODE, "permission: {external_directory: deny}", &expected);
 }
 
@@ -194,7 +197,7 @@ fn file_with_an_unclear_restriction_is_refused() {
     check(
         CLAUDE,
         "description: a: b\ndisallowedTools: [Bsh]",
-        "seems to deny `Bsh`, but haft has no such tool",
+        "seems to deny the tool `Bsh`, but haft has no such tool",
     );
     check(OPENCODE, "tools: {bash: 'false'}", "`tools.bash`: expected true or false");
     check(OPENCODE, "tools: {'*': 'false'}", "`tools.*`: expected true or false");
