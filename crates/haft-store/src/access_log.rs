@@ -22,7 +22,7 @@ pub struct AccessLine {
     /// The path without the query, cut after 200 characters.
     pub path: String,
     pub status: u16,
-    /// The time until the headers of the reply were sent.
+    /// The time from the request until the server sent the headers of the reply.
     pub duration_ms: u64,
     /// The principal as `TENANT/SUBJECT`; `None` for a request without a valid key.
     pub principal: Option<String>,
@@ -41,7 +41,7 @@ impl AccessLogFile {
         Self(Mutex::new(LineFile::new(paths, LineFileLimits::default())))
     }
 
-    /// Appends a line. After a failed write, later lines are still written.
+    /// Appends a line. A failed write does not prevent later writes.
     pub fn append(&self, line: &AccessLine) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');

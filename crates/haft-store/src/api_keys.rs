@@ -28,7 +28,7 @@ const MARK: &str = "haft_";
 /// The number of characters of a key that key lists show.
 const PREFIX_CHARS: usize = MARK.len() + 8;
 
-/// The settings of a new key.
+/// The settings of a new API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewApiKey {
     /// A name that the operator chooses.
@@ -90,13 +90,13 @@ impl fmt::Debug for ApiKeySecret {
     }
 }
 
-/// All keys that the file contained when it was read.
+/// All API keys that the file contained when haft read it.
 #[derive(Debug, Clone, Default)]
 pub struct ApiKeys {
     keys: Vec<ApiKeyRecord>,
 }
 
-/// The outcome of looking up a secret.
+/// The outcome of looking up an API key by its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyLookup<'a> {
     Valid(&'a ApiKeyRecord),
@@ -121,7 +121,7 @@ impl ApiKeys {
     }
 }
 
-/// Identifies a version of the file. It changes whenever the keys change.
+/// Identifies one state of the API key file. The value changes whenever the keys change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyFileVersion {
     inode: u64,
@@ -129,7 +129,7 @@ pub struct KeyFileVersion {
     changed: Option<SystemTime>,
 }
 
-/// The file that stores all keys.
+/// The file that stores all API keys.
 #[derive(Debug, Clone)]
 pub struct ApiKeyStore {
     path: PathBuf,
@@ -167,7 +167,7 @@ impl ApiKeyStore {
         if file.version != VERSION {
             let found = file.version;
             return Err(problem(format!(
-                "the API key file has version {found}; this version of haft reads {VERSION}"
+                "the API key file has version {found}; this version of haft reads version {VERSION}"
             )));
         }
         Ok(ApiKeys { keys: file.keys })
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_file_contains_no_secret_and_has_private_permissions() {
+    fn api_key_file_contains_no_secret_and_has_private_permissions() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
         let (record, secret) = store.create(new(None), 5).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_until_it_expires_or_is_revoked() {
+    fn api_key_is_found_by_its_secret_until_it_expires_or_is_revoked() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
         let (record, secret) = store.create(new(Some(10)), 5).unwrap();

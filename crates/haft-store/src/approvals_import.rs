@@ -16,15 +16,15 @@ use serde::Deserialize;
 use crate::accounting::now_ms;
 use crate::grants::{self, FileGrants};
 
-/// The name of the old file after its import. It is kept, so that the user can look up the dropped rules.
+/// The name of the old file after its import. haft keeps the file, so that the user can look up the dropped rules.
 const IMPORTED: &str = "approvals.json.imported";
 
-/// The content of the old file.
+/// The content of `approvals.json`.
 #[derive(Debug, Default, Deserialize)]
 struct ApprovalsFile {
     /// Digests of calls, in hexadecimal.
     exact: Vec<String>,
-    /// The texts of rules.
+    /// The rules that the user allowed, as text.
     rules: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ pub fn import(home: &Home) -> Option<String> {
     }
     match imported(home, &path) {
         Ok(warning) => warning,
-        Err(error) => Some(format!("the approvals in {} could not be imported: {error}", path.display())),
+        Err(error) => Some(format!("haft could not import the approvals in {}: {error}", path.display())),
     }
 }
 
@@ -51,9 +51,10 @@ fn imported(home: &Home, path: &Path) -> io::Result<Option<String>> {
     let parsed = serde_json::from_slice::<ApprovalsFile>(&bytes);
     let warning = match &parsed {
         Ok(written) => warning(written.rules.len()),
-        Err(error) => {
-            Some(format!("{} was ignored, because it cannot be read as JSON: {error}", path.display()))
-        }
+        Err(error) => Some(format!(
+            "haft ignored the approvals in {}, because the file is not valid JSON: {error}",
+            path.display()
+        )),
     };
     keep_exact(home, &parsed.unwrap_or_default()).map_err(io::Error::other)?;
     // The grants are already stored. If a crash happens before the rename, the next import adds the same grants again.
@@ -76,8 +77,9 @@ fn warning(rules: usize) -> Option<String> {
         _ => (format!("{rules} remembered rules"), "were"),
     };
     Some(format!(
-        "{rules} {were} dropped: an earlier version allowed a remembered rule in every workspace; \
-         answer `r` at the next question to allow it again in one workspace (the old rules are in data/{IMPORTED})"
+        "{rules} {were} dropped, because an earlier version of haft allowed a remembered rule in every \
+         workspace; answer `r` at the next approval question to allow the rule again in one workspace (the \
+         old rules are in data/{IMPORTED})"
     ))
 }
 
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(import(&home), None);
         assert!(!path.exists());
         std::fs::write(&path, "nonsense").unwrap();
-        assert!(import(&home).unwrap().contains("cannot be read"));
+        assert!(import(&home).unwrap().contains("is not valid JSON"));
         assert_eq!(import(&home), None);
     }
 

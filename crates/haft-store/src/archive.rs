@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 const BLOCK_BYTES: usize = 512;
 
-/// The longest name that fits into the header of a file. A longer name has an entry of its own.
+/// The longest file name that fits into a tar header. A longer name has an entry of its own.
 const NAME_BYTES_MAX: usize = 100;
 
-/// `O_NOFOLLOW`.
+/// The value of `O_NOFOLLOW`: do not open a symbolic link.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
-/// The first size that does not fit into eleven octal digits.
+/// The smallest file size that does not fit into the eleven octal digits of a tar header.
 const OCTAL_END: u64 = 1 << 33;
 
 /// An archive that is being written.
@@ -34,7 +34,7 @@ impl<W: Write> ArchiveWriter<W> {
         Self { out, files: 0, bytes: 0, skipped: Vec::new() }
     }
 
-    /// Adds a directory, so that it is private after the archive was unpacked.
+    /// Adds a directory with private permissions, so that the unpacked directory is private too.
     pub fn add_directory(&mut self, name: &Path) -> io::Result<()> {
         self.header(name, b'5', 0o700, 0, 0, Path::new(""))
     }
@@ -68,7 +68,7 @@ impl<W: Write> ArchiveWriter<W> {
                 self.add_tree(&name.join(entry.file_name()), &entry.path())?;
             }
         } else if metadata.is_file() {
-            // The flag matters if a command puts a link in the place of the file now.
+            // The flag refuses a symbolic link that a command has put in the place of the file since the check.
             let opened = File::options().read(true).custom_flags(NO_LINK).open(path);
             if let Some(file) = self.readable(path, opened) {
                 self.add_open(name, &file)?;
@@ -81,7 +81,7 @@ impl<W: Write> ArchiveWriter<W> {
         Ok(())
     }
 
-    /// Returns `None` for a file that is gone or cannot be read.
+    /// Returns `None` for a file that no longer exists or that haft cannot read.
     fn readable<T>(&mut self, path: &Path, read: io::Result<T>) -> Option<T> {
         if read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
             self.skipped.push(path.to_owned());
@@ -101,7 +101,9 @@ impl<W: Write> ArchiveWriter<W> {
     fn content(&mut self, content: impl Read, length: u64) -> io::Result<()> {
         let written = io::copy(&mut content.take(length), &mut self.out)?;
         if written < length {
-            return Err(io::Error::other("a file became shorter while it was read; try again"));
+            return Err(io::Error::other(
+                "a file became shorter while haft copied it into the archive; try again",
+            ));
         }
         self.files += 1;
         self.bytes += length;

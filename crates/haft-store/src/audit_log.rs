@@ -11,12 +11,12 @@ use crate::accounting::line_file::{LineFile, LineFileLimits, LinePaths};
 /// The maximum length of `target` and `detail` in a line, in characters. Clients can choose parts of these texts.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// The events of the log. Their names are stable.
+/// The events of the audit log. Their names are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditEvent {
     /// A request had no valid key or token.
     LoginFailed,
-    /// A caller lacked a scope.
+    /// The key of a caller did not have the required scope.
     ScopeDenied,
     KeyCreated,
     KeyRevoked,
@@ -29,7 +29,7 @@ pub enum AuditEvent {
     /// A response in the background was cancelled.
     BackgroundCancelled,
     ConfigReloaded,
-    /// An invalid configuration was not used.
+    /// The server refused to load an invalid configuration.
     ConfigRefused,
     ToolExecuted,
     ToolFailed,
@@ -84,7 +84,7 @@ pub struct AuditLine {
 }
 
 impl AuditLine {
-    /// Creates a line without a caller.
+    /// Creates an audit line for an event that has no caller.
     pub fn new(at_ms: u64, event: AuditEvent) -> Self {
         Self { at_ms, event: event.name().into(), ..Self::default() }
     }

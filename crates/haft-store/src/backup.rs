@@ -21,21 +21,21 @@ use crate::tree::named;
 /// The directory with the names of the unfinished responses.
 const UNFINISHED: &str = "responses-unfinished";
 
-/// The directories that are read first and last, with all others between them.
+/// The directories that a backup reads first and last. It reads all other directories in between.
 const FIRST: &str = "responses";
 const LAST: [&str; 2] = ["outputs", "blobs"];
 
-/// The directories that are left out, because haft can create their content again.
+/// The directories that a backup omits, because haft can create their content again.
 const LEFT_OUT: [&str; 1] = ["cache"];
 
-/// Selects whether a file that already exists is replaced.
+/// Selects whether a backup may replace an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingFile {
     Refused,
     Replaced,
 }
 
-/// A finished archive.
+/// A summary of a finished archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSummary {
     pub files: u64,
@@ -87,12 +87,15 @@ pub(crate) fn write_archive(
     Ok(summary)
 }
 
-/// Refuses an archive inside of haft's data, which would contain itself and be swept.
+/// Refuses an archive inside of haft's data directory: the archive would contain itself, and a sweep would remove it.
 fn refuse_inside(home: &Home, path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(data) = home.data().canonicalize() else { return Ok(()) };
     if parent.canonicalize()?.starts_with(&data) {
-        return Err(io::Error::other(format!("the file must not be in {}", data.display())));
+        return Err(io::Error::other(format!(
+            "the backup file must not be in haft's data directory {}",
+            data.display()
+        )));
     }
     Ok(())
 }
@@ -120,7 +123,7 @@ fn rank(name: &str) -> usize {
 struct DataBackup<'a, P> {
     archive: &'a mut ArchiveWriter<BufWriter<File>>,
     data: &'a Path,
-    /// Gets the number of files and bytes so far.
+    /// The progress callback, which gets the number of files and bytes so far.
     progress: P,
 }
 
@@ -129,7 +132,7 @@ impl<P: FnMut(u64, u64)> DataBackup<'_, P> {
         let added = self.add_present(name, path);
         (self.progress)(self.archive.files, self.archive.bytes);
         match added {
-            // A sweep or another request has removed the file.
+            // A sweep or another request has removed the file since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             added => added,
         }
@@ -179,7 +182,7 @@ fn add_response(
 ) -> io::Result<()> {
     let bytes = fs::read(path)?;
     let modified_s = path.metadata()?.mtime();
-    // Events can follow the record, which is the first line.
+    // Parse only the first line, which is the record. Stream events can follow it.
     let record = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let state: Option<SavedResponse> = serde_json::from_slice(record).ok();
     let open = state
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn link_replaces_no_file() {
+    fn linked_backup_replaces_no_existing_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("backup.tar");
         PartFile::beside(&path).unwrap().link_to(&path).unwrap();

@@ -50,7 +50,7 @@ impl FileBlobs {
         }
     }
 
-    /// Removes blobs that no run has stored again for this long.
+    /// Removes blobs that no run has stored or used for this time.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
         let (directories, files): (Vec<_>, Vec<_>) =
             sweep::entries(&self.root).partition(|entry| entry.path().is_dir());
@@ -82,7 +82,7 @@ fn store_error(error: &io::Error) -> StoreError {
 
 type BlobTable = HashMap<(String, Digest), Arc<[u8]>>;
 
-/// Blobs in memory. Clones share them. They are lost when the process ends.
+/// A blob store in memory. Clones share the blobs, which are lost when the process ends.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBlobs(Arc<Mutex<BlobTable>>);
 

@@ -1,4 +1,4 @@
-//! Stored conversations of the server: one file for each, in the directory of its tenant.
+//! Stored conversations of the server: one file for each conversation, in the directory of its tenant.
 
 use std::io;
 use std::path::PathBuf;

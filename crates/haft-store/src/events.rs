@@ -6,7 +6,7 @@
 //! claimant continues the numbers after the writer's events. No number is used twice or left out.
 //!
 //! If an append fails, readers of that process get the events from memory, with numbers that are not in the file. A
-//! mark beside the file then keeps the next process from using these numbers again: it leaves out `UNSTORED_MAX`
+//! mark beside the file then keeps the next process from using these numbers again: that process skips `UNSTORED_MAX`
 //! numbers, and readers see a gap.
 
 mod memory;
@@ -42,7 +42,7 @@ const INDEX_EVERY: u64 = 256;
 /// descriptors for connections.
 const OPEN_MAX: usize = 16;
 
-/// The number of events that a process can number after its store has failed.
+/// The maximum number of events that a process numbers after its store has failed.
 const UNSTORED_MAX: u64 = 1 << 32;
 
 /// The maximum number of logs whose index and end are kept in memory.
@@ -52,8 +52,8 @@ const LOGS_MAX: usize = 4_096;
 #[derive(Debug)]
 pub struct FileEvents {
     root: PathBuf,
-    /// Positions before some of the events of each log that was read, in ascending order. A read starts at the nearest
-    /// one.
+    /// The index of each log that was read: file positions before some of its events, in ascending order. A read starts
+    /// at the nearest position.
     index: Mutex<HashMap<RunKey, Vec<LogPosition>>>,
     /// The end of each log that this process writes, after its last append.
     ends: Mutex<HashMap<RunKey, LogPosition>>,
@@ -104,10 +104,11 @@ impl FileEvents {
         self.path(key).with_extension("unstored")
     }
 
-    /// Marks the numbers from `first` on as used if the store failed, because the process goes on without it.
+    /// Marks the numbers from `first` on as used after the store has failed, because the process continues to number
+    /// events without the store.
     fn mark_failed<T>(&self, key: &RunKey, first: u64, outcome: &Result<T, StoreError>) {
         if let Err(StoreError::Unavailable { .. }) = outcome {
-            // If the mark cannot be written either, there is no other place for it.
+            // Ignore the error: if haft cannot write the mark either, there is no other place for it.
             let _ = self.mark_unstored(key, first);
         }
     }
@@ -121,7 +122,7 @@ impl FileEvents {
         std::fs::rename(&new, &mark).inspect_err(|_| drop(std::fs::remove_file(&new)))
     }
 
-    /// Returns the last number that events may have that could not be stored; `None` if all were stored.
+    /// Returns the highest number that an unstored event may have; `None` if all events were stored.
     fn last_unstored(&self, key: &RunKey) -> Option<u64> {
         let target = std::fs::read_link(self.mark_path(key)).ok()?;
         let first = target.to_str()?.parse::<u64>().ok()?;
@@ -171,7 +172,7 @@ impl FileEvents {
         if end.last == last {
             Ok(())
         } else {
-            Err(unavailable(io::Error::other("another program is writing the event log")))
+            Err(unavailable(io::Error::other("another program also writes to the event log of the run")))
         }
     }
 
@@ -302,7 +303,7 @@ impl EventStore for FileEvents {
 
 fn lock<T>(map: &Mutex<HashMap<RunKey, T>>) -> MutexGuard<'_, HashMap<RunKey, T>> {
     let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
-    // Both maps can be cleared at any time: they only save work, or detect a rare case.
+    // Both maps are caches, so this code may clear them at any time: they only save work, or detect a rare case.
     if map.len() > LOGS_MAX {
         map.clear();
     }

@@ -20,7 +20,7 @@ use haft_fs::private_file;
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// Keys in files: `idempotency/TENANT/DIGEST`, where the digest covers the subject and the key.
+/// Idempotency keys in files: `idempotency/TENANT/DIGEST`, where the digest covers the subject and the key.
 #[derive(Debug, Clone)]
 pub struct FileIdempotencyKeys {
     root: PathBuf,
@@ -38,7 +38,8 @@ impl FileIdempotencyKeys {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         file.write_all(run.to_string().as_bytes())?;
-        // A hard link fails if the name already exists, and its file is complete from the start.
+        // Create the file by a hard link: the link fails if the name already exists, and no reader sees an incomplete
+        // file.
         let linked = std::fs::hard_link(&temporary, &path);
         std::fs::remove_file(&temporary)?;
         match linked {
@@ -58,8 +59,8 @@ impl FileIdempotencyKeys {
         sweep::remove_unchanged(of_tenants, keep, now);
     }
 
-    /// Returns the files of all keys of a tenant, with the run that each is bound to. The names of the files are digests.
-    /// Leaves out files that another process removes, and incomplete ones.
+    /// Returns the files of all keys of a tenant, with the run that each key is bound to. The file names are digests.
+    /// Omits incomplete files, and files that another process removes.
     pub(crate) fn of_tenant(&self, tenant: &str) -> io::Result<Vec<(SessionId, PathBuf)>> {
         let files = sweep::list(&self.root.join(directory_of(tenant)))?.into_iter().map(|entry| entry.path());
         let bound = files.filter_map(|path| {
@@ -93,7 +94,7 @@ impl IdempotencyStore for FileIdempotencyKeys {
     }
 }
 
-/// Keys in memory. Clones share them. They are lost when the process ends.
+/// Idempotency keys in memory. Clones share the keys, which are lost when the process ends.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryIdempotencyKeys(Arc<Mutex<HashMap<OwnedKey, SessionId>>>);
 
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn key_is_bound_to_the_first_run_of_its_principal() {
+    async fn idempotency_key_is_bound_to_the_first_run_of_its_principal() {
         on_all(async |keys| {
             let (anna, bert) = (Principal::new("t", "anna", "1"), Principal::new("t", "bert", "1"));
             let bind = async |principal: &Principal, key: &str, run: u128| {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_binds_agree_on_one_run() {
+    fn concurrent_runs_with_one_idempotency_key_agree_on_one_run() {
         let directory = tempfile::tempdir().unwrap();
         let keys = FileIdempotencyKeys::of(&Home::at(directory.path()));
         let found: Vec<u128> = std::thread::scope(|scope| {

@@ -68,7 +68,7 @@ pub trait JournalClaim: fmt::Debug + Send + Sync {
     /// Makes all appended lines durable.
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>>;
 
-    /// Makes all appended lines durable, now or soon after this returns.
+    /// Makes all appended lines durable, either now or soon after this method returns.
     fn sync_soon(&self) -> BoxFuture<'_, Result<(), JournalError>> {
         self.sync()
     }
@@ -98,7 +98,7 @@ pub struct ClaimedJournal {
 /// The state of the holder that a claim replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HolderBefore {
-    /// The holder had ended.
+    /// The previous holder had already ended.
     Gone,
     /// The holder may still run and write events. It finds out that it is fenced when it next appends to the journal.
     Fenced,
@@ -129,7 +129,7 @@ pub struct ListedRun {
 }
 
 impl ListedRun {
-    /// Returns the entry of a run with this first line.
+    /// Returns the list entry of a run, from the first line of its journal.
     pub fn of(id: SessionId, opened: SessionStart, is_running: bool) -> Self {
         let SessionStart { title, agent, at_ms, .. } = opened;
         Self { id, title, agent, started_ms: at_ms, is_running }

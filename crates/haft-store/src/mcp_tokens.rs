@@ -1,4 +1,4 @@
-//! Names the directory of the tokens with which haft calls MCP servers for a principal.
+//! Returns the directory of the OAuth tokens with which haft calls MCP servers for a principal.
 
 use std::path::PathBuf;
 

@@ -284,7 +284,7 @@ struct FileSpool {
     whole: PathBuf,
     handle: Handle,
     bytes_max: u64,
-    /// The bytes that were stored before this spool was opened.
+    /// The number of bytes that the output had before this spool was opened.
     bytes_before: u64,
     bytes: u64,
     /// The number of line ends so far.
@@ -322,8 +322,8 @@ impl Spool for FileSpool {
     }
 }
 
-/// Returns the last of the `bytes` bytes of a file. Returns a line end for an empty file, because it has no incomplete
-/// line.
+/// Returns the last byte of a file that has `bytes` bytes. Returns a line end for an empty file, because an empty file
+/// has no incomplete line.
 fn last_byte(file: &File, bytes: u64) -> io::Result<u8> {
     let mut last = [b'\n'];
     if let Some(at) = bytes.checked_sub(1) {
@@ -332,7 +332,7 @@ fn last_byte(file: &File, bytes: u64) -> io::Result<u8> {
     Ok(last[0])
 }
 
-/// A file that is not complete yet. Dropping it removes the file.
+/// The file of an output that is not complete yet. Dropping this value removes the file.
 struct UnfinishedFile(Option<PathBuf>);
 
 impl Drop for UnfinishedFile {

@@ -31,7 +31,8 @@ pub(crate) fn read_owned<T>(
     Ok(owned)
 }
 
-/// Returns true if other files can be read in spite of this error. A parser returns the first two kinds.
+/// Returns true if the error concerns only one file, so that haft can still read the others. A parser returns the first
+/// two kinds.
 fn concerns_one_file(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, IsADirectory, PermissionDenied, UnexpectedEof};
     matches!(error.kind(), InvalidData | UnexpectedEof | PermissionDenied | IsADirectory)

@@ -1,5 +1,5 @@
-//! The approval requests of the server that wait for an answer: one small file for each response, so that a start need
-//! not read all responses.
+//! The approval requests of the server that wait for an answer: one small file for each response, so that a starting
+//! server need not read all responses.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,12 +17,13 @@ use crate::sweep;
 pub struct PendingApprovalRecord {
     /// The id of the response, which is also the file name.
     pub response: String,
-    /// The suspended run.
+    /// The id of the suspended run that waits for the answers.
     pub run: String,
     pub tenant: String,
     pub subject: String,
     pub credential_id: String,
-    /// The creation of the response, from which the requests expire, in milliseconds since 1970.
+    /// The creation time of the response, in milliseconds since 1970. The time limit of the requests starts at this
+    /// time.
     pub since_ms: u64,
     pub requests: Vec<PendingApprovalRequest>,
     /// True after the webhook of the operator has accepted the event about these requests.
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_is_listed_until_it_is_removed() {
+    fn pending_approval_is_listed_until_it_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let store = PendingApprovalStore::of(&Home::at(directory.path()));
         assert_eq!(store.all(), []);

@@ -1,4 +1,4 @@
-//! All data of one principal: what an export contains, and what a deletion removes.
+//! All data of one principal, for exports and deletions.
 
 mod deletion;
 mod lines;
@@ -39,10 +39,10 @@ pub struct PrincipalData {
     sessions: SessionStore,
 }
 
-/// The reason why there is no export.
+/// The reason why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    #[error("there is no data of this principal")]
+    #[error("haft stores no data of this principal")]
     NotFound,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -56,11 +56,12 @@ struct OwnedFiles {
     unreadable: Vec<PathBuf>,
 }
 
-/// Files that are removed together.
+/// A group of files that a deletion removes together.
 #[derive(Debug)]
 struct FileGroup {
     lock: GroupLock,
-    /// In the order of removal. The last file names the others, so that after a failure a second deletion finds them.
+    /// The files in the order of removal. The last file names the others, so that after a failure a second deletion
+    /// finds them.
     paths: Vec<PathBuf>,
 }
 
@@ -170,7 +171,7 @@ impl PrincipalData {
                     let paths = [self.files_of_run(id), keys, vec![self.sessions.file(id)]].concat();
                     owned.add(GroupLock::Session(id), paths);
                 }
-                // A session without its first line contains nothing.
+                // Skip a session without a first line: it contains no data.
                 Ok(_) | Err(SessionError::Unreadable { problem: ReadError::Empty, .. }) => {}
                 Err(SessionError::Io { problem }) if problem.kind() == io::ErrorKind::NotFound => {}
                 Err(SessionError::Io { problem }) if problem.kind() != io::ErrorKind::PermissionDenied => {
@@ -224,7 +225,7 @@ impl PrincipalData {
         events.into_iter().chain([FileOutputs::of(&self.home).directory_of(&key)]).collect()
     }
 
-    /// Returns the keys, without their digests.
+    /// Returns the API keys of the principal, without their digests.
     fn keys(&self) -> io::Result<Value> {
         let keys = ApiKeyStore::of(&self.home).load()?;
         let own = keys.all().iter().filter(|key| key.principal().is_subject_of(&self.owner));

@@ -1,4 +1,4 @@
-//! Stored responses of the server: one file for each, in the directory of its tenant.
+//! Stored responses of the server: one file for each response, in the directory of its tenant.
 //!
 //! The first line of a file is the record. The stream events of a background response follow, one in each line, so that
 //! a reader of the record need not read them, and a reader of the events need not keep them in memory.
@@ -114,7 +114,7 @@ struct RecordFile<'a> {
     response: NewResponse<'a>,
 }
 
-/// The record of a response, which is not written yet.
+/// The encoded record of a response that is not written yet.
 #[derive(Debug)]
 pub struct EncodedResponse {
     path: PathBuf,
@@ -167,7 +167,8 @@ impl UnfinishedResponse {
 #[derive(Debug, Clone)]
 pub struct ResponseStore {
     root: PathBuf,
-    /// The directory with one small file for each unfinished response, so that a start need not read all responses.
+    /// The directory with one small file for each unfinished response, so that a starting server need not read all
+    /// responses.
     unfinished: PathBuf,
 }
 
@@ -275,8 +276,8 @@ impl ResponseStore {
         Ok(found)
     }
 
-    /// Reads the responses of a subject, and keeps only the part of each that the caller needs: all conversations
-    /// together may not fit into memory.
+    /// Reads the responses of a subject, and keeps only the part of each response that the caller needs, because all
+    /// conversations together may not fit into memory.
     pub(crate) fn owned<T>(
         &self,
         owner: &Principal,
@@ -296,7 +297,8 @@ impl ResponseStore {
     }
 }
 
-/// The stream events of a stored response, read from its open file. Deleting the response does not end them.
+/// The stream events of a stored response, read from its open file. A reader gets all events even if the response is
+/// deleted meanwhile.
 #[derive(Debug)]
 pub struct StoredEvents(BufReader<File>);
 
@@ -444,7 +446,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn events_are_read_after_the_record_and_kept_when_approvals_expire() {
+    fn stream_events_follow_the_record_and_survive_the_expiry_of_approvals() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let (anna, bert) = (Principal::new("acme", "anna", "k"), Principal::new("acme", "bert", "k"));
@@ -471,7 +473,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn no_id_leads_out_of_the_directory_of_its_tenant() {
+    fn response_id_cannot_leave_the_directory_of_its_tenant() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k");

@@ -1,4 +1,5 @@
-//! Retention: removes old responses, conversations and event logs of each tenant, and measures what a tenant stores.
+//! Retention: removes old responses, conversations and event logs of each tenant, and measures the disk space of each
+//! tenant.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -17,8 +18,8 @@ use crate::sweep::{self, STEP_PAUSE, SweepPace};
 use crate::tenant::directory_of;
 use crate::workspaces::occupied_bytes;
 
-/// The directories in `data` with one directory for each tenant that count for its disk space. The tool outputs have
-/// other names.
+/// The directories in `data` that have one subdirectory for each tenant and count for the disk space of the tenant. The
+/// directories of tool outputs have other names.
 const MEASURED: [&str; 5] = ["responses", "conversations", "events", "tenant-sessions", "blobs"];
 
 /// The measured directories with files that a sweep removes.
@@ -28,8 +29,8 @@ const SWEPT: [(&str, StoredKind); 3] = [
     ("events", StoredKind::Events),
 ];
 
-/// The time after its last change during which neither the number nor the size of the files removes a file. A client is
-/// likely to continue from a response of the last hour.
+/// The time after its last change for which a file is kept, even if the files of the tenant exceed the limits of number
+/// and size. A client is likely to continue from a response of the last hour.
 const RECENT: Duration = Duration::from_hours(1);
 
 /// The limits for the stored responses, conversations and event logs of each tenant.
@@ -78,7 +79,7 @@ impl TenantData {
         for tenant in self.tenants() {
             let mut files = self.files(&tenant);
             let sessions = sessions.in_directory(&tenant);
-            // The server continues these responses, from the record and the event log.
+            // Keep these responses: the server continues them, from the record and the event log.
             files.retain(|file| {
                 file.path.file_stem().is_none_or(|name| !unfinished.contains(Path::new(name)))
             });
@@ -279,7 +280,7 @@ mod tests {
         assert!(events("run-open") && !events("run-old"));
     }
     #[test]
-    fn workspace_that_hides_its_size_counts_the_largest_size() {
+    fn unmeasurable_workspace_counts_with_the_maximum_workspace_size() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let (data, store) = (TenantData::of(&home), WorkspaceStore::of(&home));

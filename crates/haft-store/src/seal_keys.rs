@@ -116,7 +116,8 @@ impl SealKeyStore {
         if file.version != VERSION {
             let found = file.version;
             return Err(problem(format!(
-                "the file of encryption keys has version {found}; this version of haft reads {VERSION}"
+                "the file of encryption keys has version {found}; this version of haft reads version \
+                 {VERSION}"
             )));
         }
         Ok(file.keys)

@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub struct SpendingStore {
     root: PathBuf,
-    /// Locked while a sum changes. Only one server at a time uses a home directory.
+    /// Locked while a sum changes. A lock of this process is enough, because only one server at a time uses a home
+    /// directory.
     changing: Mutex<()>,
 }
 
-/// The sum of one month. In any other month, the sum is 0.
+/// The cost of a key in one month. In any other month, the cost is 0.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct MonthSum {
     /// The month in UTC, such as `2026-11`.

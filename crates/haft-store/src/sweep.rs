@@ -1,4 +1,4 @@
-//! Decides when a process sweeps, and removes files that have not changed for some time.
+//! Sweeps: decides when a process removes old files, and removes files that have not changed for some time.
 
 use std::collections::HashMap;
 use std::fs::{self, DirEntry};
@@ -36,7 +36,7 @@ impl SweepPace {
 /// one store per session and would otherwise sweep once per session.
 static SWEEPS: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
 
-/// Returns true at most once per interval and directory. The caller then sweeps.
+/// Returns true at most once per interval and directory. The caller sweeps the directory if the result is true.
 pub fn is_due(directory: &Path, interval: Duration) -> bool {
     let mut sweeps = SWEEPS.lock().unwrap_or_else(PoisonError::into_inner);
     let sweeps = sweeps.get_or_insert_default();

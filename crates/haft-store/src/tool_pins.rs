@@ -1,4 +1,4 @@
-//! Pins the definitions of tools when haft first sees them, to report a change once. A lock file is used instead, if
+//! Pins the definitions of tools when haft first sees them, to report a change once. haft uses a lock file instead, if
 //! there is one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl ToolPins {
     }
 
     /// Compares the definitions with the pinned ones, and then pins the new ones. Sources that are not in `found` keep
-    /// their pins. Treats an unreadable file as empty: the next change is then reported again.
+    /// their pins. Treats an unreadable file as empty.
     pub fn renew(&self, found: &ToolDigests) -> io::Result<Vec<ChangedPins>> {
         let mut file: PinsFile = fs::read(&self.path)
             .ok()
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_a_known_source_is_returned_once() {
+    fn tool_changes_of_a_known_source_are_reported_once() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         fs::create_dir_all(home.data()).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_pins_are_replaced() {
+    fn damaged_tool_pin_file_is_replaced() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         fs::create_dir_all(home.data()).unwrap();

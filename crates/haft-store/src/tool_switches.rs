@@ -28,7 +28,7 @@ pub struct StoredSwitches {
 /// A tool that is turned off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnedOffTool {
-    /// The name that models used when the tool was turned off.
+    /// The name by which models called the tool when it was turned off.
     pub name: String,
     /// The name of the provider kind, the namespace of the provider, and the name of the tool there.
     pub kind: String,
@@ -68,7 +68,8 @@ impl ToolSwitchStore {
         Self { path: home.data().join("tool-switches.json") }
     }
 
-    /// Reads all switches. A damaged file is an error, because a tool that was turned off must not come back silently.
+    /// Reads all switches. A damaged file is an error, because a tool that was turned off must not become active again
+    /// silently.
     pub fn load(&self) -> io::Result<StoredSwitches> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
@@ -81,7 +82,8 @@ impl ToolSwitchStore {
         if file.version != VERSION {
             let found = file.version;
             return Err(problem(format!(
-                "the file has version {found}; this version of haft reads {VERSION}"
+                "the file of turned-off tools has version {found}; this version of haft reads version \
+                 {VERSION}"
             )));
         }
         Ok(file.switches)
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switches_survive_and_a_damaged_file_is_an_error() {
+    fn tool_switches_survive_a_restart_and_a_damaged_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let store = ToolSwitchStore::of(&Home::at(directory.path()));
         assert_eq!(store.load().unwrap(), StoredSwitches::default());

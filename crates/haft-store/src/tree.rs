@@ -83,7 +83,7 @@ impl TreeRemoval<'_> {
             self.note(done);
         }
         match unlinkat(&self.top, name, AtFlags::REMOVEDIR) {
-            // The next pass removes the entries that the listing did not contain.
+            // Entries that appeared after the listing stay here; the next pass removes them.
             Err(Errno::NOTEMPTY) => {}
             removed => self.note(removed),
         }
@@ -134,12 +134,13 @@ fn open_directory(parent: impl AsFd, name: impl Arg + Copy) -> Result<OwnedFd, E
     Ok(directory)
 }
 
-/// Returns true if there is no such file. A file whose directory cannot be read may exist.
+/// Returns true if the file does not exist. Returns false if the directory of the file cannot be read, because the file
+/// may exist.
 pub(crate) fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Adds the path to an error, for the operator.
+/// Adds the path to the text of an error, for the operator.
 pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -181,7 +182,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_tree_without_permissions_and_with_long_paths_is_removed() {
+    fn directory_tree_without_permissions_and_with_long_paths_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree");
         fs::create_dir_all(tree.join("a/b/c")).unwrap();
@@ -201,7 +202,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_failure_is_returned_after_the_rest_was_removed() {
+    fn tree_removal_continues_after_a_failure_and_returns_the_error() {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();

@@ -40,7 +40,8 @@ impl UsedApprovalStore {
         }
         let bytes = fs::read(&path)?;
         // Do not replace a damaged key: the digests of a new key would match no mark.
-        let damaged = |_| io::Error::other(format!("{}: expected {MARK_KEY_BYTES} bytes", path.display()));
+        let damaged =
+            |_| io::Error::other(format!("the key file {} must have {MARK_KEY_BYTES} bytes", path.display()));
         bytes.try_into().map_err(damaged)
     }
 
@@ -51,7 +52,7 @@ impl UsedApprovalStore {
         let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
         file.write_all(&key)?;
         file.as_file().sync_all()?;
-        // If another process has created a key in the meantime, both use that one.
+        // If another process has created a key in the meantime, use the key of that process.
         match file.persist_noclobber(path) {
             Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
             _ => self.sync_directory(),
@@ -64,7 +65,8 @@ impl UsedApprovalStore {
         let path = self.directory.join(digest);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Ok(file) => {
-                // Without its time, for example on a full disk, a mark would never expire.
+                // Remove a mark whose expiry time could not be written, for example on a full disk: such a mark would
+                // never expire.
                 let written = self.write_time(file, expires_ms).inspect_err(|_| drop(fs::remove_file(&path)));
                 written.map(|()| true)
             }
@@ -89,8 +91,8 @@ impl UsedApprovalStore {
         Ok(self.marks()?.len())
     }
 
-    /// Removes the marks that expired before this time. Keeps a mark whose time cannot be read: it may be one that
-    /// another process is writing.
+    /// Removes the marks that expired before this time. Keeps a mark whose time cannot be read, because another process
+    /// may be writing the mark.
     pub fn sweep(&self, now_ms: u64) -> io::Result<()> {
         let mut pace = SweepPace::default();
         for path in self.marks()? {
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mark_exists_for_other_processes_until_it_expires() {
+    fn used_approval_mark_is_visible_to_other_processes_until_it_expires() {
         let directory = tempfile::tempdir().unwrap();
         let [store, other] = [(); 2].map(|()| UsedApprovalStore::of(&Home::at(directory.path())));
         assert_eq!(store.count().unwrap(), 0);
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_key_and_unreadable_mark_are_kept() {
+    fn damaged_mark_key_and_unreadable_approval_mark_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let store = UsedApprovalStore::of(&Home::at(directory.path()));
         store.key().unwrap();

@@ -25,7 +25,7 @@ use crate::tree::remove_tree;
 /// The name of the workspace that all subjects of a tenant share. No subject has a directory with this name.
 const SHARED: &str = "_shared";
 
-/// The beginning of the names of directories that are being removed. A run never uses such a name.
+/// The name prefix of directories that a sweep is removing. A run never uses such a name.
 const REMOVED: &str = ".removed_";
 
 /// The workspaces of all tenants.
@@ -70,7 +70,7 @@ impl WorkspaceName {
     }
 }
 
-/// The content of a record.
+/// The content of the record of a workspace.
 #[derive(Debug, Serialize, Deserialize)]
 struct WorkspaceRecord {
     /// The owner; `None` for a workspace that all subjects of the tenant share.
@@ -155,7 +155,7 @@ impl WorkspaceStore {
         for tenant in sweep::entries(&self.tmps) {
             for workspace in sweep::entries(&tenant.path()) {
                 sweep::remove_unused_directories(&workspace.path(), keep, now);
-                // Fails if the `/tmp` of a subject is left.
+                // This fails if the directory still has the `/tmp` of a subject, as intended.
                 let _ = fs::remove_dir(workspace.path());
             }
         }
@@ -224,7 +224,7 @@ pub fn occupied_bytes(directory: &Path, bytes_max: u64) -> io::Result<u64> {
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {
         let entries = match fs::read_dir(&directory) {
-            // A command removes files while they are counted.
+            // A command has removed the directory during the count.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             entries => entries?,
         };
@@ -246,14 +246,15 @@ pub fn occupied_bytes(directory: &Path, bytes_max: u64) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Returns the directory that commands of a principal see as `/tmp` in a workspace. The directories of a tenant are
-/// together, so that they count for the disk space of the tenant, and those of a workspace are removed with it.
+/// Returns the directory that commands of a principal see as `/tmp` in a workspace. All these directories of a tenant
+/// have the same parent, so that they count for its disk space. haft removes them together with the workspace.
 pub fn private_tmp(home: &Home, owner: &Principal, workspace: &Path) -> PathBuf {
     let of_tenant = home.private_tmps().join(directory_of(owner.tenant()));
     of_tenant.join(tmps_name(workspace)).join(directory_of(owner.subject()))
 }
 
-/// Returns the name of the directory with the `/tmp` directories of a workspace, which can be anywhere.
+/// Returns the name of the directory that contains the `/tmp` directories of a workspace. The name is a digest, because
+/// the path of the workspace can be any path.
 fn tmps_name(workspace: &Path) -> String {
     Digest::of_text(&workspace.to_string_lossy()).to_string()
 }
@@ -265,10 +266,13 @@ fn checked(id: &str) -> io::Result<&str> {
     if has_prefix && is_plain && id.len() <= 80 {
         return Ok(id);
     }
-    Err(io::Error::other("the id is not the id of a conversation or a response"))
+    Err(io::Error::other(
+        "a workspace belongs to a conversation or a response, and the given id is not the id of either",
+    ))
 }
 
-/// Tests if a workspace was used within this time. A use in the future is recent: the clock was set back.
+/// Returns true if a workspace was used within this time. A use in the future counts as recent, because it means that
+/// the clock was set back.
 fn is_recent(record: &File, keep: Duration, now: SystemTime) -> io::Result<bool> {
     Ok(now.duration_since(record.metadata()?.modified()?).map_or(true, |age| age <= keep))
 }
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn tmps_are_removed_when_no_entry_was_added() {
+    fn tmp_directories_without_new_entries_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let (anna, bert) = (Principal::new("acme", "anna", "k"), Principal::new("acme", "bert", "k"));
@@ -402,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_hides_its_size_cannot_be_measured() {
+    fn size_of_an_unreadable_directory_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         fs::create_dir(path.join("a")).unwrap();

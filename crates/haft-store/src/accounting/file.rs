@@ -39,7 +39,7 @@ impl FileAccounting {
         Self { data: home.data(), limits, open: Mutex::default() }
     }
 
-    /// Returns an error if the lines of the local user cannot be written now.
+    /// Checks that haft can write usage records of the local user. Returns an error otherwise.
     pub fn check_writable(&self) -> io::Result<()> {
         self.append_now(LOCAL_TENANT, &[])
     }

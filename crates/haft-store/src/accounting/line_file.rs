@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use haft_fs::{file_lock, private_file};
 
-/// The maximum size in bytes. A larger file becomes the old file, of which one is kept.
+/// The maximum size of a file, in bytes. A larger file becomes the old file; haft keeps only one old file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The maximum wait for another process that is writing. A write takes microseconds, unless that process was stopped.
@@ -22,7 +22,7 @@ const NAME_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of times that an append moves to the new file after a rotation.
 const ROTATIONS_MAX: usize = 5;
 
-/// The limits of a file. Tests use smaller ones.
+/// The limits of a file with usage records. Tests use smaller limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineFileLimits {
     pub(crate) bytes_max: u64,
@@ -78,7 +78,9 @@ pub(crate) fn rewrite(paths: &LinePaths, change: impl Fn(&str) -> String) -> io:
         }
         return [&paths.old, &paths.current].into_iter().try_for_each(|path| rewrite_one(path, &change));
     }
-    Err(io::Error::other("other processes kept rotating the file"))
+    Err(io::Error::other(
+        "haft could not change the log file, because other processes kept rotating the file",
+    ))
 }
 
 fn rewrite_one(path: &Path, change: impl Fn(&str) -> String) -> io::Result<()> {
@@ -92,7 +94,7 @@ fn rewrite_one(path: &Path, change: impl Fn(&str) -> String) -> io::Result<()> {
 }
 
 impl LineFile {
-    /// Creates the value without opening the file, because a directory that cannot be written now may become writable
+    /// Creates the value without opening the file, because a directory that is not writable now may become writable
     /// later.
     pub(crate) fn new(paths: LinePaths, limits: LineFileLimits) -> Self {
         Self { paths, limits, open: None }
@@ -121,7 +123,9 @@ impl LineFile {
             self.open = Some(open);
             return Ok(());
         }
-        Err(io::Error::other("the line could not be written, because other processes kept rotating the file"))
+        Err(io::Error::other(
+            "haft could not append to the log file, because other processes kept rotating the file",
+        ))
     }
 
     /// Returns false if another process has rotated or removed the file.
@@ -135,7 +139,7 @@ impl LineFile {
 }
 
 impl OpenLineFile {
-    /// Returns true once per interval.
+    /// Returns true at most once per interval, when the name of the open file must be checked again.
     fn needs_name_check(&mut self) -> bool {
         let now = Instant::now();
         let is_due = self.name_checked.is_none_or(|at| now.duration_since(at) >= NAME_CHECK_INTERVAL);

@@ -10,7 +10,7 @@ use haft_core::output_store::StoreError;
 use super::line::to_bytes;
 use super::summary::{LineFilter, LineOwner, LineSums};
 
-/// The maximum number of lines that are kept, over all tenants. Beyond it, a new line replaces the oldest one.
+/// The maximum number of lines in memory, over all tenants. At this number, a new line replaces the oldest one.
 const LINES_MAX: usize = 10_000;
 
 /// Usage records in memory. Clones share them.
@@ -40,7 +40,7 @@ impl MemoryAccounting {
         let filter = LineFilter { since_ms, owner: LineOwner::Anyone };
         let mut sums = LineSums::default();
         for line in kept.iter().filter(|line| line.tenant == tenant) {
-            // Pass a copy, because the parser of old lines overwrites a byte.
+            // Pass a copy of the line, because the parser for the format of older versions overwrites a byte.
             sums.add(&mut line.bytes.trim_ascii_end().to_vec(), filter);
         }
         sums.into_summary()

@@ -1,4 +1,4 @@
-//! The fields of a line that the sums need, borrowed from the line.
+//! Parses the fields of a usage record that the sums need, borrowed from the line.
 //!
 //! Parsing a whole [`EventEnvelope`](haft_core::event_log::EventEnvelope) copies a dozen strings. This module reads
 //! only the fields that the sums need, and copies a string only if it has escapes. It reads the lines of older
@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 const CALL_START: &[u8] = br#"{"type":"tool","#;
 
-/// The first field that no sum needs. A quote inside a string has a backslash, so this text cannot be a part of a
-/// string.
+/// The name of the first field that no sum needs. A quote inside a JSON string has a backslash, so this text cannot
+/// occur inside a string.
 const CALL_REST: &[u8] = br#","argumentsDigest":"#;
 
 /// The fields that any of the sums needs: an envelope has `at` and `event`, and a line without an envelope has some of
@@ -79,7 +79,8 @@ struct PartialUsage {
     cache_read: u64,
 }
 
-/// A string. Serde borrows a `Cow` inside a struct, but not directly inside an `Option`.
+/// A borrowed string. This wrapper is necessary, because serde borrows a `Cow` inside a struct, but not directly inside
+/// an `Option`.
 #[derive(Debug, Deserialize)]
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 

@@ -113,7 +113,7 @@ impl<'a> LineCursor<'a> {
         Some(text)
     }
 
-    /// Returns false for `null` and true for a string.
+    /// Reads a value that is `null` or a string. Returns true for a string.
     fn is_present_after(&mut self, field: &[u8]) -> Option<bool> {
         if self.text_after(field).is_some() {
             return Some(true);
@@ -171,7 +171,7 @@ mod tests {
         check(r#"{"type":"lost","timestampMs":5,"lostLines":3}"#);
     }
 
-    /// A crash may truncate a line at any byte.
+    /// Tests every length of a line, because a crash may truncate a line at any byte.
     #[test]
     fn quick_reader_leaves_truncated_lines_to_the_parser() {
         for line in [TOOL, MODEL] {

@@ -47,7 +47,7 @@ pub struct ToolRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRecordSource {
-    /// `builtin`, `mcp`, `rest`, `agent` or `client`.
+    /// The kind of the tool's provider: `builtin`, `mcp`, `rest`, `agent` or `client`.
     pub provider_kind: Option<String>,
     pub namespace: Option<String>,
 }
@@ -66,7 +66,7 @@ pub struct ToolRecordPosition {
     pub origin: Option<String>,
 }
 
-/// The policy decision about the call; empty if the call ended before it.
+/// The policy decision about the call; empty if the call ended before the decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolRecordAudit {
@@ -74,10 +74,10 @@ pub struct ToolRecordAudit {
     pub decision: Option<String>,
     /// The rule that decided, in the form of `haft policy explain`; empty if the default decided.
     pub rule: Option<String>,
-    /// The source of the answer: `terminal`, or `remembered` for an earlier answer.
+    /// The source of the answer: `terminal`, `operator`, `mcp-client`, or `remembered` for an earlier answer.
     pub approver: Option<String>,
-    /// The answer of the approver: `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny` or `later`;
-    /// `nobody` if there was no approver.
+    /// The answer of the approver: `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny`, `unanswered` or
+    /// `later`; `nobody` if there was no approver.
     pub answer: Option<String>,
 }
 

@@ -101,7 +101,7 @@ impl Drop for AccountingSink {
     /// Tries to write one last time, because the process may end now.
     fn drop(&mut self) {
         if self.shared.state().begin(Attempt::Now, self.shared.retry_pause) {
-            // If the store does not answer at once, this writes nothing, and the caller must use `flush`.
+            // A store that does not answer at once writes nothing here; its callers must use `flush`.
             let _ = Arc::clone(&self.shared).write_waiting().now_or_never();
         }
     }
@@ -122,7 +122,7 @@ impl SinkShared {
     }
 }
 
-/// Selects whether a write after a failure waits for the pause.
+/// Selects whether the first write after a failure waits until the pause has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Now,
@@ -173,7 +173,7 @@ impl SinkState {
         Some(LineBatch { tenant, lines })
     }
 
-    /// Puts the lines back if the store failed.
+    /// Puts the lines back into the queue if the store failed.
     fn settle(&mut self, batch: LineBatch, stored: &Result<(), StoreError>) {
         if stored.is_ok() {
             return;

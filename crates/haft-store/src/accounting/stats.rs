@@ -24,7 +24,7 @@ struct ToolSum {
 
 impl ToolSums {
     pub(super) fn add(&mut self, line: &PartialToolLine<'_>) {
-        // `entry` would copy the tool name for each line.
+        // Do not use `entry`, which would copy the tool name for each line.
         match self.by_tool.get_mut(line.tool) {
             Some(sum) => sum.add(line),
             None => self.by_tool.entry(line.tool.to_owned()).or_default().add(line),

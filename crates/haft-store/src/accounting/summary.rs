@@ -18,7 +18,7 @@ use super::stats::ToolSums;
 /// The tenant of the local user at the command line.
 pub(super) const LOCAL_TENANT: &str = "local";
 
-/// The maximum number of threads. More would not be faster, because memory bandwidth is the limit.
+/// The maximum number of threads of a summary. More threads would not be faster, because memory bandwidth is the limit.
 const PARTS_MAX: usize = 4;
 
 /// The minimum size of a part in bytes. A smaller part is not worth a thread.
@@ -75,7 +75,7 @@ fn sum_file(file: &File, filter: LineFilter<'_>) -> io::Result<LineSums> {
     })
 }
 
-/// The sums of some of the lines.
+/// The sums of a part of the usage records.
 #[derive(Debug, Default)]
 pub(super) struct LineSums {
     tools: ToolSums,
@@ -159,7 +159,7 @@ pub(super) mod tests {
     use super::super::record::{ModelRecord, ToolRecord};
     use super::*;
 
-    /// A line in the form of older versions.
+    /// A usage record in the format of older versions of haft.
     #[derive(Debug, Clone, Serialize)]
     #[serde(tag = "type", rename_all = "camelCase")]
     pub(in super::super) enum OldLine {
@@ -243,7 +243,7 @@ pub(super) mod tests {
 
     pub(in super::super) const ALL: LineFilter<'_> = LineFilter { since_ms: 0, owner: LineOwner::Anyone };
 
-    /// Sums up lines in the form of older versions. The same calls in the form of events must give the same sums.
+    /// Sums up lines in the format of older versions. The same calls in the current format must give the same sums.
     pub(in super::super) fn summary_of_lines(lines: &[OldLine]) -> AccountingSummary {
         let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
         let new = sum_of(lines.iter().map(|line| serde_json::to_vec(&line.event()).unwrap()));

@@ -125,7 +125,7 @@ async fn on_all(test: impl AsyncFn(&dyn Fn() -> Box<dyn AccountingStore>)) {
 }
 
 #[tokio::test]
-async fn lines_of_several_writers_are_summed() {
+async fn usage_records_of_several_writers_are_summed() {
     on_all(async |writer| {
         let (one, other) = (writer(), writer());
         assert_eq!(one.summarize("t", 0).await.unwrap(), AccountingSummary::default());
@@ -142,7 +142,7 @@ async fn lines_of_several_writers_are_summed() {
 }
 
 #[tokio::test]
-async fn lines_are_visible_only_to_their_tenant() {
+async fn usage_records_are_visible_only_to_their_tenant() {
     on_all(async |writer| {
         let store = writer();
         let tenants = ["local", "acme", "acme/anna", "../local", "", "local.1"];
@@ -160,7 +160,7 @@ async fn lines_are_visible_only_to_their_tenant() {
 }
 
 #[tokio::test]
-async fn sink_stores_each_event_under_its_tenant() {
+async fn accounting_sink_stores_each_event_under_its_tenant() {
     on_all(async |writer| {
         let sink = AccountingSink::new(writer().into());
         for event in events_of(&Principal::new("acme", "anna", "key")).into_iter().chain(events()) {
@@ -177,7 +177,7 @@ async fn sink_stores_each_event_under_its_tenant() {
 
 /// Older versions wrote the lines of all tenants to one file.
 #[tokio::test]
-async fn lines_of_an_older_haft_belong_to_their_principal() {
+async fn usage_records_of_an_older_version_belong_to_their_principal() {
     let fixture = AccountingFixture::new();
     let AccountingLine::Event(event) = line("a") else { panic!("an event") };
     let new = serde_json::to_string(&event).unwrap();
@@ -292,7 +292,7 @@ fn failed_write_is_not_retried_before_the_pause_ends() {
 }
 
 #[test]
-fn lines_over_the_pending_limit_are_dropped_and_counted() {
+fn usage_records_over_the_pending_limit_are_dropped_and_counted() {
     let fixture = AccountingFixture::new();
     symlink("/dev/full", fixture.path()).unwrap();
     let sink = fixture.sink(Duration::from_hours(1));
@@ -337,7 +337,7 @@ impl AccountingStore for SlowAccounting {
 }
 
 #[tokio::test]
-async fn slow_store_gets_every_line_in_the_background() {
+async fn slow_accounting_store_gets_every_usage_record_in_the_background() {
     let store = Arc::new(SlowAccounting::default());
     let sink = AccountingSink::with_pause(Arc::clone(&store) as _, Duration::from_hours(1));
     sink.emit(call());

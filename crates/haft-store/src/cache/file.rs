@@ -24,15 +24,15 @@ use crate::lock_file::LockFile;
 use crate::sweep;
 use crate::tenant::directory_of;
 
-/// The directory of all cached outputs. The value holds only a path and limits, so clones and other processes may use
-/// the same directory.
+/// The file store of cached outputs. The value holds only a path and limits, so clones and other processes may use the
+/// same directory.
 #[derive(Debug, Clone)]
 pub struct FileCache {
     root: PathBuf,
     limits: CacheLimits,
 }
 
-/// The version of the file format. It changes when the stored form changes; files of other versions are not read.
+/// The version of the cache file format. haft does not read files of other versions.
 const VERSION: u32 = 1;
 
 /// A full cache frees one eighth of each limit at once, so that most calls of `put` do not list the directory.
@@ -110,8 +110,8 @@ impl FileCache {
         private_file::replace_unsynced_with_time(&path, &text, expiry(expires_ms))
     }
 
-    /// Returns the usage without the entry at `path`, after making space for one more entry. Sweeps if the sums are
-    /// unknown or old, or if the entry does not fit.
+    /// Makes space for one more entry, and returns the usage of the cache without the entry at `path`. Sweeps if the
+    /// sums are unknown or old, or if the entry does not fit.
     fn with_room(&self, known: Option<CacheUsage>, path: &Path, bytes: u64) -> CacheUsage {
         let CacheLimits { entries_max, bytes_max } = self.limits;
         let others = |usage: CacheUsage| match path.symlink_metadata() {
@@ -220,7 +220,7 @@ impl CacheStore for FileCache {
     }
 }
 
-/// Runs the work in a separate thread, because an entry may have many megabytes.
+/// Runs the file access in a blocking thread, because an entry may have many megabytes.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, StoreError> {

@@ -9,7 +9,7 @@ use haft_core::output_store::StoreError;
 
 use super::clock_ms;
 
-/// Keeps entries in memory. The runtimes of one process may share it.
+/// A cache store in memory. The runtimes of one process may share the store.
 #[derive(Debug)]
 pub struct MemoryCache {
     limits: CacheLimits,

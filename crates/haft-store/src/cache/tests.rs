@@ -233,7 +233,7 @@ async fn put_uses_stored_totals_instead_of_listing() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("x", 0)).await.unwrap();
-    // Counting the files instead would give 2.
+    // Add a file that the stored totals do not contain. A count of the files would include it.
     fs::write(both.root().join("t/foreign.json"), "x").unwrap();
     store.put(key("t", "b"), text("x", 0)).await.unwrap();
     let usage = fs::read_to_string(both.root().join("usage.json")).unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use haft_fs::file_lock;
 use serde::{Deserialize, Serialize};
 
-/// The name of the file, next to the directories of tenants.
+/// The name of the usage file, which is next to the directories of the tenants.
 const NAME: &str = "usage.json";
 
 /// The maximum number of bytes that are read. The file contains three numbers.
@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: u64 = 4096;
 /// The maximum wait for the lock. A process holds it for about a millisecond, unless it is stopped or sweeps.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// The sums over the entries of all tenants. A sweep counts them again.
+/// The number and size of the cached entries of all tenants. A sweep counts the entries again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CacheUsage {
     pub(super) entries: u64,

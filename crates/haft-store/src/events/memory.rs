@@ -10,7 +10,8 @@ use haft_core::event_store::{EventStore, RunKey};
 use haft_core::output_store::StoreError;
 use haft_core::run::journal::Epoch;
 
-/// The maximum number of logs that are kept. Beyond it, a new log replaces the one that was written least recently.
+/// The maximum number of event logs in memory. At this number, a new log replaces the log that was written least
+/// recently.
 const LOGS_MAX: usize = 10_000;
 
 /// Event logs in memory. Clones share them.

@@ -61,7 +61,7 @@ enum LogLine {
         seq: u64,
         epoch: Epoch,
     },
-    /// The events of this writer have numbers above `after`.
+    /// The claim of a writer, whose events have numbers above `after`.
     Claim {
         epoch: Epoch,
         after: u64,
@@ -84,7 +84,8 @@ impl LogLine {
     }
 }
 
-/// Returns the epoch, which is the last field. If there is none, the last field is the object `event`.
+/// Returns the epoch of a line, which is its last field. In a line without an epoch, the last field is the object
+/// `event`.
 fn last_field(fields: &[u8]) -> Option<Epoch> {
     let at = fields.iter().rposition(|byte| !byte.is_ascii_digit())? + 1;
     let (before, digits) = fields.split_at(at);
@@ -111,7 +112,7 @@ pub(super) fn event_lines(epoch: Epoch, events: &[Arc<EventEnvelope>]) -> io::Re
 }
 
 /// Ends an incomplete line of another writer. No event ends with `#`, so the line becomes invalid even if only its line
-/// end was missing. This is correct, because its writer was never told that the line is stored.
+/// end was missing. This is correct, because the append of that writer never succeeded.
 pub(super) const LINE_BREAK: &[u8] = b"#\n";
 
 /// Returns the line of a claim. `after` is the last number of events that could not be stored.

@@ -227,7 +227,7 @@ proptest! {
 
 /// Older versions skipped numbers when they took over a run, and wrote no claims.
 #[tokio::test]
-async fn log_of_an_older_haft_is_read_without_its_fenced_events() {
+async fn event_log_of_an_older_version_is_read_without_its_fenced_events() {
     let directory = tempfile::tempdir().unwrap();
     let events = FileEvents::of(&Home::at(directory.path()));
     for seq in [1, 2, 1_003, 3, 4, 1_004] {

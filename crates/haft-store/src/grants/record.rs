@@ -12,8 +12,8 @@ use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{ResourceAccess, SandboxBinding};
 use serde::{Deserialize, Serialize};
 
-/// The version of the format. A file of a later version is not read, because a field that this version does not know
-/// could restrict a grant.
+/// The version of the format. haft does not read a file of a later version, because a field that this version does not
+/// know could restrict a grant.
 const VERSION: u32 = 1;
 
 /// The content of a grants file.
@@ -78,20 +78,22 @@ impl GrantsFile {
         let file: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         match file.version {
             VERSION => Ok(file),
-            other => Err(format!("the file has version {other}; this version of haft reads {VERSION}")),
+            other => Err(format!(
+                "the grants file has version {other}; this version of haft reads version {VERSION}"
+            )),
         }
     }
 
     /// Returns the grants if the file belongs to this owner.
     pub(super) fn grants_of(self, owner: &GrantOwner) -> Result<OwnedGrants, String> {
         if (&self.tenant, &self.subject) != (&owner.tenant, &owner.subject) {
-            return Err("the file belongs to another principal".into());
+            return Err("the grants file belongs to another principal".into());
         }
         let grants: Option<Vec<Grant>> =
             self.grants.into_iter().map(|record| record.into_grant(owner)).collect();
         grants
             .map(OwnedGrants::new)
-            .ok_or_else(|| "a grant in the file has an invalid value (id, tool or digest)".into())
+            .ok_or_else(|| "a grant in the grants file has an invalid id, tool or digest".into())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::accounting::now_ms;
 use crate::sessions::line::{SessionJournalLine, SessionStart};
 use crate::sessions::{SessionError, SessionHistory, SessionJournal};
 
-/// The maximum number of journals that are kept. Beyond it, each new journal replaces the oldest one that has no
+/// The maximum number of journals in memory. At this number, each new journal replaces the oldest journal that has no
 /// holder.
 const JOURNALS_MAX: usize = 10_000;
 
@@ -98,7 +98,8 @@ impl MemoryJournals {
         Ok(ClaimedJournal { past, journal: self.journal(key, epoch), before })
     }
 
-    /// Removes the journals of a root run and of its sub-agents, and returns their lines, those of the root first.
+    /// Removes the journals of a root run and of its sub-agents, and returns their lines. The lines of the root run are
+    /// first.
     pub fn take_run(&self, root: &RunKey) -> Vec<(SessionId, Vec<SessionJournalLine>)> {
         let mut state = self.state();
         let origin = root.run.to_string();
@@ -111,7 +112,7 @@ impl MemoryJournals {
         taken.collect()
     }
 
-    /// Adds the journals that [`take_run`](Self::take_run) returned. Nothing is added if one of them is here already.
+    /// Adds the journals that [`take_run`](Self::take_run) returned. Adds nothing if the store already has one of them.
     pub fn put_run(
         &self,
         tenant: &str,
@@ -232,7 +233,7 @@ impl JournalClaim for MemoryClaim {
 
     fn append(&self, lines: &[SessionJournalLine]) -> Result<(), JournalError> {
         let mut state = self.store.state();
-        let gone = || JournalError::unavailable("the journal was removed");
+        let gone = || JournalError::unavailable("the journal of the session was removed");
         let journal = state.journals.get_mut(&self.key).ok_or_else(gone)?;
         if journal.epoch != self.epoch {
             return Err(JournalError::Fenced { epoch: self.epoch, by: journal.epoch });

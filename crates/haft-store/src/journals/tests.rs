@@ -322,10 +322,10 @@ fn model_finished(session: u128, failure: Option<ModelErrorKind>) -> Event {
     }
 }
 
-/// A turn needs fewer writes if its records wait for the next input. An input, and a record that no input follows at
-/// once, must not wait.
+/// A turn needs fewer writes if its records wait for the next input. Two kinds of lines must not wait: an input, and a
+/// record that no input follows at once.
 #[tokio::test]
-async fn only_a_record_before_its_input_waits_for_the_next_write() {
+async fn only_records_that_an_input_follows_wait_for_the_next_write() {
     on_all(async |store| {
         let key = key("local", 1);
         let journal = store.create(&key, opened(1, &Principal::local())).await.unwrap();
@@ -351,7 +351,7 @@ async fn only_a_record_before_its_input_waits_for_the_next_write() {
 }
 
 #[tokio::test]
-async fn waiting_lines_of_a_fenced_holder_are_not_stored() {
+async fn deferred_lines_of_a_fenced_holder_are_not_stored() {
     on_all(async |store| {
         let key = key("local", 1);
         let old = store.create(&key, opened(1, &Principal::local())).await.unwrap();

@@ -191,7 +191,7 @@ impl Spool for MemorySpool {
         let lines = memchr::memchr_iter(b'\n', &bytes).count() as u64 + u64::from(open_line);
         let entry = StoreEntry { handle, bytes: bytes.len() as u64, lines, complete };
         let mut table = table.table();
-        // A reopened output replaces its earlier, shorter form.
+        // An output that was opened again replaces its earlier, shorter content.
         table.remove(&key);
         table.add(key, bytes.into());
         table.keep_within(&limits);

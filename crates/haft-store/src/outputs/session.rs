@@ -90,7 +90,8 @@ impl Drop for SessionOutputs {
     fn drop(&mut self) {
         let mut sessions = OPEN_SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sessions) = sessions.as_mut()
-            // Another store may have opened the session again after the last reference was dropped.
+            // Remove the entry only if it is dead: another store may have opened the session again after the last
+            // reference was dropped.
             && sessions.get(&self.directory).is_some_and(|open| open.strong_count() == 0)
         {
             sessions.remove(&self.directory);

@@ -177,7 +177,8 @@ mod testing {
             Ok(())
         }
 
-        /// Does the work of a process that is killed after its first step. Returns false if no work was left.
+        /// Does the work of a process that is killed after the first step of its sweep. Returns false if no work was
+        /// left.
         pub(in super::super) fn run_one_step(&self, now: SystemTime) -> std::io::Result<bool> {
             let lock = File::open(&self.root)?;
             lock.lock()?;

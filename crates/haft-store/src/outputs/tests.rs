@@ -341,7 +341,7 @@ fn sweep_interval_is_shared_between_processes() {
 }
 
 #[test]
-fn large_output_makes_the_next_sweep_urgent() {
+fn sweep_is_due_at_once_after_an_eighth_of_the_total_limit_is_stored() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(100, 800)).unwrap();
     assert_eq!(store.due(), None, "`open` has started a sweep");

@@ -31,16 +31,16 @@ pub struct DeletedData {
 /// The reason why a deletion is not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum DeleteError {
-    #[error("there is no data of this principal")]
+    #[error("haft stores no data of this principal")]
     NotFound,
     #[error(
-        "a run of this principal is in progress; its keys are revoked, and its data was not changed; try again when \
-         the run has ended"
+        "a run of this principal is in progress; haft has revoked the principal's keys, but has not \
+         deleted its data; try again when the run has ended"
     )]
     Busy,
-    #[error("haft's data cannot be changed: {0}")]
+    #[error("haft cannot change its data: {0}")]
     Io(#[from] io::Error),
-    #[error("some data of this principal could not be deleted; try again when the cause is removed: {}", .0.join("; "))]
+    #[error("haft could not delete some data of this principal; remove the cause and try again: {}", .0.join("; "))]
     Incomplete(Vec<String>),
 }
 
@@ -52,7 +52,7 @@ struct Deletion {
 }
 
 impl Deletion {
-    /// Removes files in this order. After a failure it leaves the rest, because the last file names the others.
+    /// Removes the files in this order. Stops at the first failure, because the last file names the others.
     fn remove(&mut self, paths: &[PathBuf]) {
         for path in paths.iter().filter(|path| !is_missing(path)) {
             match remove_tree(path, &mut self.pace) {
@@ -69,13 +69,13 @@ impl PrincipalData {
     /// left.
     pub fn delete(&self) -> Result<DeletedData, DeleteError> {
         let keys = self.key_ids()?;
-        // Before the keys are revoked, because some files have the id of a key in their name.
+        // Find the credentials before the keys are revoked, because some file names contain the id of a key.
         let credentials = self.credentials()?;
         let tokens: Vec<PathBuf> = credentials.iter().map(|id| self.token_directory(id)).collect();
         if !self.has_data(&self.owned_files(&credentials)?)? {
             return Err(DeleteError::NotFound);
         }
-        // First, so that no run starts while the files are removed.
+        // Revoke the keys first, so that no run starts while the files are removed.
         ApiKeyStore::of(&self.home).revoke(&keys)?;
         let owned = self.owned_files(&credentials)?;
         for group in &owned.groups {
@@ -90,7 +90,7 @@ impl PrincipalData {
         }
         self.clear_cache();
         if !deletion.failures.is_empty() {
-            // The lines keep the name: a second deletion finds the tokens by the keys in these lines.
+            // Return before the lines are renamed: a second deletion finds the tokens by the keys in these lines.
             return Err(DeleteError::Incomplete(deletion.failures));
         }
         let pseudonym =
@@ -101,7 +101,7 @@ impl PrincipalData {
     }
 
     fn remove_group(&self, group: &FileGroup, deletion: &mut Deletion) {
-        // Locked again for each group: a process cannot have thousands of files open.
+        // Lock each group separately, because a process cannot have thousands of files open.
         match self.hold(&group.lock) {
             Ok(_held) => deletion.remove(&group.paths),
             Err(error) => {
@@ -111,7 +111,8 @@ impl PrincipalData {
         }
     }
 
-    /// Takes the lock of a group. There is nothing to lock if a sweep was faster.
+    /// Takes the lock of a group. Returns `None` if a sweep has already removed the files, so that there is nothing to
+    /// lock.
     pub(super) fn hold(&self, lock: &GroupLock) -> Result<Option<File>, DeleteError> {
         match lock {
             GroupLock::None => Ok(None),

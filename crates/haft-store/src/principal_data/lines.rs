@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lines_of_the_owner_change_and_stay_valid() {
+    fn principal_is_renamed_only_in_its_own_log_lines() {
         let check = |line: Value, owner: &str, expected: Option<Value>| {
             let text = line.to_string();
             let renamed =

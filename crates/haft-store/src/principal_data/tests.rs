@@ -64,7 +64,7 @@ impl Fixture {
 }
 
 #[test]
-fn second_deletion_finds_what_the_first_could_not_remove() {
+fn second_deletion_removes_files_that_the_first_could_not_remove() {
     let fixture = Fixture::new();
     let [response, events, mark, output] = fixture.response("resp_1");
     let workspace = fixture.workspace().directory().to_owned();

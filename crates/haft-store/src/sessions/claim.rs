@@ -37,7 +37,7 @@ pub(super) struct FileClaim {
     state: Mutex<ClaimState>,
     /// False while the directory is not synced, and a crash of the machine may remove the file.
     is_linked: AtomicBool,
-    /// The batch for the sync at the end of the run; `None` if that sync is not delayed.
+    /// The batch that delays the sync at the end of the run; `None` if that sync runs at once.
     batch: Option<SyncBatch>,
     /// The lock of a claim that took over the session.
     _lock: Option<LockFile>,
@@ -85,7 +85,8 @@ impl FileClaim {
             claim.set_bytes(bytes + written);
             return Ok((past, claim));
         }
-        // Another process has written to the file since. Its lines before this claim are part of the history.
+        // Another process has written to the file since this process read it. The lines before this claim are a part of
+        // the history.
         let (past, newest, bytes) = read(id, &claim.file, Some(nonce))?;
         if newest != epoch {
             return Err(SessionError::Busy { id });
@@ -238,7 +239,7 @@ impl JournalClaim for FileClaim {
 
     fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>> {
         let file = Arc::clone(&self.file);
-        // A failed sync ends the run, so the directory is not tried again.
+        // Do not sync the directory again after a failure, because a failed sync ends the run.
         let is_linked = self.is_linked.swap(true, Ordering::AcqRel);
         let directory = self.path.parent().filter(|_| !is_linked).map(Path::to_owned);
         Box::pin(async move {

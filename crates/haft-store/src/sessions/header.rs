@@ -45,7 +45,7 @@ impl SessionHeader {
         };
         let id = uuid::Uuid::parse_str(&opened.id);
         let id = id.map_err(|error| ReadError::Broken {
-            problem: format!("its journal contains an invalid session id: {error}"),
+            problem: format!("the journal contains an invalid session id: {error}"),
         })?;
         let (at_ms, title, origin) = (opened.at_ms, opened.title, opened.origin);
         Ok(Self { session: SessionId(id.as_u128()), at_ms, title, origin })

@@ -26,7 +26,7 @@ use super::overview::SessionOverview;
 use super::read::ReadError;
 use crate::accounting::{ModelRecord, ToolRecord};
 
-/// A session as its journal describes it.
+/// The content of a session, computed from the lines of its journal.
 #[derive(Debug)]
 pub struct SessionHistory {
     pub opened: SessionStart,
@@ -99,7 +99,7 @@ impl SessionHistory {
         };
         let id = uuid::Uuid::parse_str(&opened.id);
         let session = id.map_err(|error| ReadError::Broken {
-            problem: format!("its journal contains an invalid session id: {error}"),
+            problem: format!("the journal contains an invalid session id: {error}"),
         })?;
         let mut past = Self {
             last_ms: opened.at_ms,
@@ -193,7 +193,7 @@ impl SessionHistory {
     fn take(&mut self, line: SessionJournalLine) -> Result<(), ReadError> {
         match line {
             SessionJournalLine::Session(_) => {
-                return Err(ReadError::Broken { problem: "the file has a second header line".into() });
+                return Err(ReadError::Broken { problem: "the journal has a second header line".into() });
             }
             SessionJournalLine::Resumed { at_ms, claim: _ } => {
                 let left = std::mem::take(&mut self.at_work).into_iter();
@@ -356,7 +356,7 @@ fn place(own: SessionId, session: Option<&str>, turn: u32, parent: Option<Operat
     RunPosition { session: session.map_or(own, |id| SessionId(id.as_u128())), turn, parent, origin: own }
 }
 
-/// Restores the events of a model line.
+/// Restores the start and end events of a model request from its journal line.
 fn model_events(own: SessionId, process: u64, record: &ModelRecord, usage: TokenUsage) -> [Event; 2] {
     let parent = record.parent_operation.map(|operation| numbered(process, operation));
     let place = place(own, record.session.as_deref(), record.turn.unwrap_or(1), parent);
@@ -421,7 +421,7 @@ fn cut_off(operation: Arc<CallOperation>, tool: ToolReference) -> Event {
     }
 }
 
-/// Restores the event of a line, with the fields that the tree needs.
+/// Restores the event of a journal line, with the fields that the tree needs.
 fn finished(own: SessionId, process: u64, record: &ToolRecord) -> Event {
     let number = |operation: u64| numbered(process, operation);
     let standing = &record.standing;

@@ -45,7 +45,7 @@ impl SyncedLines {
 #[derive(Debug, Default)]
 struct AppendedLines {
     lines: u64,
-    /// The lines that are appended together with the next one.
+    /// The deferred lines, which are appended together with the next line.
     deferred: Vec<SessionJournalLine>,
     /// The first failure. Every later write fails with the same error, because a journal with a missing line cannot be
     /// replayed.
@@ -59,7 +59,7 @@ impl SessionJournal {
         Self { session, claim, written, secured }
     }
 
-    /// Returns the claim, for a store that wraps another one.
+    /// Returns the claim, for a store that wraps another store.
     pub fn into_claim(self) -> Arc<dyn JournalClaim> {
         Arc::clone(&self.claim)
     }
@@ -73,14 +73,15 @@ impl SessionJournal {
         self.claim.epoch()
     }
 
-    /// Appends a line now, after the deferred ones.
+    /// Appends a line now, after the deferred lines.
     fn write(&self, line: SessionJournalLine) -> Result<(), JournalError> {
         let mut written = self.written();
         written.deferred.push(line);
         self.append_deferred(&mut written)
     }
 
-    /// Appends a line together with the next one. This saves two of the seven writes of a turn with one call.
+    /// Defers a line until the next one, so that one write appends both. This saves two of the seven writes of a turn
+    /// with one call.
     fn defer(&self, line: SessionJournalLine) -> Result<(), JournalError> {
         let mut written = self.written();
         if let Some(failed) = &written.failed {

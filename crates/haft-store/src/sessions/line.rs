@@ -161,7 +161,7 @@ pub struct SessionStart {
     /// Version 1 only: the command line of the run.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub order: Value,
-    /// The run before its first step.
+    /// The state of the run before its first step.
     pub run: RunSnapshot,
 }
 

@@ -58,7 +58,7 @@ const LOCK_WAIT_MAX: Duration = Duration::from_millis(25);
 pub struct SessionStore {
     root: PathBuf,
     limits: SessionLimits,
-    /// The batch of journals whose runs have ended; `None` if each is synced at once.
+    /// The batch that syncs the journals of ended runs together; `None` if each journal is synced at once.
     batch: Option<SyncBatch>,
 }
 
@@ -69,10 +69,10 @@ pub enum SessionError {
     #[error("there is no session `{id}`")]
     NotFound { id: String },
     /// The prefix is shorter than [`PREFIX_CHARS_MIN`].
-    #[error("`{id}` is too short for an id; give at least its first {PREFIX_CHARS_MIN} digits")]
+    #[error("`{id}` is too short for a session id; give at least the first {PREFIX_CHARS_MIN} digits")]
     TooShort { id: String },
     /// Several ids have this prefix.
-    #[error("{found} sessions begin with `{id}`; give more digits of the id")]
+    #[error("the ids of {found} sessions begin with `{id}`; give more digits of the id")]
     Ambiguous { id: String, found: usize },
     /// Another process works on the session.
     #[error("another process uses the session {id}; wait for that process, or end it")]
@@ -80,7 +80,7 @@ pub enum SessionError {
     /// A new session has the id of a stored session.
     #[error("a session with the id {id} already exists")]
     Exists { id: SessionId },
-    #[error("the session {id} cannot be read: {problem}")]
+    #[error("haft cannot read the session {id}: {problem}")]
     Unreadable { id: SessionId, problem: ReadError },
     #[error("haft cannot use `data/sessions` in its home directory: {problem}")]
     Io { problem: io::Error },
@@ -239,9 +239,8 @@ impl SessionStore {
         Ok(fs::remove_file(self.path(id))?)
     }
 
-    /// Returns the newest root session. Does so even if the session cannot be read, because a caller that asks for the
-    /// newest session must not get another one. Skips a session whose process was killed before it wrote the first
-    /// line.
+    /// Returns the newest root session. Returns it even if it cannot be read, because a caller that asks for the newest
+    /// session must not get an older one. Skips a session whose process was killed before it wrote the first line.
     pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
         let is_first = |id: &SessionId| match self.header(*id) {
             Ok(header) => header.origin.is_none(),
@@ -376,7 +375,8 @@ impl JournalStore for SessionStore {
     ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>> {
         let (store, principal) = (self.of_tenant(principal.tenant()), principal.clone());
         Box::pin(async move {
-            // Reads the beginning of each journal, which would block other requests of a server.
+            // Use a blocking thread: the list reads the beginning of each journal, which would block other requests of
+            // a server.
             let listed = tokio::task::spawn_blocking(move || store.list_now(&principal, page)).await;
             listed.unwrap_or_else(|error| Err(io::Error::other(error).into()))
         })

@@ -61,7 +61,7 @@ impl SessionOverview {
     fn take(&mut self, line: SessionJournalLine) -> Result<(), ReadError> {
         match line {
             SessionJournalLine::Session(_) => {
-                return Err(ReadError::Broken { problem: "the file has a second header line".into() });
+                return Err(ReadError::Broken { problem: "the journal has a second header line".into() });
             }
             SessionJournalLine::Resumed { at_ms, claim: _ } => {
                 self.last_ms = at_ms;
@@ -115,7 +115,7 @@ impl SessionOverview {
             | RunInput::Summarized(_)
             | RunInput::SummaryFailed(_) => return,
         };
-        // Keep the first reason, because it is the one that interrupted the run.
+        // Keep the first reason, because it interrupted the run; later ends belong to the shutdown.
         if !matches!(self.standing, SessionStatus::Cut { .. }) {
             self.standing = SessionStatus::Cut { reason: reason.into() };
         }

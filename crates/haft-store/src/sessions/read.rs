@@ -9,25 +9,26 @@ use super::line::{JournalVersion, SessionJournalLine, VERSION, VERSION_OLDEST};
 /// The size of a read, in bytes. Most journals are larger than the default of 8 KB.
 const READ_BYTES: usize = 64 << 10;
 
-/// The reason why lines cannot be used. Line numbers start at one.
+/// The reason why the lines of a session cannot be used. Line numbers start at one.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{0}")]
     Io(io::Error),
     /// The first line is missing.
-    #[error("the file is empty")]
+    #[error("the journal is empty")]
     Empty,
     /// The first line has no version.
-    #[error("the first line of the file is not a session header")]
+    #[error("the first line of the journal is not a session header")]
     NoHeader,
     /// Another version of this program wrote the session.
     #[error(
-        "the session has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}; use the version that wrote it"
+        "the session has version {found}, but this version of haft reads versions {VERSION_OLDEST} to \
+         {VERSION}; use the version that wrote the session"
     )]
     Version { found: u32 },
-    #[error("line {number}: {problem}")]
+    #[error("line {number} of the journal is not valid: {problem}")]
     Line { number: usize, problem: String },
-    /// The lines contradict each other, so that no state can be computed.
+    /// The lines contradict each other, so that haft cannot compute the state of the session.
     #[error("{problem}")]
     Broken { problem: String },
 }

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The time in which the journals of ended runs are collected. A crash of the machine may lose them until then.
+/// The time for which a batch collects the journals of ended runs before it syncs them. A crash of the machine within
+/// this time may lose the ends of these runs.
 const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum number of journals in a batch. The batch is synced early when it is full.
 const BATCH_FILES_MAX: usize = 4096;
 
-/// The journals that are synced next. Clones share them.
+/// The batch of journals that are synced next. Clones share the batch.
 #[derive(Debug, Clone, Default)]
 pub struct SyncBatch(Arc<Mutex<BatchState>>);
 
@@ -27,10 +28,10 @@ struct BatchState {
     is_timed: bool,
 }
 
-/// The work that follows the addition of a file.
+/// The work that the caller must do after it has added a file to the batch.
 #[derive(Debug, PartialEq, Eq)]
 enum BatchStep {
-    /// A task already waits.
+    /// Nothing: a task already waits for the end of the interval.
     Wait,
     StartTimer,
     SyncNow,
@@ -62,7 +63,7 @@ impl SyncBatch {
         }
     }
 
-    /// Syncs all files now.
+    /// Syncs all files of the batch now.
     pub async fn sync(&self) {
         let files = std::mem::take(&mut self.state().files);
         if !files.is_empty() {

@@ -69,7 +69,7 @@ fn session_file_has_private_permissions() {
 }
 
 #[tokio::test]
-async fn only_the_end_of_a_run_waits_for_the_batch() {
+async fn only_the_end_of_a_run_waits_for_the_batched_sync() {
     let fixture = SessionsFixture::new();
     let batch = SyncBatch::default();
     let journal = begin(&fixture.sessions().batching(batch.clone()), 1);
@@ -116,8 +116,8 @@ fn session_is_found_by_id_prefix() {
     };
     check("abcd1", "abcd1234-");
     check("ABCD9", "abcd9999-");
-    check("abcd", "2 sessions begin with `abcd`");
-    check("abc", "`abc` is too short for an id");
+    check("abcd", "the ids of 2 sessions begin with `abcd`");
+    check("abc", "`abc` is too short for a session id");
     check("ffff", "there is no session `ffff`");
 }
 
@@ -154,11 +154,14 @@ fn unreadable_session_error_has_line_and_file_is_unchanged() {
         assert!(error.contains(expected), "{error}");
         assert!(fs::read_to_string(fixture.file(1)).unwrap() == text);
     };
-    check(whole.replacen("\"told\"", "\"tolt\"", 1), "line 2: unknown variant `tolt`");
+    check(
+        whole.replacen("\"told\"", "\"tolt\"", 1),
+        "line 2 of the journal is not valid: unknown variant `tolt`",
+    );
     check(format!("{whole}\0\0garbage\n{{}}\n"), "line 3");
     check(whole.replacen("\"version\":2", "\"version\":9", 1), "version 9");
     check("{}\n".into(), "not a session header");
-    check(String::new(), "the file is empty");
+    check(String::new(), "the journal is empty");
     let first = whole.lines().next().unwrap();
     check(format!("{first}\n{first}\n"), "second header line");
 }
@@ -213,7 +216,7 @@ fn sweep_removes_old_sessions_except_running_ones() {
 }
 
 #[tokio::test]
-async fn concurrent_syncs_succeed() {
+async fn concurrent_syncs_of_one_journal_succeed() {
     let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.append(&RunInput::Stopped).unwrap();
@@ -222,7 +225,7 @@ async fn concurrent_syncs_succeed() {
 }
 
 #[test]
-fn waiting_for_people_clients_or_a_resume_is_not_counted_as_work_time() {
+fn time_waiting_for_approvals_clients_or_a_resume_is_not_work_time() {
     let line = |at_ms: u64, input: RunInput| SessionJournalLine::Input {
         at_ms,
         input: haft_core::run::snapshot::StoredInput::of(&input),

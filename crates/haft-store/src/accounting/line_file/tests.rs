@@ -150,7 +150,7 @@ fn file_removed_by_another_process_is_created_again() {
 }
 
 #[test]
-fn moved_file_is_noticed_at_the_next_name_check() {
+fn append_detects_a_moved_file_at_the_next_name_check() {
     let fixture = LineFileFixture::new();
     let mut file = fixture.file(u64::MAX);
     file.append(&line("one")).unwrap();

@@ -32,7 +32,7 @@ pub(super) struct SweepState {
     reference_ms: u64,
     /// The total size in bytes of the outputs that the pass kept, by age slot.
     left: BTreeMap<u32, u64>,
-    /// The outputs that this pass removes to stay below the total limit, computed by the previous pass.
+    /// The outputs that this pass removes to stay below the total limit. The previous pass computed them.
     excess: Option<OutputExcess>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct SweepState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OutputExcess {
     reference_ms: u64,
-    /// Outputs in older slots are removed.
+    /// The age slot at which the removal stops. The pass removes all outputs in older slots.
     slot: u32,
     /// Outputs in `slot` are removed until this many bytes are free.
     bytes: u64,
@@ -84,7 +84,7 @@ impl SweepState {
         self.excess.as_mut().is_some_and(|excess| excess.claims(file))
     }
 
-    /// Counts a file that is kept.
+    /// Adds a file that the pass keeps to the sums.
     pub(super) fn keep(&mut self, file: &OutputFile) {
         *self.left.entry(age_slot(file, self.reference_ms)).or_default() += file.bytes;
     }

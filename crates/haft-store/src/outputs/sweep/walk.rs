@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn walk_resumes_from_any_position() {
+    fn output_walk_resumes_from_any_position() {
         let dir = tempfile::tempdir().unwrap();
         for (session, files) in [("session-b", 3), ("session-a", 2), ("session-c", 0), ("other", 1)] {
             fs::create_dir(dir.path().join(session)).unwrap();
