@@ -26,7 +26,7 @@ pub const WRITE_BLOCKLIST: [&str; 14] = [
     "/dev",
 ];
 
-/// Device files that may be written because they store nothing.
+/// Device files that commands may write to, because these devices store nothing.
 const HARMLESS_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
 /// Returns true if the mode allows writing to this path. Ignores the blocklist: see [`is_write_blocked`].
@@ -36,7 +36,7 @@ pub fn is_write_allowed(path: &Path, policy: &SandboxPolicy) -> bool {
     is_within_roots(&policy.workspace().join(path), policy.mode(), &roots)
 }
 
-/// Works like [`is_write_allowed`], but for directories that may not exist.
+/// Works like [`is_write_allowed`], but also accepts directories that do not exist.
 pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool {
     match mode {
         SandboxMode::Full => true,
@@ -47,7 +47,7 @@ pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool 
     }
 }
 
-/// Returns true if writing to this path is refused even where the mode allows it. Relative paths are refused.
+/// Returns true if haft refuses writes to this path even where the mode allows them. haft refuses all relative paths.
 pub fn is_write_blocked(path: &Path, policy: &SandboxPolicy) -> bool {
     if path.is_relative() {
         return true;

@@ -28,7 +28,7 @@ pub fn sandboxed_command(program: impl Into<OsString>, policy: &SandboxPolicy) -
 }
 
 /// Builds a command in `full` mode. Only the blocklist, the protection of haft's own data and the environment filter
-/// restrict the command. Its process tree is killed together with it.
+/// restrict the command. When the command is killed, its whole process tree is killed.
 pub fn protected_command(
     program: impl Into<OsString>,
     workspace: &Path,
@@ -48,7 +48,7 @@ pub enum StandardInput {
 /// The pipes for the command's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputPipes {
-    /// One pipe for both streams, which preserves their order. The child's `stderr` is `None`.
+    /// One pipe for standard output and standard error, which preserves their order. The child's `stderr` is `None`.
     Merged,
     Separate,
 }

@@ -1,9 +1,9 @@
-//! Builds the environment of a confined command, starting from an empty one.
+//! Builds the environment of a confined command. The environment starts empty.
 
 use std::ffi::{OsStr, OsString};
 
-/// The variables that are copied from haft's own environment if they are set. All others are dropped: a secret can have
-/// a harmless name, so no pattern could tell which variables are safe.
+/// The variables that haft copies from its own environment if they are set. haft drops all others: a secret can have a
+/// harmless name, so no pattern could tell which variables are safe.
 const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ"];
 
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn only_allowlisted_variables_are_passed() {
+    fn only_allowlisted_environment_variables_are_passed_to_commands() {
         check(
             &[
                 ("PATH", "/b"),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_variables_are_passed_too() {
+    fn configured_environment_variables_are_passed_to_commands() {
         check(
             &[("RUST_LOG", "info"), ("TMPDIR", "/elsewhere")],
             &["RUST_LOG", "TMPDIR", "NOT_SET"],

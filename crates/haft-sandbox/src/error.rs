@@ -5,27 +5,27 @@ use std::path::PathBuf;
 
 use crate::plan::PlanError;
 
-/// The sandbox could not be set up, or a program could not be started in it.
+/// haft could not set up the sandbox, or could not start a program in it.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error("{0}")]
     Plan(PlanError),
-    /// The embedding program did not call `init`, and no launcher was found.
+    /// The embedding program did not call `init`, and haft found no launcher.
     #[error(
-        "no sandbox launcher found; call haft::init() at the top of main, set HAFT_LAUNCHER to a haft binary, or put haft on PATH"
+        "haft found no sandbox launcher; call haft::init() at the top of main, set HAFT_LAUNCHER to a haft binary, or put haft on PATH"
     )]
     NoLauncher,
-    /// The launcher could not be started, or ended before its first report.
+    /// haft could not start the launcher, or the launcher ended before its first report.
     #[error("the sandbox launcher failed: {reason}")]
     Launcher { reason: String },
-    /// A sandbox layer could not be set up.
+    /// haft could not set up a sandbox layer.
     #[error("the sandbox cannot be set up ({stage}): {reason}")]
     Layer { stage: String, reason: String },
     /// A process outside the sandbox replaced a protected file, and the command may have changed the file before it was
     /// protected again.
     #[error("another program replaced `{}` while the command ran, and the command may have changed the new file; review this file before you use it", .path.display())]
     Exposed { path: PathBuf },
-    /// The sandbox was ready, but the program could not be started.
+    /// The sandbox was ready, but haft could not start the program.
     #[error("{reason}")]
     Start { reason: String },
 }

@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(now(), first, "neither the workspace nor a secret may change it");
         fs::write(path("user/note"), "").unwrap();
         assert_ne!(now(), first);
-        // Use no hidden paths in this case, because the entries next to them change together with the directory.
+        // Use no hidden paths in this test, because the entries next to them change together with the directory.
         let of_workspace = || fingerprint(&[path("ws")], &[]);
         let before = of_workspace();
         fs::rename(path("ws"), path("old")).unwrap();

@@ -22,10 +22,11 @@ use crate::workspace_scan::WorkspaceScan;
 /// The paths to make read-only, and the paths that must not be renamed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GitPaths {
-    /// Directories that are mounted onto themselves and stay writable: a mount point cannot be renamed.
+    /// Directories that are mounted onto themselves and stay writable. The mount prevents a rename, because a mount
+    /// point cannot be renamed.
     pub(crate) pinned: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
-    /// The number of repositories that are not protected.
+    /// The number of repositories that haft does not protect.
     pub(crate) left_out: usize,
 }
 
@@ -40,8 +41,8 @@ pub(crate) const GIT_NAMES: [(&str, Placeholder); 4] = [
     ("commondir", Placeholder::File(".\n")),
 ];
 
-/// The same names for the directory of a linked worktree. Everything else comes from the directory in its `commondir`
-/// file.
+/// The names in the git directory of a linked worktree that determine which code git runs. git reads everything else
+/// from the directory in the `commondir` file.
 const WORKTREE_NAMES: [(&str, Placeholder); 2] =
     [("commondir", Placeholder::File("../..\n")), ("config.worktree", Placeholder::File(""))];
 
@@ -90,8 +91,8 @@ fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, P
     Ok(paths)
 }
 
-/// Makes the configuration of linked worktrees and submodules in a git directory read-only. A part that cannot be
-/// protected is only counted: if it were an error, a command could make every later call fail.
+/// Makes the configuration of linked worktrees and submodules in a git directory read-only. Only counts a part that
+/// haft cannot protect: if this were an error, a command could make every later call fail.
 fn freeze_parts(git_dir: &Path) -> GitPaths {
     let parts = GitParts::of(git_dir);
     let worktrees = parts.worktrees.iter().map(|directory| freeze(directory, &WORKTREE_NAMES));
@@ -106,7 +107,7 @@ fn freeze_parts(git_dir: &Path) -> GitPaths {
     paths
 }
 
-/// The maximum number of nested repositories in the granted directories that are protected.
+/// The maximum number of nested repositories in the granted directories that haft protects.
 pub(crate) const REPOSITORIES_MAX: usize = 64;
 
 /// Inspects the repositories below the workspace and the other granted directories. A repository that cannot be
@@ -124,7 +125,7 @@ pub(crate) fn nested_git_paths(roots: &[PathBuf], writable_roots: &[PathBuf]) ->
         .collect();
     let of_parts: usize = found.iter().map(|paths| paths.left_out).sum();
     let left_out = nested.len() - found.len() + of_parts;
-    // Submodules and worktrees may share directories.
+    // Remove duplicates, because submodules and worktrees may share directories.
     let unique = |paths: fn(&GitPaths) -> &[PathBuf]| {
         found.iter().flat_map(paths).cloned().collect::<BTreeSet<PathBuf>>().into_iter().collect()
     };
@@ -179,7 +180,7 @@ fn open_without_links(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// The flags to open a directory that is only traversed. On Linux this needs no permission to list it.
+/// The flags to open a directory only for traversal. On Linux such an open needs no permission to list the directory.
 #[cfg(target_os = "linux")]
 const PASS_THROUGH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn repository_below_a_name_that_is_not_utf8_prevents_no_call() {
+    fn repository_below_a_non_utf8_name_does_not_block_calls() {
         let (_dir, ws) = place(&[("a/.git/HEAD", "x")]);
         let odd = ws.join(OsStr::from_bytes(b"odd\xff"));
         fs::create_dir_all(odd.join(".git")).unwrap();
@@ -313,7 +314,8 @@ mod tests {
         assert_eq!(outside.frozen, [root.join("ws/.git")], "what is not writable needs no freezing");
     }
 
-    /// git accepts such files. If haft did not read them in the same way, the repository would be unprotected.
+    /// git accepts pointer files in these forms. If haft did not parse them in the same way, the repository would be
+    /// unprotected.
     #[test]
     fn gitdir_pointer_is_parsed_like_git_does() {
         let padded = format!("gitdir: ../main{}", "\n".repeat(5000));
@@ -325,9 +327,9 @@ mod tests {
         }
     }
 
-    /// The directory is replaced between the check of `.git` and the creation of the placeholders.
+    /// Another process replaces the directory between the check of `.git` and the creation of the placeholders.
     #[test]
-    fn no_file_is_created_through_a_link() {
+    fn git_protection_creates_no_file_through_a_link() {
         let (_dir, root) = place(&[("ws/file", ""), ("outside/file", "")]);
         std::os::unix::fs::symlink(root.join("outside"), root.join("ws/.git")).unwrap();
         let refused = freeze(&root.join("ws/.git"), &GIT_NAMES);

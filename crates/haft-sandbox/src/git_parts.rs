@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of worktrees, and of submodules, that are found in one git directory.
+/// The maximum number of worktrees, and of submodules, that haft looks for in one git directory.
 const PARTS_MAX: usize = 64;
 
 /// The maximum number of directories below `modules` that are entered. Submodule names may have several components.

@@ -8,7 +8,7 @@ use crate::WorkerFn;
 use crate::error::SandboxError;
 use crate::system;
 
-/// Set by `init`. It means that this binary can be its own launcher.
+/// True after `init`: this binary can be its own launcher.
 static INITIALISED: OnceLock<()> = OnceLock::new();
 
 /// Makes this binary usable as a launcher. Call it at the top of `main`, before any thread starts.
@@ -68,7 +68,7 @@ fn beside_own_binary() -> Option<PathBuf> {
 fn on_path() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
-        // A relative entry would refer to a different binary in every working directory.
+        // Skip a relative entry of PATH, because it would refer to a different binary in every working directory.
         .filter(|place| place.is_absolute())
         .map(|place| place.join("haft"))
         .find(|path| path.is_file())

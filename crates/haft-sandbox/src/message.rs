@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::SandboxPlan;
 
-/// The request that haft's process sends to the launcher. It is sent once.
+/// The request that haft's process sends to the launcher. haft sends one request per launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchRequest {
     pub(crate) plan: SandboxPlan,
@@ -21,7 +21,7 @@ pub(crate) struct LaunchRequest {
 pub(crate) enum LaunchProgram {
     /// A command line, which is in the launcher's remaining arguments.
     Command,
-    /// One of haft's own functions, by its name in [`crate::init`]. It communicates over standard output.
+    /// One of haft's own functions, by its name in [`crate::init`]. The function communicates over standard output.
     Worker(String),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum LaunchReport {
         level: SandboxLevel,
         reason: String,
     },
-    /// The sandbox could not be set up, or the program could not be run.
+    /// The launcher could not set up the sandbox, or could not run the program.
     Failed {
         stage: String,
         reason: String,

@@ -21,7 +21,8 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
         let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
             return lexical;
         };
-        // `canonicalize` fails on a dangling symlink, but a write through it would create the link's target.
+        // `canonicalize` fails on a dangling symlink, but a write through such a link would create the target of the
+        // link.
         if let Ok(target) = existing.read_link()
             && missing.len() < LINKS_FOLLOWED_MAX
         {
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn between_returns_directories_excluding_both_ends() {
+    fn between_returns_the_directories_without_both_ends() {
         let check = |root: &str, path: &str, expected: &[&str]| {
             let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
             assert_eq!(between(Path::new(root), Path::new(path)), expected);

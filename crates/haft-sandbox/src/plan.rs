@@ -55,20 +55,20 @@ pub(crate) struct UnixIdentity {
 pub(crate) enum MountStep {
     /// A fresh `/proc` that shows only the processes of the call.
     Processes,
-    /// The path mounted onto itself, writable. The mount also protects the name, because a mount point cannot be
+    /// The path is mounted onto itself, writable. The mount also protects the name, because a mount point cannot be
     /// renamed.
     Writable(PathBuf),
-    /// Another directory mounted onto the path, writable.
+    /// Another directory is mounted onto the path, writable.
     Private { path: PathBuf, source: PathBuf },
-    /// The path mounted onto itself, read-only.
+    /// The path is mounted onto itself, read-only.
     Frozen(PathBuf),
     /// A device file that the command can open. It cannot open any other device file.
     Device(PathBuf),
     /// An empty directory private to the call.
     Scratch(PathBuf),
-    /// A file that is covered by another file, which the command cannot open.
+    /// Another file, which the command cannot open, covers the file at the path.
     HiddenFile(PathBuf),
-    /// A directory that is covered by an empty directory. Only the entries in `keep` stay visible.
+    /// An empty directory covers the directory at the path. Only the entries in `keep` stay visible.
     HiddenDirectory { path: PathBuf, keep: Vec<VisibleEntry> },
 }
 
@@ -307,7 +307,7 @@ fn in_order(
     steps.retain(|step| is_mountable(step.path()) && !is_covered(step, hidden));
     steps.sort_by_key(MountStep::order);
     steps.dedup();
-    // If a path is also frozen, a separate mount to keep its name would be useless.
+    // Skip a path that is also frozen, because a second mount to protect its name would be useless.
     let frozen_paths: Vec<PathBuf> = frozen.to_vec();
     steps.retain(|step| !matches!(step, MountStep::Writable(path) if frozen_paths.contains(path)));
     steps
@@ -370,17 +370,17 @@ pub(crate) fn identity(workspace: &Path) -> Option<UnixIdentity> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A protected path is below a writable directory but does not exist, so no mount can cover it.
-    #[error("`{}` does not exist but lies in a writable directory, so it cannot be protected; create it first", .path.display())]
+    #[error("the protected path `{}` does not exist but lies in a writable directory, so haft cannot protect it; create it first", .path.display())]
     NameUnprotected { path: PathBuf },
     /// `.git` is a symlink. A mount cannot protect the name of a symlink, so a command could replace the symlink by its
     /// own repository.
-    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace it by a file with the line `gitdir: {}`, which git follows in the same way", .path.display(), .target.display())]
+    #[error("`{}` is a symlink, so haft cannot protect the git hooks and configuration behind it; replace it by a file with the line `gitdir: {}`, which git follows in the same way", .path.display(), .target.display())]
     DotGitSymlink { path: PathBuf, target: PathBuf },
-    #[error("`{}` is a symlink, so the git hooks and configuration behind it cannot be protected; replace the symlink by its target", .path.display())]
+    #[error("`{}` is a symlink, so haft cannot protect the git hooks and configuration behind it; replace the symlink by its target", .path.display())]
     GitSymlink { path: PathBuf },
-    #[error("`{}` cannot be protected: {reason}; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
+    #[error("haft cannot protect `{}`: {reason}; set `sandbox.git: \"writable\"` to run without that protection", .path.display())]
     GitUnprotected { path: PathBuf, reason: String },
-    #[error("`{}` is not a UTF-8 path", .path.display())]
+    #[error("the path `{}` is not valid UTF-8", .path.display())]
     NotUtf8 { path: PathBuf },
     /// The system cannot give a command a different `/tmp`.
     #[error("haft cannot give the command a private /tmp, because this system has no Linux namespaces")]

@@ -29,7 +29,7 @@ pub struct SandboxPolicy {
     /// Paths that are neither readable nor writable in the modes `workspace` and `network`. The list is shared, because
     /// a server has thousands of policies with the same hundred paths.
     pub(crate) secrets: Arc<Vec<PathBuf>>,
-    /// Secrets that the operator named. Unlike the others, they may be inside the workspace.
+    /// Secrets that the operator named. Unlike the default secrets, these may be inside the workspace.
     pub(crate) operator_secrets: Vec<PathBuf>,
     /// Paths that are neither readable nor writable in any mode.
     pub(crate) protected: Vec<PathBuf>,
@@ -82,8 +82,8 @@ impl SandboxPolicy {
         Self::new_with_readable(mode, workspace, home, user_home, &[])
     }
 
-    /// Builds the same policy, but first removes `readable` from the list of secrets, then checks that the workspace
-    /// exposes none of them.
+    /// Builds the default policy, but first removes `readable` from the list of secrets, then checks that the workspace
+    /// exposes no secret of the list.
     pub fn new_with_readable(
         mode: SandboxMode,
         workspace: &Path,
@@ -96,7 +96,7 @@ impl SandboxPolicy {
         Ok(policy)
     }
 
-    /// Builds the same policy, but also allows the user's home directory as the workspace.
+    /// Builds the default policy, but also allows the user's home directory as the workspace.
     pub fn new_allowing_home(
         mode: SandboxMode,
         workspace: &Path,
@@ -286,7 +286,7 @@ impl SandboxPolicy {
     /// Hides everything in a home directory except the workspace and the other directories that the policy grants.
     #[must_use]
     pub fn cover_home(mut self, user_home: &Path) -> Self {
-        // Some services have `/` as their home.
+        // Do not cover `/`, which is the home directory of some services.
         let user_home = path::resolve(user_home);
         self.covered_home = (user_home != Path::new("/")).then_some(user_home);
         self
@@ -469,9 +469,9 @@ pub enum PolicyError {
     Missing { path: PathBuf },
     #[error("`{}` is not a directory", .path.display())]
     NotADirectory { path: PathBuf },
-    #[error("directory `{}` cannot be used: {reason}", .path.display())]
+    #[error("haft cannot use directory `{}`: {reason}", .path.display())]
     Unreadable { path: PathBuf, reason: String },
-    #[error("access to `/`, the whole file system, cannot be granted; choose a directory")]
+    #[error("haft cannot grant access to `/`, the whole file system; choose a directory")]
     WholeFileSystem,
     /// The directory is in `/tmp`, which the command does not see.
     #[error("directory `{}` lies in /tmp, but commands of this run have a private /tmp; choose a directory outside /tmp", .path.display())]

@@ -11,7 +11,7 @@ pub struct SeatbeltProfile {
     pub parameters: Vec<(String, PathBuf)>,
 }
 
-/// The input for a profile.
+/// The paths and settings from which the profile is built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeatbeltRules {
     /// The writable paths; `None` if every path except `frozen` and `hidden` is writable.
@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn profile_passes_paths_as_parameters() {
+    fn seatbelt_profile_passes_paths_as_parameters() {
         let profile = seatbelt_profile(&rules());
         assert!(!profile.text.contains("allow default"), "{}", profile.text);
         assert!(profile.parameters.iter().any(|(_, path)| path == Path::new("/w \") (allow default) (\"")));
     }
 
     #[test]
-    fn deny_rules_come_after_allow_rules() {
+    fn seatbelt_deny_rules_come_after_allow_rules() {
         let text = seatbelt_profile(&rules()).text;
         let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} in {text}"));
         assert!(text.starts_with("(version 1)\n(deny default)"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_below_the_hidden_caches_is_granted() {
+    fn writable_cache_below_the_hidden_caches_is_granted() {
         let home = SeatbeltRules {
             writable: Some(vec!["/h/cache/own".into()]),
             hidden: vec!["/h/cache".into()],

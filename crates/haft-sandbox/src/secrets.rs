@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_a_path_with_a_source() {
+    fn every_line_of_the_secrets_list_is_a_path_with_a_source() {
         let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         assert_eq!(lines.count(), entries().count());
         let mut seen = BTreeSet::new();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn no_default_secret_is_inside_another() {
+    fn no_default_secret_path_is_inside_another() {
         let secrets = default_secrets(Path::new("/home/u"));
         for secret in &secrets {
             let inside = secrets.iter().find(|other| *other != secret && secret.starts_with(other));

@@ -1,4 +1,4 @@
-//! Confined workers: haft's own functions that run in the sandbox, are started once and serve many requests.
+//! Confined workers: haft's own functions that run in the sandbox. A worker starts once and serves many requests.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -68,7 +68,7 @@ impl SandboxedWorker {
     }
 }
 
-/// The maximum number of idle workers that are kept for later calls.
+/// The maximum number of idle workers that a pool keeps for later calls.
 const IDLE_WORKERS_MAX: usize = 4;
 
 /// The idle workers of one kind under one policy.

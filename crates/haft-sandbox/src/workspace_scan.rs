@@ -23,7 +23,7 @@ const ENTRIES_MAX: usize = 10_000;
 /// The maximum depth below the workspace that a scan reaches.
 const DEPTH_MAX: usize = 10;
 
-/// The maximum number of directories that are cached.
+/// The maximum number of directories whose listings are cached.
 const REMEMBERED_MAX: usize = 20_000;
 
 /// The time after its last change at which the listing of a directory can be cached. A directory that changed more
@@ -223,7 +223,7 @@ impl WorkspaceScan {
 
     fn at(roots: &[PathBuf], now: SystemTime) -> Self {
         let mut found = Self::default();
-        // A root inside another root is reached from the outer one.
+        // Skip a root inside another root, because the scan of the outer root reaches it.
         let is_below = |root: &PathBuf| roots.iter().any(|other| other != root && is_within(root, other));
         let outermost = roots.iter().filter(|root| !is_below(root)).collect::<BTreeSet<_>>();
         let mut waiting: VecDeque<(PathBuf, usize, ScanPlace)> =
@@ -313,7 +313,7 @@ impl WorkspaceScan {
     }
 }
 
-/// Selects which files in a directory are reported.
+/// The files in a directory that a scan reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScanPlace {
     Ordinary,
@@ -509,7 +509,7 @@ mod tests {
         check(new, old, true);
     }
 
-    /// Otherwise a command could create an empty `.git` in one call and fill it unnoticed in the next.
+    /// Without this rule, a command could create an empty `.git` in one call and fill it unnoticed in the next.
     #[test]
     fn an_empty_dot_git_is_a_new_repository_when_it_is_filled() {
         let (_dir, root) = place();
@@ -557,7 +557,7 @@ mod tests {
         }
         assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).new_repositories(&before), [root.join("src")]);
         assert_eq!(WorkspaceScan::of(slice::from_ref(&root)).repositories().count(), 0);
-        // git reads everything except `HEAD` from the directory in `commondir`.
+        // git reads everything except `HEAD` from the directory that `commondir` names.
         for name in ["other/objects/x", "other/refs/x", "other/config", "split/HEAD", "split/commondir"] {
             file(root.join(name), "x");
         }
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_scan_is_reported() {
+    fn workspace_scan_reports_when_it_is_incomplete() {
         let (_dir, root) = place();
         assert!(!WorkspaceScan::of(slice::from_ref(&root)).is_incomplete());
         fs::create_dir_all(root.join("d/".repeat(DEPTH_MAX + 1))).unwrap();
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_not_followed() {
+    fn workspace_scan_does_not_follow_links() {
         let (_dir, root) = place();
         file(root.join("out/sub/.git/HEAD"), "x");
         fs::create_dir(root.join("ws")).unwrap();

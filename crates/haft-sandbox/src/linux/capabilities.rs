@@ -10,8 +10,8 @@ use super::stage::{InStage, StageError};
 pub(super) fn drop_all() -> Result<(), StageError> {
     for capability in CapabilitySet::all().iter() {
         match thread::remove_capability_from_bounding_set(capability) {
-            // Ignore the error: this kernel does not have the capability, or it may not be dropped. no_new_privs and
-            // the check below apply in both cases.
+            // Ignore the error: the kernel does not have this capability, or does not let the process drop it. In both
+            // cases, `no_new_privs` and the check below still apply.
             Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
             Err(error) => return Err(error).stage("capabilities", "dropping the bounding capabilities"),
         }
@@ -27,6 +27,6 @@ pub(super) fn drop_all() -> Result<(), StageError> {
     if left.effective.is_empty() && left.permitted.is_empty() && left.inheritable.is_empty() {
         Ok(())
     } else {
-        Err(StageError::new("capabilities", "some capabilities remain after all were dropped"))
+        Err(StageError::new("capabilities", "some capabilities remain after haft dropped all of them"))
     }
 }

@@ -15,18 +15,18 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Creates and enters a group. Returns `None` if no group with a memory limit can be created, as for most ordinary
-    /// users. Then only the limits per process apply.
+    /// Creates and enters a group. Returns `None` if haft cannot create a group with a memory limit, as for most
+    /// ordinary users. Then only the limits per process apply.
     ///
-    /// There is no separate check first: a failed creation gives the same answer, and the check would cost time in
-    /// every call.
+    /// The function does not check first whether a group can be created: a failed creation gives the same answer, and
+    /// the check would cost time in every call.
     pub(super) fn enter(limits: &CommandLimits) -> Option<Self> {
         let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
         let bytes_max = limits.memory_bytes_max.to_string();
         places(&memberships).into_iter().find_map(|(parent, limit_file)| {
             let own = parent.join(format!("{PREFIX}{}", std::process::id()));
             match fs::create_dir(&own) {
-                // A killed launcher with the same pid left the directory behind, so it is reused.
+                // Reuse an existing directory: a killed launcher with the same pid has left it behind.
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
                 Ok(()) | Err(_) => {}
             }

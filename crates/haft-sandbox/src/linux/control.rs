@@ -58,7 +58,7 @@ impl ControlSocket {
         Ok((Self { socket }, order))
     }
 
-    /// Consumes the pending bytes, and returns true if one of them is a request to terminate the command.
+    /// Consumes the pending bytes, and returns true if one of these bytes is a request to terminate the command.
     pub(super) fn is_asked_to_terminate(&self) -> bool {
         let mut words = [0; 16];
         match rustix::net::recv(&self.socket, &mut words, RecvFlags::DONTWAIT) {

@@ -20,8 +20,8 @@ pub(super) fn take(identity: UnixIdentity) -> io::Result<()> {
     if taken { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Returns the current ids of this process. Call it before creating a user namespace: inside one, the process has the
-/// overflow ids until its own are mapped.
+/// Returns the current ids of this process. Call this function before creating a user namespace: inside a user
+/// namespace, the process has the overflow ids until its own ids are mapped.
 pub(super) fn own() -> UnixIdentity {
     UnixIdentity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }

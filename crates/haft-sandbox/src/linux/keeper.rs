@@ -29,12 +29,12 @@ pub(super) struct KeeperSettings {
     pub(super) protection: NameProtection,
 }
 
-/// Selects how names in writable directories are protected.
+/// The protection of names in writable directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameProtection {
-    /// If a file is replaced from outside the sandbox, the new file is covered again.
+    /// If a process outside the sandbox replaces a file, the watcher covers the new file again.
     Renewed,
-    /// A file is covered only once, because the kernel cannot report its replacement.
+    /// The keeper covers a file only once, because the kernel cannot report that the file was replaced.
     Once,
 }
 
@@ -81,7 +81,7 @@ fn confine(
         mounts::build(plan)?;
         layers.push(SandboxLayer::active(
             "mounts",
-            "read-only root, writable directories bound, haft's own data hidden",
+            "the root is read-only, the writable directories are mounted, haft's own data is hidden",
         ));
     }
     env::set_current_dir(&plan.workspace)
@@ -94,11 +94,11 @@ fn confine(
         supervise::die_with_parent();
     }
     capabilities::drop_all()?;
-    // Deny tracing: the command has the same uid as the keeper and, in a mode that allows ptrace, could stop the keeper
-    // with it.
+    // Deny tracing: the command has the same uid as the keeper. In a mode that allows ptrace, the command could
+    // otherwise stop the keeper with ptrace.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .stage("keeper", "disabling tracing of this process")?;
-    layers.push(SandboxLayer::active("capabilities", "all dropped, none can be gained"));
+    layers.push(SandboxLayer::active("capabilities", "all capabilities are dropped, and none can be gained"));
     rustix::thread::set_no_new_privs(true).stage("no-new-privs", "setting no_new_privs")?;
     layers.push(landlock::enforce(rules)?);
     layers.push(seccomp::enforce(attempt, plan)?);
@@ -124,7 +124,8 @@ fn run(
 fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandExit, StageError> {
     let mut signals = ChildSignals::take_over().stage("start", "installing the SIGCHLD handler")?;
     let mut words = env::args_os().skip(2);
-    let program = words.next().ok_or_else(|| StageError::new("start", "no program was given"))?;
+    let program =
+        words.next().ok_or_else(|| StageError::new("start", "the launcher got no program to run"))?;
     let mut command = Command::new(&program);
     // The command gets a separate process group, so that SIGTERM reaches the whole group.
     command.args(words).process_group(0);
@@ -132,12 +133,13 @@ fn run_command(watcher: Option<Pid>, control: &ControlSocket) -> Result<CommandE
         .spawn()
         .map_err(|error| StageError::new("start", start_reason(&error)))?;
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let child = child.ok_or_else(|| StageError::new("start", "the kernel gave no valid pid"))?;
+    let child = child.ok_or_else(|| StageError::new("start", "the kernel returned an invalid process id"))?;
     match supervise::supervise(child, control, &mut signals, OnTerminate::TellTheGroup { watcher }, None)
         .stage("run", "waiting for the command")?
     {
         WaitOutcome::Exited(status) => Ok(exit_of(status)),
-        // If the watcher is still alive, it also sees the closed lifeline and kills the whole tree.
+        // Kill the tree from here too, in case the watcher is dead. A watcher that is alive sees the closed lifeline
+        // and kills the whole tree.
         WaitOutcome::LifelineClosed | WaitOutcome::Exposed(_) => {
             supervise::kill_descendants();
             Ok(CommandExit::Signal(libc::SIGKILL))
@@ -165,7 +167,8 @@ fn run_worker(name: &str, workers: WorkerTable<'_>) -> Result<CommandExit, Stage
         .iter()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| StageError::new("start", format!("this launcher has no worker `{name}`")))?;
-    let channel = io::stdout().as_fd().try_clone_to_owned().stage("start", "opening the worker's channel")?;
+    let channel =
+        io::stdout().as_fd().try_clone_to_owned().stage("start", "opening the channel of the worker")?;
     worker(UnixStream::from(channel));
     Ok(CommandExit::Code(0))
 }

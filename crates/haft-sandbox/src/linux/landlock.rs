@@ -25,7 +25,7 @@ pub(super) enum LandlockRules {
 
 /// Returns the Landlock ABI version of the kernel, according to the system call.
 pub(crate) fn version() -> Option<i32> {
-    #![allow(unsafe_code, reason = "asking for the version has no safe wrapper")]
+    #![allow(unsafe_code, reason = "the system call for the version has no safe wrapper")]
     const LANDLOCK_CREATE_RULESET_VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads neither pointer nor size.
     let version = unsafe {
@@ -48,7 +48,7 @@ pub(super) fn prepare(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<Landl
     let Some(abi) = version() else {
         return Err(StageError::new(
             STAGE,
-            "this kernel has no Landlock (Linux 5.13 or later, enabled at boot)",
+            "this kernel has no Landlock; it needs Linux 5.13 or later, with Landlock enabled at boot",
         ));
     };
     build(attempt, plan, ABI::from(abi))
@@ -61,7 +61,7 @@ pub(super) fn enforce(rules: LandlockRules) -> Result<SandboxLayer, StageError> 
     match rules {
         LandlockRules::NotUsed => Ok(SandboxLayer::inactive(
             "landlock",
-            "not used in full mode, where mounts enforce the blocklist",
+            "full mode does not use Landlock, because mounts enforce the blocklist",
         )),
         LandlockRules::Ready { rules, abi } => {
             rules.restrict_self().map_err(|error| StageError::new(STAGE, error))?;
@@ -75,7 +75,7 @@ type BuildError = Box<dyn std::error::Error>;
 fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetCreated, BuildError> {
     let all = AccessFs::from_all(abi);
     let read = AccessFs::from_read(abi);
-    // Landlock does not handle Unix sockets. seccomp does, according to the operator's settings.
+    // Landlock does not handle Unix sockets. The seccomp filter handles them, according to the operator's settings.
     let handled = all & !unix_sockets();
     let mut rules =
         Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::path::is_within;
 
-/// The maximum number of entries in one directory that are granted individually.
+/// The maximum number of entries in one directory to which Landlock grants access individually.
 pub(super) const SIBLINGS_MAX: usize = 4096;
 
 /// Returns the largest trees below `root` that contain no path in `excluded`. `list` returns the entries of a
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn only_siblings_of_protected_paths_are_granted() {
+    fn landlock_grants_only_the_siblings_of_protected_paths() {
         let check = |root: &str, excluded: &[&str], expected: &[&str]| {
             let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
             assert_eq!(around(Path::new(root), &paths(excluded), &tree), paths(expected));
@@ -81,9 +81,9 @@ mod tests {
         check("/locked", &["/locked/u/.ssh", "/locked/v"], &[]);
     }
 
-    /// On a shared machine, `/home` can often be entered but not listed.
+    /// A process can enter `/home` on a shared machine, but often cannot list it.
     #[test]
-    fn siblings_below_an_unlistable_directory_are_granted() {
+    fn landlock_grants_siblings_below_an_unlistable_directory() {
         let list =
             |directory: &Path| if directory == Path::new("/home") { Vec::new() } else { tree(directory) };
         let found = around(Path::new("/home"), &["/home/u/.haft".into()], &list);

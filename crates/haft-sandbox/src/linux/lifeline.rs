@@ -27,7 +27,7 @@ const SIGKILL: i32 = 9;
 pub(crate) struct Lifeline {
     launcher: Child,
     control: BufReader<UnixStream>,
-    /// The bytes of an incomplete report. They are kept, so that no byte is lost if a caller drops the future that
+    /// The bytes of an incomplete report. They stay here, so that no byte is lost if a caller drops the future that
     /// waits for the report.
     line: Vec<u8>,
     skipped: Vec<String>,
@@ -67,7 +67,7 @@ impl Lifeline {
                 }
                 Some(LaunchReport::Exited(_) | LaunchReport::Exposed { .. }) | None => {
                     return Err(SandboxError::Launcher {
-                        reason: "it exited before it reported a result".into(),
+                        reason: "the launcher exited before it reported a result".into(),
                     });
                 }
             }
@@ -82,14 +82,14 @@ impl Lifeline {
                 Some(LaunchReport::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
                 Some(LaunchReport::Exposed { path }) => self.exposed = Some(path),
                 Some(LaunchReport::Skipped { .. } | LaunchReport::Ready(_)) => {}
-                // The watcher closes its end only after its last check.
+                // The watcher closes its end of the socket only after its last check.
                 None => break,
             }
         }
         self.launcher.wait().await.map_err(|error| SandboxError::launcher(&error))?;
         match &self.exposed {
             Some(path) => Err(SandboxError::Exposed { path: path.clone() }),
-            // Without a report the keeper was killed, for example by the kernel's OOM killer.
+            // The keeper sent no report, so it was killed, for example by the kernel's OOM killer.
             None => Ok(self.exit.unwrap_or(CommandExit::Signal(SIGKILL))),
         }
     }
@@ -112,7 +112,7 @@ impl Lifeline {
         match (&mut self.control).take(room).read_until(b'\n', &mut self.line).await {
             Ok(0) => Ok(None),
             Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line)).map(Some).map_err(|error| {
-                SandboxError::Launcher { reason: format!("it sent an invalid message: {error}") }
+                SandboxError::Launcher { reason: format!("the launcher sent an invalid message: {error}") }
             }),
             // A launcher that ends before it reads the request resets the socket.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),

@@ -35,12 +35,12 @@ pub(super) fn build(plan: &SandboxPlan) -> Result<(), StageError> {
     pieces.into_iter().flatten().try_for_each(|piece| piece.attach())
 }
 
-/// Carries out one step again, in a namespace that is already built.
+/// Carries out one step of the plan again, in a mount namespace that is already built.
 pub(super) fn attach_step(step: &MountStep, limits: &CommandLimits) -> Result<(), StageError> {
     prepare(step, limits)?.into_iter().try_for_each(|piece| piece.attach())
 }
 
-/// Fails if a fresh `/proc` cannot be mounted. Containers often forbid it.
+/// Fails if this process cannot mount a fresh `/proc`. Containers often forbid such a mount.
 pub(super) fn can_show_processes() -> io::Result<()> {
     fresh("proc", &[]).map(drop)
 }
@@ -76,7 +76,8 @@ fn prepare(step: &MountStep, limits: &CommandLimits) -> Result<Vec<DetachedMount
         MountStep::Device(path) => {
             bound(path, path, libc::MOUNT_ATTR_NOSUID).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
-        // A device file on a mount without devices cannot be opened, not even by root.
+        // Cover the file with a device file: on a mount without devices, no process can open a device file, not even as
+        // root.
         MountStep::HiddenFile(path) => bound(Path::new("/dev/null"), path, READ_ONLY)
             .stage(STAGE, describe(path))
             .map(|piece| vec![piece]),

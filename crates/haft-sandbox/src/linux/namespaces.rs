@@ -16,7 +16,7 @@ use haft_core::settings::mode::SandboxMode;
 /// An isolation level to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LevelAttempt {
-    /// Namespaces created with haft's own privileges. Uids and gids keep their meaning inside them.
+    /// Namespaces that haft creates with its own privileges. Uids and gids keep their meaning inside them.
     Namespaces,
     UserNamespaces,
     /// No namespaces; only Landlock and seccomp.
@@ -62,34 +62,34 @@ impl LevelAttempt {
         }
     }
 
-    /// Lists the guarantees that a user would expect but that this level does not give.
+    /// Returns the guarantees that a user would expect but that this isolation level does not give.
     pub(super) fn missing_guarantees(self, plan: &SandboxPlan) -> Vec<String> {
         let mut weaker = Vec::new();
         if !bounds_processes(self) {
-            weaker.push("the number of processes is not limited".to_owned());
+            weaker.push("the sandbox does not limit the number of processes".to_owned());
         }
         if self.has_namespaces() {
             if plan.unprotected_repositories > 0 {
                 let count = plan.unprotected_repositories;
                 weaker.push(format!(
-                    "git hooks and configuration of {count} repositories below the root of the workspace can be changed; at most {REPOSITORIES_MAX} are protected, and none behind a link or below a name that is not UTF-8"
+                    "commands can change the git hooks and configuration of {count} repositories below the root of the workspace; haft protects at most {REPOSITORIES_MAX} repositories, and none behind a link or below a name that is not UTF-8"
                 ));
             }
             return weaker;
         }
         let always = [
-            "mode, owner, times and attributes of files outside the writable directories can be changed",
-            "names (not contents) of files in protected directories can be listed",
-            "files created later next to a protected path cannot be used",
-            "git hooks and configuration are unwritable, but their directory can be renamed",
-            "git hooks and configuration of repositories below the root of the workspace can be changed, and repositories that a call creates are not reported",
-            "other processes can be seen, though not read or signalled",
-            "System V shared memory, semaphores and message queues cannot be used, but their list can be read",
-            "devices other than null, zero, full and random do not open, and files in /dev/shm can be read but not written",
+            "commands can change the mode, owner, times and attributes of files outside the writable directories",
+            "commands can list the names (not the contents) of files in protected directories",
+            "commands cannot use files that are created later next to a protected path",
+            "commands cannot write git hooks and configuration, but can rename their directory",
+            "commands can change the git hooks and configuration of repositories below the root of the workspace, and haft does not report repositories that a call creates",
+            "commands can see other processes, but cannot read or signal them",
+            "commands cannot use System V shared memory, semaphores and message queues, but can list them",
+            "commands cannot open devices other than null, zero, full and random, and can read but not write files in /dev/shm",
         ];
         weaker.extend(always.map(str::to_owned));
         if !plan.network {
-            weaker.push("there is no loopback network inside the call".to_owned());
+            weaker.push("commands have no loopback network".to_owned());
         }
         weaker
     }
@@ -113,13 +113,13 @@ pub(super) fn pid_max_is_per_namespace() -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 14)
 }
 
-/// Makes the new namespaces usable. An error means that the level is not available.
+/// Makes the new namespaces usable. An error means that this isolation level is not available.
 pub(super) fn enter(attempt: LevelAttempt, plan: &SandboxPlan, ids: UnixIdentity) -> Result<(), StageError> {
     if !attempt.has_namespaces() {
         return Ok(());
     }
     if attempt == LevelAttempt::UserNamespaces {
-        map_ids(ids).stage("namespaces", "mapping our ids into the user namespace")?;
+        map_ids(ids).stage("namespaces", "mapping the user and group ids into the user namespace")?;
     }
     // Mounts made from now on must not propagate back to the host.
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -142,10 +142,13 @@ fn map_ids(ids: UnixIdentity) -> io::Result<()> {
 /// Describes the namespace layer for the report.
 pub(super) fn layer(attempt: LevelAttempt, plan: &SandboxPlan) -> SandboxLayer {
     if !attempt.has_namespaces() {
-        return SandboxLayer::inactive("namespaces", "the kernel or its security policy refuses them");
+        return SandboxLayer::inactive(
+            "namespaces",
+            "the kernel or its security policy refuses new namespaces",
+        );
     }
     let user = if attempt == LevelAttempt::UserNamespaces { "user, " } else { "" };
     let network = if plan.network { "" } else { ", network" };
-    let identity = if plan.mode == SandboxMode::Full { " (open mode)" } else { "" };
+    let identity = if plan.mode == SandboxMode::Full { " (full mode)" } else { "" };
     SandboxLayer::active("namespaces", format!("{user}mount, pid, ipc{network}{identity}"))
 }

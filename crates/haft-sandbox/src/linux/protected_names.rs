@@ -110,7 +110,7 @@ impl NameWatch {
         if !self.cover_again(&path) || has_other_names(&path) {
             return Some(path);
         }
-        // These events arrived before the cover was in place.
+        // Each of these events happened before the cover was in place, so the command may have changed the file.
         match self.take() {
             Ok(events) => events.into_iter().find(|event| event.path == path).map(|event| event.path),
             Err(changed) => Some(changed),
@@ -220,11 +220,11 @@ impl KeeperNamespaces {
     }
 }
 
-/// The events after which a name is no longer covered.
+/// The inotify events after which a mount no longer covers a name.
 const REPLACED: WatchFlags =
     WatchFlags::MOVED_TO.union(WatchFlags::MOVED_FROM).union(WatchFlags::CREATE).union(WatchFlags::DELETE);
 
-/// The events for writes to a file.
+/// The inotify events for writes to a file.
 const WRITTEN: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::ATTRIB);
 
 #[cfg(test)]

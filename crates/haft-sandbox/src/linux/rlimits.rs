@@ -7,7 +7,7 @@ use super::stage::{InStage, StageError};
 use crate::message::SandboxLayer;
 use haft_core::settings::limits::CommandLimits;
 
-/// Selects whether a memory limit exists in addition to the limit on each process.
+/// The scope of the memory limit of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryLimitScope {
     OfEachProcess,
@@ -15,7 +15,7 @@ pub(super) enum MemoryLimitScope {
     OfTheCall,
 }
 
-/// Sets the limits. A hard limit that is already lower is kept.
+/// Sets the limits. Keeps a hard limit that is already lower.
 pub(super) fn apply(
     attempt: LevelAttempt,
     memory: MemoryLimitScope,
@@ -28,7 +28,7 @@ pub(super) fn apply(
     lower(Resource::Data, limits.memory_bytes_max)?;
     lower(Resource::Core, 0)?;
     if attempt == LevelAttempt::UserNamespaces {
-        // The kernel counts these per user namespace, so the user's other processes are not included.
+        // The kernel counts processes per user namespace, so this limit does not include the user's other processes.
         lower(Resource::Nproc, limits.processes_max)?;
     }
     let memory = match memory {

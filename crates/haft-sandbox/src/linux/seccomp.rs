@@ -19,9 +19,9 @@ const STAGE: &str = "seccomp";
 /// architectures.
 const OPEN_TREE_ATTR: libc::c_long = 467;
 
-/// The calls refused in every mode. They create or change mounts and namespaces, access the kernel's keyrings, load
-/// kernel programs, set the clock, control the machine itself, or belong to interfaces whose requests no filter can
-/// inspect.
+/// The system calls that the filter refuses in every mode. They create or change mounts and namespaces, access the
+/// kernel's keyrings, load kernel programs, set the clock, control the machine itself, or belong to interfaces whose
+/// requests no filter can inspect.
 const NEVER: &[libc::c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -73,7 +73,7 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// Calls that inspect or control other processes. They are refused unless the mode is `full`.
+/// System calls that inspect or control other processes. The filter refuses them in every mode except `full`.
 const OTHER_PROCESSES: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -137,7 +137,7 @@ pub(super) fn enforce(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<Sandb
     seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
     Ok(SandboxLayer::active(
         "seccomp",
-        "mounts, namespaces, tracing, kernel interfaces and foreign architectures refused",
+        "refuses mounts, namespaces, tracing, kernel interfaces and foreign architectures",
     ))
 }
 
@@ -162,8 +162,8 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
         }
     }
     if !plan.unix_sockets {
-        // A datagram socket from a pair can send to any socket address; the ends of a stream pair reach only each
-        // other.
+        // Refuse datagram pairs: a datagram socket from a pair can send to any socket address, but the ends of a stream
+        // pair reach only each other.
         let datagrams = [libc::SOCK_DGRAM, libc::SOCK_RAW];
         rules.insert(libc::SYS_socketpair, datagrams.iter().filter_map(|kind| pair_of(*kind)).collect());
     }
@@ -248,7 +248,7 @@ const SET_ID_CREATES: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE];
 const SYS_FCHMODAT2: libc::c_long = 452;
 
 impl SetsMode {
-    /// Returns rules for each of the two bits. For a call with flags, there is a rule for each way to create a file.
+    /// Returns rules for each of the two bits. A call with flags gets one rule for each flag that creates a file.
     fn set_id_rules(&self) -> Vec<SeccompRule> {
         let has = |at: u8, bits: u32| {
             let bits = u64::from(bits);

@@ -23,6 +23,6 @@ pub(super) trait InStage<T> {
 
 impl<T, E: Into<io::Error>> InStage<T> for Result<T, E> {
     fn stage(self, stage: &'static str, what: impl Display) -> Result<T, StageError> {
-        self.map_err(|error| StageError::new(stage, format!("{what}: {}", error.into())))
+        self.map_err(|error| StageError::new(stage, format!("{what} failed: {}", error.into())))
     }
 }

@@ -23,7 +23,7 @@ pub(super) enum WaitOutcome {
     Exited(WaitStatus),
     /// The process that started the launcher has ended, or has cancelled the call.
     LifelineClosed,
-    /// The command may have changed this protected file.
+    /// The command may have changed this protected file, so the call must end.
     Exposed(PathBuf),
 }
 
@@ -42,7 +42,7 @@ pub(super) fn unblock_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(open) }
 }
 
-/// The way to handle a request to terminate the command.
+/// The handling of a request to terminate the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnTerminate {
     /// In the watcher, the request comes from haft's process over the socket, and is passed to the keeper as SIGTERM.
@@ -111,7 +111,7 @@ pub(super) fn supervise(
     mut names: Option<&mut NameWatch>,
 ) -> io::Result<WaitOutcome> {
     let lifeline: BorrowedFd<'_> = control.as_fd();
-    // Both processes hold the socket, but only the watcher reads from it.
+    // Both the watcher and the keeper hold the socket, but only the watcher reads from it.
     let words = match on_terminate {
         OnTerminate::PassOn => PollFlags::IN,
         OnTerminate::TellTheGroup { .. } => PollFlags::empty(),
@@ -145,7 +145,8 @@ pub(super) fn supervise(
     }
 }
 
-/// Returns true in a keeper whose watcher was killed. In this case no other process would end the command.
+/// Returns true in a keeper whose watcher was killed. Then this keeper must end the command, because no other process
+/// would.
 fn is_orphaned(on_terminate: OnTerminate) -> bool {
     match on_terminate {
         OnTerminate::PassOn => false,
@@ -204,8 +205,8 @@ pub(super) fn die_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// Asks the kernel for SIGCHLD when the parent dies, instead of a kill. Without a pid namespace the command would
-/// survive, so this process must stay alive to kill it.
+/// Asks the kernel for SIGCHLD when the parent dies, instead of a kill. Without a pid namespace, the command would
+/// survive a killed keeper, so the keeper must stay alive to kill the command.
 pub(super) fn outlive_parent() {
     // SAFETY: takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCHLD, 0, 0, 0) };
@@ -231,6 +232,6 @@ pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
             .ok()
             .and_then(Pid::from_raw)
             .map(Fork::Parent)
-            .ok_or_else(|| io::Error::other("the kernel gave no valid pid")),
+            .ok_or_else(|| io::Error::other("the kernel returned an invalid process id")),
     }
 }

@@ -58,7 +58,7 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
     let reason = if order.plan.needs_mounts() {
         "haft cannot give the command a private /tmp, because this system refuses new namespaces"
     } else {
-        "no sandbox level can be set up on this system"
+        "haft cannot set up any sandbox level on this system"
     };
     Err(StageError::new("level", reason))
 }
@@ -103,13 +103,14 @@ fn start(
 ) -> Result<KeeperStart, StageError> {
     let CallParts { control, order, workers, memory } = *calling;
     if let (LevelAttempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
-        // Switch before the fork: inside a user namespace, the owner's ids could no longer be used.
+        // Switch before the fork, because a process inside a user namespace could no longer use the ids of the owner.
         identity::take(identity).stage("identity", "switching to the user that owns the workspace")?;
     }
     let ids = identity::own();
     // The keeper waits until the watcher has opened the keeper's namespaces, because the keeper later denies access to
     // the watcher.
-    let (wait, go) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).stage("fork", "making a pipe")?;
+    let (wait, go) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).stage("fork", "creating a pipe to the keeper process")?;
     match supervise::fork(attempt.clone_flags(&order.plan)) {
         Ok(Fork::Child) => {
             drop(go);
@@ -142,7 +143,7 @@ enum KeeperOutcome {
     LevelUnavailable,
 }
 
-/// Waits for the keeper. In every case, then kills the remaining processes of the call.
+/// Waits for the keeper, and then always kills the remaining processes of the call.
 fn wait_for_keeper(
     keeper: Pid,
     control: &ControlSocket,
@@ -150,7 +151,7 @@ fn wait_for_keeper(
     mut names: Option<&mut NameWatch>,
 ) -> Result<KeeperOutcome, StageError> {
     let ended = supervise::supervise(keeper, control, signals, OnTerminate::PassOn, names.as_deref_mut())
-        .stage("watch", "waiting for the keeper")?;
+        .stage("watch", "waiting for the keeper process")?;
     supervise::kill_descendants();
     let exposed = match &ended {
         WaitOutcome::Exposed(path) => Some(path.clone()),

@@ -22,8 +22,8 @@ const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 /// The guarantees that macOS does not give.
 const WEAKER: [&str; 3] = [
     "a process that leaves its process group can outlive the call",
-    "limits on processes, memory and CPU time are not set",
-    "if haft itself is killed, the processes it started keep running",
+    "the sandbox does not limit processes, memory and CPU time",
+    "if haft itself is killed, the processes that it started keep running",
 ];
 
 /// The running command. Dropping it kills its process group.
@@ -53,9 +53,13 @@ impl Lifeline {
         Ok(Self { child, group })
     }
 
-    #[allow(clippy::unused_async, reason = "the other systems wait here")]
+    #[allow(clippy::unused_async, reason = "on the other systems, this function waits")]
     pub(crate) async fn ready(&mut self) -> Result<SandboxStatus, SandboxError> {
-        let layer = SandboxLayer { name: "seatbelt".into(), active: true, detail: "deny by default".into() };
+        let layer = SandboxLayer {
+            name: "seatbelt".into(),
+            active: true,
+            detail: "denies every operation that no rule allows".into(),
+        };
         let weaker = WEAKER.map(str::to_owned).to_vec();
         Ok(SandboxStatus { level: SandboxLevel::Seatbelt, layers: vec![layer], weaker })
     }
