@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark stops at the first surprise, and prints"
+    reason = "a benchmark panics at the first error, and prints its results"
 )]
 
 use std::hint::black_box;
@@ -24,7 +24,7 @@ use haft_models::openai_responses::OPENAI_RESPONSES;
 use haft_models::{EncodeMemo, ReplyDelivery, WireFormat};
 use serde_json::json;
 
-/// The maximum cost of a late turn relative to an early one, without copying its bytes.
+/// The maximum cost of encoding a late turn, relative to an early turn and without the cost of copying its bytes.
 const RATIO_MAX: f64 = 1.3;
 
 const ROUNDS: usize = 100;
@@ -74,7 +74,7 @@ fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest)
     (ModelRequest { conversation: before, ..after.clone() }, after)
 }
 
-/// The minimum of many measurements, because other load on the machine can only increase the time.
+/// Take the minimum of many measurements, because other load on the machine can only increase the time.
 #[derive(Clone, Copy)]
 struct MinimumTimes {
     turn: Duration,
@@ -98,7 +98,7 @@ fn measure(wire: &dyn WireFormat, turns: usize) -> MinimumTimes {
     least
 }
 
-/// Fails if a late turn costs more than allowed.
+/// Fails if encoding a late turn costs more than allowed.
 fn main() -> ExitCode {
     let chat = OpenaiChat(&dialect::OPENAI);
     let wires: [(&str, &dyn WireFormat); 5] = [

@@ -11,8 +11,8 @@ use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
 
-/// The codec for the Messages API. Cache markers are put after the tools, the system prompt and the last two user
-/// turns.
+/// The codec for the Messages API. The codec puts cache markers after the tools, the system prompt and the last two
+/// user turns.
 pub const ANTHROPIC: Codec = Codec {
     format: ModelApiFormat::Anthropic,
     unsupported: UNSUPPORTED,
@@ -26,31 +26,34 @@ pub const ANTHROPIC: Codec = Codec {
 const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::SystemInside,
-        instead: "sent as a user message between `<system>` tags",
+        instead: "haft sends a user message in `<system>` tags",
     },
-    UnsupportedFeature {
-        feature: RequestFeature::AudioBytes,
-        instead: "replaced by a description in the text",
-    },
-    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },
-    UnsupportedFeature {
-        feature: RequestFeature::ReplyAudio,
-        instead: "replaced by a description in the text",
-    },
+    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "haft sends a description as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "haft sends the URL as text" },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "haft sends a description as text" },
     UnsupportedFeature {
         feature: RequestFeature::AssistantMedia,
-        instead: "replaced by a description in the text",
+        instead: "haft sends a description as text",
     },
     UnsupportedFeature {
         feature: RequestFeature::ChoiceAllowed,
-        instead: "sent as `auto` or `any`; haft refuses other calls",
+        instead: "haft sends `auto` or `any`, and refuses calls to other tools",
     },
     UnsupportedFeature {
         feature: RequestFeature::OutputJson,
-        instead: "not requested; only the prompt can ask for JSON",
+        instead: "haft does not request JSON; only the prompt can ask for it",
     },
-    UnsupportedFeature { feature: RequestFeature::Seed, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::PresencePenalty, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::FrequencyPenalty, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
+    UnsupportedFeature { feature: RequestFeature::Seed, instead: "haft does not send this setting" },
+    UnsupportedFeature {
+        feature: RequestFeature::PresencePenalty,
+        instead: "haft does not send this setting",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::FrequencyPenalty,
+        instead: "haft does not send this setting",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::ContextTokens,
+        instead: "the server chooses the context size",
+    },
 ];

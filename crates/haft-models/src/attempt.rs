@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// report it.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// An attempt in progress. If it is dropped before `succeeded` or `failed`, it is reported as cancelled.
+/// An attempt in progress. An attempt that is dropped before `succeeded` or `failed` is reported as cancelled.
 #[derive(Debug)]
 pub(crate) struct RunningAttempt {
     cx: ModelContext,
@@ -22,11 +22,12 @@ pub(crate) struct RunningAttempt {
     began: Instant,
     first_event: Option<Duration>,
     usage: Option<TokenUsage>,
-    /// The size of the prompt in bytes. Together with the size of the reply, it is used to estimate the usage if the
-    /// provider reports none.
+    /// The size of the prompt in bytes. If the provider reports no usage, haft estimates the usage from the sizes of
+    /// the prompt and the reply.
     prompt_bytes: u64,
     reply_bytes: u64,
-    /// The cost that the provider itself reported. It has priority over the cost computed from the price.
+    /// The cost that the provider itself reported. This cost has priority over the cost that haft computes from the
+    /// price.
     cost: Option<Cost>,
     reported: bool,
 }
@@ -48,7 +49,7 @@ impl RunningAttempt {
         }
     }
 
-    /// Sets the size of the prompt. Without it, a missing usage is not estimated.
+    /// Sets the size of the prompt. Without this size, haft does not estimate a missing usage.
     pub(crate) fn sent(&mut self, prompt_bytes: usize) {
         self.prompt_bytes = prompt_bytes as u64;
     }
@@ -69,7 +70,7 @@ impl RunningAttempt {
         }
     }
 
-    /// Returns the reported usage, or an estimate for a reply that started but reported no usage, because a budget must
+    /// Returns the reported usage. If a reply started but reported no usage, returns an estimate, because a budget must
     /// hold for every provider.
     fn counted_usage(&self) -> Option<TokenUsage> {
         let began = self.first_event.is_some() && self.prompt_bytes > 0;

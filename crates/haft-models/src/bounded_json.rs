@@ -48,7 +48,7 @@ fn check_limits(bytes: &[u8]) -> Result<(), ModelError> {
         return Err(too_large());
     }
     if json_depth::first_too_deep(bytes, REPLY_DEPTH_MAX).is_some() {
-        return Err(malformed(format!("the reply nests deeper than {REPLY_DEPTH_MAX} levels")));
+        return Err(malformed(format!("the JSON of the reply nests deeper than {REPLY_DEPTH_MAX} levels")));
     }
     Ok(())
 }
@@ -61,7 +61,7 @@ pub(crate) fn read_raw<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, M
 }
 
 pub(crate) fn malformed(problem: impl std::fmt::Display) -> ModelError {
-    ModelError::new(ModelErrorKind::Malformed, format!("the reply cannot be read: {problem}"))
+    ModelError::new(ModelErrorKind::Malformed, format!("haft cannot parse the model reply: {problem}"))
 }
 
 pub(crate) fn too_large() -> ModelError {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_escapes_is_not_copied() {
+    fn json_text_without_escapes_is_not_copied() {
         let check = |json: &str, expected: &str, is_borrowed: bool| {
             let text: Option<FrameText<'_>> = read_frame(json).unwrap();
             let text = text.unwrap();

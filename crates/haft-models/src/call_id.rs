@@ -2,7 +2,7 @@
 
 use haft_core::digest::Digest;
 
-/// The prefix of generated ids. Encoders recognize generated ids by it and leave them out.
+/// The prefix of generated ids. Encoders recognize generated ids by this prefix and leave them out.
 const GENERATED_ID_PREFIX: &str = "call_haft_";
 
 /// Returns the id for call `number` in the reply that follows `turn` messages. The id is unique, because a conversation
@@ -20,7 +20,7 @@ pub(crate) fn is_generated_id(id: &str) -> bool {
 pub(crate) struct CallIdRule {
     pub(crate) chars_min: usize,
     pub(crate) chars_max: usize,
-    /// Selects whether `_` and `-` are accepted. Letters and digits always are.
+    /// Selects whether `_` and `-` are accepted. Letters and digits are always accepted.
     pub(crate) punctuation: PunctuationRule,
 }
 
@@ -37,7 +37,8 @@ impl CallIdRule {
     /// Exactly nine letters or digits, as Mistral requires.
     pub(crate) const NINE: Self = Self { chars_min: 9, chars_max: 9, punctuation: PunctuationRule::Refused };
 
-    /// Returns the id if it is accepted, or else an id derived only from it, so that a call and its result still match.
+    /// Returns the id if the format accepts it. Otherwise returns an id that depends only on the given id, so that a
+    /// call and its result still match.
     pub(crate) fn fit(self, id: &str) -> String {
         if self.accepts(id) {
             return id.to_owned();

@@ -18,12 +18,12 @@ use crate::unsupported_features::RequestFeature;
 #[derive(Debug)]
 pub struct FittedRequest {
     pub request: ModelRequest,
-    /// The fields that were removed or changed.
+    /// Notes about the request fields that were removed or changed.
     pub notes: Vec<ReplyNote>,
 }
 
-/// Adapts a request to its model. The request to a model of an unknown family stays unchanged, because the provider
-/// itself decides what it accepts. Only Ollama rejects thinking for every model that does not declare it.
+/// Adapts a request to its model. Leaves the request unchanged for a model of an unknown family, because the provider
+/// itself decides which fields it accepts. Only Ollama rejects thinking for every model that does not declare it.
 pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
     let mut fitted = FittedRequest { request, notes: Vec::new() };
     match model_data::family_of(&fitted.request.model) {
@@ -41,7 +41,9 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
             }
         }
         None if format == ModelApiFormat::Ollama && thinks(fitted.request.reasoning) => {
-            fitted.drop_effort("not sent: haft does not know that this model can reason");
+            fitted.drop_effort(
+                "haft does not know whether this model can reason, so haft does not send the effort",
+            );
         }
         None => {}
     }
@@ -75,14 +77,16 @@ impl FittedRequest {
         match family.reasoning {
             // A model that never reasons needs no field to turn reasoning off.
             ReasoningRule::None if effort == ReasoningEffort::Off => self.request.reasoning = None,
-            ReasoningRule::None => self.drop_effort("not sent: this model does not reason"),
+            ReasoningRule::None => {
+                self.drop_effort("this model does not reason, so haft does not send the effort");
+            }
             ReasoningRule::Levels => self.fit_level(family, effort),
             ReasoningRule::Budget | ReasoningRule::Switch => {}
         }
     }
 
-    /// Turns reasoning off for models whose Chat Completions API otherwise rejects tools. For a model that reasons by
-    /// default, this must be sent even if the caller did not set an effort.
+    /// Turns reasoning off for models whose Chat Completions API otherwise rejects tools. A model that reasons by
+    /// default needs this field even if the caller did not set an effort.
     fn stop_reasoning_beside_tools(&mut self, family: &ModelFamily) {
         let is_off_by_default = family.sampling == SamplingRule::NoReasoning;
         match self.request.reasoning {
@@ -90,12 +94,12 @@ impl FittedRequest {
             None if is_off_by_default => {}
             None | Some(_) if family.efforts.contains(&EffortName::Off) => {
                 self.request.reasoning = Some(ReasoningEffort::Off);
-                let why = "sent as `off`: the chat completions API refuses tools while this model reasons; use openai-responses";
+                let why = "haft sends `off`, because the chat completions API refuses tools while this model reasons; use openai-responses";
                 self.note(RequestFeature::Effort, why);
             }
             None | Some(_) => {
                 self.drop_effort(
-                    "not sent: the chat completions API refuses tools for this model; use openai-responses",
+                    "haft does not send the effort, because the chat completions API then refuses tools for this model; use openai-responses",
                 );
             }
         }
@@ -111,7 +115,7 @@ impl FittedRequest {
             if wanted == ReasoningEffort::Off { RequestFeature::EffortOff } else { RequestFeature::Effort };
         self.note(
             feature,
-            format!("sent as {}, the nearest level that this model accepts", level_name(nearest)),
+            format!("haft sends {}, the nearest level that this model accepts", level_name(nearest)),
         );
     }
 
@@ -125,9 +129,9 @@ impl FittedRequest {
                     self.keep_one();
                 };
             }
-            SamplingRule::Never => "not sent: this model does not accept this setting",
+            SamplingRule::Never => "this model does not accept this setting, so haft does not send it",
             SamplingRule::ReasoningOff | SamplingRule::NoReasoning | SamplingRule::NoReasoningOne => {
-                "not sent: this model does not accept this setting while it reasons"
+                "this model does not accept this setting while it reasons, so haft does not send it"
             }
         };
         let sampling = &mut self.request.sampling;
@@ -151,7 +155,7 @@ impl FittedRequest {
             (RequestFeature::StopSequences, !std::mem::take(&mut sampling.stop).is_empty()),
         ];
         for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
-            self.note(feature, "not sent: this model does not accept this setting");
+            self.note(feature, "this model does not accept this setting, so haft does not send it");
         }
     }
 
@@ -169,7 +173,7 @@ impl FittedRequest {
             ),
         };
         self.request.tool_choice = choice;
-        self.note(feature, "sent as `auto`: this model does not accept a forced tool call");
+        self.note(feature, "haft sends `auto`, because this model does not accept a forced tool call");
     }
 
     /// Removes top-p if a temperature is set, for models that accept only one of the two.
@@ -178,7 +182,7 @@ impl FittedRequest {
         if sampling.temperature.is_some() && sampling.top_p.take().is_some() {
             self.note(
                 RequestFeature::TopP,
-                "not sent: this model does not accept `top_p` together with `temperature`",
+                "this model does not accept `top_p` together with `temperature`, so haft does not send `top_p`",
             );
         }
     }
@@ -191,13 +195,13 @@ impl FittedRequest {
         }
         let mut described = Conversation::default();
         for message in messages {
-            // The order of the messages does not change, so all of them are accepted.
+            // Ignore the result: the order of the messages does not change, so the conversation accepts all of them.
             let _ = described.push(without_images(message));
         }
         self.request.conversation = Arc::new(described);
         self.note(
             RequestFeature::ImageBytes,
-            "replaced by a description in words: this model does not accept images",
+            "haft replaces images by a description in words, because this model does not accept images",
         );
     }
 
@@ -210,7 +214,7 @@ impl FittedRequest {
             self.request.output_tokens_max = Some(most);
             self.note(
                 RequestFeature::OutputTokensMax,
-                format!("reduced to {most}, the maximum of this model"),
+                format!("haft reduces the limit to {most}, the maximum of this model"),
             );
         }
         if let (Some(wanted), Some(most)) = (self.request.context_tokens, sizes.context_tokens)
@@ -220,7 +224,7 @@ impl FittedRequest {
             self.request.context_tokens = Some(most);
             self.note(
                 RequestFeature::ContextTokens,
-                format!("reduced to {most}, the context window of this model"),
+                format!("haft reduces the context size to {most}, the context window of this model"),
             );
         }
     }
@@ -325,8 +329,8 @@ fn version_after(model: &str, family: &str) -> Option<(u32, u32)> {
 /// The number of tokens for an answer without thinking.
 const ANSWER_TOKENS: u32 = 16_384;
 
-/// Returns the default output limit of a known model: its own maximum, or less if the answer and the wanted thinking
-/// need less, because every reply reserves its limit in the context. Returns `None` for an unknown model.
+/// Returns the default output limit of a known model: the maximum of the model, or less if the answer and the requested
+/// thinking need less, because every reply reserves its limit in the context. Returns `None` for an unknown model.
 pub fn default_output_tokens(model: &str, effort: Option<ReasoningEffort>) -> Option<u32> {
     let most = model_data::sizes_of(model).output_tokens?;
     let thinking = match effort {
@@ -346,7 +350,7 @@ pub(crate) fn thinks_by_budget(model: &str) -> bool {
     model_data::family_of(model).is_some_and(|family| family.reasoning == ReasoningRule::Budget)
 }
 
-/// Returns true if a model may reason. Unknown models may, because new models do.
+/// Returns true if a model may reason. Returns true for an unknown model, because new models reason.
 pub(crate) fn may_reason(model: &str) -> bool {
     model_data::family_of(model).is_none_or(|family| family.reasoning != ReasoningRule::None)
 }

@@ -26,19 +26,19 @@ pub use haft_core::settings::models::{
 pub use process::{ClaudeCommand, ClaudeExit, CommandInput, RunningCommand, StartCommand};
 pub use provider::ClaudeCode;
 
-/// The model names for simple and for difficult steps. They are the command's own aliases for the newest model of each
+/// The model names for simple and for difficult steps. Both are aliases of Claude Code for its newest model of each
 /// kind.
 pub const MODEL_FAST: &str = "sonnet";
 pub const MODEL_COMPLEX: &str = "opus";
 
-/// The time limit for a request, including all work that the command does for it.
+/// The time limit for a request, including all work that Claude Code does for it.
 pub const TIMEOUT: Duration = Duration::from_hours(1);
 
-/// The delay before the first resume. Each further delay is twice as long.
+/// The delay before a session is resumed for the first time. Each further delay is twice as long.
 pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 
-/// The maximum time that the command waits for the results of its calls. After this time the command is ended, and its
-/// resumed session gets the results.
+/// The maximum time that the `claude` process waits for the results of its calls. After this time haft ends the
+/// process, and the resumed session gets the results.
 pub const CALL_WAIT_MAX: Duration = Duration::from_mins(10);
 
 /// The namespace of calls that request permissions: `claude_code__Bash` requests permission for the command's own tool
@@ -50,8 +50,8 @@ pub const PERMISSIONS: &str = "claude_code";
 pub struct ClaudeCodeSettings {
     pub name: Arc<str>,
     pub turns_max: u32,
-    /// The command's own tools. A tool that is listed by its name, such as `Read`, needs no permission. With a pattern,
-    /// such as `Bash(git *)`, only matching calls need none.
+    /// The tools of Claude Code itself. A tool that is listed by its name, such as `Read`, needs no permission. With a
+    /// pattern, such as `Bash(git *)`, only matching calls need no permission.
     pub own_tools: Vec<String>,
     pub timeout: Duration,
     pub resumes_max: u32,
@@ -59,7 +59,7 @@ pub struct ClaudeCodeSettings {
 }
 
 impl ClaudeCodeSettings {
-    /// Returns the names of the command's own tools: `Bash(git *)` becomes `Bash`.
+    /// Returns the names of Claude Code's own tools: `Bash(git *)` becomes `Bash`.
     fn own_tool_names(&self) -> Vec<&str> {
         own_tool_names(&self.own_tools)
     }

@@ -29,7 +29,7 @@ pub(crate) struct ConversationCache<T>(Mutex<CachedStates<T>>);
 struct CachedStates<T> {
     /// Each state with its size in bytes, most recently used last.
     entries: VecDeque<(usize, T)>,
-    /// The sum of all sizes.
+    /// The sum of the sizes of all states, in bytes.
     bytes: usize,
 }
 
@@ -40,8 +40,8 @@ impl<T> Default for CachedStates<T> {
 }
 
 impl<T: ConversationState> ConversationCache<T> {
-    /// Removes and returns the entry that covers most of a conversation, or returns a new one. The entry is removed so
-    /// that no lock is held while it is used.
+    /// Removes and returns the entry that covers most of a conversation, or returns a new entry. Removing the entry
+    /// means that no lock is held while the caller uses it.
     pub(crate) fn take(&self, conversation: &Conversation) -> T {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = cached.entries.iter().enumerate();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn take_returns_the_longest_matching_state_once() {
+    fn conversation_cache_returns_the_longest_matching_state_once() {
         let kept = ConversationCache::default();
         for length in [1, 3, 2, 9] {
             kept.put(LengthState(length));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_state_is_evicted_when_over_the_byte_limit() {
+    fn conversation_cache_evicts_the_oldest_state_over_its_byte_limit() {
         let kept = ConversationCache::default();
         for length in [60, 50, 40] {
             kept.put(LengthState(length));

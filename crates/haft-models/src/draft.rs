@@ -19,7 +19,7 @@ pub(crate) const LEFT_OUT: usize = usize::MAX;
 /// The maximum number of notes about one reply. In a broken stream, every event could add a note.
 const NOTES_MAX: usize = CALLS_PER_REPLY_MAX + 100;
 
-/// A kind of text that continues until another part starts.
+/// A kind of text (answer or reasoning) that continues until another part starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextChannel {
     Text,
@@ -111,7 +111,7 @@ impl ReplyDraft {
         skips
     }
 
-    /// Counts calls that were skipped.
+    /// Counts calls that the reply skips.
     pub(crate) fn skip_calls(&mut self, count: usize) {
         self.calls = self.calls.saturating_add(count);
     }
@@ -165,7 +165,7 @@ impl ReplyDraft {
         self.flow_with_state(flow, text, None);
     }
 
-    /// Works like `flow`, for text with state that the same format expects back in the next request.
+    /// Works like `flow`, for text with state that the provider expects back in the next request.
     pub(crate) fn flow_with_state(&mut self, flow: TextChannel, text: &str, state: Option<&str>) {
         if !text.is_empty() {
             let index = self.flow_part(flow, state);
@@ -173,7 +173,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Returns the part to which such text is appended. Starts a new part if another one came in between.
+    /// Returns the part to which text without an index is appended. Starts a new part if another part came in between.
     pub(crate) fn flow_part(&mut self, flow: TextChannel, state: Option<&str>) -> usize {
         match self.flowing {
             Some((current, index)) if current == flow => index,

@@ -27,7 +27,7 @@ pub struct EncodeMemo {
     blocks: ToolBlocks,
 }
 
-/// The numbers of encoded items. They are kept when a memo is reset.
+/// The numbers of encoded items. A reset of the memo keeps these numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeCounters {
     pub messages: usize,
@@ -44,7 +44,7 @@ pub(crate) struct EncodedMessages {
     pub(crate) text_bytes: usize,
 }
 
-/// Encoded messages. The last one may still be open.
+/// Encoded messages. The last message may still be open for more blocks.
 #[derive(Debug, Default)]
 pub(crate) struct EncodedTail {
     pub(crate) bytes: Vec<u8>,
@@ -90,8 +90,8 @@ impl EncodedTail {
 
 /// The encoder of one format. [`EncodeMemo::encode_cached`] encodes each piece once.
 pub(crate) trait Encoder {
-    /// Returns a name for everything on which the encoded bytes depend. Encoders whose bytes differ must have different
-    /// names.
+    /// Returns a name that identifies everything on which the encoded bytes depend. Encoders whose bytes differ must
+    /// have different names.
     fn name(&self) -> &'static str;
 
     fn message(&self, tail: &mut EncodedTail, message: &Message);

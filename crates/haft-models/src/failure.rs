@@ -12,8 +12,8 @@ use crate::wire::ErrorHead;
 /// The maximum length of an error message, in characters.
 const MESSAGE_CHARS_MAX: usize = 500;
 
-/// Lower-case substrings of a code or message, and the kind that each indicates. The first match is used, regardless of
-/// the status.
+/// Lower-case substrings of an error code or message, and the error kind that each indicates. The first match is used,
+/// regardless of the HTTP status.
 const WORDS: &[(&str, ModelErrorKind)] = &[
     // Gemini uses one message for every limit. The quota ids distinguish daily limits, which mean a long wait, from
     // limits per minute.
@@ -41,7 +41,7 @@ const WORDS: &[(&str, ModelErrorKind)] = &[
     ("tool calling is not supported", ModelErrorKind::ToolsUnsupported),
     ("'tools' is not supported", ModelErrorKind::ToolsUnsupported),
     ("function calling is not enabled", ModelErrorKind::ToolsUnsupported),
-    // vLLM and llama.cpp report these if they were started without a tool-call parser.
+    // vLLM and llama.cpp report these errors if they were started without a tool-call parser.
     ("--enable-auto-tool-choice", ModelErrorKind::ToolsUnsupported),
     ("tools param requires --jinja", ModelErrorKind::ToolsUnsupported),
     ("unsupported param: tools", ModelErrorKind::ToolsUnsupported),
@@ -59,8 +59,8 @@ const WORDS: &[(&str, ModelErrorKind)] = &[
     ("request_too_large", ModelErrorKind::RequestTooLarge),
 ];
 
-/// Substrings that indicate a whole family of errors. Several providers put one of them into every error, so a more
-/// specific status has priority. An error inside a 200 response may have no other indication.
+/// Substrings that indicate a whole family of errors. Several providers put one of these words into every error, so a
+/// more specific HTTP status has priority. An error inside a 200 response may have no other indication.
 const FAMILIES: &[(&str, ModelErrorKind)] = &[
     ("rate_limit", ModelErrorKind::RateLimited),
     ("too_many_requests", ModelErrorKind::RateLimited),

@@ -9,7 +9,7 @@ use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 
-/// A provider with fallbacks, each with its own model. The models are tried in order until one of them starts a reply.
+/// A provider with fallbacks, each with its own model. haft tries the models in order until one of them starts a reply.
 pub struct FallbackProvider {
     first: Box<dyn ModelProvider>,
     then: Vec<(Box<dyn ModelProvider>, String)>,
@@ -77,7 +77,7 @@ impl<'a> StartedReply<'a> {
     pub(crate) fn into_stream(self) -> ReplyStream<'a> {
         let Self { first, notes, rest } = self;
         let notes = if first.is_ok() { notes } else { Vec::new() };
-        // The notes come after the first event, so that the reply still starts with `Started`.
+        // Put the notes after the first event, so that the reply still starts with `Started`.
         stream::iter([first]).chain(stream::iter(notes.into_iter().map(Ok))).chain(rest).boxed()
     }
 }

@@ -39,7 +39,7 @@ impl Framing {
         .map_err(too_large)
     }
 
-    /// Ends the stream, and returns the last frame if its end is missing.
+    /// Ends the stream, and returns the last frame if the stream did not terminate it.
     pub fn finish(&mut self) -> Result<Option<String>, ModelError> {
         match self {
             Self::Sse(events) => events.finish().map(|event| event.map(|event| event.data)),

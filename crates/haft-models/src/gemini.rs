@@ -25,19 +25,19 @@ pub const GEMINI: Codec = Codec {
 const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::SystemInside,
-        instead: "sent as a user message between `<system>` tags",
+        instead: "haft sends a user message in `<system>` tags",
     },
     UnsupportedFeature {
         feature: RequestFeature::ReplyImage,
-        instead: "sent in the same message as the replies",
+        instead: "haft sends the images in the same message as the replies",
     },
-    UnsupportedFeature {
-        feature: RequestFeature::ReplyAudio,
-        instead: "replaced by a description in the text",
-    },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "haft sends a description as text" },
     UnsupportedFeature {
         feature: RequestFeature::OneCallAtATime,
         instead: "haft runs the calls one after another",
     },
-    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
+    UnsupportedFeature {
+        feature: RequestFeature::ContextTokens,
+        instead: "the server chooses the context size",
+    },
 ];

@@ -32,7 +32,7 @@ pub(crate) fn text_of(write: impl FnOnce(&mut ObjectWriter<'_>)) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// An object that is being written.
+/// A JSON object that is being written.
 pub(crate) struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
@@ -80,7 +80,7 @@ impl ObjectWriter<'_> {
     }
 }
 
-/// An array that is being written.
+/// A JSON array that is being written.
 pub(crate) struct ArrayWriter<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,

@@ -1,6 +1,6 @@
 //! The data file about models: prices, context windows, and the request fields that a family of models accepts.
 //!
-//! Such facts are only in `data/models.json`. Each part of the file gives its date and its sources.
+//! `data/models.json` is the only place for such facts. Each part of the file gives its date and its sources.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ static DATA: LazyLock<ModelData> = LazyLock::new(|| serde_json::from_str(FILE).u
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ModelData {
-    /// The date of every row that has no date of its own.
+    /// The date of every row that does not state its own date.
     pub(crate) date: String,
     pub(crate) models: Vec<ModelRow>,
     pub(crate) families: Vec<ModelFamily>,
@@ -38,7 +38,7 @@ pub(crate) struct ModelRow {
     pub(crate) output_tokens: Option<u32>,
 }
 
-/// Models whose names start alike and that accept the same request fields. The first matching row is used.
+/// Models whose names start alike and that accept the same request fields. The first matching row in the file is used.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelFamily {
@@ -68,17 +68,17 @@ pub struct ModelFamily {
     pub images: Option<bool>,
 }
 
-/// Selects the requests that may set temperature, top-p, top-k and penalties.
+/// The requests that may set temperature, top-p, top-k and penalties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SamplingRule {
     Always,
     Never,
-    /// Only requests that turn reasoning off, because the models reason by default.
+    /// Only requests that turn reasoning off may set these parameters, because the models reason by default.
     ReasoningOff,
-    /// Only requests that do not ask for reasoning.
+    /// Only requests that do not ask for reasoning may set these parameters.
     NoReasoning,
-    /// Only requests that do not ask for reasoning, and they may set only one of temperature and top-p.
+    /// Only requests that do not ask for reasoning may set these parameters, and only one of temperature and top-p.
     NoReasoningOne,
 }
 
@@ -196,7 +196,7 @@ mod tests {
     /// Detects a row that is not parsed, a price in the wrong column, and a price per thousand instead of per million
     /// tokens.
     #[test]
-    fn the_data_file_is_read_and_its_prices_are_plausible() {
+    fn model_data_file_is_read_and_its_prices_are_plausible() {
         let file: Value = serde_json::from_str(FILE).unwrap();
         assert_eq!(file["models"].as_array().unwrap().len(), DATA.models.len());
         assert_eq!(file["families"].as_array().unwrap().len(), DATA.families.len());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_file_has_a_date_and_a_source() {
+    fn every_row_of_the_model_data_has_a_date_and_a_source() {
         let file: Value = serde_json::from_str(FILE).unwrap();
         for (rows, sources) in [("models", "sources"), ("families", "familySources")] {
             for row in file[rows].as_array().unwrap() {
@@ -241,7 +241,7 @@ mod tests {
 
     /// Checks the order of rows: a row after one with a shorter prefix would never be found.
     #[test]
-    fn every_family_is_found_by_its_example() {
+    fn every_model_family_is_found_by_its_example_name() {
         for family in families() {
             let found = family_of(&family.example).map(|found| found.example.as_str());
             assert_eq!(found, Some(family.example.as_str()));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_known_by_name_or_by_family() {
+    fn model_sizes_are_found_by_name_or_by_family() {
         let sizes = |model: &str| {
             let ModelSizes { context_tokens, output_tokens } = sizes_of(model);
             (context_tokens, output_tokens)

@@ -25,33 +25,24 @@ pub const OLLAMA: Codec = Codec {
 };
 
 const UNSUPPORTED: &[UnsupportedFeature] = &[
-    UnsupportedFeature { feature: RequestFeature::ImageUrl, instead: "the URL is sent as text" },
-    UnsupportedFeature {
-        feature: RequestFeature::AudioBytes,
-        instead: "replaced by a description in the text",
-    },
-    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },
-    UnsupportedFeature {
-        feature: RequestFeature::FileBytes,
-        instead: "replaced by a description in the text",
-    },
-    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the URL is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::ImageUrl, instead: "haft sends the URL as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "haft sends a description as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "haft sends the URL as text" },
+    UnsupportedFeature { feature: RequestFeature::FileBytes, instead: "haft sends a description as text" },
+    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "haft sends the URL as text" },
     UnsupportedFeature {
         feature: RequestFeature::AssistantMedia,
-        instead: "replaced by a description in the text",
+        instead: "haft sends a description as text",
     },
     UnsupportedFeature {
         feature: RequestFeature::ReplyError,
-        instead: "the text of the reply begins with `Error: `",
+        instead: "the text of the tool reply begins with `Error: `",
     },
     UnsupportedFeature {
         feature: RequestFeature::ReplyImage,
-        instead: "sent in a user message after the replies",
+        instead: "haft sends the images in a user message after the replies",
     },
-    UnsupportedFeature {
-        feature: RequestFeature::ReplyAudio,
-        instead: "replaced by a description in the text",
-    },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "haft sends a description as text" },
     UnsupportedFeature {
         feature: RequestFeature::ChoiceRequired,
         instead: "haft asks again if the model does not make the call",
@@ -60,13 +51,16 @@ const UNSUPPORTED: &[UnsupportedFeature] = &[
         feature: RequestFeature::ChoiceNamed,
         instead: "haft asks again if the model does not make the call",
     },
-    UnsupportedFeature { feature: RequestFeature::ChoiceAllowed, instead: "haft refuses other calls" },
+    UnsupportedFeature {
+        feature: RequestFeature::ChoiceAllowed,
+        instead: "haft refuses calls to other tools",
+    },
     UnsupportedFeature {
         feature: RequestFeature::OneCallAtATime,
         instead: "haft runs the calls one after another",
     },
     UnsupportedFeature {
         feature: RequestFeature::Effort,
-        instead: "gpt-oss gets a level; for other models haft only turns thinking on",
+        instead: "haft sends a level to gpt-oss, and only turns thinking on for other models",
     },
 ];

@@ -25,25 +25,28 @@ pub const OPENAI_RESPONSES: Codec = Codec {
 const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::ReplyError,
-        instead: "the text of the reply begins with `Error: `",
+        instead: "the text of the tool reply begins with `Error: `",
     },
-    UnsupportedFeature {
-        feature: RequestFeature::ReplyAudio,
-        instead: "replaced by a description in the text",
-    },
-    UnsupportedFeature {
-        feature: RequestFeature::AudioBytes,
-        instead: "replaced by a description in the text",
-    },
-    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" },
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "haft sends a description as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "haft sends a description as text" },
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "haft sends the URL as text" },
     UnsupportedFeature {
         feature: RequestFeature::AssistantMedia,
-        instead: "replaced by a description in the text",
+        instead: "haft sends a description as text",
     },
-    UnsupportedFeature { feature: RequestFeature::TopK, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::Seed, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::PresencePenalty, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::FrequencyPenalty, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::StopSequences, instead: "not sent" },
-    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" },
+    UnsupportedFeature { feature: RequestFeature::TopK, instead: "haft does not send this setting" },
+    UnsupportedFeature { feature: RequestFeature::Seed, instead: "haft does not send this setting" },
+    UnsupportedFeature {
+        feature: RequestFeature::PresencePenalty,
+        instead: "haft does not send this setting",
+    },
+    UnsupportedFeature {
+        feature: RequestFeature::FrequencyPenalty,
+        instead: "haft does not send this setting",
+    },
+    UnsupportedFeature { feature: RequestFeature::StopSequences, instead: "haft does not send this setting" },
+    UnsupportedFeature {
+        feature: RequestFeature::ContextTokens,
+        instead: "the server chooses the context size",
+    },
 ];

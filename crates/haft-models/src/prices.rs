@@ -18,7 +18,7 @@ impl Prices {
         Self { list, own: Vec::new() }
     }
 
-    /// Adds the operator's price for a model, which has priority over the table.
+    /// Adds the operator's price for a model. This price has priority over the built-in table.
     #[must_use]
     pub fn with(mut self, model: impl Into<String>, price: Price) -> Self {
         self.own.push((model.into(), price));

@@ -21,7 +21,7 @@ const CLOSE: &str = "</tool_call>";
 
 const ONE_AT_A_TIME: &str = "Make one call at a time.";
 
-/// A conversation rewritten without tool calls. It grows with the original, so that each message is rewritten and
+/// A conversation rewritten without tool calls. The copy grows with the original, so that each message is rewritten and
 /// encoded only once.
 #[derive(Debug, Default)]
 pub struct PromptedConversation {

@@ -1,4 +1,4 @@
-//! All named providers: one row each, data only.
+//! All named providers: one table row for each provider, without code.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct ProviderRow {
     pub format: ModelApiFormat,
     /// The Chat Completions dialect, for formats that have dialects.
     dialect: &'static dialect::Dialect,
-    /// The default base URL; `None` if every user has a different one.
+    /// The default base URL; `None` if every user has a different base URL.
     pub base_url: Option<&'static str>,
     /// The environment variables for the base URL. The first one that is set is used.
     base_variables: &'static [BaseUrlVariable],
@@ -43,7 +43,7 @@ struct BaseUrlVariable {
 /// The notation of the URL in a variable.
 #[derive(Debug, Clone, Copy)]
 enum UrlNotation {
-    /// A full URL.
+    /// The variable contains a full URL.
     Address,
     /// The form of `OLLAMA_HOST`: often only a host or port, or the wildcard address on which the server listens.
     Host,
@@ -54,7 +54,7 @@ enum UrlNotation {
 enum KeyHeader {
     Bearer,
     Header(&'static str),
-    /// A bearer token, if there is a key. Self-hosted servers seldom require one.
+    /// A bearer token, if haft has a key. Self-hosted servers seldom require a key.
     BearerIfAny,
 }
 
@@ -245,7 +245,7 @@ impl ProviderRow {
                 name.eq_ignore_ascii_case("authorization")
             }
         };
-        // A configured header with credentials is enough, so that no key is needed.
+        // Require no key if the configuration sets a header with credentials.
         let shown = headers.iter().any(|(name, _)| is_key(name));
         let auth = match (key, self.key) {
             (Some(key), KeyHeader::Bearer | KeyHeader::BearerIfAny) => EndpointAuth::Bearer(key),
@@ -269,7 +269,7 @@ impl ProviderRow {
                 UrlNotation::Address => written.to_owned(),
                 UrlNotation::Host => host_address(written),
             };
-            // Some users already include the path in the variable.
+            // Do not append the path twice, because some users already include it in the variable.
             let has_suffix = !variable.below.is_empty() && base.ends_with(variable.below);
             Some(if has_suffix { base } else { base + variable.below })
         })
@@ -306,9 +306,9 @@ fn host_address(written: &str) -> String {
 /// A configuration error of a provider, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    #[error("no API key for `{provider}`; set {}", .variables.join(" or "))]
+    #[error("haft has no API key for `{provider}`; set {}", .variables.join(" or "))]
     NoKey { provider: &'static str, variables: &'static [&'static str] },
-    #[error("no URL for `{provider}`; set {}`baseUrl` under `providers` in haft.json", .variable.map(|name| format!("{name}, or ")).unwrap_or_default())]
+    #[error("haft has no URL for `{provider}`; set {}`baseUrl` under `providers` in haft.json", .variable.map(|name| format!("{name}, or ")).unwrap_or_default())]
     NoAddress { provider: &'static str, variable: Option<&'static str> },
     #[error("{0}")]
     Endpoint(EndpointError),
@@ -402,7 +402,7 @@ mod tests {
             let refused = endpoint(name, ProviderOverrides::default(), &own).unwrap_err().to_string();
             assert!(refused.starts_with("`r.example.com"), "{refused}");
             assert!(
-                refused.ends_with("is not a URL; expected one such as https://example.com/v1"),
+                refused.ends_with("is not a URL; expected a URL such as https://example.com/v1"),
                 "{refused}"
             );
         }
@@ -412,12 +412,12 @@ mod tests {
     fn missing_key_error_names_the_environment_variables() {
         let missing =
             endpoint("gemini", ProviderOverrides::default(), &[("GEMINI_API_KEY", " ")]).unwrap_err();
-        let said = "no API key for `gemini`; set GEMINI_API_KEY or GOOGLE_API_KEY";
+        let said = "haft has no API key for `gemini`; set GEMINI_API_KEY or GOOGLE_API_KEY";
         assert_eq!(missing.to_string(), said);
         let nowhere = endpoint("compatible", ProviderOverrides::default(), &[]).unwrap_err();
         assert_eq!(
             nowhere.to_string(),
-            "no URL for `compatible`; set `baseUrl` under `providers` in haft.json"
+            "haft has no URL for `compatible`; set `baseUrl` under `providers` in haft.json"
         );
         let nowhere =
             endpoint("azure", ProviderOverrides::default(), &[("AZURE_OPENAI_API_KEY", "k")]).unwrap_err();

@@ -1,6 +1,6 @@
-//! Translates tool schemas into the more limited schema languages of providers, and reports what is lost.
+//! Translates tool schemas into the more limited schema languages of providers, and reports the parts that are lost.
 //!
-//! Arguments are still validated against the original schema. A loss only means that the model sees less of the
+//! haft still validates arguments against the original schema. A loss only means that the model sees less of the
 //! original schema.
 
 mod keywords;
@@ -75,7 +75,7 @@ enum NullNotation {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ObjectRule {
-    /// `additionalProperties` is not supported.
+    /// The provider does not support `additionalProperties`.
     Open,
     /// Every object has `additionalProperties: false`.
     Closed,
@@ -86,11 +86,12 @@ enum ObjectRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EnumRule {
     Any,
-    /// Only strings are allowed, and no `const`.
+    /// Enum values must be strings, and `const` is not allowed.
     Strings,
 }
 
-/// The rule for schemas without a type and arrays without items: they are accepted, or filled in with an assumed type.
+/// The rule for schemas without a type and arrays without items: the provider accepts them, or haft fills in an assumed
+/// type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TypeRule {
     Optional,
@@ -181,17 +182,17 @@ const OLLAMA: SchemaRules = SchemaRules {
     choices: AnyOfSiblings::Anything,
 };
 
-/// A schema in a provider's language.
+/// A tool schema, translated into the schema language of a provider.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DowngradedSchema {
     pub schema: Value,
     pub losses: Vec<SchemaLoss>,
 }
 
-/// A part of a schema that the language cannot express.
+/// A part of the original schema that the provider's schema language cannot express.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaLoss {
-    /// A JSON pointer into the original schema.
+    /// The location of the part, as a JSON pointer into the original schema.
     pub at: String,
     pub keyword: String,
     pub why: &'static str,
@@ -200,7 +201,7 @@ pub struct SchemaLoss {
 impl fmt::Display for SchemaLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = if self.at.is_empty() { "/" } else { &self.at };
-        write!(f, "{at}: `{}` {}", self.keyword, self.why)
+        write!(f, "{at}: `{}`: {}", self.keyword, self.why)
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) trait FrameReader: Send {
     fn draft(&mut self) -> &mut ReplyDraft;
 }
 
-/// A frame reader with its framing.
+/// The frame decoder of a format, with its framing.
 pub(crate) struct FramedDecoder<R> {
     frames: Framing,
     reader: R,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use haft_core::model_request::ModelTool;
 
-/// The maximum number of lists that are compared with a new one. Further lists are encoded for their conversation
-/// alone.
+/// The maximum number of tool lists that are compared with a new list. Each further list is encoded for its
+/// conversation alone.
 const LISTS_MAX: usize = 64;
 
 /// The shown and the deferred tools in a request.
@@ -27,7 +27,8 @@ impl ToolBlock {
     }
 }
 
-/// The lists that conversations currently use. Clones share them. A list is dropped with its last conversation.
+/// The tool lists that conversations currently use. Clones share the lists. A list is dropped with its last
+/// conversation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ToolBlocks(Arc<Mutex<Vec<Weak<ToolBlock>>>>);
 

@@ -21,7 +21,7 @@ use crate::wire::DecodeContext;
 /// The maximum number of models that are remembered as needing tools in the prompt.
 const FOUND_MAX: usize = 1000;
 
-/// A callback for a model that was found to need its tools in the prompt.
+/// A callback that haft calls when it finds that a model needs its tools in the prompt.
 pub type ToolCallingCallback = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A provider that passes tools to each model in the way that the model supports. For an unknown model, native tools

@@ -80,7 +80,7 @@ pub struct UnsupportedFeature {
     pub instead: &'static str,
 }
 
-/// A set of features.
+/// A set of request features.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FeatureSet(u64);
 

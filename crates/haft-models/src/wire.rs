@@ -76,7 +76,7 @@ impl WireFormat for Codec {
     }
 }
 
-/// A request that is ready to be sent.
+/// An encoded request that is ready to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedRequest {
     /// The path relative to the provider's base URL.
@@ -90,7 +90,7 @@ pub struct EncodedRequest {
     pub unsupported: Vec<RequestFeature>,
 }
 
-/// The facts about a request that are needed to decode its reply.
+/// The facts about a request that the decoder needs for the reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DecodeContext {
     /// The number of messages before the reply, which is used to generate missing call ids.
@@ -106,7 +106,7 @@ pub trait StreamDecoder: Send {
     /// Decodes a chunk. Adds its events to `events`, including those before an error.
     fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError>;
 
-    /// Ends the body. Missing pieces are filled in and noted.
+    /// Ends the body. Fills in missing pieces of the reply, and notes them.
     fn finish(&mut self, events: &mut Vec<ModelEvent>) -> Result<(), ModelError>;
 }
 

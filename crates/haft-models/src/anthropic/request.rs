@@ -22,7 +22,7 @@ use haft_core::settings::models::ReplyDelivery;
 
 const FORMAT: ModelApiFormat = ModelApiFormat::Anthropic;
 
-/// The default `max_tokens`. This API requires the field.
+/// The default of `max_tokens`, a field that this API requires.
 const OUTPUT_TOKENS_DEFAULT: u32 = 8192;
 
 const CACHE_MARKER: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
@@ -127,7 +127,8 @@ impl Encoder for AnthropicEncoder<'_> {
             Role::User => message.parts.iter().for_each(|part| write_input(&mut blocks, &part.body)),
             Role::Tool => {
                 message.parts.iter().for_each(|part| write_reply(&mut blocks, part, self.deferred));
-                // The API does not accept text next to references, and results must come before all text.
+                // Write the text after all results: the API does not accept text next to references, and results must
+                // come before all text.
                 for found in message.parts.iter().filter_map(|part| loaded(part, self.deferred)) {
                     write_text(&mut blocks, &found.rest, &[]);
                 }
@@ -258,7 +259,7 @@ fn write_input(blocks: &mut Vec<u8>, body: &PartBody) {
             block.put_some("title", name.as_deref());
         }),
         PartBody::Audio(media) => write_text(blocks, &media::described("audio", media), &[]),
-        // User messages never hold these parts.
+        // A user message never contains these parts.
         PartBody::Refusal(_)
         | PartBody::Reasoning(_)
         | PartBody::Call(_)
@@ -450,7 +451,7 @@ fn budget_wanted(effort: ReasoningEffort) -> u32 {
         ReasoningEffort::Low => 2048,
         ReasoningEffort::Medium => 8192,
         ReasoningEffort::High => 16_384,
-        // With `OUTPUT_TOKENS_DEFAULT` this stays below 32,000, the lowest output limit among these models.
+        // With `OUTPUT_TOKENS_DEFAULT` the sum stays below 32,000, the lowest output limit among these models.
         ReasoningEffort::Highest => 20_480,
     }
 }

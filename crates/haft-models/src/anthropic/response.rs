@@ -25,7 +25,7 @@ pub(super) struct AnthropicMessage<'a> {
     error: Option<Value>,
 }
 
-/// Any content block. Its type determines which fields are present.
+/// A content block of any type. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicBlock<'a> {
     #[serde(borrow, rename = "type")]
@@ -63,7 +63,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
         return Err(failure::inside(error));
     }
     let Some(content) = &message.content else {
-        return Err(bounded_json::malformed("`content` is missing"));
+        return Err(bounded_json::malformed("the reply has no `content`"));
     };
     let mut draft = ReplyDraft::new(ModelApiFormat::Anthropic, decode_context);
     draft.start(message.id.as_deref(), message.model.as_deref());
@@ -147,7 +147,7 @@ impl AnthropicUsage {
         }
     }
 
-    /// Replaces each count that the later event reports.
+    /// Replaces each token count that a later stream event reports again.
     pub(super) fn update(&mut self, later: &AnthropicUsage) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);

@@ -23,7 +23,7 @@ pub(super) struct AnthropicStreamReader {
     usage: AnthropicUsage,
 }
 
-/// A block that is still being filled.
+/// A content block whose deltas are still arriving.
 struct OpenBlock {
     part: usize,
     signature: String,
@@ -33,13 +33,13 @@ struct OpenBlock {
 }
 
 impl OpenBlock {
-    /// Returns the state for a call that is left out.
+    /// Returns the state of a call that the reply leaves out.
     fn skipped() -> Self {
         Self { part: LEFT_OUT, signature: String::new(), input: None, unknown: None }
     }
 }
 
-/// A block of an unknown kind that is kept as a whole, with the pieces of its input.
+/// A block of an unknown type, kept as a whole, with the pieces of its input.
 struct UnknownBlock {
     id: Option<String>,
     json: String,
@@ -62,7 +62,7 @@ struct AnthropicEvent<'a> {
     error: Option<Value>,
 }
 
-/// An addition to a block, or to the message itself.
+/// A delta: an addition to a block, or to the message itself.
 #[derive(Debug, Deserialize)]
 struct AnthropicDelta<'a> {
     #[serde(borrow)]
@@ -94,7 +94,7 @@ impl AnthropicStreamReader {
             "message_delta" => self.message_delta(&event),
             "message_stop" => self.end(),
             "error" => return Err(failure::inside(&event.error.unwrap_or_default())),
-            // Ignore a ping, and event types that were added after this code was written.
+            // Ignore pings, and event types that the API may add later.
             _ => {}
         }
         Ok(())
@@ -141,7 +141,7 @@ impl AnthropicStreamReader {
     fn block_delta(&mut self, event: &AnthropicEvent<'_>) {
         let Some(delta) = &event.delta else { return };
         let Some(open) = self.open.get_mut(&event.index) else {
-            let reason = format!("it adds to block {}, which was not started", event.index);
+            let reason = format!("the event adds to block {}, which was not started", event.index);
             return self.draft.note(ReplyNote::EventSkipped { reason });
         };
         if let Some(text) = delta.text.as_deref().or(delta.thinking.as_deref()) {

@@ -47,7 +47,7 @@ fn walk(found: &mut Vec<String>, path: &str, recorded: &Value, actual: &Value) {
                 walk(found, &format!("{path}[{at}]"), value, other);
             }
             if one.len() != other.len() && found.len() < DIFFERENCES_MAX {
-                found.push(format!("`{path}` has {} instead of {}", one.len(), other.len()));
+                found.push(format!("`{path}` has {} items instead of {}", one.len(), other.len()));
             }
         }
         (Value::String(one), Value::String(other)) => {
@@ -97,7 +97,7 @@ mod tests {
         check(json!({"a": 1}), json!({"a": 1}), &[]);
         check(json!({"a": 1}), json!({"a": null}), &["`a` is `1` instead of nothing"]);
         check(json!({"a": {}}), json!({"a": {"b": true}}), &["`a.b` is nothing instead of `true`"]);
-        check(json!({"m": ["x", "y"]}), json!({"m": ["x"]}), &["`m` has 2 instead of 1"]);
+        check(json!({"m": ["x", "y"]}), json!({"m": ["x"]}), &["`m` has 2 items instead of 1"]);
         check(
             json!({"m": [{"t": "one"}]}),
             json!({"m": [{"t": "two"}]}),

@@ -31,7 +31,7 @@ pub enum RecordingProblem {
         "the recording has version {found}, but this version of haft reads versions {VERSION_OLDEST} to {VERSION}"
     )]
     UnknownVersion { found: u32 },
-    #[error("line {line} cannot be read: {problem}")]
+    #[error("haft cannot read line {line}: {problem}")]
     BadLine { line: usize, problem: String },
     #[error("the recording contains no exchange with a model")]
     NoModel,
@@ -39,7 +39,7 @@ pub enum RecordingProblem {
     NoRun,
     #[error("the recording contains no journal of the session of this run")]
     NoJournal,
-    #[error("the journal in the recording cannot be read: {problem}")]
+    #[error("haft cannot read the journal in the recording: {problem}")]
     BadJournal { problem: String },
 }
 

@@ -11,7 +11,7 @@ use super::recording::RecordingLine;
 use super::reply_event::{ReplayEvent, StoredMoment};
 use super::{Recording, RecordingError};
 
-/// An exchange in the form that is serialized.
+/// An exchange in the form in which it is serialized.
 #[derive(Debug, Serialize)]
 pub(super) struct ExchangeLine<'a> {
     pub(super) exchange: u64,
@@ -28,8 +28,8 @@ pub(super) struct ExchangeLine<'a> {
     pub(super) reply: &'a [StoredMoment],
 }
 
-/// A reference to an earlier exchange that this request extends. The request repeats this many of its messages, and
-/// also its system prompt and tools unless it has its own.
+/// A reference to an earlier exchange that this request extends. The request repeats the first `messages` messages of
+/// that exchange, and also its system prompt and tools unless the request has its own.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct EarlierExchange {
     pub(super) exchange: u64,
@@ -69,7 +69,9 @@ impl RecordedExchange {
     pub(super) fn read(recording: &Recording, line: &RecordingLine) -> Result<Self, RecordingError> {
         let read: StoredExchange = recording.parse(line)?;
         let digest = |text: &str| {
-            let no_digest = || RecordingError::line(recording.path(), line.number, "a digest is not valid");
+            let no_digest = || {
+                RecordingError::line(recording.path(), line.number, "a digest of the request is not valid")
+            };
             Digest::from_hex(text).ok_or_else(no_digest)
         };
         let StoredExchange { turn, called, .. } = read;
@@ -108,7 +110,11 @@ impl RecordedExchange {
         let before = match self.continues {
             None => None,
             Some(EarlierExchange { exchange, messages }) => {
-                let missing = || self.wrong(&format!("exchange {exchange} is missing"));
+                let missing = || {
+                    self.wrong(&format!(
+                        "the recording has no exchange {exchange}, which this line continues"
+                    ))
+                };
                 Some((before(exchange).ok_or_else(missing)?, messages))
             }
         };
@@ -116,6 +122,6 @@ impl RecordedExchange {
     }
 
     fn wrong(&self, problem: &dyn std::fmt::Display) -> String {
-        format!("line {} of the recording cannot be read: {problem}", self.line)
+        format!("haft cannot read line {} of the recording: {problem}", self.line)
     }
 }

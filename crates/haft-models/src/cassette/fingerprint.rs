@@ -32,7 +32,7 @@ pub(super) struct FingerprintCache {
     replies: usize,
     called: Vec<String>,
     tools: Option<(Arc<[ModelTool]>, Digest)>,
-    /// The exchange that was written last, and its number.
+    /// The last exchange that the recorder wrote, and its number.
     pub(super) written: Option<(u64, ModelRequest)>,
 }
 

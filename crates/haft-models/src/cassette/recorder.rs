@@ -1,4 +1,4 @@
-//! A provider that wraps another one and records its requests and replies.
+//! A provider that wraps another provider and records its requests and replies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,9 +18,9 @@ use super::reply_event::{StoredAccount, StoredAttempt, StoredMoment, StoredReply
 use super::{TYPE_EXCHANGE, Tape};
 use crate::conversation_cache::ConversationCache;
 
-/// Writes an exchange when its reply ends, even if the caller cancels it. It wraps all other providers, so that a
-/// recording does not depend on the wire format, on how tools are passed to the model, or on which fallback model
-/// answered.
+/// Writes an exchange when its reply ends, even if the caller cancels the reply. The recorder wraps all other
+/// providers, so a recording does not depend on the wire format, on the way in which tools are passed to the model, or
+/// on the fallback model that answered.
 pub struct Recorder<P> {
     inner: P,
     tape: Arc<Tape>,
@@ -96,7 +96,7 @@ struct ReplyInProgress<'a, P: ModelProvider> {
     entry: ExchangeInProgress<'a, P>,
 }
 
-/// An exchange in progress. It is written on drop.
+/// An exchange in progress. Dropping this value writes the exchange.
 struct ExchangeInProgress<'a, P: ModelProvider> {
     recorder: &'a Recorder<P>,
     asked: Arc<str>,
@@ -123,8 +123,8 @@ impl<P: ModelProvider> ExchangeInProgress<'_, P> {
         }
     }
 
-    /// Returns the moments to write. A secret that is split over several deltas would not be redacted, so the text of a
-    /// reply with a secret is written in one piece.
+    /// Returns the recorded events to write. Redaction would miss a secret that is split over several deltas, so the
+    /// text of a reply with a secret is written in one piece.
     fn reply(&mut self) -> Vec<StoredMoment> {
         let moments = self.notes.take();
         let whole = std::mem::take(&mut self.fold).finish().into_events();

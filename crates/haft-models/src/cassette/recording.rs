@@ -43,7 +43,7 @@ pub struct RecordingLine {
     text: String,
 }
 
-/// The fields that determine which reader a line is for.
+/// The fields by which a reader finds the lines that it parses.
 #[derive(Deserialize)]
 struct RecordingEnvelope {
     #[serde(rename = "type")]
@@ -51,7 +51,7 @@ struct RecordingEnvelope {
     journal: Option<String>,
 }
 
-/// The same fields in version 2.
+/// The same fields in version 2 of the format.
 #[derive(Deserialize)]
 struct RecordingEnvelopeV2 {
     kind: String,
@@ -75,7 +75,7 @@ impl Recording {
             return Err(wrong(RecordingProblem::TooLarge { bytes_max: RECORDING_BYTES_MAX }));
         }
         let file = File::open(path).map_err(|error| wrong(RecordingProblem::Io(error)))?;
-        // Limit the size again, because the file may grow after the size check.
+        // Limit the number of bytes again, because the file may grow after the size check.
         Self::read_from(path, BufReader::new(file.take(RECORDING_BYTES_MAX)))
     }
 
@@ -145,14 +145,14 @@ fn next_line(path: &Path, number: usize, from: &mut impl BufRead) -> Result<Opti
     let read = from.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes);
     read.map_err(|error| RecordingError::new(path, RecordingProblem::Io(error)))?;
     if bytes.len() > LINE_BYTES_MAX {
-        let problem = format!("it has more than {LINE_BYTES_MAX} bytes");
+        let problem = format!("the line has more than {LINE_BYTES_MAX} bytes");
         return Err(RecordingError::line(path, number, problem));
     }
     Ok((!bytes.is_empty()).then_some(bytes))
 }
 
 fn line(version: u32, number: usize, bytes: &[u8]) -> Result<RecordingLine, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "the line is not UTF-8 text".to_owned())?;
     let envelope = if version == 2 { old_envelope(text) } else { serde_json::from_str(text) };
     let RecordingEnvelope { kind, journal } = envelope.map_err(|error| error.to_string())?;
     Ok(RecordingLine { number, kind, journal, text: text.to_owned() })

@@ -26,9 +26,9 @@ pub enum MatchRule {
     Turn,
 }
 
-/// Replays each recorded reply once and without delay. If several match, they are replayed in recorded order. Attempts
-/// are reported again with their recorded latency and cost, so they must not be added to the usage records a second
-/// time.
+/// Replays each recorded reply once and without delay. If several replies match, replays them in recorded order.
+/// Reports attempts again with their recorded latency and cost, so the caller must not add these attempts to the usage
+/// records a second time.
 pub struct Replayer {
     matching: MatchRule,
     exchanges: Vec<RecordedExchange>,
@@ -59,7 +59,7 @@ impl Replayer {
         self.exchanges.first()?.request(|_| None).ok()
     }
 
-    /// Returns the first request with this id, or `None` if it continues another exchange.
+    /// Returns the first request with this id. Returns `None` if that request continues another exchange.
     pub fn request_with_id(&self, id: &str) -> Option<ModelRequest> {
         self.exchanges.iter().find(|exchange| exchange.asked == id)?.request(|_| None).ok()
     }
@@ -78,8 +78,8 @@ impl Replayer {
         exchange.reply().map_err(|problem| ModelError::new(ModelErrorKind::Malformed, problem))
     }
 
-    /// Returns the best match that has not been replayed yet, and marks it as replayed. Among equal matches, prefers
-    /// the one with the same caller id.
+    /// Returns the best match that was not replayed yet, and marks it as replayed. Among equal matches, prefers the
+    /// exchange with the same caller id.
     fn find(&self, id: &str, prints: &RequestFingerprints) -> Option<&RecordedExchange> {
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || self.exchanges.iter().enumerate().filter(|(at, _)| !played[*at]);
@@ -123,10 +123,10 @@ impl Replayer {
             let request = normalize::request(requests.get(&exchange.number)?);
             Some((difference::similarity(&request, &actual), exchange, request))
         });
-        // If several are equally similar, the first one is used.
+        // If several requests are equally similar, use the first one.
         let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
         let Some((_, exchange, recorded)) = nearest else {
-            return "no recorded request matches, and none of the recorded requests can be read".into();
+            return "no recorded request matches, and haft can read none of the recorded requests".into();
         };
         let line = exchange.line;
         match difference::differences(&recorded, &actual).join("; ").as_str() {
@@ -137,7 +137,7 @@ impl Replayer {
             }
             differences => {
                 format!(
-                    "no recorded request matches; the most similar is on line {line}, where {differences}"
+                    "no recorded request matches; the most similar request is on line {line}, where {differences}"
                 )
             }
         }
@@ -165,7 +165,7 @@ impl Replayer {
         }
     }
 
-    /// Returns every readable request in full, by exchange number.
+    /// Returns every readable request in full, by the number of its exchange.
     fn requests(&self) -> HashMap<u64, ModelRequest> {
         let mut requests: HashMap<u64, ModelRequest> = HashMap::new();
         for exchange in &self.exchanges {

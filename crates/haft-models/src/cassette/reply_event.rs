@@ -18,16 +18,16 @@ pub(super) struct StoredMoment(pub(super) u64, pub(super) StoredReplyEvent);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StoredReplyEvent {
-    /// A request was sent to the provider.
+    /// haft sent a request to the provider.
     Attempt(StoredAttempt),
-    /// An attempt ended.
+    /// An attempt to get a reply ended.
     Account(StoredAttempt, StoredAccount),
     Event(StoredEvent),
     /// The error that ended the reply. It is always the last entry.
     Error(StoredModelError),
 }
 
-/// The same event in domain types, ready for replay.
+/// A recorded event in the types of `haft-core`, ready for replay.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ReplayEvent {
     Attempt(ModelAttempt),
@@ -44,7 +44,7 @@ pub struct StoredAttempt {
     number: u32,
 }
 
-/// The stored form of an attempt's figures.
+/// The stored form of the latency, usage and cost of an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -86,7 +86,7 @@ impl Tape {
         }
     }
 
-    /// Returns the reason why the recording is incomplete, if it is.
+    /// Returns the reason if the recording is incomplete.
     pub fn problem(&self) -> Option<String> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).problem.clone()
     }

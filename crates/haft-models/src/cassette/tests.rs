@@ -114,7 +114,7 @@ fn lines_of_version_2_recordings_are_read_as_current_types() {
         recording.lines().iter().map(|line| line.kind.clone()).collect()
     };
     assert_eq!(types(&read(lines).unwrap()), ["told", "end"]);
-    // In later versions, these words are not valid types.
+    // Version 2 used these words as line types; later versions do not.
     assert!(read(&format!("{HEAD}{{\"kind\":\"step\"}}\n")).is_err());
 }
 
@@ -148,14 +148,14 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
         "{\"kind\":\"recording\",\"version\":1}\n",
         "has version 1, but this version of haft reads versions 2 to 4",
     );
-    check(&format!("{HEAD}garbage\n{{}}\n"), "line 2 cannot be read");
-    check(&format!("{HEAD}{{\"type\":7}}\n"), "line 2 cannot be read");
-    check(&format!("{HEAD}{{\"type\":\"exchange\"}}\n"), "line 2 cannot be read: missing field");
+    check(&format!("{HEAD}garbage\n{{}}\n"), "haft cannot read line 2");
+    check(&format!("{HEAD}{{\"type\":7}}\n"), "haft cannot read line 2");
+    check(&format!("{HEAD}{{\"type\":\"exchange\"}}\n"), "haft cannot read line 2: missing field");
     let deep = format!("{HEAD}{{\"type\":\"exchange\",\"request\":{}}}\n", "[".repeat(1_000_000));
-    check(&deep, "line 2 cannot be read");
+    check(&deep, "haft cannot read line 2");
     let bytes = [HEAD.as_bytes(), b"\xff\xfe\n"].concat();
     let error = Recording::read_from(Path::new("r.jsonl"), Cursor::new(bytes)).unwrap_err().to_string();
-    assert!(error.contains("line 2 cannot be read: it is not UTF-8 text"), "{error}");
+    assert!(error.contains("haft cannot read line 2: the line is not UTF-8 text"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::session::ClaudeInput;
 /// KiB; a longer system prompt is put into the user prompt.
 pub(super) const WORD_BYTES_MAX: usize = 100 << 10;
 
-/// Returns the command line for one turn.
+/// Returns the command line of `claude` for one turn.
 pub(super) fn order(
     settings: &ClaudeCodeSettings,
     request: &ModelRequest,
@@ -45,14 +45,14 @@ pub(super) fn order(
     ClaudeCommand { words, input: CommandInput::Lines(control::opening(&turn.prompt)) }
 }
 
-/// Returns the arguments that connect the command with haft: its tools, and the answers to permission prompts.
+/// Returns the arguments that connect Claude Code with haft: haft's tools, and the answers to permission prompts.
 fn tool_words(settings: &ClaudeCodeSettings) -> Vec<String> {
     let allowed = settings.own_tools.iter().cloned().chain([format!("mcp__{}", control::SERVER)]);
     [
         ["--input-format", "stream-json"],
         ["--permission-prompt-tool", "stdio"],
-        // Override the mode in the user's settings, because a mode such as `bypassPermissions` would not ask haft for
-        // permissions.
+        // Override the permission mode in the user's settings, because with a mode such as `bypassPermissions` Claude
+        // Code would not ask haft for permissions.
         ["--permission-mode", "default"],
         ["--tools", &settings.own_tool_names().join(",")],
         ["--allowedTools", &allowed.collect::<Vec<_>>().join(",")],
@@ -69,8 +69,8 @@ pub(super) fn is_without_tools(request: &ModelRequest) -> bool {
     request.tools.is_empty()
 }
 
-/// Selects how the command's text messages are interpreted. Without tools there is a single message, which is the
-/// answer. With an output schema, the command returns the answer in a separate field instead.
+/// Selects how to interpret the text messages of Claude Code. Without tools there is a single message, which is the
+/// answer. With an output schema, Claude Code returns the answer in a separate field.
 pub(super) fn texts(request: &ModelRequest) -> TextMeaning {
     match request.output {
         OutputShape::Text | OutputShape::Json if is_without_tools(request) => TextMeaning::Answer,
@@ -78,7 +78,7 @@ pub(super) fn texts(request: &ModelRequest) -> TextMeaning {
     }
 }
 
-/// Returns the command's effort level. The command has no level that turns thinking off.
+/// Returns the effort level for Claude Code. It has no level that turns thinking off.
 fn effort(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
         ReasoningEffort::Off => None,

@@ -1,7 +1,8 @@
-//! The command's control protocol: JSON lines that offer haft's tools to the command, and that transmit its requests.
+//! The control protocol of Claude Code: JSON lines that offer haft's tools to Claude Code, and that transmit its
+//! requests.
 //!
-//! haft is an MCP server for the command inside the command's standard streams, so there is no port and no token that
-//! another process could use.
+//! haft is an MCP server for Claude Code over the standard streams of the `claude` process, so there is no port and no
+//! token that another process could use.
 
 use haft_core::conversation::ToolReply;
 use haft_core::model_request::ModelTool;
@@ -12,18 +13,18 @@ use serde_json::{Value, json};
 use super::PERMISSIONS;
 use crate::media;
 
-/// The name of haft as an MCP server inside the command.
+/// The name of haft as an MCP server of Claude Code.
 pub(super) const SERVER: &str = "haft";
 
 const PROTOCOL_VERSION: &str = "2025-11-25";
 const METHOD_NOT_FOUND: i32 = -32601;
 
-/// Returns the content of `--mcp-config`: the only MCP server of the command is haft itself.
+/// Returns the content of `--mcp-config`: the only MCP server of Claude Code is haft itself.
 pub(super) fn server_config() -> String {
     json!({"mcpServers": {SERVER: {"type": "sdk", "name": SERVER}}}).to_string()
 }
 
-/// Returns the lines that begin a turn.
+/// Returns the input lines that begin a turn.
 pub(super) fn opening(prompt: &str) -> Vec<u8> {
     let initialize = json!({
         "type": "control_request",
@@ -39,18 +40,18 @@ pub(super) fn opening(prompt: &str) -> Vec<u8> {
     format!("{initialize}\n{user}\n").into_bytes()
 }
 
-/// A line of the command that requests an action of haft.
+/// An output line of Claude Code that requests an action of haft.
 #[derive(Debug, PartialEq)]
 pub(super) enum ControlRequest {
-    /// A request that haft answers itself, with this line.
+    /// A request that haft answers itself; the value is the answer line.
     Answered(Vec<u8>),
     /// A tool call or a permission request, which the run handles.
     Call(CommandCall),
-    /// The command does not wait for this call any more.
+    /// Claude Code does not wait for this call any more.
     Cancelled { request: String },
 }
 
-/// A call of the command that waits for its result.
+/// A call of Claude Code that waits for its result.
 #[derive(Debug, PartialEq)]
 pub(super) struct CommandCall {
     pub(super) id: CallId,
@@ -60,16 +61,16 @@ pub(super) struct CommandCall {
     waits_for: AwaitedReply,
 }
 
-/// The form of reply that the command expects.
+/// The form of the reply that Claude Code expects.
 #[derive(Debug, PartialEq)]
 enum AwaitedReply {
     /// The result of a haft tool, for the MCP request with this id.
     ToolResult { id: Value },
-    /// The permission to use one of the command's own tools. The reply repeats the input.
+    /// The permission to use one of Claude Code's own tools. The reply repeats the input of the tool.
     Permission,
 }
 
-/// Reads a line; `None` if it is not a request to haft.
+/// Reads an output line; returns `None` if the line is not a request to haft.
 pub(super) fn request(line: &Value, tools: &[ModelTool]) -> Option<ControlRequest> {
     let id = line["request_id"].as_str()?.to_owned();
     match line["type"].as_str()? {
@@ -91,7 +92,7 @@ pub(super) fn request(line: &Value, tools: &[ModelTool]) -> Option<ControlReques
     })
 }
 
-/// Returns the arguments; an empty object for a call without arguments.
+/// Returns the arguments of a call; an empty object if the call has none.
 fn object(arguments: &Value) -> Value {
     if arguments.is_null() { json!({}) } else { arguments.clone() }
 }
@@ -116,7 +117,7 @@ fn mcp_request(request: String, message: &Value, tools: &[ModelTool]) -> Control
         }),
         "tools/list" => json!({"tools": tools.iter().map(definition).collect::<Vec<_>>()}),
         "ping" => json!({}),
-        // The command waits for a reply to notifications too.
+        // Answer notifications too, because Claude Code waits for a reply to them.
         _ if id.is_null() => return ControlRequest::Answered(mcp_response(&request, &json!({"result": {}}))),
         other => {
             let error = json!({"code": METHOD_NOT_FOUND, "message": format!("unknown method `{other}`")});
@@ -131,16 +132,16 @@ fn definition(tool: &ModelTool) -> Value {
         "name": tool.name,
         "description": tool.description,
         "inputSchema": *tool.input_schema,
-        // Mark all tools as read-only, because the command makes several calls at the same time only if they read. haft
-        // itself decides which calls may run together.
+        // Mark all tools as read-only, because Claude Code makes several calls at the same time only if the tools are
+        // read-only. haft itself decides which calls may run together.
         "annotations": {"readOnlyHint": true},
-        // Turn off the tool search of the command, because haft has already decided which tools the model sees.
+        // Turn off the tool search of Claude Code, because haft has already decided which tools the model sees.
         "_meta": {"anthropic/alwaysLoad": true},
     })
 }
 
 impl CommandCall {
-    /// Returns the line with the result. `note` is additional text that the model must see.
+    /// Returns the line with the result of a call. `note` is additional text that the model must see.
     pub(super) fn result(&self, reply: &ToolReply, note: &str) -> Vec<u8> {
         let mut content: Vec<Value> = reply.content.iter().map(mcp_content).collect();
         if !note.is_empty() {
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_requests_are_left_to_the_reader() {
+    fn output_lines_that_are_not_control_requests_go_to_the_reader() {
         for line in [json!({"type": "assistant", "request_id": "r"}), json!({"type": "result"}), json!(7)] {
             assert_eq!(request(&line, &[]), None, "{line}");
         }

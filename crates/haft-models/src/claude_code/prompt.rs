@@ -1,4 +1,4 @@
-//! Renders messages as one text, because the command takes a prompt, not a conversation.
+//! Renders messages as one text, because the `claude` command takes a prompt, not a conversation.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String 
     labelled(messages.into_iter())
 }
 
-/// Returns messages with a role name before each.
+/// Returns messages as text, with a role name before each.
 pub(super) fn labelled<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
     let mut text = String::new();
     for message in messages {
@@ -52,19 +52,19 @@ fn words(body: &PartBody) -> Option<String> {
     }
 }
 
-/// Lists the features of a request that the command does not support.
+/// Lists the features of a request that Claude Code does not support.
 pub(super) fn unsupported(request: &ModelRequest) -> Vec<ReplyNote> {
     let parts = || request.conversation.messages().iter().flat_map(|message| &message.parts);
     let media = |part: &MessagePart| {
         matches!(part.body, PartBody::Image(_) | PartBody::Audio(_) | PartBody::File { .. })
     };
     let dropped = [
-        (parts().any(media), "images, audio and files", "haft does not send them"),
-        (request.sampling != SamplingParameters::default(), "sampling", "the command decides"),
-        (request.output_tokens_max.is_some(), "an output token limit", "the command decides"),
-        (request.tool_choice != ToolChoice::Auto, "a tool choice", "the command decides"),
-        (request.output == OutputShape::Json, "JSON without a schema", "haft does not request it"),
-        (request.reasoning == Some(ReasoningEffort::Off), "reasoning off", "the command decides"),
+        (parts().any(media), "images, audio and files", "haft does not send them to Claude Code"),
+        (request.sampling != SamplingParameters::default(), "sampling", "Claude Code decides"),
+        (request.output_tokens_max.is_some(), "an output token limit", "Claude Code decides"),
+        (request.tool_choice != ToolChoice::Auto, "a tool choice", "Claude Code decides"),
+        (request.output == OutputShape::Json, "JSON without a schema", "haft does not request JSON"),
+        (request.reasoning == Some(ReasoningEffort::Off), "reasoning off", "Claude Code decides"),
     ];
     let dropped = dropped.into_iter().filter(|(dropped, _, _)| *dropped);
     dropped
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_messages_are_labelled_with_their_role() {
+    fn claude_code_prompt_labels_messages_with_their_role() {
         let check = |messages: &[Message], expected: &str| assert_eq!(prompt(messages.iter()), expected);
         check(&[Message::user("hi")], "hi");
         check(

@@ -1,4 +1,4 @@
-//! Runs the command until it answers, and resumes its session after a failure.
+//! Runs Claude Code until it answers, and resumes its session after a failure.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::attempt::RunningAttempt;
 use crate::conversation_cache::ConversationCache;
 use crate::redact::redact;
 
-/// The `claude` command as a provider.
+/// Claude Code as a model provider.
 pub struct ClaudeCode {
     settings: ClaudeCodeSettings,
     start: Box<dyn StartCommand>,
@@ -64,7 +64,7 @@ impl ModelProvider for ClaudeCode {
     }
 }
 
-/// A request in progress. Dropping it kills the command.
+/// A request in progress. Dropping it kills the `claude` process.
 struct ClaudeRequest<'a> {
     provider: &'a ClaudeCode,
     cx: ModelContext,
@@ -76,8 +76,8 @@ struct ClaudeRequest<'a> {
     ready: VecDeque<ModelEvent>,
     /// The calls at the end of the reply.
     calls: Vec<CommandCall>,
-    /// True if the process continued after it was sent results. If it dies, its resumed session may not have these
-    /// results.
+    /// True if the process continued after haft had sent it tool results. If such a process dies, its resumed session
+    /// may not have these results.
     continued: bool,
     /// The number of times that the session was resumed.
     resumed: u32,
@@ -91,16 +91,16 @@ enum ClaudePhase {
     Over,
 }
 
-/// The maximum length of a line, in bytes. The output of a tool is in one line.
+/// The maximum length of an output line of Claude Code, in bytes. One line contains the whole output of a tool.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// A run of the command whose output is being read.
+/// A `claude` process whose output is being read.
 struct ClaudeRun {
     command: Box<dyn RunningCommand>,
     lines: LineSplitter,
-    /// Complete lines that have not been handled yet.
+    /// Complete output lines that were not handled yet.
     unread: VecDeque<String>,
-    /// True after the end of the output.
+    /// True after the end of the process output.
     is_over: bool,
     running: RunningAttempt,
 }
@@ -164,7 +164,7 @@ impl ClaudeRequest<'_> {
         }
     }
 
-    /// Reads the next line of the command, or more of its output if there is none.
+    /// Returns the next output line of the process. Reads more of its output if no complete line is left.
     async fn read(&mut self) -> Result<(), ModelError> {
         let ClaudePhase::Reading(reading) = &mut self.phase else { return Ok(()) };
         if let Some(line) = reading.unread.pop_front() {
@@ -176,7 +176,7 @@ impl ClaudeRequest<'_> {
         }
         let bytes = reading.command.read().await;
         let lines = match bytes.as_deref() {
-            // A read error also ends the output. The result line and the exit status decide whether the command
+            // A read error also ends the output. The result line and the exit status decide whether Claude Code
             // succeeded.
             Ok([]) | Err(_) => {
                 reading.is_over = true;
@@ -188,7 +188,7 @@ impl ClaudeRequest<'_> {
         Ok(())
     }
 
-    /// Handles a line of the command. Skips lines that are not JSON, which hooks of the user may print.
+    /// Handles an output line. Skips lines that are not JSON, because hooks of the user may print such lines.
     fn take_line(&mut self, line: &str) {
         let ClaudePhase::Reading(reading) = &mut self.phase else { return };
         let Ok(line) = serde_json::from_str::<Value>(line) else { return };
@@ -205,8 +205,8 @@ impl ClaudeRequest<'_> {
             reading.command.close_input();
         }
         self.pass_events_on();
-        // Wait for the end of a message that is still being written: it may contain further calls, which the run can
-        // make together.
+        // Wait for the end of a message that is still being written: the message may contain further calls, which the
+        // run can make together.
         if !self.calls.is_empty() && !self.reader.is_in_message() {
             self.hand_over_calls();
         }
@@ -224,14 +224,14 @@ impl ClaudeRequest<'_> {
         }
     }
 
-    /// Ends the reply with the calls. The command waits for their results, which come with the next request.
+    /// Ends the reply with the calls. The process waits for their results, which come with the next request.
     fn hand_over_calls(&mut self) {
         let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
             return;
         };
         let ClaudeRun { command, lines, unread, mut running, .. } = *reading;
         let usage = self.reader.finish_with_calls(&self.calls);
-        // Pass no cost, because the command reports its cost when it ends.
+        // Pass no cost, because Claude Code reports its cost when it ends.
         running.spent(Some(usage), None);
         running.succeeded();
         self.ready.extend(self.reader.take_events());
@@ -244,7 +244,7 @@ impl ClaudeRequest<'_> {
         }
     }
 
-    /// Handles the end of the output: reports the answer, or decides if the command is resumed.
+    /// Handles the end of the output: reports the answer, or decides whether to resume the session.
     async fn end(&mut self) -> Result<(), ModelError> {
         let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
             return Ok(());
@@ -274,7 +274,7 @@ impl ClaudeRequest<'_> {
 
     /// Resumes the same session after a delay, or gives up.
     async fn failed(&mut self, mut running: RunningAttempt, failed: ClaudeFailure) -> Result<(), ModelError> {
-        // Do not retry after a part of the answer was passed on, because the caller cannot take it back.
+        // Do not retry after the caller got a part of the answer, because the caller cannot take that part back.
         let session = self.reader.session.clone().filter(|_| !self.reader.has_answered());
         match (decide(&self.provider.settings, &failed, session.as_deref(), self.resumed), session) {
             (ResumeDecision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {
@@ -283,7 +283,7 @@ impl ClaudeRequest<'_> {
                 running.failed(failed.into_error().kind, AttemptFollowUp::Retry { after });
                 sleep(after).await;
                 self.resumed += 1;
-                // If the process died after it was sent tool results, its session may not have them. Then repeat the
+                // The process died after haft had sent it tool results, so its session may not have them. Repeat the
                 // prompt of this turn, which contains the results as text, instead of asking the session to continue.
                 if !lost_results {
                     self.turn = self.turn.clone().resuming(session);
@@ -306,7 +306,7 @@ impl ClaudeRequest<'_> {
         }
         let seconds = self.provider.settings.timeout.as_secs();
         let message =
-            format!("Claude Code took longer than {seconds} s; raise `requestTimeout` to allow more");
+            format!("Claude Code took longer than {seconds} s; raise `requestTimeout` to allow more time");
         ModelError::new(ModelErrorKind::Timeout, message)
     }
 }

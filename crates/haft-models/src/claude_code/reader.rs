@@ -1,4 +1,4 @@
-//! Parses the JSON lines that the command prints.
+//! Parses the JSON lines that Claude Code prints.
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
@@ -10,36 +10,36 @@ use super::control::CommandCall;
 use crate::failure;
 use crate::wire::ErrorHead;
 
-/// Selects how the text messages of the command are interpreted.
+/// Selects how to interpret the text messages of Claude Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextMeaning {
-    /// No other message can follow, so the text is the answer and is passed on as it streams.
+    /// No other message can follow, so the text is the answer, and haft passes it on as it streams.
     Answer,
-    /// Each text may be an intermediate step or the answer. It is an intermediate step if another message follows.
+    /// A text is either an intermediate step or the answer. It is an intermediate step if another message follows.
     Steps,
 }
 
-/// Reads one reply, which may span several runs of the command.
+/// Reads one reply, which may span several `claude` processes.
 #[derive(Debug)]
 pub(super) struct ClaudeOutputReader {
-    /// The session id that the command reported.
+    /// The session id that Claude Code reported.
     pub(super) session: Option<String>,
     texts: TextMeaning,
     started: bool,
     parts: usize,
-    /// The text that is the answer unless another message follows.
+    /// The pending text. It is the answer unless another message follows.
     pending: Option<String>,
     live: StreamedMessage,
     events: Vec<ModelEvent>,
     outcome: Option<ClaudeOutcome>,
-    /// The reason why the model stopped, if the command reports one.
+    /// The reason why the model stopped, if Claude Code reports one.
     stop: StopReason,
     spent: ClaudeSpend,
     model: Option<String>,
     messages: MessageUsage,
 }
 
-/// The usage in the messages of one run of the command. The result line has the total, but a reply that ends with calls
+/// The usage in the messages of one `claude` process. The result line has the total, but a reply that ends with calls
 /// comes before this line.
 #[derive(Debug, Default)]
 struct MessageUsage {
@@ -51,29 +51,29 @@ struct MessageUsage {
     accounted: TokenUsage,
 }
 
-/// The token usage and cost. In `ClaudeOutputReader`, they are the totals of all runs.
+/// The token usage and cost. In `ClaudeOutputReader`, these are the totals of all processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ClaudeSpend {
     pub(super) usage: Option<TokenUsage>,
     pub(super) cost: Option<Cost>,
 }
 
-/// The result of one run of the command.
+/// The result of one `claude` process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ClaudeOutcome {
     pub(super) answer: Result<String, ClaudeFailure>,
-    /// The usage and cost of this run alone.
+    /// The usage and cost of this process alone.
     pub(super) spent: ClaudeSpend,
 }
 
-/// The reason why there is no answer.
+/// The reason why Claude Code gave no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ClaudeFailure {
-    /// The command reached its turn limit.
+    /// Claude Code reached its turn limit.
     TurnsUsedUp,
-    /// The model's provider or the command returned an error.
+    /// The model's provider or Claude Code returned an error.
     Refused(ModelError),
-    /// The command exited without a result line.
+    /// The process exited without a result line.
     Died(String),
     NotStarted(String),
 }
@@ -82,8 +82,7 @@ impl ClaudeFailure {
     pub(super) fn into_error(self) -> ModelError {
         match self {
             Self::TurnsUsedUp => {
-                let message =
-                    "Claude Code used all its turns before it had an answer; raise `maxTurns` to allow more";
+                let message = "Claude Code used all its turns before it had an answer; raise `maxTurns` to allow more turns";
                 ModelError::new(ModelErrorKind::ReplyTooLarge, message)
             }
             Self::Refused(error) => error,
@@ -110,13 +109,13 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Begins the next reply of the same run of the command.
+    /// Begins the next reply of the same process.
     pub(super) fn next_reply(&mut self) {
         self.parts = 0;
         self.events.push(ModelEvent::Started { id: self.session.clone(), model: self.model.clone() });
     }
 
-    /// Returns true while a message of the model is incomplete. It may then contain further calls.
+    /// Returns true while a message of the model is incomplete and may contain further calls.
     pub(super) fn is_in_message(&self) -> bool {
         self.live.streaming
     }
@@ -135,19 +134,19 @@ impl ClaudeOutputReader {
         usage
     }
 
-    /// Returns true if the command has reported its result.
+    /// Returns true if Claude Code has reported its result.
     pub(super) fn has_outcome(&self) -> bool {
         self.outcome.is_some()
     }
 
-    /// Returns true if a part of the answer was already passed on, so that another answer cannot replace it.
+    /// Returns true if the caller already got a part of the answer, so that another answer cannot replace it.
     pub(super) fn has_answered(&self) -> bool {
         self.live.answered
     }
 
-    /// Handles a line. Skips lines of unknown kinds, because each version of the command adds new kinds.
+    /// Handles an output line. Skips lines of unknown kinds, because each version of Claude Code adds new kinds.
     pub(super) fn line(&mut self, line: &Value) {
-        // Messages from the command's own sub-agents are not part of the reply.
+        // Skip messages of Claude Code's own sub-agents, which are not part of the reply.
         if !line["parent_tool_use_id"].is_null() {
             return;
         }
@@ -211,7 +210,7 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Handles a piece of a message that is still being written. The whole message follows in a separate line.
+    /// Handles a piece of a message that is still being written. The whole message follows in a separate output line.
     fn live(&mut self, event: &Value) {
         match event["type"].as_str() {
             Some("message_start") => {
@@ -244,8 +243,8 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Starts a streamed message. The command repeats a model request whose stream broke. If a part of the answer was
-    /// already passed on, the reply fails, because the caller cannot take it back.
+    /// Starts a streamed message. Claude Code repeats a model request whose stream broke. If the caller already got a
+    /// part of the answer, the reply fails, because the caller cannot take that part back.
     fn live_message(&mut self, id: Option<&str>) {
         let broke_off = self.live.open.is_some();
         self.close();
@@ -275,7 +274,7 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Turns the pending text into reasoning, because another message follows, so the text was not the answer.
+    /// Turns the pending text into reasoning: another message follows, so the text was not the answer.
     fn demote_pending_text(&mut self) {
         if let Some(before) = self.pending.take() {
             self.part(PartStart::Reasoning, before);
@@ -320,7 +319,7 @@ struct StreamedMessage {
     flowing: Option<PartStart>,
     /// The index of the part in which the deltas are emitted.
     open: Option<usize>,
-    /// True from the start of a message to its end.
+    /// True from the start of a streamed message to its end.
     streaming: bool,
     answered: bool,
     broken: Option<ClaudeFailure>,
@@ -375,7 +374,7 @@ fn answer(line: &Value) -> Result<String, ClaudeFailure> {
     Err(ClaudeFailure::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
 }
 
-/// Returns the stop reason. A truncated or refused answer is incomplete, even though the command reports success.
+/// Returns the stop reason. A truncated or refused answer is incomplete, even though Claude Code reports success.
 fn stop(line: &Value) -> StopReason {
     match line["stop_reason"].as_str() {
         Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
@@ -475,7 +474,7 @@ mod tests {
         assert_eq!(parts(&reader.take_events()), ["Reasoning:", "Let ", "me.", "Text:", "A ", "handle."]);
         reader.finish("A handle.".into());
         assert_eq!(parts(&reader.take_events()), Vec::<String>::new());
-        // The command restarts its answer under a new message id.
+        // Claude Code restarts its answer under a new message id.
         lines.truncate(lines.len() - 2);
         lines.extend(written("n", &[("text", &["Again."])]));
         lines.push(result("Again."));
@@ -525,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_output_is_the_answer() {
+    fn structured_output_of_claude_code_is_the_answer() {
         let mut line = result("words");
         line["structured_output"] = json!({"a": 1});
         assert_eq!(read(&[line]).take_outcome().unwrap().answer, Ok("{\"a\":1}".to_owned()));

@@ -1,4 +1,4 @@
-//! Decides if a session is resumed, and after what delay.
+//! Decides whether to resume a session, and after what delay.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) enum ResumeDecision {
     GiveUp,
 }
 
-/// Decides if a session is resumed. `resumed` is the number of resumes so far.
+/// Decides whether to resume a session. `resumed` is the number of resumes so far.
 pub(super) fn decide(
     settings: &ClaudeCodeSettings,
     failed: &ClaudeFailure,

@@ -1,4 +1,4 @@
-//! Maps a conversation to a session of the command, and tracks which messages the session has not seen.
+//! Maps a conversation to a session of Claude Code, and tracks which messages the session has not seen.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::conversation_cache::ConversationState;
 /// The prompt for a session that ended early.
 const RESUME_PROMPT: &str = "Continue where you left off.";
 
-/// A session of the command, with the messages that it has seen.
+/// A session of Claude Code, with the messages that it has seen.
 #[derive(Debug, Default)]
 pub(super) struct ClaudeSession {
     id: Option<String>,
     seen: Vec<Arc<Message>>,
-    /// The command, if it waits for the results of its calls.
+    /// The `claude` process, if it waits for the results of its calls.
     waiting: Option<WaitingSlot>,
 }
 
-/// The input of one run of the command.
+/// The input of one `claude` process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaudeInput {
     pub(super) session: Option<String>,
@@ -31,10 +31,10 @@ pub(super) struct ClaudeInput {
 }
 
 impl ClaudeSession {
-    /// Returns the input for the command: only the new messages if the session has seen the earlier ones.
+    /// Returns the input for Claude Code: only the new messages if the session has seen the earlier ones.
     pub(super) fn turn(&self, request: &ModelRequest) -> ClaudeInput {
         let new = request.conversation.messages()[self.seen.len()..].iter();
-        // The session already contains its own reply.
+        // Skip the reply of the session, which the session already contains.
         let own = |message: &&Arc<Message>| self.id.is_some() && message.role == Role::Assistant;
         let new_text = prompt(new.skip_while(own).map(AsRef::as_ref));
         let (system, before) = match request.system.len() {
@@ -45,7 +45,7 @@ impl ClaudeSession {
         ClaudeInput { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
     }
 
-    /// Sends the results in the new messages to the command that waits for them, and returns the command.
+    /// Sends the results in the new messages to the process that waits for them, and returns the process.
     pub(super) fn continued(self, request: &ModelRequest) -> Option<WaitingCommand> {
         let new = &request.conversation.messages()[self.seen.len()..];
         self.waiting?.take()?.continued(new)

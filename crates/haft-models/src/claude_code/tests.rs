@@ -34,7 +34,7 @@ impl StartCommand for ScriptedLauncher {
     }
 }
 
-/// A run that yields one byte per read. If the output ends with `…`, the run never finishes.
+/// A process that yields one byte per read. If the output ends with `…`, the process never finishes.
 struct ScriptedCommand {
     printed: Vec<u8>,
     written: Arc<Mutex<String>>,
@@ -93,7 +93,7 @@ struct ClaudeTestRun {
     log: Arc<ClaudeEventLog>,
 }
 
-/// A provider over scripted runs, and its conversation.
+/// A provider whose `claude` processes print scripted output, and its conversation.
 struct ClaudeTestBench {
     provider: ClaudeCode,
     conversation: Conversation,
@@ -219,7 +219,7 @@ async fn calls_of_one_message_end_the_reply_and_their_results_continue_the_comma
     bench.conversation.push(Message::user("be quick")).unwrap();
     let reply = ReplyFold::of(bench.ask().await.into_iter().map(Result::unwrap));
     assert_eq!((reply.text().as_str(), reply.id.as_deref()), ("done", Some("s")));
-    // The total usage of the command, without the usage of the first reply.
+    // The total usage of the process, without the usage of the first reply.
     assert_eq!(reply.usage.unwrap(), TokenUsage { input: 20, output: 10, ..TokenUsage::default() });
     assert_eq!(bench.orders.lock().unwrap().len(), 1, "the same process goes on");
     let written = bench.written.lock().unwrap();

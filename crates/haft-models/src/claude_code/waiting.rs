@@ -1,4 +1,4 @@
-//! A command that waits for the results of its calls, between two requests of a conversation.
+//! A `claude` process that waits for the results of its calls, between two requests of a conversation.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,18 +16,18 @@ use super::process::RunningCommand;
 use super::prompt::labelled;
 use super::reader::ClaudeOutputReader;
 
-/// The state of a command that waits for results. Dropping it kills the command.
+/// The state of a process that waits for results. Dropping it kills the process.
 pub(super) struct WaitingCommand {
     pub(super) command: Box<dyn RunningCommand>,
     pub(super) lines: LineSplitter,
-    /// Lines that the command printed after its calls.
+    /// Lines that the process printed after its calls.
     pub(super) unread: VecDeque<String>,
     pub(super) reader: ClaudeOutputReader,
     pub(super) calls: Vec<CommandCall>,
 }
 
 impl WaitingCommand {
-    /// Sends the results in the new messages. If a result is missing, ends the command and returns `None`.
+    /// Sends the results in the new messages. If a result is missing, ends the process and returns `None`.
     pub(super) fn continued(mut self, new: &[Arc<Message>]) -> Option<Self> {
         for line in result_lines(&self.calls, new)? {
             self.command.write(line);
@@ -38,8 +38,8 @@ impl WaitingCommand {
     }
 }
 
-/// Returns the line with the result of each call. User messages that arrived meanwhile are added to the last result,
-/// because a separate message would begin another turn of the command.
+/// Returns the line with the result of each call. Adds user messages that arrived meanwhile to the last result, because
+/// a separate message would begin another turn of Claude Code.
 fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u8>>> {
     let parts = new.iter().flat_map(|message| &message.parts);
     let replies: Vec<&ToolReply> = parts
@@ -58,10 +58,10 @@ fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u
     calls.iter().enumerate().map(line).collect()
 }
 
-/// The interval of the checks if the run of a waiting command still exists.
+/// The interval of the checks whether the run of a waiting process still exists.
 const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Holds a waiting command for a limited time, and only while a run can send the results.
+/// Holds a waiting process for a limited time, and only while a run can send the results.
 pub(super) struct WaitingSlot {
     command: Arc<Mutex<Option<WaitingCommand>>>,
     expiry: AbortHandle,
@@ -80,14 +80,14 @@ impl WaitingSlot {
         Self { command, expiry: expiry.abort_handle() }
     }
 
-    /// Returns the command, unless it waited too long.
+    /// Returns the process, unless it waited too long.
     pub(super) fn take(self) -> Option<WaitingCommand> {
         self.command.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Waits until only the session holds the message. A conversation continues with the same messages, so no request can
-/// send the results any more: the run was cancelled or failed.
+/// Waits until only the session holds the message. Then no request can send the results any more, because a
+/// conversation continues with the same messages: the run was cancelled or failed.
 async fn until_run_is_gone(last: Weak<Message>) {
     loop {
         // The request that ended with the calls holds the message too, and ends soon.

@@ -225,7 +225,7 @@ fn error_message_includes_field_validation_details() {
 }
 
 #[test]
-fn longest_retry_delay_is_used() {
+fn longest_retry_delay_in_a_response_is_used() {
     let head = ErrorHead { status: 429, retry_after: Some("20"), retry_after_ms: Some("300") };
     let body = br#"{"error":{"message":"try again in 7s"}}"#;
     assert_eq!(decode(&head, body).retry_after, Some(Duration::from_secs(20)));

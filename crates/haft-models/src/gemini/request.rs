@@ -33,7 +33,7 @@ pub(super) fn encode(
         if !recalled.system.is_empty() {
             body.raw("systemInstruction", recalled.system);
         }
-        // The API rejects an empty list of declarations.
+        // Leave the list out if it is empty, because the API rejects an empty list of declarations.
         if !request.tools.is_empty() {
             body.raw("tools", recalled.tools);
             write_choice(body, &request.tool_choice);
@@ -52,7 +52,7 @@ pub(super) fn encode(
 
 fn path(model: &str, delivery: ReplyDelivery) -> String {
     let mut path = String::from(if model.contains('/') { "" } else { "models/" });
-    // The name is escaped, so that it cannot add a query or a fragment to the URL.
+    // Escape the model name, so that it cannot add a query or a fragment to the URL.
     for byte in model.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._/@".contains(&byte) {
             path.push(char::from(byte));
@@ -175,7 +175,7 @@ fn write_input(parts: &mut EncodedParts, body: &PartBody) {
         PartBody::Image(media) | PartBody::Audio(media) | PartBody::File { media, .. } => {
             write_media(parts, media, None);
         }
-        // User messages never hold these parts.
+        // A user message never contains these parts.
         PartBody::Refusal(_)
         | PartBody::Reasoning(_)
         | PartBody::Call(_)

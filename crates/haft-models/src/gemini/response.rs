@@ -99,7 +99,7 @@ struct GeminiUsage {
 pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: GeminiResponse<'_> = bounded_json::read(body)?;
     if response.candidates.is_none() && response.prompt_feedback.is_none() && response.error.is_none() {
-        return Err(bounded_json::malformed("`candidates` is missing"));
+        return Err(bounded_json::malformed("the reply has no `candidates`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::Gemini, decode_context);
     apply(&mut draft, &response)?;

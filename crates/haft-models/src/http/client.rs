@@ -13,10 +13,10 @@ use reqwest::header::HeaderMap;
 use super::client_pool::{ClientPool, ClientSettings, SharedClient};
 use crate::redact::redact;
 
-/// The maximum number of bytes that are read from an error response.
+/// The maximum number of bytes to read from an error response.
 const ERROR_BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// Certificate authorities that are trusted in addition to the system's own.
+/// Certificate authorities that haft trusts in addition to those of the system.
 #[derive(Debug, Clone, Default)]
 pub struct CertificateAuthorities(Vec<reqwest::Certificate>);
 
@@ -48,7 +48,7 @@ impl ModelHttpClient {
     ) -> Result<Self, ModelError> {
         let connections = pool
             .connections(ClientSettings::of(&timeouts, server), authorities)
-            .map_err(|error| unreachable("the HTTP client cannot be set up", &error))?;
+            .map_err(|error| unreachable("haft cannot set up the HTTP client", &error))?;
         Ok(Self { connections, timeouts })
     }
 
@@ -64,7 +64,7 @@ impl ModelHttpClient {
             Ok(Ok(response)) => {
                 Ok(ModelHttpResponse { response, between_chunks: self.timeouts.between_chunks })
             }
-            Ok(Err(error)) => Err(unreachable(&format!("`{host}` cannot be reached"), &error)),
+            Ok(Err(error)) => Err(unreachable(&format!("haft cannot reach `{host}`"), &error)),
             Err(_) => Err(slow(&format!("`{host}` did not start to answer"), self.timeouts.first_byte)),
         }
     }
@@ -76,7 +76,7 @@ fn server_name(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// A response whose headers have arrived.
+/// An HTTP response whose headers have arrived.
 #[derive(Debug)]
 pub(crate) struct ModelHttpResponse {
     response: reqwest::Response,

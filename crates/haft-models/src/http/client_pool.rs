@@ -43,7 +43,7 @@ impl ClientPool {
             return Ok(Arc::new(SharedClient::new(settings, authorities)?));
         }
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // The pool itself holds one of the references.
+        // The pool itself holds one of the counted references.
         let has_room = |client: &&Arc<SharedClient>| Arc::strong_count(client) <= PROVIDERS_PER_CLIENT_MAX;
         if let Some(client) = clients.iter().filter(has_room).find(|client| client.settings == settings) {
             return Ok(Arc::clone(client));
@@ -68,14 +68,15 @@ pub(super) struct ClientSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CertificateUse {
     OfSystem,
-    /// The server is reached without TLS, so no certificates are loaded. Loading the system's certificates takes 5 ms.
+    /// Load no certificates, because the client reaches this server without TLS. Loading the system's certificates
+    /// takes 5 ms.
     None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProxyChoice {
     OfEnvironment,
-    /// No proxy is used, because a proxy could not reach a server on this machine.
+    /// Use no proxy, because a proxy could not reach a server on this machine.
     None,
 }
 
@@ -158,7 +159,7 @@ mod tests {
         check("https://a.test", second, true);
         check("https://b.test/v1", second, true);
         check("https://a.test", 2 * second, false);
-        // A server on this machine is never reached through a proxy.
+        // haft never uses a proxy to reach a server on this machine.
         check("http://127.0.0.1:8080", second, false);
         let local = |server: &str| settings(server, second);
         assert_eq!(local("http://127.0.0.1:8080"), local("http://localhost:9"));

@@ -26,7 +26,7 @@ pub struct Endpoint {
     extra_body: Map<String, Value>,
 }
 
-/// The way in which a key is sent.
+/// The way in which haft sends the API key.
 #[derive(Debug)]
 pub enum EndpointAuth {
     /// The server requires no key.
@@ -39,11 +39,11 @@ pub enum EndpointAuth {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// The base URL is invalid or not `http` or `https`.
-    #[error("`{written}` is not a URL; expected one such as https://example.com/v1")]
+    #[error("`{written}` is not a URL; expected a URL such as https://example.com/v1")]
     Address { written: String },
     /// The header has an invalid name or value.
     #[error(
-        "the header `{name}` cannot be sent; its name or value contains characters that are not allowed in headers"
+        "haft cannot send the header `{name}`; its name or value contains characters that are not allowed in headers"
     )]
     Header { name: String },
     /// The key contains characters that headers cannot have.
@@ -52,7 +52,7 @@ pub enum EndpointError {
     )]
     Key,
     /// The extra body sets a field that haft itself writes.
-    #[error("`{field}` is set by haft; remove it from `extraBody`")]
+    #[error("haft sets the field `{field}` itself; remove it from `extraBody`")]
     Reserved { field: String },
 }
 
@@ -84,7 +84,7 @@ impl Endpoint {
         &self.base
     }
 
-    /// Adds a header and replaces one with the same name. The value may be a secret and is never logged.
+    /// Adds a header and replaces a header with the same name. The value may be a secret, so it is never logged.
     pub fn header(mut self, name: &str, value: &SecretString) -> Result<Self, EndpointError> {
         let wrong = || EndpointError::Header { name: name.chars().take(100).collect() };
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
@@ -92,7 +92,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Adds fields to every request body. Objects are merged; these fields have priority.
+    /// Adds fields to every request body. Merges objects; the added fields have priority.
     pub fn extra_body(mut self, fields: Map<String, Value>) -> Result<Self, EndpointError> {
         if let Some(field) = fields.keys().find(|field| extra_body::RESERVED.contains(&field.as_str())) {
             return Err(EndpointError::Reserved { field: field.clone() });
@@ -123,14 +123,14 @@ impl Endpoint {
         &*self.wire
     }
 
-    /// Builds the HTTP request. The body is reference-counted, so that a retry does not copy it.
+    /// Builds the HTTP request. The body is reference-counted, so that a retry does not copy the body.
     pub(crate) fn request(&self, encoded: &EndpointRequest) -> Request {
         let mut request = self.get(&encoded.path);
         *request.method_mut() = Method::POST;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for (name, value) in encoded.headers {
             let name = HeaderName::from_static(name);
-            // A header that the operator set has priority, for example a different API version.
+            // Keep a header that the operator set, for example a different API version.
             request.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
         }
         *request.body_mut() = Some(encoded.body.clone().into());
@@ -156,7 +156,7 @@ impl Endpoint {
     }
 }
 
-/// A request that can be sent any number of times.
+/// A model request that haft can send any number of times.
 #[derive(Debug)]
 pub(crate) struct EndpointRequest {
     path: String,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn join_appends_the_path_and_keeps_query_parameters() {
+    fn endpoint_url_appends_the_path_and_keeps_query_parameters() {
         let check = |base: &str, path: &str, expected: &str| {
             assert_eq!(join(&Url::parse(base).unwrap(), path).as_str(), expected);
         };

@@ -6,7 +6,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// Fields that hold the conversation, or that determine how the reply is decoded.
+/// Body fields that the operator must not set, because they contain the conversation or determine how the reply is
+/// decoded.
 pub(crate) const RESERVED: [&str; 6] = ["messages", "input", "contents", "tools", "stream", "model"];
 
 /// Adds fields to an encoded body. If a field is in both objects, its values are merged if both are objects; otherwise

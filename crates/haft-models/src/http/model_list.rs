@@ -43,13 +43,13 @@ pub fn read_page(
     body: &[u8],
 ) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
     let page: Value = bounded_json::read(body)?;
-    // Together's API returns a bare array; llama.cpp returns the same list under two names.
+    // Accept both forms: Together's API returns a bare array, and llama.cpp returns the same list under two names.
     let lists: Vec<&Value> =
         [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
     let rows = lists.iter().find_map(|list| list.as_array());
-    // An empty list may be null, and Gemini omits it.
+    // Accept a missing list: an empty list may be null, and Gemini omits it.
     if rows.is_none() && !lists[1..].iter().any(|list| list.is_null()) && page != json!({}) {
-        return Err(bounded_json::malformed("the list of models is missing"));
+        return Err(bounded_json::malformed("the reply has no list of models"));
     }
     let rows = rows.into_iter().flatten().filter(|row| answers(row));
     Ok((rows.filter_map(listed).collect(), next_page(format, &page)))

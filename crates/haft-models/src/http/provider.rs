@@ -208,7 +208,7 @@ impl HttpProvider {
 fn address(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
-    // This fails only for a URL without a host, and such a URL has no user either.
+    // Ignore the error: removing the user fails only for a URL without a host, and such a URL has no user.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.to_string()

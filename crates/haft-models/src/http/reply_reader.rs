@@ -32,14 +32,14 @@ enum ReplyBody {
     },
     /// The reply is complete, but the body was not read to its end.
     Complete(ModelHttpResponse),
-    /// The response failed. The events that were read before the failure are returned first.
+    /// The response failed. The reader first returns the events that it read before the failure.
     Failed(ModelError),
     Over,
 }
 
 impl HttpReplyReader {
-    /// Reads the response headers and enough of the body to know that a reply has started. Before that a failure can be
-    /// retried, because the caller has not seen any content.
+    /// Reads the response headers and enough of the body to know that a reply has started. Until then haft can retry
+    /// after a failure, because the caller has not seen any content.
     pub(crate) async fn begin(
         wire: &dyn WireFormat,
         mut answer: ModelHttpResponse,
@@ -158,7 +158,7 @@ fn decode_whole_stream(
 }
 
 /// Finishes a reply whose connection broke. Returns true if the reply was already complete: its stop reason had
-/// arrived, and only the final frame is missing.
+/// arrived, and only the final frame was missing.
 fn finish_after_disconnect(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
     let mut last = Vec::new();
     let ended = decoder.finish(&mut last).is_ok();
@@ -220,7 +220,7 @@ pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut ModelHttpRespons
         retry_after_ms: answer.header("retry-after-ms"),
     };
     if let ReplyBodyKind::Page = ReplyBodyKind::of(answer, ReplyDelivery::Whole) {
-        // HTML is for a browser; its markup would only clutter the error message.
+        // Drop HTML, which is for a browser: its markup would only clutter the error message.
         return wire.decode_error(&head, b"");
     }
     wire.decode_error(&head, &body)

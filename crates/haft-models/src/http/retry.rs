@@ -1,4 +1,4 @@
-//! Decides if and when a failed request is retried, as a pure function.
+//! Decides whether and when to retry a failed request, as a pure function.
 
 use std::time::Duration;
 

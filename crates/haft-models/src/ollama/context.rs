@@ -18,7 +18,7 @@ const BYTES_PER_TOKEN_MAX: usize = 8;
 /// The number of bytes per token that prose rarely exceeds.
 const BYTES_PER_TOKEN_LIKELY: usize = 5;
 
-/// The tokens reserved for the answer if the caller sets no limit.
+/// The number of tokens reserved for the answer if the caller sets no limit.
 pub(super) const OUTPUT_TOKENS_DEFAULT: u32 = 4096;
 
 /// Returns a context size that is large enough for the prompt and its answer. The size is a power of two, because the
@@ -51,10 +51,10 @@ mod tests {
             let decode_context = DecodeContext { turn: 1, text_bytes, context_tokens };
             assert_eq!(truncated_prompt_tokens(&decode_context, read), expected, "{decode_context:?} {read}");
         };
-        // Nearly all of the prompt is missing.
+        // In this case, nearly all of the prompt is missing.
         check(63_000, None, 2000, Some(7875));
         check(63_000, Some(32_768), 2000, Some(7875));
-        // The prompt was truncated to the context size.
+        // In this case, the server truncated the prompt to the context size.
         check(48_000, Some(8192), 8000, Some(9600));
         check(48_000, Some(8192), 5000, Some(9600));
         // The server read the whole prompt, which has the maximum number of bytes per token.

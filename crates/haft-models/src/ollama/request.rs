@@ -35,7 +35,7 @@ pub(super) fn encode(
     json_text::object(&mut body, |body| {
         body.put("model", &request.model);
         body.raw_pieces("messages", &[b"[", recalled.system, comma, messages, b"]"]);
-        // The API has no tool choice, so for `none` the tools are left out.
+        // Leave out the tools for the choice `none`, because the API has no tool choice.
         if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
             body.raw("tools", recalled.tools);
         }
@@ -49,7 +49,7 @@ pub(super) fn encode(
         write_effort(body, &request.model, request.reasoning);
         body.object("options", |options| {
             options.put("num_ctx", &context_tokens);
-            // Without a limit, the server lets a model that repeats itself continue for hours.
+            // Send a limit. Without a limit, the server lets a model that repeats itself continue for hours.
             options.put("num_predict", &output_tokens_max);
             write_sampling(options, &request.sampling);
         });
@@ -132,7 +132,7 @@ fn write_input(tail: &mut EncodedTail, role: &str, parts: &[MessagePart]) {
             },
             PartBody::Audio(media) => texts.push(media::described("audio", media)),
             PartBody::File { media, .. } => texts.push(media::described("file", media)),
-            // User messages never hold these parts.
+            // A user message never contains these parts.
             PartBody::Refusal(_)
             | PartBody::Reasoning(_)
             | PartBody::Call(_)

@@ -56,7 +56,7 @@ struct OllamaFunction<'a> {
 pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: OllamaResponse<'_> = bounded_json::read(body)?;
     if response.message.is_none() && response.error.is_none() {
-        return Err(bounded_json::malformed("`message` is missing"));
+        return Err(bounded_json::malformed("the reply has no `message`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::Ollama, decode_context);
     apply(&mut draft, &response)?;

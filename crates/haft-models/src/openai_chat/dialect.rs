@@ -12,7 +12,7 @@ pub struct Dialect {
     /// The name of the request field for the output token limit.
     pub(crate) output_tokens_key: &'static str,
     pub(crate) seed_key: &'static str,
-    /// The field in which an earlier refusal is sent.
+    /// The field for the text of an earlier refusal.
     pub(crate) refusal: RefusalField,
     pub(crate) call_ids: CallIdRule,
     pub(crate) effort: EffortKey,
@@ -32,7 +32,7 @@ pub(crate) enum EffortKey {
     Nowhere,
 }
 
-/// The field in which the text of a refusal is sent.
+/// The field for the text of an earlier refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalField {
     /// The field `refusal`, which is OpenAI's own; strict servers reject it.
@@ -41,7 +41,7 @@ pub(crate) enum RefusalField {
     Text,
 }
 
-/// The part of a model's reasoning that the server expects back.
+/// The part of a model's reasoning that the server expects back in the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReasoningReplay {
     Nothing,
@@ -58,7 +58,7 @@ pub(crate) enum ReasoningReplay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterToolResults {
     Anybody,
-    /// Only the assistant. If another role follows, an assistant message is inserted before it.
+    /// Only an assistant message may follow. haft inserts an assistant message before a message of any other role.
     Assistant,
 }
 
@@ -151,38 +151,43 @@ pub const VLLM: Dialect = Dialect { name: "vllm", unsupported: VLLM_UNSUPPORTED,
 
 const ERROR_PREFIX: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ReplyError,
-    instead: "the text of the reply begins with `Error: `",
+    instead: "the text of the tool reply begins with `Error: `",
 };
 const REPLY_IMAGE: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ReplyImage,
-    instead: "sent in a user message after the replies",
+    instead: "haft sends the images in a user message after the replies",
 };
-const REPLY_AUDIO: UnsupportedFeature = UnsupportedFeature {
-    feature: RequestFeature::ReplyAudio,
-    instead: "replaced by a description in the text",
-};
+const REPLY_AUDIO: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "haft sends a description as text" };
 const AUDIO_URL: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "the URL is sent as text" };
+    UnsupportedFeature { feature: RequestFeature::AudioUrl, instead: "haft sends the URL as text" };
 const FILE_URL: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "the URL is sent as text" };
+    UnsupportedFeature { feature: RequestFeature::FileUrl, instead: "haft sends the URL as text" };
 const ASSISTANT_MEDIA: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::AssistantMedia,
-    instead: "replaced by a description in the text",
+    instead: "haft sends a description as text",
 };
-const TOP_K: UnsupportedFeature = UnsupportedFeature { feature: RequestFeature::TopK, instead: "not sent" };
-const CONTEXT: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::ContextTokens, instead: "the server decides" };
+const TOP_K: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::TopK, instead: "haft does not send this setting" };
+const CONTEXT: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::ContextTokens,
+    instead: "the server chooses the context size",
+};
 const ALLOWED: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ChoiceAllowed,
-    instead: "sent as `auto` or `required`; haft refuses other calls",
+    instead: "haft sends `auto` or `required`, and refuses calls to other tools",
 };
-const EFFORT: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::Effort, instead: "not sent; the model decides" };
-const EFFORT_OFF: UnsupportedFeature =
-    UnsupportedFeature { feature: RequestFeature::EffortOff, instead: "not sent; the model decides" };
+const EFFORT: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::Effort,
+    instead: "haft does not send this setting; the model decides",
+};
+const EFFORT_OFF: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::EffortOff,
+    instead: "haft does not send this setting; the model decides",
+};
 const SCHEMA: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::OutputSchema,
-    instead: "requested as any JSON; the schema is in the system prompt",
+    instead: "haft requests any JSON and puts the schema into the system prompt",
 };
 
 const OPENAI_UNSUPPORTED: &[UnsupportedFeature] =

@@ -144,7 +144,7 @@ fn write_input(content: &mut ArrayWriter<'_>, body: &PartBody) {
         PartBody::Image(media) => write_image(content, &media::url(media)),
         PartBody::Audio(media) => write_audio(content, media),
         PartBody::File { name, media } => write_file(content, name.as_deref(), media),
-        // User messages never hold these parts.
+        // A user message never contains these parts.
         PartBody::Refusal(_)
         | PartBody::Reasoning(_)
         | PartBody::Call(_)

@@ -17,7 +17,7 @@ use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
 use crate::{bounded_json, failure, media};
 
-/// A completion, or one chunk of it.
+/// A chat completion, or one chunk of it.
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatCompletion<'a> {
     #[serde(borrow)]
@@ -39,7 +39,7 @@ pub(super) struct ChatChoice<'a> {
     finish_reason: Option<FrameText<'a>>,
 }
 
-/// Tells whether a completion is whole or a chunk of a stream.
+/// States whether a completion is whole or a chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompletionExtent {
     Whole,
@@ -128,7 +128,7 @@ struct ChatCompletionDetails {
 pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let completion: ChatCompletion<'_> = bounded_json::read(body)?;
     if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
-        return Err(bounded_json::malformed("`choices` is missing"));
+        return Err(bounded_json::malformed("the reply has no `choices`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiChat, decode_context);
     let mut calls = ChatStreamCalls::default();
@@ -176,7 +176,7 @@ fn write_message(
     message: &ChatMessage<'_>,
 ) -> Result<(), ModelError> {
     let fields = [("reasoning_content", &message.reasoning_content), ("reasoning", &message.reasoning)];
-    // Some servers send the same text in both fields.
+    // Use one field only, because some servers send the same text in both fields.
     if let Some((field, Some(text))) = fields.into_iter().find(|(_, text)| text.is_some()) {
         draft.flow_with_state(TextChannel::Reasoning, text, Some(field));
     }
@@ -215,7 +215,7 @@ fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(
         .try_for_each(|piece| write_piece(draft, piece))
 }
 
-/// Any piece in a content list. Its type determines which fields are present.
+/// A piece of any type in a content list. Its type determines which fields are present.
 #[derive(Deserialize)]
 struct ChatContentPiece<'a> {
     #[serde(borrow, rename = "type")]

@@ -50,7 +50,7 @@ pub(super) fn encode(
         body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
         // The server stores nothing, so the next request must contain the model's reasoning in encrypted form.
         body.put("store", &false);
-        // A model without reasoning rejects a request that asks for encrypted reasoning.
+        // Ask only reasoning models, because a model without reasoning rejects a request for encrypted reasoning.
         if may_reason(&request.model) {
             body.put("include", &["reasoning.encrypted_content"]);
         }
@@ -125,7 +125,7 @@ fn write_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
     entry.put("name", &tool.name);
     entry.put("description", &tool.description);
     entry.put("parameters", &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema);
-    // Strict mode is the default of this API, and it changes the schema of a tool's arguments.
+    // Turn strict mode off: it is the default of this API, and it changes the schema of a tool's arguments.
     entry.put("strict", &false);
 }
 
@@ -152,7 +152,7 @@ fn write_piece(content: &mut ArrayWriter<'_>, body: &PartBody) {
         PartBody::Image(media) => write_image(content, &media::url(media)),
         PartBody::Audio(media) => write_text(content, &media::described("audio", media)),
         PartBody::File { name, media } => write_file(content, name.as_deref(), media),
-        // User messages never hold these parts.
+        // A user message never contains these parts.
         PartBody::Refusal(_)
         | PartBody::Reasoning(_)
         | PartBody::Call(_)

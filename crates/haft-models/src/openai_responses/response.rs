@@ -33,7 +33,7 @@ struct ResponsesIncompleteDetails<'a> {
     reason: Option<FrameText<'a>>,
 }
 
-/// Any item. Its type determines which fields are present.
+/// An output item of any type. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesItem<'a> {
     #[serde(borrow, rename = "type")]
@@ -53,7 +53,7 @@ pub(super) struct ResponsesItem<'a> {
     pub(super) summary: Option<Vec<ResponsesContent<'a>>>,
 }
 
-/// A piece of an item's content.
+/// A piece of the content of an output item.
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesContent<'a> {
     #[serde(borrow, rename = "type")]
@@ -89,7 +89,7 @@ struct ResponsesOutputDetails {
 pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
     let response: ResponsesObject<'_> = bounded_json::read(body)?;
     if response.output.is_none() && response.error.is_none() {
-        return Err(bounded_json::malformed("`output` is missing"));
+        return Err(bounded_json::malformed("the reply has no `output`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::OpenaiResponses, decode_context);
     draft.start(response.id.as_deref(), response.model.as_deref());
@@ -130,7 +130,11 @@ pub(super) fn end(
             Some("content_filter") => StopReason::Filtered,
             Some(other) => StopReason::Other(other.to_owned()),
         }),
-        Some("failed") => return Err(failure::inside(&Value::String("the response failed".into()))),
+        Some("failed") => {
+            return Err(failure::inside(&Value::String(
+                "the response has the status `failed` but no error".into(),
+            )));
+        }
         Some(other) => draft.stop(StopReason::Other(other.to_owned())),
     }
     Ok(())

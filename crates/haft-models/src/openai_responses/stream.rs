@@ -24,7 +24,7 @@ pub(super) struct ResponsesStreamReader {
     open: Vec<OpenPart>,
     /// The ids of finished items. A server may repeat the event that finishes an item.
     done: HashSet<String>,
-    /// The indexes of calls that are left out.
+    /// The indexes of calls that the reply leaves out.
     skipped: HashSet<u64>,
     refused: bool,
 }
@@ -33,7 +33,7 @@ pub(super) struct ResponsesStreamReader {
 /// searches all of them for its part.
 const OPEN_PARTS_MAX: usize = 2 * CALLS_PER_REPLY_MAX;
 
-/// A part that is being filled, with the indices that identify it in the stream.
+/// A part whose content is still arriving, with the indices that identify the part in the stream.
 struct OpenPart {
     output: u64,
     content: u64,
@@ -53,7 +53,7 @@ enum OpenPartKind {
     Call,
 }
 
-/// Any event. Its type determines which fields are present.
+/// A stream event of any type. Its type determines which fields are present.
 #[derive(Debug, Deserialize)]
 struct ResponsesEvent<'a> {
     #[serde(borrow, rename = "type")]
@@ -108,7 +108,7 @@ impl ResponsesStreamReader {
             "response.output_item.done" => self.item_done(&event)?,
             "response.completed" | "response.incomplete" | "response.failed" => self.response_end(&event)?,
             "error" => return Err(failure::inside(&bounded_json::read::<Value>(data.as_bytes())?)),
-            // These are progress events, repetitions of streamed content, and unknown event types.
+            // Ignore progress events, repetitions of streamed content, and unknown event types.
             _ => {}
         }
         Ok(())
@@ -126,7 +126,7 @@ impl ResponsesStreamReader {
         let mark = self.draft.mark(item.id.as_deref(), item.namespace.as_deref());
         let (part, kind) = match item.kind.as_deref() {
             Some("function_call") if !self.draft.has_room_for_calls() => {
-                // The event that finishes the item reaches this point too, so the call is counted only once.
+                // Count the call only once: the event that finishes the item reaches this point too.
                 self.draft.skip_calls(usize::from(self.skipped.insert(event.output_index)));
                 return Ok(());
             }
@@ -316,11 +316,11 @@ impl ResponsesStreamReader {
 
     fn response_end(&mut self, event: &ResponsesEvent<'_>) -> Result<(), ModelError> {
         let Some(response) = &event.response else {
-            return Err(bounded_json::malformed("the last event has no `response`"));
+            return Err(bounded_json::malformed("the last stream event has no `response`"));
         };
         self.draft.start(response.id.as_deref(), response.model.as_deref());
         self.close_all();
-        // Some servers send the items only in the final event.
+        // Use the items in the final event too, because some servers send the items only there.
         if self.draft.is_empty() {
             self.refused |= response::write_items(&mut self.draft, response)?;
         }

@@ -12,7 +12,7 @@ use super::{CLOSE, OPEN};
 use crate::call_id;
 use crate::wire::DecodeContext;
 
-/// The maximum number of calls in one reply. If there are more, the model is repeating itself.
+/// The maximum number of calls in one reply. A reply with more calls comes from a model that repeats itself.
 const CALLS_MAX: usize = 64;
 
 /// Returns the reply with its tagged texts converted to calls. A tag without a valid call stays text, and a note
@@ -33,7 +33,7 @@ pub fn read_calls(mut reply: ModelReply, decode_context: &DecodeContext) -> Mode
     reply
 }
 
-/// The parts and notes found so far.
+/// The message parts and notes found so far.
 #[derive(Default)]
 struct ParsedText {
     parts: Vec<MessagePart>,
@@ -46,7 +46,7 @@ impl ParsedText {
         let mut plain = String::new();
         let mut rest = text;
         while let Some((before, tagged)) = rest.split_once(OPEN).filter(|_| self.calls < CALLS_MAX) {
-            // A model that stops right after its call may omit the closing tag.
+            // Accept a call without its closing tag, because a model that stops right after its call may omit the tag.
             let (inside, after) = tagged.split_once(CLOSE).unwrap_or((tagged, ""));
             plain.push_str(before);
             match written(inside) {
@@ -104,7 +104,7 @@ fn written(inside: &str) -> Result<ParsedCall, String> {
     if read.cut_off() {
         return Err("the JSON of the call is incomplete".into());
     }
-    let named = read.object().get("name").and_then(Value::as_str).ok_or("`name` is missing")?;
+    let named = read.object().get("name").and_then(Value::as_str).ok_or("the call has no `name`")?;
     let arguments = ["arguments", "parameters"].iter().find_map(|key| read.object().get(*key));
     let arguments = arguments.map_or_else(|| RawArguments::from_text("{}"), RawArguments::from_value);
     Ok(ParsedCall { name: named.to_owned(), arguments, repairs: read.repairs().to_vec() })

@@ -51,13 +51,13 @@ fn almost_valid_tagged_call_is_repaired_and_noted() {
     };
     let broken = "<tool_call>{'name': 'read', 'arguments': {'path': 'a',}}</tool_call>";
     check(broken, "", &["read {\"path\":\"a\"}"]);
-    assert!(notes(broken).starts_with("the call to `read` was repaired: "), "{}", notes(broken));
+    assert!(notes(broken).starts_with("haft repaired the model's call to `read`: "), "{}", notes(broken));
     let fenced = "<tool_call>\n```json\n{\"name\": \"now\"}\n```\n</tool_call>";
     check(fenced, "", &["now {}"]);
     let half = "<tool_call>{\"name\": \"read\", \"arguments\": {\"path\": \"/et";
     check(half, half, &[]);
     assert!(notes(half).ends_with("the JSON of the call is incomplete"), "{}", notes(half));
-    assert!(notes("<tool_call>{\"a\": 1}</tool_call>").contains("`name` is missing"));
+    assert!(notes("<tool_call>{\"a\": 1}</tool_call>").contains("the call has no `name`"));
     assert_eq!(notes("<tool_call>{\"name\": \"now\"}</tool_call>"), "");
 }
 

@@ -37,7 +37,7 @@ pub(super) fn repaired(schema: Value, grammar: SchemaDialect, losses: &mut Vec<S
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyRule {
     Any,
-    /// Names must match `^[a-zA-Z0-9_.-]{1,64}$`.
+    /// Property names must match `^[a-zA-Z0-9_.-]{1,64}$`.
     Plain,
 }
 
@@ -88,7 +88,10 @@ impl SchemaRepair<'_> {
             Value::Object(object) => self.object(object),
             Value::Bool(_) => schema,
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                self.lose("schema", "is not a schema; the model sees a schema that accepts any value");
+                self.lose(
+                    "schema",
+                    "the value is not a schema; the model sees a schema that accepts any value",
+                );
                 json!({})
             }
         }
@@ -109,7 +112,7 @@ impl SchemaRepair<'_> {
                 (word, value) if SINGLE.contains(&word) => Some(self.below(&[word], value)),
                 (word, value) if is_well_formed(word, &value) => Some(value),
                 (word, _) => {
-                    self.lose(word, "has a value that is not valid for this keyword and is omitted");
+                    self.lose(word, "the value is not valid for this keyword; haft omits the keyword");
                     None
                 }
             };
@@ -121,7 +124,7 @@ impl SchemaRepair<'_> {
         Value::Object(repaired_object)
     }
 
-    /// Returns the known types, or `None` if there are none.
+    /// Returns the known types, or `None` if no type is known.
     fn types(&mut self, value: Value) -> Option<Value> {
         let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
         match value {
@@ -129,13 +132,13 @@ impl SchemaRepair<'_> {
                 Some(Value::Array(names))
             }
             Value::Array(names) => {
-                self.lose("type", "names an unknown type, which is omitted");
+                self.lose("type", "the list names an unknown type; haft omits this type");
                 let known: Vec<Value> = names.into_iter().filter(is_type).collect();
                 (!known.is_empty()).then_some(Value::Array(known))
             }
             value if is_type(&value) => Some(value),
             _ => {
-                self.lose("type", "is unknown; the model sees a schema that accepts any value");
+                self.lose("type", "the type is unknown; the model sees a schema that accepts any value");
                 None
             }
         }
@@ -143,7 +146,7 @@ impl SchemaRepair<'_> {
 
     /// Replaces the tuple form of older drafts: each item may match any of the schemas.
     fn tuple(&mut self, schemas: Vec<Value>) -> Value {
-        self.lose("items", "is a list of schemas; they are shown as alternatives");
+        self.lose("items", "the value is a list of schemas; haft shows them as alternatives");
         match schemas.len() {
             0 => json!({}),
             1 => schemas.into_iter().next().map_or_else(|| json!({}), |one| self.below(&["items", "0"], one)),
@@ -163,7 +166,7 @@ impl SchemaRepair<'_> {
         )
     }
 
-    /// Repairs the properties. `described` receives those whose name the provider does not accept.
+    /// Repairs the properties. `described` receives the properties whose names the provider does not accept.
     fn properties(&mut self, all: Map<String, Value>, described: &mut Vec<(String, Value)>) -> Value {
         let (keys, mut repaired_object) = (self.keys, Map::new());
         for (name, schema) in all {
@@ -182,7 +185,10 @@ impl SchemaRepair<'_> {
         if described.is_empty() {
             return;
         }
-        self.lose("properties", "have names that the provider does not accept; the description lists them");
+        self.lose(
+            "properties",
+            "the provider does not accept some property names; the description lists these properties",
+        );
         let is_described = |name: &Value| described.iter().any(|(described, _)| name == described);
         if let Some(Value::Array(required)) = repaired_object.get_mut("required") {
             required.retain(|name| !is_described(name));

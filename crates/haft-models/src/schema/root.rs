@@ -11,7 +11,7 @@ const BRANCHES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 /// Keywords that contain values and not schemas.
 const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
 
-/// The maximum number of references that are followed to find the root.
+/// The maximum number of references to follow from the root.
 const HOPS_MAX: usize = 16;
 
 pub(super) fn as_object(schema: &Value, losses: &mut Vec<SchemaLoss>) -> Value {
@@ -28,7 +28,7 @@ pub(super) fn as_object(schema: &Value, losses: &mut Vec<SchemaLoss>) -> Value {
         if let Some(Value::Array(branches)) = root.remove(keyword) {
             let branches = branches.iter().map(|branch| followed(schema, branch)).collect();
             merge_branches(&mut root, keyword, branches);
-            let why = "is not allowed at the root; the properties of all branches are merged";
+            let why = "the provider does not allow this keyword at the root; haft merges the properties of all branches";
             losses.push(SchemaLoss { at: String::new(), keyword: keyword.into(), why });
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn as_object(schema: &Value, losses: &mut Vec<SchemaLoss>) -> Value {
             losses.push(SchemaLoss {
                 at: String::new(),
                 keyword: keyword.into(),
-                why: "is not allowed at the root and is omitted",
+                why: "the provider does not allow this keyword at the root; haft omits it",
             });
         }
     }

@@ -165,7 +165,7 @@ fn references_are_inlined_and_keywords_next_to_them_take_precedence() {
 }
 
 #[test]
-fn root_reference_is_resolved() {
+fn reference_at_the_schema_root_is_resolved() {
     let tool = json!({"$ref": "#/$defs/Args", "$defs": {"Args": {"type": "object", "properties": {"x": {"type": "string"}}}}});
     for grammar in SchemaDialect::ALL {
         assert!(downgrade(&tool, grammar).schema["properties"]["x"].is_object(), "{grammar:?}");
@@ -184,7 +184,7 @@ fn recursive_reference_is_cut_and_recorded_as_a_loss() {
     assert_eq!(inner, &json!({"type": "object", "description": "the same shape again"}));
     assert_eq!(
         down.losses[0].to_string(),
-        "/properties/tree/properties/children/items: `$ref` is recursive and is not expanded"
+        "/properties/tree/properties/children/items: `$ref`: the reference is recursive; haft does not expand it"
     );
 }
 

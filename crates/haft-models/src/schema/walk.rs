@@ -93,13 +93,13 @@ impl<'a> SchemaWalk<'a> {
     fn unfinished(&mut self, schema: &'a Value) -> TranslatedSchema {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
-            self.lose("properties", "are nested too deeply and are omitted");
+            self.lose("properties", "the properties are nested too deeply; haft omits them");
             return self.anything("nested further than can be shown");
         }
         match schema {
             Value::Object(object) if object.contains_key("$ref") => self.reference(object),
             Value::Object(object) => self.object(object),
-            // These are `true`, `false` and values that are not schemas.
+            // The schema is `true`, `false`, or a value that is not a schema.
             _ => TranslatedSchema::default(),
         }
     }
@@ -127,13 +127,19 @@ impl<'a> SchemaWalk<'a> {
             return Value::Object(translated);
         };
         if narrows {
-            self.lose("anyOf", "is not allowed together with other keywords and is omitted");
-            // The type may have been only in the branches.
+            self.lose(
+                "anyOf",
+                "the provider does not allow this keyword together with other keywords; haft omits it",
+            );
+            // Fill in a missing type: the type may have been only in the dropped branches.
             self.complete(&mut translated);
             return Value::Object(translated);
         }
         if translated.get("type").is_some_and(|kind| branches.iter().any(|branch| branch["type"] != *kind)) {
-            self.lose("type", "is not allowed together with `anyOf` and is omitted");
+            self.lose(
+                "type",
+                "the provider does not allow this keyword together with `anyOf`; haft omits it",
+            );
         }
         for word in ["description", "nullable"] {
             if let Some(value) = translated.get(word) {
@@ -147,11 +153,11 @@ impl<'a> SchemaWalk<'a> {
     fn reference(&mut self, object: &'a Map<String, Value>) -> TranslatedSchema {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
-            self.lose("$ref", "is recursive and is not expanded");
+            self.lose("$ref", "the reference is recursive; haft does not expand it");
             return self.anything("the same shape again");
         }
         let Some(target) = resolve(self.root, reference) else {
-            self.lose("$ref", "points outside the schema");
+            self.lose("$ref", "the reference points outside the schema");
             return self.anything("any value");
         };
         self.references.push(reference);
@@ -172,7 +178,10 @@ impl<'a> SchemaWalk<'a> {
             }
             "default" => describe_default(translated, value),
             "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
-            _ => self.lose(keyword, "is not allowed together with `$ref` and is omitted"),
+            _ => self.lose(
+                keyword,
+                "the provider does not allow this keyword together with `$ref`; haft omits it",
+            ),
         }
     }
 
@@ -233,7 +242,7 @@ impl<'a> SchemaWalk<'a> {
             "default" if !self.rules.keeps.contains(&"default") => {
                 describe_default(&mut translated.words, value);
             }
-            // These keywords are merged later or have no effect on validation, so they can be left out without a loss.
+            // Leave out these keywords without a loss: they are merged later, or have no effect on validation.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}
@@ -241,7 +250,7 @@ impl<'a> SchemaWalk<'a> {
                 translated.words.entry(keyword).or_insert_with(|| value.clone());
             }
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" => {}
-            _ => self.lose(keyword, "is not supported by the provider"),
+            _ => self.lose(keyword, "the provider does not support this keyword"),
         }
     }
 
@@ -265,7 +274,10 @@ impl<'a> SchemaWalk<'a> {
                 translated.words.insert("type".into(), (*one).clone());
             }
             [first, ..] => {
-                self.lose("type", "is a list, which the provider does not support; the first type is used");
+                self.lose(
+                    "type",
+                    "the value is a list, which the provider does not support; haft uses the first type",
+                );
                 translated.words.insert("type".into(), (*first).clone());
             }
         }
@@ -288,7 +300,7 @@ impl<'a> SchemaWalk<'a> {
                     make_nullable(property, self.rules.nulls);
                 }
                 let at = format!("{}/properties/{name}", self.at);
-                let why = "is optional, which is sent as nullable";
+                let why = "the property is optional; haft sends it as nullable";
                 self.losses.push(SchemaLoss { at, keyword: name.clone(), why });
             }
             shown.insert(name.clone(), property);
@@ -308,7 +320,7 @@ impl<'a> SchemaWalk<'a> {
         };
         let names: Vec<_> = value.as_array().into_iter().flatten().filter(known).cloned().collect();
         if value.as_array().is_some_and(|all| all.len() > names.len()) {
-            self.lose("required", "names properties that are not defined");
+            self.lose("required", "the list names properties that are not defined");
         }
         if !names.is_empty() {
             translated.insert("required".into(), Value::Array(names));
@@ -318,7 +330,7 @@ impl<'a> SchemaWalk<'a> {
     fn any_of(&mut self, translated: &mut TranslatedSchema, keyword: &str, value: &'a Value) {
         let branches = self.branches(value);
         let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
-        // A choice with a single branch is merged afterwards.
+        // A choice with a single branch becomes part of the enclosing schema later.
         if branches.len() < 2 {
             if flagged {
                 translated.null(Some(NullConstraint::Allowed));
@@ -326,10 +338,10 @@ impl<'a> SchemaWalk<'a> {
             return;
         }
         if keyword == "oneOf" {
-            self.lose("oneOf", "is sent as `anyOf`");
+            self.lose("oneOf", "haft sends this keyword as `anyOf`");
         }
         if translated.words.contains_key("anyOf") {
-            return self.lose(keyword, "is a second `anyOf` or `oneOf` and is omitted");
+            return self.lose(keyword, "the schema already has an `anyOf` or `oneOf`; haft omits this one");
         }
         let mut shown = Vec::new();
         for (number, branch) in branches {
@@ -355,7 +367,7 @@ impl<'a> SchemaWalk<'a> {
         if strings.len() + nulls == values.len() && !strings.is_empty() {
             translated.words.insert("enum".into(), Value::Array(strings));
         } else {
-            self.lose("enum", "has values that are not strings; they are listed in the description");
+            self.lose("enum", "some values are not strings; the description lists the values");
             append_description(&mut translated.words, &format!("One of: {value}."));
         }
     }
@@ -374,7 +386,7 @@ impl<'a> SchemaWalk<'a> {
         if self.rules.formats.is_none_or(known) {
             translated.insert("format".into(), value.clone());
         } else {
-            self.lose("format", "has a value that the provider does not support");
+            self.lose("format", "the provider does not support this format");
         }
     }
 
@@ -382,9 +394,11 @@ impl<'a> SchemaWalk<'a> {
         match (self.rules.objects, value) {
             (ObjectRule::Open, Value::Bool(true))
             | (ObjectRule::Closed | ObjectRule::ClosedAndRequired, Value::Bool(false)) => {}
-            (ObjectRule::Open, _) => self.lose("additionalProperties", "is not supported by the provider"),
+            (ObjectRule::Open, _) => {
+                self.lose("additionalProperties", "the provider does not support this keyword");
+            }
             (ObjectRule::Closed | ObjectRule::ClosedAndRequired, _) => {
-                self.lose("additionalProperties", "must be false for this provider");
+                self.lose("additionalProperties", "the value must be false for this provider");
             }
         }
     }
@@ -433,8 +447,8 @@ impl<'a> SchemaWalk<'a> {
 
     fn assumed(&self) -> &'static str {
         match self.rules.types {
-            TypeRule::Optional | TypeRule::Texts => "is missing; a string is assumed",
-            TypeRule::Scalars => "is missing; a string, number or boolean is assumed",
+            TypeRule::Optional | TypeRule::Texts => "the type is missing; haft assumes a string",
+            TypeRule::Scalars => "the type is missing; haft assumes a string, number or boolean",
         }
     }
 
@@ -457,7 +471,8 @@ impl<'a> SchemaWalk<'a> {
         let choice_has_null = translated.nulls.contains(&NullConstraint::Allowed);
         for (keyword, number, branch) in all {
             let branch = self.unfinished_below(&[keyword, &number.to_string()], branch);
-            // In a choice between one schema and null, the null branch is already counted.
+            // In a choice between one schema and null, skip the null constraints of the schema, because the null branch
+            // is already counted.
             if *keyword == "allOf" || !choice_has_null {
                 translated.nulls.extend(branch.nulls);
             }
@@ -473,7 +488,7 @@ impl<'a> SchemaWalk<'a> {
             (Some(Value::Object(known)), Value::Object(more)) if key == "properties" => {
                 for (name, schema) in more {
                     if known.get(&name).is_some_and(|known| *known != schema) {
-                        self.lose("allOf", "has branches that contradict each other; the first is used");
+                        self.lose("allOf", "the branches contradict each other; haft uses the first branch");
                     }
                     known.entry(name).or_insert(schema);
                 }
@@ -483,7 +498,7 @@ impl<'a> SchemaWalk<'a> {
                 known.extend(new);
             }
             (Some(known), more) if *known != more && key != "description" && key != "title" => {
-                self.lose("allOf", "has branches that contradict each other; the first is used");
+                self.lose("allOf", "the branches contradict each other; haft uses the first branch");
             }
             (Some(_), _) => {}
             (None, more) => {

@@ -1,6 +1,6 @@
 //! Integration tests of the wire formats, one file per capability.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are outside of test functions")]
 
 /// Formats, requests and files that these tests share. Contains no tests.
 mod fixture;

@@ -10,7 +10,7 @@ use crate::fixture::{fold, read_stream, wire};
 
 const CALLS: usize = 100_000;
 
-/// The number is smaller than for a whole reply, because a test build needs more time for each frame.
+/// This number is smaller than for a whole reply, because a test build needs more time for each frame.
 const STREAMED_CALLS: usize = 20_000;
 
 fn whole(format: ModelApiFormat, calls: usize) -> Vec<u8> {

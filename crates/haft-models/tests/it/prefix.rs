@@ -83,7 +83,7 @@ fn check_once(wire: &dyn WireFormat) {
         );
     }
     let messages = conversation.messages().len();
-    // Only the new tool list is encoded.
+    // Only the new tool list is encoded again.
     request.tools = request.tools.iter().take(1).cloned().collect();
     wire.encode(&request, ReplyDelivery::Streamed, &mut memo);
     assert_eq!(memo.encoded(), EncodeCounters { messages, systems: 1, tool_lists: 2 }, "{:?}", wire.format());
@@ -94,7 +94,7 @@ fn check_once(wire: &dyn WireFormat) {
 }
 
 #[test]
-fn each_message_is_encoded_once() {
+fn encode_memo_encodes_each_message_once() {
     ModelApiFormat::ALL.map(wire).into_iter().for_each(check_once);
     check_once(&OPENROUTER);
 }

@@ -114,7 +114,7 @@ fn responses_stream_without_deltas_decodes_to_the_same_reply() {
         let items: String = stream.split_inclusive("\n\n").filter(kept).collect();
         assert!(items.len() < stream.len(), "{scenario}");
         assert_eq!(fold(read_stream(wire(format), [items.as_bytes()])), expected, "{scenario}: items");
-        // A repeated item changes nothing.
+        // A repeated item does not change the reply.
         let done = |frame: &&str| frame.contains("output_item.done");
         let doubled: String = items
             .split_inclusive("\n\n")
@@ -246,7 +246,7 @@ fn cumulative_message_next_to_a_delta_is_not_read_twice() {
     assert_eq!(reply.text(), "Hello");
 }
 
-/// Mistral sends its reasoning this way.
+/// Mistral sends its reasoning as a content list.
 #[test]
 fn thinking_in_a_content_list_is_reasoning_and_unknown_parts_are_noted() {
     let reply = chat(&[

@@ -91,7 +91,7 @@ fn script() -> Script {
         .expecting(results(&["one"])),
         ScriptStep::text("All read.").expecting(results(&["two", "two"])),
     ];
-    // A realistic token count is needed: with fewer tokens, the prompt would look truncated.
+    // Use a realistic token count: with fewer tokens, the prompt would look truncated.
     let usage = scripted::ScriptUsage { input: 500, output: 20, ..scripted::ScriptUsage::default() };
     Script::of(steps.map(|step| step.using(usage)))
 }

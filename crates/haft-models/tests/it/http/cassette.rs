@@ -135,7 +135,7 @@ async fn replay_matches_despite_other_dates_and_paths_but_not_other_words() {
     let replayer = reel.replayer(MatchRule::Digest);
     let miss = whole(&replayer, asking("write /srv/two on 2027-12-31"), &cx).await.unwrap_err();
     assert_eq!(miss.kind, ModelErrorKind::NotRecorded);
-    let expected = "the most similar is on line 2, where `messages[0].parts[0].text` is `read <path> on <date>` \
+    let expected = "the most similar request is on line 2, where `messages[0].parts[0].text` is `read <path> on <date>` \
                     instead of `write <path> on <date>`";
     assert!(miss.message.contains(expected), "{miss}");
     let request =

@@ -36,7 +36,7 @@ fn samplings() -> [SamplingParameters; 3] {
 /// The scripted server rejects the same fields as the real models, according to its own tables. Every family must
 /// accept every combination of settings in every format, and no field may be dropped without a note.
 #[tokio::test]
-async fn every_family_accepts_every_request_in_every_format() {
+async fn every_model_family_accepts_every_request_in_every_format() {
     let mut cells = 0;
     for family in families() {
         for format in ModelApiFormat::ALL

@@ -26,7 +26,7 @@ async fn finished_event_has_tokens_latency_and_cost() {
     let Event::ModelFinished { account, principal, .. } = &events[1] else { panic!("{events:?}") };
     assert_eq!(principal.to_string(), "local");
     assert_eq!(account.usage.unwrap().input, 1000);
-    // 1000 input tokens at 1 dollar per million, and 100 output tokens at 2 dollars.
+    // The request has 1000 input tokens at 1 dollar per million, and 100 output tokens at 2 dollars per million.
     assert_eq!(account.cost, Some(Cost { nano_usd: 1_200_000 }));
     assert!(account.first_event.unwrap() <= account.latency);
 }
@@ -41,7 +41,7 @@ async fn unsupported_request_feature_is_noted_in_the_reply() {
             asker.ask(request).await.unwrap().notes.iter().map(ToString::to_string).collect();
         let expected = match format {
             ModelApiFormat::Ollama => Vec::new(),
-            _ => vec!["the provider does not support context size: the server decides"],
+            _ => vec!["the provider does not support context size: the server chooses the context size"],
         };
         assert_eq!(notes, expected, "{format:?}");
     }
@@ -109,7 +109,7 @@ async fn model_list_request_is_retried_when_the_server_is_busy() {
     let retry = RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() };
     assert_eq!(patient_provider(address, retry).models().await.unwrap()[0].id, "small");
     server.join().unwrap();
-    // The server has stopped listening.
+    // The list request fails, because the server has stopped listening.
     assert_eq!(raw_provider(address).models().await.unwrap_err().kind.name(), "unreachable");
 }
 
@@ -128,7 +128,7 @@ async fn fallback_model_answers_when_the_first_fails() {
     assert_eq!(reply.text(), "here");
     assert_eq!(first.events.attempts(), ["m 1 unauthorized", "second 1 ok"]);
     let notes: Vec<String> = reply.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(notes, ["openai/m failed, so a fallback model was used: no"]);
+    assert_eq!(notes, ["the model openai/m failed, so haft used a fallback model: no"]);
 }
 
 #[tokio::test]

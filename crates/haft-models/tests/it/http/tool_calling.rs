@@ -73,7 +73,7 @@ async fn configured_tool_calling_mode_is_used_without_probing() {
     let provider = ToolCallingProvider::new(Box::new(asker.provider()), said(ToolCalling::None));
     assert_eq!(whole(&provider, with_tools("x"), &asker.context()).await.unwrap().text(), "no tools");
 
-    // No tools were offered, so tagged text is not a call.
+    // The request offers no tools, so tagged text is not a call.
     let asker = ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text(TAGGED)]);
     let provider = ToolCallingProvider::new(Box::new(asker.provider()), said(ToolCalling::None));
     let reply = whole(&provider, with_tools("x"), &asker.context()).await.unwrap();
