@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark stops at the first surprise and prints"
+    reason = "a benchmark panics at the first error, and prints its results"
 )]
 
 use std::io::{Read, Write};

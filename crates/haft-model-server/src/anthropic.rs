@@ -128,8 +128,8 @@ fn cache_marks(body: &Value) -> usize {
     blocks.filter(|block| block["cache_control"].is_object()).count()
 }
 
-/// Returns the names of deferred tools. At least one tool in a request must not be deferred, and only such a tool can
-/// be cached.
+/// Returns the names of deferred tools. A request must have at least one tool that is not deferred, and only such a
+/// tool can have a cache marker.
 fn deferred(body: &Value) -> Result<Vec<String>, String> {
     let tools = entries(body, "tools");
     let (deferred, shown): (Vec<&Value>, Vec<&Value>) =
@@ -198,7 +198,9 @@ fn read_user(
                 talk.add_tool_result(result_text(&block["content"]));
             }
             Some("text") => {
-                pairing.all_answered().map_err(|error| format!("put tool_result blocks first: {error}"))?;
+                pairing
+                    .all_answered()
+                    .map_err(|error| format!("tool_result blocks must come first: {error}"))?;
                 texts.push(non_empty(block)?);
             }
             Some("image" | "document" | "search_result") => pairing.all_answered()?,
@@ -230,7 +232,11 @@ fn read_assistant(
                 return Err("thinking.signature: field required".to_owned());
             }
             Some("thinking" | "redacted_thinking") => {}
-            other => return Err(format!("content: a block of type {other:?} in an assistant message")),
+            other => {
+                return Err(format!(
+                    "content: a block of type {other:?} is not allowed in an assistant message"
+                ));
+            }
         }
     }
     talk.add_model_turn();
@@ -250,7 +256,7 @@ fn tool_name(tool: &Value) -> Result<String, String> {
     }
     match (tool["type"].as_str(), tool["input_schema"]["type"].as_str()) {
         (None | Some("custom"), Some("object")) => Ok(name),
-        // A tool that is built into the provider has no schema.
+        // Accept a tool without a schema if the tool is built into the provider.
         (Some(kind), None) if kind != "custom" => Ok(name),
         _ => Err(format!("tools: input_schema.type of `{name}` must be `object`")),
     }
@@ -345,7 +351,7 @@ fn deltas(reply: &ScriptedReply, part: &ScriptPart) -> Vec<Value> {
             pieces("thinking_delta", "thinking", &reasoning.text).into_iter().chain([signature]).collect()
         }
         ScriptPart::Redacted(_) => Vec::new(),
-        // Anthropic sends an empty delta first.
+        // Send an empty delta first, as Anthropic does.
         ScriptPart::Call(call) => {
             let first = json!({ "type": "input_json_delta", "partial_json": "" });
             std::iter::once(first).chain(pieces("input_json_delta", "partial_json", &call.text())).collect()

@@ -1,4 +1,4 @@
-//! Computes the complete response to a request, without clock or network.
+//! Computes the complete response to a request, without a clock or a network.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(crate) struct PlannedResponse {
     pub(crate) outcome: RequestOutcome,
 }
 
-/// A received request, with its number.
+/// A received HTTP request, with its number.
 #[derive(Debug)]
 pub(crate) struct ReceivedRequest<'a> {
     pub(crate) parts: &'a RequestParts,
@@ -39,7 +39,7 @@ pub(crate) struct ReceivedRequest<'a> {
     pub(crate) serial: usize,
 }
 
-/// Checks the request first, then chooses the response from the script.
+/// Checks a request, then chooses its response from the script.
 pub(crate) fn decide(
     script: &Script,
     progress: &mut ScriptProgress,
@@ -70,7 +70,9 @@ fn turn(
     let (request, asked) = read(progress, incoming, address).map_err(bad_request)?;
     let tokens = (incoming.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
     if let Some(window) = script.context_window.filter(|window| tokens > *window) {
-        return Err(bad_request(format!("the request has {tokens} tokens; the context window has {window}")));
+        return Err(bad_request(format!(
+            "the request has {tokens} tokens; the context window has {window} tokens"
+        )));
     }
     let step = choose(script, progress, incoming, &asked).map_err(bad_request)?;
     if let Some(failure) = &step.fail {
@@ -94,10 +96,10 @@ fn read(
     incoming: &ReceivedRequest,
     address: PathParameters,
 ) -> Result<(ApiRequest, ParsedRequest), String> {
-    let body: Value =
-        serde_json::from_str(incoming.body).map_err(|error| format!("the body is not JSON: {error}"))?;
+    let body: Value = serde_json::from_str(incoming.body)
+        .map_err(|error| format!("the request body is not JSON: {error}"))?;
     if !body.is_object() {
-        return Err("the body is not an object".to_owned());
+        return Err("the request body is not an object".to_owned());
     }
     let beta = incoming.parts.headers.contains_key("anthropic-beta");
     let request = ApiRequest { address, body, beta };
@@ -132,7 +134,7 @@ fn planned_reply(format: ApiFormat, reply: &ScriptedReply) -> PlannedResponse {
             (format.stream_type(), comments.into_iter().chain(wire.stream(reply)).collect())
         }
     };
-    // In a whole response, the provider's error replaces the body instead of being an event.
+    // Replace the body by the provider's error, because a whole response has no error event.
     let error = |failure: &ErrorResponse| match reply.asked.delivery {
         ResponseDelivery::Whole => vec![wire.error(failure).to_string()],
         ResponseDelivery::Streamed => wire.error_event(reply, failure),

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::parsed_request::{ParsedRequest, RequestToolChoice, ResponseDelivery};
 
-/// Expectations about a request. Absent fields are not checked.
+/// Expectations about a request. The server does not check absent fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RequestExpectation {
@@ -14,7 +14,7 @@ pub struct RequestExpectation {
     pub tool_results: Option<Vec<String>>,
     /// The names of all offered tools, in any order.
     pub tools: Option<Vec<String>>,
-    /// The tool choice. It is not checked if the format has none.
+    /// The tool choice. The server does not check it if the format has no tool choice.
     pub tool_choice: Option<RequestToolChoice>,
     pub system: Option<String>,
     pub user: Option<String>,
@@ -31,9 +31,9 @@ impl RequestExpectation {
         [
             contains("the last tool result", self.last_tool_result.as_ref(), asked.talk.tool_results.last()),
             self.tool_results.as_ref().and_then(|wanted| results(wanted, &asked.talk.tool_results)),
-            self.tools
-                .as_ref()
-                .and_then(|wanted| equals("the tools offered", &sorted(wanted), &sorted(&asked.tools))),
+            self.tools.as_ref().and_then(|wanted| {
+                equals("the list of offered tools", &sorted(wanted), &sorted(&asked.tools))
+            }),
             self.tool_choice
                 .as_ref()
                 .zip(asked.tool_choice.as_ref())
@@ -41,7 +41,8 @@ impl RequestExpectation {
             contains("the system text", self.system.as_ref(), Some(&asked.talk.system)),
             contains("the last user message", self.user.as_ref(), Some(&asked.talk.last_user)),
             self.model.as_ref().and_then(|wanted| equals("the model", wanted, &asked.model)),
-            self.delivery.and_then(|wanted| equals("the delivery", &wanted, &asked.delivery)),
+            self.delivery
+                .and_then(|wanted| equals("the delivery (whole or streamed)", &wanted, &asked.delivery)),
         ]
         .into_iter()
         .flatten()
@@ -53,8 +54,8 @@ impl RequestExpectation {
         let missing = self.body_contains.iter().filter(|text| !body.contains(text.as_str()));
         let present = self.body_lacks.iter().filter(|text| body.contains(text.as_str()));
         missing
-            .map(|text| format!("the body should contain `{text}`"))
-            .chain(present.map(|text| format!("the body should not contain `{text}`")))
+            .map(|text| format!("the request body should contain `{text}`"))
+            .chain(present.map(|text| format!("the request body should not contain `{text}`")))
             .collect()
     }
 }
@@ -63,15 +64,15 @@ fn contains(what: &str, wanted: Option<&String>, found: Option<&String>) -> Opti
     let wanted = wanted?;
     match found {
         Some(found) if found.contains(wanted.as_str()) => None,
-        Some(found) => Some(format!("{what} should contain `{wanted}`; it is `{found}`")),
-        None => Some(format!("{what} should contain `{wanted}`; there is none")),
+        Some(found) => Some(format!("{what} should contain `{wanted}`; found `{found}`")),
+        None => Some(format!("{what} should contain `{wanted}`; the request has none")),
     }
 }
 
 fn results(wanted: &[String], found: &[String]) -> Option<String> {
     let fits = wanted.len() == found.len()
         && wanted.iter().zip(found).all(|(wanted, found)| found.contains(wanted.as_str()));
-    (!fits).then(|| format!("the tool results should contain {wanted:?}; they are {found:?}"))
+    (!fits).then(|| format!("the tool results should contain {wanted:?}; found {found:?}"))
 }
 
 fn equals<T: PartialEq + std::fmt::Debug>(what: &str, wanted: &T, found: &T) -> Option<String> {

@@ -34,7 +34,7 @@ impl ErrorResponse {
     }
 }
 
-/// A fault in the middle of a response that started normally. A whole response is treated as one frame.
+/// A fault in the middle of a response that started normally. A whole response counts as one frame.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum ResponseFault {
@@ -46,9 +46,9 @@ pub enum ResponseFault {
     },
     /// Ends the response in the regular way, but too early.
     EndEarly { after_frames: usize },
-    /// Inserts a malformed frame between the others.
+    /// Inserts a malformed frame between the regular frames.
     Malformed { after_frames: usize, frame: String },
-    /// Inserts bytes between the frames. They may be invalid UTF-8.
+    /// Inserts bytes between the regular frames. These bytes may be invalid UTF-8.
     Bytes { after_frames: usize, bytes: Vec<u8> },
     /// Reports a provider error inside a 200 response.
     ErrorEvent { after_frames: usize, error: ErrorResponse },

@@ -140,7 +140,7 @@ fn function_name(function: &Value) -> Result<String, String> {
         Ok(name)
     } else {
         Err(format!(
-            "invalid function name `{name}`: a letter or underscore, then a-z, A-Z, 0-9, _ . : -, at most 64"
+            "invalid function name `{name}`: expected a letter or underscore, then a-z, A-Z, 0-9, _ . : -, at most 64 characters"
         ))
     }
 }
@@ -191,7 +191,7 @@ fn read_user(parts: &[Value], talk: &mut ConversationSummary, open: &mut Vec<Str
         let name = string(answer, "name");
         let at = open.iter().position(|call| *call == name);
         let at =
-            at.ok_or(format!("a function response for `{name}` without a function call in the turn before"))?;
+            at.ok_or(format!("the function response for `{name}` has no function call in the turn before"))?;
         open.remove(at);
         if !answer["response"].is_object() {
             return Err("function_response.response must be an object".to_owned());

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::protobuf::{camel, list};
 
-/// The supported keywords. The API rejects all others instead of ignoring them.
+/// The supported schema keywords. The API rejects all other keywords instead of ignoring them.
 const WORDS: [&str; 22] = [
     "type",
     "format",
@@ -35,7 +35,7 @@ const TYPES: [&str; 7] = ["STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OB
 /// The maximum nesting depth of a schema.
 const DEPTH_MAX: usize = 32;
 
-/// Rejects the schemas that the provider rejects. The error starts with the path in the schema.
+/// Rejects the schemas that Gemini rejects. The error starts with the path in the schema.
 pub(crate) fn check(schema: &Value) -> Result<(), String> {
     if schema.is_null() { Ok(()) } else { check_at(schema, DEPTH_MAX) }
 }
@@ -43,10 +43,10 @@ pub(crate) fn check(schema: &Value) -> Result<(), String> {
 fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     let Some(object) = schema.as_object() else { return Err(format!(": {schema} is not a schema")) };
     if depth == 0 {
-        return Err(format!(": nested more than {DEPTH_MAX} deep"));
+        return Err(format!(": the schema is nested more than {DEPTH_MAX} levels deep"));
     }
     if let Some(word) = object.keys().find(|word| !WORDS.contains(&camel(word).as_str())) {
-        // The wording of the Gemini API, except for its capital letter.
+        // This text is the wording of the Gemini API, except for its capital letter.
         return Err(format!(": unknown name \"{word}\": cannot find field"));
     }
     check_type(schema)?;
@@ -66,7 +66,7 @@ fn check_type(schema: &Value) -> Result<(), String> {
     let kind = match &schema["type"] {
         Value::Null => return Ok(()),
         Value::String(kind) => kind.to_uppercase(),
-        other => return Err(format!(".type: {other} is not one type")),
+        other => return Err(format!(".type: {other} is not the name of one type")),
     };
     let has_strings_only = schema["enum"].as_array().is_none_or(|words| words.iter().all(Value::is_string));
     match kind.as_str() {
@@ -77,7 +77,7 @@ fn check_type(schema: &Value) -> Result<(), String> {
             schema["format"]
         )),
         "OBJECT" => check_required(schema),
-        _ if !has_strings_only => Err(".enum: only strings".to_owned()),
+        _ if !has_strings_only => Err(".enum: only strings are allowed".to_owned()),
         _ => Ok(()),
     }
 }
@@ -111,7 +111,10 @@ mod tests {
             &json!({ "additionalProperties": false }),
             ": unknown name \"additionalProperties\": cannot find field",
         );
-        check_error(&json!({ "type": ["string", "null"] }), ".type: [\"string\",\"null\"] is not one type");
+        check_error(
+            &json!({ "type": ["string", "null"] }),
+            ".type: [\"string\",\"null\"] is not the name of one type",
+        );
         check_error(
             &json!({ "properties": { "a": { "type": "array" } } }),
             ".properties[a].items: missing field",

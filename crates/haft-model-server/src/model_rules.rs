@@ -11,9 +11,9 @@ use crate::wire::{ApiFormat, ApiRequest};
 enum TemperatureRule {
     Always,
     Never,
-    /// Only requests with the effort `none`.
+    /// Only requests with the effort `none` may set a temperature.
     Off,
-    /// Requests with the effort `none`, which is also the default.
+    /// Only requests with the effort `none` may set a temperature, and `none` is the default.
     OffOrUnset,
 }
 
@@ -51,7 +51,8 @@ const OPENAI: [(&str, &[&str], TemperatureRule); 30] = [
     ("grok-4.20", &[], TemperatureRule::Always),
 ];
 
-/// Models for which the Chat Completions API accepts no tools while they reason, and whether they reason by default.
+/// Models for which the Chat Completions API accepts no tools while they reason. The flag states whether a model
+/// reasons by default.
 const CHAT_TOOLS: [(&str, bool); 4] =
     [("gpt-5.4", false), ("gpt-5.5", true), ("gpt-5.6", true), ("gpt-6", true)];
 
@@ -88,7 +89,7 @@ const GEMINI_LEVELS: [(&str, &[&str]); 5] = [
 const OLLAMA_THINKING: [&str; 7] =
     ["qwen3:", "qwen3-vl", "deepseek-r1", "deepseek-v3", "gpt-oss", "magistral", "gemma4"];
 
-/// The allowed thinking budgets of Gemini models. For all other models, a thinking budget is rejected.
+/// The allowed thinking budgets of Gemini models. All other Gemini models reject a thinking budget.
 const GEMINI_BUDGETS: [(&str, u64, u64); 4] = [
     ("gemini-2.5-computer-use", 128, 32_768),
     ("gemini-2.5-pro", 128, 32_768),
@@ -231,7 +232,7 @@ fn check_ollama(model: &str, body: &Value) -> Result<(), String> {
     if wants && !can { Err(format!("\"{model}\" does not support thinking")) } else { Ok(()) }
 }
 
-/// Checks the schemas of all tools. One bad schema causes the whole request to be rejected.
+/// Checks the schemas of all tools. One bad schema rejects the whole request.
 fn check_tools(format: ApiFormat, body: &Value) -> Result<(), String> {
     let (grammar, schema): (SchemaUse, fn(&Value) -> &Value) = match format {
         ApiFormat::OpenAiChat => (SchemaUse::Tools, |tool| &tool["function"]["parameters"]),

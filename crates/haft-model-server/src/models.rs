@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::script::Script;
 use crate::wire::{ApiFormat, CREATED};
 
-/// Returns the list that clients of a format request.
+/// Returns the model list that clients of a format request.
 pub(crate) fn list(format: ApiFormat, script: &Script) -> Value {
     let names = names(script);
     match format {

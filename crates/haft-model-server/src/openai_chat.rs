@@ -281,7 +281,8 @@ fn pieces(reply: &ScriptedReply, field: &str, text: &str) -> Vec<Value> {
     reply.deltas(text).into_iter().map(|piece| json!({ field: piece })).collect()
 }
 
-/// Returns the deltas of a call. The first one has its id and name; the others continue the arguments.
+/// Returns the deltas of a call. The first delta has the id and the name of the call; the other deltas continue the
+/// arguments.
 fn call_deltas(reply: &ScriptedReply, call: &ScriptCall, index: usize) -> Vec<Value> {
     let mut first = merge(call_object(reply, call, index), json!({ "index": index }));
     first["function"]["arguments"] = "".into();

@@ -1,4 +1,4 @@
-//! Matches tool calls with their results. Providers reject a conversation in which they do not match.
+//! Matches tool calls with their results. Providers reject a conversation in which calls and results do not match.
 
 /// The calls that have no result yet.
 #[derive(Debug, Default)]
@@ -43,9 +43,11 @@ impl CallPairing {
             }
             (None, UnknownResults::Welcome) => Ok(()),
             (None, UnknownResults::Refused) if self.known.iter().any(|known| known == id) => {
-                Err(format!("a second tool result for `{id}`"))
+                Err(format!("the call `{id}` has a second tool result"))
             }
-            (None, UnknownResults::Refused) => Err(format!("a tool result for `{id}`, but no such call")),
+            (None, UnknownResults::Refused) => {
+                Err(format!("a tool result names the call `{id}`, which does not exist"))
+            }
         }
     }
 

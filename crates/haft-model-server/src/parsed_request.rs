@@ -10,7 +10,7 @@ pub(crate) struct ParsedRequest {
     pub(crate) delivery: ResponseDelivery,
     pub(crate) talk: ConversationSummary,
     pub(crate) tools: Vec<String>,
-    /// The tool choice; `None` if the format has none.
+    /// The tool choice; `None` if the format has no tool choice.
     pub(crate) tool_choice: Option<RequestToolChoice>,
     pub(crate) usage: UsageReporting,
     /// The id of the response that this request continues, for conversations that the server stores.
@@ -24,7 +24,7 @@ pub(crate) struct ConversationSummary {
     /// The first user message, which identifies the conversation.
     pub(crate) first_user: Option<String>,
     pub(crate) last_user: String,
-    /// The number of model turns. Consecutive model entries are one turn.
+    /// The number of model turns so far. Consecutive model entries count as one turn.
     pub(crate) turns: usize,
     /// The tool results since the last model turn.
     pub(crate) tool_results: Vec<String>,

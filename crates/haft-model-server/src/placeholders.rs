@@ -1,4 +1,5 @@
-//! Placeholders for words that the model has seen, such as a handle or an id. A script cannot contain them in advance.
+//! Placeholders for words that only the conversation contains, such as a handle or an id. A script cannot contain such
+//! words in advance.
 
 use serde_json::Value;
 

@@ -15,7 +15,7 @@ use crate::server::ModelServerState;
 /// The maximum duration of a scripted hang, in seconds.
 const HANG_SECONDS_MAX: u64 = 600;
 
-/// Records a request as abandoned when it is dropped, unless another outcome was recorded first.
+/// Records a request as abandoned when this value is dropped, unless another outcome was recorded first.
 #[derive(Debug)]
 pub(crate) struct OutcomeGuard {
     shared: Arc<ModelServerState>,
@@ -38,7 +38,7 @@ impl Drop for OutcomeGuard {
     }
 }
 
-/// Waits for this time. A zero delay returns at once, because a timer would round it up to a millisecond.
+/// Waits for this time. Returns at once for a zero delay, because a timer would round it up to a millisecond.
 pub(crate) async fn pause(wait: Duration) {
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
@@ -62,13 +62,16 @@ pub(crate) fn play(decision: PlannedResponse, noting: OutcomeGuard) -> impl Stre
                 ResponseChunk::Bytes(bytes) => Ok(Bytes::from(bytes)),
                 ResponseChunk::Cut => {
                     noting.note(RequestOutcome::Cut);
-                    // The bytes before the cut must be flushed first. Yielding lets the connection write them.
+                    // Yield, so that the connection writes the bytes before the cut.
                     tokio::task::yield_now().await;
                     Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script ends the connection here"))
                 }
                 ResponseChunk::Hang => {
                     tokio::time::sleep(Duration::from_secs(HANG_SECONDS_MAX)).await;
-                    Err(io::Error::new(io::ErrorKind::TimedOut, "the script hangs here"))
+                    Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the script stops the reply here without closing the connection",
+                    ))
                 }
             };
             Some((sent, ((pieces, pace.between()), noting)))

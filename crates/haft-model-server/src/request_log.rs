@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::wire::ApiFormat;
 
-/// The maximum number of requests that are kept. The oldest are dropped first.
+/// The maximum number of requests that the log keeps. The log drops the oldest requests first.
 const REQUESTS_KEPT_MAX: usize = 10_000;
 
-/// The maximum size of all request bodies that are kept, in bytes. Every request repeats the conversation before it, so
-/// the bodies of a run with 1,000 turns take hundreds of megabytes.
+/// The maximum size of all request bodies that the log keeps, in bytes. Every request repeats the conversation before
+/// it, so the bodies of a run with 1,000 turns take hundreds of megabytes.
 const BODIES_BYTES_MAX: usize = 256 << 20;
 
 /// The text that replaces a secret.
@@ -20,7 +20,7 @@ const SECRET: &str = "(secret)";
 const SECRET_HEADERS: [&str; 6] =
     ["api-key", "authorization", "cookie", "proxy-authorization", "x-api-key", "x-goog-api-key"];
 
-/// A request and its outcome.
+/// A recorded request and its outcome.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     pub format: ApiFormat,
@@ -29,7 +29,7 @@ pub struct RecordedRequest {
     /// The headers. Secret values are redacted, but the header names are kept.
     pub headers: BTreeMap<String, String>,
     pub body: Value,
-    /// The exact body.
+    /// The exact request body.
     pub raw: String,
     pub outcome: RequestOutcome,
 }
@@ -102,7 +102,7 @@ impl RequestLog {
         }
         self.bytes += raw.len();
         self.kept.push_back(record(format, uri, headers, raw, self.serials));
-        // A single request that is larger than the limit is kept.
+        // Keep at least one request, even if it is larger than the limit.
         while self.kept.len() > 1 && (self.bytes > self.bytes_max || self.kept.len() > REQUESTS_KEPT_MAX) {
             self.bytes -= self.kept.pop_front().map_or(0, |oldest| oldest.raw.len());
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_keeps_the_latest_requests_within_its_bytes() {
+    fn request_log_keeps_the_latest_requests_within_its_byte_limit() {
         let mut log = RequestLog { bytes_max: 100, ..RequestLog::for_test() };
         assert_eq!(kept(&mut log, &[40, 50]), [40, 50]);
         assert_eq!(kept(&mut log, &[60]), [60], "the two before it do not fit beside it");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_log_stores_no_requests() {
+    fn request_log_that_only_counts_stores_no_requests() {
         let mut log = RequestLog::counting();
         assert!(kept(&mut log, &[40, 50]).is_empty());
         assert_eq!(log.serials, 2);

@@ -40,8 +40,7 @@ fn item_events(reply: &ScriptedReply, part: &ScriptPart, item: &Value) -> Vec<Va
         ScriptPart::Json(value) => content_events(reply, item, "output_text", &value.to_string()),
         ScriptPart::Cited(cited) => {
             let mut events = content_events(reply, item, "output_text", &cited.text);
-            // The citation is a separate event before the end of the text, so the event that starts the part does not
-            // contain it.
+            // Leave out the citation: a separate event before the end of the text contains it.
             events[0]["part"]["annotations"] = json!([]);
             let added = json!({
                 "type": "response.output_text.annotation.added", "annotation": citation(cited),
@@ -61,7 +60,7 @@ fn item_events(reply: &ScriptedReply, part: &ScriptPart, item: &Value) -> Vec<Va
     events
 }
 
-/// Returns an item in the form of its announcement: with all fields, but empty.
+/// Returns an item as the stream announces it: with all fields, but empty.
 fn empty(item: &Value) -> Value {
     let nothing = match item["type"].as_str() {
         Some("message") => json!({ "status": "in_progress", "content": [] }),

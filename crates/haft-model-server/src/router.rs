@@ -109,6 +109,7 @@ async fn answer(shared: Arc<ModelServerState>, parts: RequestParts) -> Response 
     }
     let body = Body::from_stream(play(decision, noting));
     response.body(body).unwrap_or_else(|error| {
-        (StatusCode::INTERNAL_SERVER_ERROR, format!("the script cannot be sent: {error}")).into_response()
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("the server cannot send the scripted reply: {error}"))
+            .into_response()
     })
 }

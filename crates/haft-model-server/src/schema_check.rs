@@ -36,7 +36,7 @@ const OF_VALUES: &[&str] = &[
     "maxItems",
 ];
 
-/// Returns the keywords that are accepted anywhere in a schema, or `None` if all are.
+/// Returns the keywords that are accepted anywhere in a schema, or `None` if all keywords are accepted.
 fn words(grammar: SchemaUse) -> Option<&'static [&'static [&'static str]]> {
     match grammar {
         SchemaUse::Tools | SchemaUse::AnthropicTools | SchemaUse::Gemini => None,
@@ -49,12 +49,12 @@ fn words(grammar: SchemaUse) -> Option<&'static [&'static [&'static str]]> {
 /// Checks the schema of a tool or of structured output. The error describes the rejected part.
 pub fn judge(grammar: SchemaUse, schema: &Value) -> Result<(), String> {
     if schema["type"] != "object" || !schema["properties"].is_object() {
-        return Err("the root must be an object with properties".to_owned());
+        return Err("the root of the schema must be an object with properties".to_owned());
     }
     if let Some(word) =
         ["anyOf", "oneOf", "allOf", "not", "enum", "$ref"].iter().find(|word| schema.get(**word).is_some())
     {
-        return Err(format!("'{word}' is not permitted at the root"));
+        return Err(format!("the keyword '{word}' is not permitted at the root of the schema"));
     }
     match grammar {
         SchemaUse::OpenaiStrict => strict_schema::check_at(schema, strict_schema::DEPTH_MAX)?,
@@ -181,7 +181,7 @@ type SchemaCheck<'a> = &'a dyn Fn(&Map<String, Value>) -> Result<(), String>;
 
 /// Applies a check to a schema and all its subschemas.
 fn check_subschemas(schema: &Value, look: SchemaCheck<'_>) -> Result<(), String> {
-    // JSON Schema also allows `true`.
+    // Accept `true`, because JSON Schema also allows it as a schema.
     let Value::Object(object) = schema else { return Ok(()) };
     look(object)?;
     let named =

@@ -1,4 +1,4 @@
-//! The script of the model. It is written once, and every format encodes it.
+//! The script of the model. A script is written once, and every format encodes it.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,17 +12,17 @@ use crate::pace::ResponsePace;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Script {
     pub order: StepOrder,
-    /// The names in the model lists.
+    /// The names of the models in the model lists.
     pub models: Vec<String>,
-    /// The required key. A request without it in the provider's header is rejected.
+    /// The required API key. The server rejects a request without this key in the provider's header.
     pub key: Option<String>,
     pub chat_reasoning: ChatReasoning,
-    /// The maximum number of tokens in a request, at four bytes per token. A larger request is rejected. With this
-    /// limit, the usage of each reply is computed from its request instead of being taken from the script.
+    /// The maximum number of tokens in a request, at four bytes per token. The server rejects a larger request. With
+    /// this limit, the server computes the usage of each reply from its request instead of taking it from the script.
     pub context_window: Option<u64>,
     /// The steps for specific conversations. They are checked in order, before `steps`.
     pub conversations: Vec<ScriptConversation>,
-    /// The steps for every request that matches none of `conversations`.
+    /// The steps for every request that matches none of the `conversations`.
     pub steps: Vec<ScriptStep>,
 }
 
@@ -60,8 +60,8 @@ pub struct ScriptConversation {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptStep {
-    /// The number of model turns before this step. By default it is computed from the steps before this one; after a
-    /// step with a failure or a fault, the next step is for the same turn.
+    /// The number of model turns before this step. The server computes the default from the steps before this one;
+    /// after a step with a failure or a fault, the next step is for the same turn.
     pub turn: Option<usize>,
     pub expect: RequestExpectation,
     pub say: Vec<ScriptPart>,
@@ -69,13 +69,13 @@ pub struct ScriptStep {
     pub stop: Option<ScriptStop>,
     pub usage: ScriptUsage,
     pub pace: ResponsePace,
-    /// A failure that is sent instead of `say`.
+    /// A failure that the server sends instead of `say`.
     pub fail: Option<ErrorResponse>,
     /// A fault in the middle of the reply.
     pub fault: Option<ResponseFault>,
 }
 
-/// A part of a reply.
+/// A part of a model reply.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ScriptPart {
@@ -83,7 +83,7 @@ pub enum ScriptPart {
     /// Structured output: this value as JSON text.
     Json(Value),
     Reasoning(ScriptReasoning),
-    /// Reasoning without readable text. Only the state that must be sent back is present.
+    /// Reasoning without readable text. It has only the state that the client must send back.
     Redacted(String),
     Call(ScriptCall),
     Refusal(String),
@@ -91,7 +91,7 @@ pub enum ScriptPart {
     Cited(CitedText),
 }
 
-/// A text and its source.
+/// A text and the source that it cites.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CitedText {
@@ -109,7 +109,7 @@ pub struct ScriptReasoning {
     pub state: Option<String>,
 }
 
-/// A tool call.
+/// A tool call in a model reply.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptCall {
@@ -119,7 +119,7 @@ pub struct ScriptCall {
     pub arguments: Value,
     /// The exact arguments text, which may be invalid JSON. It has priority over `arguments`.
     pub arguments_text: Option<String>,
-    /// The call id. By default it is generated, if the format has ids.
+    /// The call id. If the format has ids, the default is a generated id.
     pub id: Option<String>,
 }
 
@@ -169,7 +169,7 @@ impl Script {
         let script: Self =
             serde_json::from_value(value).map_err(|error| format!("the script is invalid: {error}"))?;
         if script.steps.is_empty() && script.conversations.is_empty() {
-            return Err("the script is empty; give it `steps` or `conversations`".to_owned());
+            return Err("the script is empty; add `steps` or `conversations`".to_owned());
         }
         Ok(script)
     }
@@ -231,7 +231,7 @@ impl ScriptStep {
         Self { fault: Some(fault), ..self }
     }
 
-    /// Returns true if the client has the complete turn after this step. If not, the next step is for the same turn.
+    /// Returns true if the client has the complete turn after this step. Otherwise, the next step is for the same turn.
     pub(crate) fn completes_the_turn(&self) -> bool {
         self.fail.is_none() && self.fault.is_none()
     }
@@ -270,7 +270,7 @@ impl ScriptCall {
         }
     }
 
-    /// Returns the arguments for formats in which they are a value. Invalid JSON becomes a string.
+    /// Returns the arguments for formats in which arguments are a JSON value. Invalid JSON becomes a string.
     pub(crate) fn value(&self) -> Value {
         let text = self.text();
         serde_json::from_str(&text).unwrap_or(Value::String(text))

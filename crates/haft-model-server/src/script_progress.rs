@@ -6,7 +6,7 @@ use crate::parsed_request::ParsedRequest;
 use crate::script::{Script, ScriptStep, StepOrder};
 use crate::wire::ApiFormat;
 
-/// The maximum number of entries in each map. A full map is cleared.
+/// The maximum number of entries in each map. The server clears a full map.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// The steps that have been used so far.
@@ -14,7 +14,7 @@ const REMEMBERED_MAX: usize = 100_000;
 pub(crate) struct ScriptProgress {
     /// The number of requests for each turn of each conversation.
     attempts: HashMap<(ApiFormat, String, String, usize), usize>,
-    /// The number of steps that are already used, by list, for scripts with strict order.
+    /// The number of steps that are already used in each list, for scripts with strict order.
     given: HashMap<usize, usize>,
     /// The states of conversations that a request can continue, by response id.
     answers: HashMap<String, ResponseState>,
@@ -47,7 +47,7 @@ impl ScriptProgress {
             StepOrder::ByTurn => attempt(steps, asked.talk.turns, position),
             StepOrder::Strict => steps.get(position).ok_or_else(|| {
                 format!(
-                    "the script is at its end: it has {} steps, this is request {}",
+                    "the script is at its end: the script has {} steps, but this is request {}",
                     steps.len(),
                     position + 1
                 )
@@ -89,7 +89,7 @@ fn attempt(steps: &[ScriptStep], turn: usize, attempt: usize) -> Result<&ScriptS
     match of_turn.get(attempt).or(of_turn.last()) {
         Some(step) => Ok(step),
         None => Err(format!(
-            "the script has no step for this request, which has {turn} model turns; its steps are for {:?}",
+            "the script has no step for this request, which has {turn} model turns; the script has steps for the turns {:?}",
             turns(steps)
         )),
     }
@@ -191,13 +191,13 @@ mod tests {
     fn strict_order_ignores_the_request_and_fails_after_the_last_step() {
         let script =
             Script::of([ScriptStep::text("one"), ScriptStep::text("two")]).in_order(StepOrder::Strict);
-        let end = "the script is at its end: it has 2 steps, this is request 3";
+        let end = "the script is at its end: the script has 2 steps, but this is request 3";
         check(&script, &[("a", 0), ("a", 0), ("a", 0)], &["one", "two", end]);
     }
 
     #[test]
     fn request_beyond_the_script_fails_with_the_available_turns() {
-        let end = "the script has no step for this request, which has 1 model turns; its steps are for [0]";
+        let end = "the script has no step for this request, which has 1 model turns; the script has steps for the turns [0]";
         check(&Script::of([ScriptStep::text("one")]), &[("a", 1)], &[end]);
     }
 }

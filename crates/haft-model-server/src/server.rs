@@ -28,7 +28,7 @@ pub struct ModelServer {
 #[derive(Debug)]
 pub(crate) struct ModelServerState {
     script: Script,
-    /// One lock for both values, so that a request is stored and its step is chosen atomically.
+    /// One lock protects both values, so that the server stores a request and chooses its step atomically.
     state: Mutex<(ScriptProgress, RequestLog)>,
 }
 
@@ -84,7 +84,7 @@ pub async fn serve(script: Script, listener: TcpListener) -> io::Result<()> {
 /// Sends each piece of a reply at once. Otherwise the kernel holds back a piece until the client has acknowledged the
 /// piece before it, which takes up to 40 ms.
 fn sending_at_once(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
-    // If this fails, the connection works, but slowly.
+    // Ignore an error: the connection then works, but slowly.
     listener.tap_io(|connection| drop(connection.set_nodelay(true)))
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn check(declared: &Value, schema: &Value) -> Result<(), String> {
 
 pub(crate) fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     if depth == 0 {
-        return Err(format!("nested more than {DEPTH_MAX} deep"));
+        return Err(format!("the schema is nested more than {DEPTH_MAX} levels deep"));
     }
     if let Some(word) = REFUSED.iter().find(|word| schema.get(**word).is_some()) {
         return Err(format!("'{word}' is not permitted"));

@@ -33,7 +33,7 @@ pub(crate) trait ProviderApi: Sync {
     fn error_event(&self, reply: &ScriptedReply, failure: &ErrorResponse) -> Vec<String>;
 }
 
-/// A received request.
+/// A received HTTP request.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) address: PathParameters,
@@ -49,7 +49,8 @@ pub(crate) enum RequestTarget {
     Models,
 }
 
-/// The path parameters of Gemini: the model and the delivery. Other providers have them in the body.
+/// The parameters in the path of a Gemini request: the model and the delivery. Requests of other providers have them in
+/// the body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathParameters {
     pub(crate) model: String,
@@ -96,14 +97,15 @@ impl ApiFormat {
             Self::OpenAiChat | Self::OpenAiResponses | Self::Anthropic => {
                 vec![": still working\n\n".to_owned(); count]
             }
-            // Gemini's own SDK would parse a comment as JSON, and Ollama's line format has no comments.
+            // Send no comments: Gemini's own SDK would parse a comment as JSON, and Ollama's line format has no
+            // comments.
             Self::Gemini | Self::Ollama => Vec::new(),
         }
     }
 }
 
 impl ScriptedReply<'_> {
-    /// Returns the id of a call if the script sets none. It is the same for each attempt of a turn.
+    /// Returns the id of a call for which the script sets no id. The id is the same for each attempt of a turn.
     pub(crate) fn call_id(&self, prefix: &str, index: usize) -> String {
         format!("{prefix}{}_{index}", self.turn)
     }

@@ -52,7 +52,7 @@ pub(crate) fn post(server: &ModelServer, path: &str, body: &Value) -> RawRespons
 pub(crate) fn post_text(server: &ModelServer, path: &str, body: &str) -> RawResponse {
     let mut connection = open_with(server, path, body);
     let mut bytes = Vec::new();
-    // A broken connection is a valid result for these tests.
+    // Accept a broken connection, which is a valid result for these tests.
     let _ = connection.read_to_end(&mut bytes);
     came(&bytes)
 }

@@ -58,7 +58,7 @@ fn strict_order_serves_steps_in_sequence_and_then_refuses() {
     let hello = [json!({ "role": "user", "content": "Hello" })];
     assert_eq!(ask(&server, &hello), "a");
     assert_eq!(ask(&server, &hello), "b");
-    let over = "the script is at its end: it has 2 steps, this is request 3";
+    let over = "the script is at its end: the script has 2 steps, but this is request 3";
     assert_eq!(ask(&server, &hello), over);
     assert_eq!(server.requests()[2].outcome, RequestOutcome::Refused(over.to_owned()));
 }

@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a fixture that fails is a failed test"
+    reason = "a failed fixture must fail the test"
 )]
 
 // The providers' official SDKs work with the server.

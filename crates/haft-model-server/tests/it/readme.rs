@@ -43,7 +43,7 @@ fn invalid_script_is_rejected_with_the_reason() {
         assert!(error.contains(words), "{error}");
     };
     check("{", "not JSON");
-    check("{}", "the script is empty; give it `steps` or `conversations`");
+    check("{}", "the script is empty; add `steps` or `conversations`");
     check("{ \"steps\": [{ \"sya\": [] }] }", "unknown field `sya`");
     check("{ \"steps\": [{ \"say\": [{ \"txt\": \"\" }] }] }", "unknown variant `txt`");
 }

@@ -29,8 +29,8 @@ fn chat_completions_reject_unpaired_calls_and_results() {
     let calls = json!({ "role": "assistant", "content": null, "tool_calls": [call("a"), call("b")] });
     let result = json!({ "role": "tool", "tool_call_id": "a", "content": "1" });
     check(&json!([calls, result]), "these calls have no tool result: b");
-    check(&json!([result]), "a tool result for `a`, but no such call");
-    check(&json!([calls, result, result]), "a second tool result for `a`");
+    check(&json!([result]), "a tool result names the call `a`, which does not exist");
+    check(&json!([calls, result, result]), "the call `a` has a second tool result");
     let object = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": {} } });
     check(&json!([{ "role": "assistant", "tool_calls": [object] }]), "arguments` must be a string");
     check(&json!([{ "role": "assistant", "content": null }]), "needs `content` or `tool_calls`");
@@ -54,7 +54,7 @@ fn chat_completions_reject_empty_missing_or_misnamed_tools() {
 fn responses_reject_results_without_calls() {
     let output = json!({ "type": "function_call_output", "call_id": "a", "output": "1" });
     let body = json!({ "model": "m", "input": [output] });
-    check("/v1/responses", &body, "a tool result for `a`, but no such call");
+    check("/v1/responses", &body, "a tool result names the call `a`, which does not exist");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn anthropic_rejects_requests_its_documentation_forbids() {
     check(path, &base(json!([turn])), "the first message must use the user role");
     check(path, &base(json!([user, turn])), "these calls have no tool result: a");
     let late = json!([user, turn, { "role": "user", "content": [text, result] }]);
-    check(path, &base(late), "put tool_result blocks first");
+    check(path, &base(late), "tool_result blocks must come first");
     let unsigned = json!({ "role": "assistant", "content": [{ "type": "thinking", "thinking": "hm" }] });
     check(path, &base(json!([user, unsigned])), "thinking.signature: field required");
     let marked = json!({ "type": "text", "text": "so", "cache_control": { "type": "ephemeral" } });
@@ -137,10 +137,10 @@ fn failed_expectation_reports_every_difference() {
     let came = post(&server, "/v1/chat/completions", &body);
     assert_eq!(came.status, 400);
     let told = [
-        "the tools offered should be [\\\"read\\\"]; found []",
+        "the list of offered tools should be [\\\"read\\\"]; found []",
         "the tool choice should be Required; found Auto",
         "the system text should contain `be brief`; it is ``",
-        "the body should contain `seed`",
+        "the request body should contain `seed`",
     ];
     for words in told {
         assert!(came.body().contains(words), "{words}: {}", came.body());

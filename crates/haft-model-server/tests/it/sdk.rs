@@ -81,7 +81,7 @@ fn anthropic_sdk_works_with_the_messages_endpoint() {
     assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_error"), "slow down"));
     assert_eq!(told["retry_after"], "7");
     assert_eq!(told["overloaded"], error("OverloadedError", &json!("overloaded_error"), "too many of you"));
-    // The error arrives inside a 200 response, so the SDK has no specific class for it.
+    // The SDK has no specific class for this error, because the error arrives inside a 200 response.
     assert_eq!(told["event"], error("APIStatusError", &json!("api_error"), "it broke"));
     assert_eq!(told["cut"], "RemoteProtocolError");
     assert_eq!(told["models"], json!(MODELS));
@@ -250,7 +250,7 @@ fn check_choices(told: &Value, abouts: &[&str]) {
 fn check_common(told: &Value, requests: &[RecordedRequest], format: ApiFormat, mismatch: &str) {
     assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));
     let complaint = "the script expected a different request: the last user message should contain `the rain`; \
-                     it is `Unexpected`";
+                     found `Unexpected`";
     assert_eq!(told["mismatch"][0], mismatch);
     assert!(told["mismatch"].to_string().contains(complaint), "{}", told["mismatch"]);
     assert!(requests.iter().all(|request| request.format == format), "{requests:?}");

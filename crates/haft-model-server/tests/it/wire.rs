@@ -78,7 +78,7 @@ fn hanging_response_is_abandoned_when_the_client_disconnects() {
 }
 
 #[test]
-fn small_chunks_deliver_the_same_bytes() {
+fn response_in_small_chunks_has_the_same_bytes() {
     let text = "Grüße, мир";
     let pace = ResponsePace { chunk_bytes: Some(3), ..ResponsePace::default() };
     for (format, path, body) in ways() {
@@ -120,7 +120,7 @@ fn pace_delays_the_first_byte_and_each_frame() {
     let (_, path, body) = ways()[4].clone();
     let began = std::time::Instant::now();
     assert_eq!(post(&server, path, &body).chunks.len(), 2);
-    // Check only a lower bound, because a busy machine takes longer.
+    // Check only a lower bound, because a busy machine takes longer than the configured delays.
     assert!(began.elapsed().as_millis() >= 90);
 }
 
