@@ -1,5 +1,5 @@
 //! Measures the registration of many tools, which must take the same time for each of them.
-#![allow(clippy::unwrap_used, reason = "a benchmark that fails should say so")]
+#![allow(clippy::unwrap_used, reason = "a failed benchmark must panic with its error")]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use haft_core::name::Namespace;

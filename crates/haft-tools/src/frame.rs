@@ -103,7 +103,8 @@ fn encode_error(error: serde_json::Error) -> FrameError {
     if error.is_io() { FrameError::TooLong } else { FrameError::Malformed(error) }
 }
 
-/// A frame that refuses to grow beyond the limit, because JSON escapes can make a body six times as long as its text.
+/// A buffer for a frame that refuses to grow beyond the limit, because JSON escapes can make a body six times as long
+/// as its text.
 struct BoundedFrame {
     bytes: Vec<u8>,
 }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_stream_between_frames_is_none() {
+    fn stream_that_ends_between_frames_reads_as_none() {
         assert!(read_frame(&mut [].as_slice()).unwrap().is_none());
     }
 
@@ -182,13 +183,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_any_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_any_bytes_as_a_frame_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read_frame(&mut bytes.as_slice());
             let _ = decode::<FileRequest>(&bytes);
         }
 
         #[test]
-        fn any_text_round_trips(text in ".*") {
+        fn any_text_survives_a_round_trip_through_a_frame(text in ".*") {
             let frame = encode(&text).unwrap();
             let body = read_frame(&mut frame.as_slice()).unwrap().unwrap();
             prop_assert_eq!(decode::<String>(&body).unwrap(), text);

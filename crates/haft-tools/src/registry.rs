@@ -52,12 +52,12 @@ struct ToolTable {
     tools: BTreeMap<u64, Arc<RegisteredTool>>,
     numbers: HashMap<ToolName, u64>,
     next: u64,
-    /// The list, built on the first request after a change. Building it for each of 2,000 new tools would copy two
-    /// million definitions.
+    /// The list of definitions, built on the first request after a change. Building the list again for each of 2,000
+    /// new tools would copy two million definitions.
     listed: OnceLock<Arc<[ToolDefinition]>>,
 }
 
-/// A tool, and whether it is initialized.
+/// A registered tool, and whether it is initialized.
 struct RegisteredTool {
     definition: ToolDefinition,
     tool: Box<dyn DynTool>,

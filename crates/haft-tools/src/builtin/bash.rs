@@ -87,7 +87,7 @@ async fn scan(policy: &SandboxPolicy) -> WorkspaceScan {
 fn check(command: &str) -> Result<(), ToolError> {
     let reason = if command.len() > COMMAND_BYTES_MAX {
         format!(
-            "the command has {} bytes; the limit is {COMMAND_BYTES_MAX}: write it to a file first",
+            "the command has {} bytes; the limit is {COMMAND_BYTES_MAX}; write the command to a file first",
             command.len()
         )
     } else if command.contains('\0') {
@@ -110,12 +110,14 @@ async fn follow(
     cx: &CallContext,
 ) -> Result<CommandExit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
-    // Both branches use the same wait: the exit status is reported only once, and a dropped wait may have consumed it.
+    // Both branches poll the same wait future: the exit status is reported only once, and a second wait would miss a
+    // status that a dropped wait has consumed.
     let mut ended = pin!(child.wait());
     tokio::select! {
         () = drain(&mut pipe, output, cx) => ended.await,
         exit = &mut ended => {
-            // After this, only background processes still hold the pipe, and their output is not part of the command.
+            // After the shell has ended, only background processes still hold the pipe, and their output is not part of
+            // the command.
             let _ = timeout(DRAIN_MAX, drain(&mut pipe, output, cx)).await;
             exit
         }

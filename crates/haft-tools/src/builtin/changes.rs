@@ -19,8 +19,8 @@ pub(super) fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &Wor
         paths.truncate(NOTED_PATHS_MAX);
         cx.note(topic, json!(paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>()));
     }
-    // If the scan before the call was also incomplete, say so: the workspace is then too large, and the command is not
-    // the cause.
+    // Record whether the scan before the call was incomplete too. In that case the workspace is too large, and the
+    // command is not the cause.
     if after.is_incomplete() {
         let since = if before.is_incomplete() { "before the call" } else { "since the call" };
         cx.note("scan_incomplete", json!(since));

@@ -34,8 +34,8 @@ fn with_text(tool: &ToolDefinition, text: &str) -> ToolDefinition {
     tool
 }
 
-/// Describes the policy. It does not name the workspace and `/tmp` by their paths, so that the text is the same in
-/// every project and a provider's prompt cache stays valid.
+/// Describes the policy in words. The text does not name the workspace by its path, so that it is the same in every
+/// project and the prompt cache of the provider stays valid.
 fn confinement_text(policy: &SandboxPolicy) -> String {
     let network = match policy.confinement().network {
         ResourceAccess::Allow => "The network is open.",

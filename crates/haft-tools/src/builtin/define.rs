@@ -10,8 +10,8 @@ use serde_json::Value;
 /// The default timeout of the built-in tools.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(super::BASH_TIMEOUT_SECS);
 
-/// Returns the definition of the tool with input `I`. Returns `None` only for an invalid tool name; the tests check
-/// that there is none.
+/// Returns the definition of the tool with input `I`. Returns `None` only for an invalid tool name; a test checks that
+/// every built-in name is valid.
 pub(crate) fn define<I: JsonSchema>(name: &str, effects: Effects) -> Option<ToolDefinition> {
     let mut schema = schema_for!(I).to_value();
     let object = schema.as_object_mut()?;

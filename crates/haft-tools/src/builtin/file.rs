@@ -37,7 +37,8 @@ pub(super) async fn admit(
     let policy = policy.clone();
     let checked = tokio::task::spawn_blocking(move || check(path, purpose, &policy)).await;
     checked.map_err(|error| {
-        ToolError::new(ToolErrorKind::Internal, "the path could not be checked").with_source(error)
+        ToolError::new(ToolErrorKind::Internal, "haft could not check whether the path is allowed")
+            .with_source(error)
     })?
 }
 
@@ -63,7 +64,7 @@ fn outside(path: &Path, policy: &SandboxPolicy) -> ToolError {
         mode @ (SandboxMode::Workspace | SandboxMode::Network | SandboxMode::Full) => mode.name(),
     };
     denied(format!(
-        "Write denied: {} is outside what {mode} mode may write: {}",
+        "Write denied: {} is outside the directories that {mode} mode may write: {}",
         path.display(),
         roots.join(", ")
     ))

@@ -15,7 +15,7 @@ use super::file::{FileToolAccess, admit, ask};
 use super::transcript::LimitedOutput;
 use crate::files::{FileImage, FileRequest, FileText, MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
 
-/// The maximum size of the shown text in bytes: `MAX_READ_OUTPUT` characters of up to four bytes each.
+/// The maximum size of the returned text in bytes: `MAX_READ_OUTPUT` characters of up to four bytes each.
 const SHOWN_BYTES_MAX: usize = 4 * MAX_READ_OUTPUT;
 
 /// Read a text file and return its content exactly as it is, or look at an image (PNG, JPEG, GIF or WebP). Long files

@@ -21,9 +21,9 @@ pub(super) struct LimitedOutput<'a> {
 
 /// The destination of the whole output.
 enum OutputDestination<'a> {
-    /// The output is dropped, because there is no store.
+    /// haft drops the output that it does not show, because there is no store.
     No,
-    /// The store, and the bytes so far. Nothing is stored while all bytes can still be shown.
+    /// The store, and the bytes so far. haft writes nothing to the store while the model can still see all bytes.
     Head(&'a dyn OutputStore, Vec<u8>),
     Spool(Box<dyn Spool>),
     /// The store failed. The part of the output that is not shown is lost, but the call succeeds.
@@ -54,8 +54,8 @@ impl<'a> LimitedOutput<'a> {
     /// Returns the shown text, with the handle of the stored output if text was cut. The receipt records the handle
     /// too.
     pub(super) fn finish(self, cx: &CallContext) -> ToolOutput {
-        // Storing starts at a number of bytes, but the limit is a number of characters. So an output with multi-byte
-        // characters may be stored and still be shown in full.
+        // haft starts to store at a number of bytes, but the limit of the shown text is a number of characters. An
+        // output with multi-byte characters may therefore be stored and still be shown in full.
         let stored = if self.shown.is_cut() { self.keeping.finish() } else { Ok(None) };
         let unseen = self.shown.unseen_chars();
         let mut output = ToolOutput::text(self.shown.finish());
@@ -72,7 +72,7 @@ impl<'a> LimitedOutput<'a> {
     }
 }
 
-/// Describes a stored output whose beginning is shown.
+/// Returns the line that describes a stored output, of which the model sees only the beginning.
 fn beside(stored: StoreEntry) -> StoredOutput {
     let glimpse = OutputPreview::Shown { tokens: Tokens::by_length(stored.bytes) };
     StoredOutput { stored, reason: StoreReason::SizeCap, glimpse }

@@ -20,11 +20,11 @@ use super::path::PathFault;
 use super::refusal::WriteError;
 use super::text_file::READ_FILE_BYTES_MAX;
 
-/// The maximum size of a file that `write` and `edit` create, in bytes. It equals the read limit, so that a written
-/// file can be read again.
+/// The maximum size of a file that `write` and `edit` create, in bytes. This limit equals the read limit, so that
+/// `read` can read every file that `write` created.
 pub const WRITE_FILE_BYTES_MAX: u64 = READ_FILE_BYTES_MAX;
 
-/// The maximum number of links to follow in one path, as in Linux.
+/// The maximum number of symbolic links to follow in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 const TEMP_NAME_RANDOM_BYTES: usize = 16;
 const PERMISSION_BITS: u32 = 0o777;
@@ -96,8 +96,8 @@ fn beside(path: &Path, link: OsString) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).join(link)
 }
 
-/// Returns the metadata of the existing file, if we may write to it. The check opens the file, because a rename needs
-/// write permission only for the directory, so it would also replace a read-only file.
+/// Returns the metadata of the existing file, if haft may write to the file. The check opens the file, because a rename
+/// needs write permission only for the directory: a rename alone would also replace a read-only file.
 fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteError> {
     let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -107,7 +107,7 @@ fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteErro
     require_regular(&stat)?;
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(directory, name, flags, Mode::empty()) {
-        // A running program cannot be opened for writing, but may be replaced.
+        // The kernel does not open a running program for writing, but a rename may replace the program.
         Ok(_) | Err(Errno::TXTBSY) => Ok(Some(stat)),
         Err(errno) => Err(errno.into()),
     }
@@ -191,8 +191,8 @@ fn is_temp_name(name: &OsStr) -> bool {
     })
 }
 
-/// Returns a random name, so that no other process can predict it. It does not contain the file's name, which may
-/// already have the maximal length.
+/// Returns a random name, so that no other process can predict it. The random name does not contain the name of the
+/// file, which may already have the maximum length.
 fn temp_name() -> Result<String, WriteError> {
     let mut random = [0; TEMP_NAME_RANDOM_BYTES];
     // `getrandom` never returns fewer bytes for requests of up to 256 bytes.

@@ -56,7 +56,7 @@ fn success(path: &str, count: usize, occurrences: Occurrences) -> String {
     format!("Edited {path} ({count} occurrence(s) of pattern, replaced {replaced})")
 }
 
-/// The text after the edit, and the number of non-overlapping occurrences of the old text before it.
+/// The text after the edit, and the number of non-overlapping occurrences of the old text before the edit.
 #[derive(Debug, PartialEq, Eq)]
 struct EditedText {
     text: String,
@@ -103,7 +103,9 @@ impl EditFault {
             }
             EditFault::TooLarge => {
                 let path = shown(path);
-                format!("Error writing {path}: the result would have more than {WRITE_FILE_BYTES_MAX} bytes")
+                format!(
+                    "Error writing {path}: the edited file would have more than {WRITE_FILE_BYTES_MAX} bytes"
+                )
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn load(path: &str) -> Result<Option<FileImage>, FileError> {
     (&file).take(rest).read_to_end(&mut bytes).map_err(|error| file_error(error.into()))?;
     if bytes.len() as u64 > IMAGE_BYTES_MAX {
         return Err(FileError::failed(format!(
-            "Error reading {}: it is an image with more than the {IMAGE_BYTES_MAX} bytes allowed; use bash to make a \
+            "Error reading {}: the image has more than the {IMAGE_BYTES_MAX} bytes allowed; use bash to make a \
              smaller copy",
             shown(path)
         )));

@@ -33,8 +33,8 @@ pub(super) fn introspect(path: &str, level: IntrospectLevel) -> Result<String, F
     })
 }
 
-/// Opens the root directory. Follows the path if it is a link, because the caller named it. Links below it are not
-/// followed.
+/// Opens the root directory. Follows a link at the root, because the caller named this path, but no links below the
+/// root.
 fn open_root(path: &str) -> Result<PathBuf, FileError> {
     path::check(path).map_err(|fault| LoadError::Path(fault).file_error(path))?;
     let root = fs::canonicalize(path).map_err(|error| LoadError::Io(error).file_error(path))?;

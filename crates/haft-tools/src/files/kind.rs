@@ -4,7 +4,8 @@ use std::fmt;
 
 use rustix::fs::{FileType, Stat};
 
-/// A file type that the file tools neither read nor replace: it could block, never end, or have effects when opened.
+/// A file type that the file tools neither read nor replace, because an open or a read could block, never end, or have
+/// effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotRegular(&'static str);
 
@@ -22,6 +23,6 @@ pub(super) fn require_regular(stat: &Stat) -> Result<(), NotRegular> {
 
 impl fmt::Display for NotRegular {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it is {}, not a regular file", self.0)
+        write!(f, "the path is {}, not a regular file", self.0)
     }
 }

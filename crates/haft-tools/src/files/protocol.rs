@@ -43,7 +43,7 @@ pub enum IntrospectLevel {
     All,
 }
 
-/// The text for the model, or the reason why there is none.
+/// The text for the model, or the reason why the request failed.
 pub type FileReply = Result<FileText, FileError>;
 
 /// The result of a successful request.
@@ -52,7 +52,7 @@ pub struct FileText {
     pub text: String,
     /// The number of characters that follow the text but exceed `bytes_max`.
     pub chars_beyond: usize,
-    /// The image that the file holds instead of text.
+    /// The image, if the file contains an image instead of text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<FileImage>,
 }

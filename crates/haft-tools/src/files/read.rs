@@ -8,8 +8,8 @@ use super::text_file::load_requested;
 /// The maximum number of characters that `read` shows.
 pub const MAX_READ_OUTPUT: usize = 50_000;
 
-/// The maximum size of a text that `read` returns if there is an output store, in bytes. JSON escapes may make it six
-/// times as long in a frame.
+/// The maximum size of a text that `read` returns if there is an output store, in bytes. With JSON escapes, the text
+/// may be six times as long in a frame.
 pub const READ_STORED_BYTES_MAX: usize = 8 << 20;
 
 /// Reads lines of a file: `offset` is the 1-based first line, `limit` the number of lines. Adds no line numbers, so

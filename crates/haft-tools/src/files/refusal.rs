@@ -49,11 +49,12 @@ impl WriteError {
 fn refusal_reason(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::ACCESS => Some("there is no permission to write to this path"),
-        Errno::PERM => Some("this operation is not permitted on this path"),
+        Errno::PERM => Some("the operating system does not permit this operation on this path"),
         Errno::ROFS => Some("the path is read-only"),
         Errno::XDEV => Some("writing across mount points is not permitted"),
-        // A single file in a writable directory is protected by a bind mount on the file.
-        Errno::BUSY => Some("the path is a mount point and cannot be replaced"),
+        // haft protects a single file in a writable directory with a bind mount on the file, so a rename over it fails
+        // with `BUSY`.
+        Errno::BUSY => Some("the path is a mount point, which haft cannot replace"),
         _ => None,
     }
 }
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn permission_errors_are_denied_and_others_failed() {
+    fn permission_errors_are_reported_as_denied_and_others_as_failed() {
         let kernel = WriteError::Kernel;
         check(&kernel(Errno::ROFS), &FileError::denied("Write denied: /d/f: the path is read-only"));
         check(
@@ -117,7 +118,9 @@ mod tests {
         );
         check(
             &kernel(Errno::PERM),
-            &FileError::denied("Write denied: /d/f: this operation is not permitted on this path"),
+            &FileError::denied(
+                "Write denied: /d/f: the operating system does not permit this operation on this path",
+            ),
         );
         check(
             &kernel(Errno::XDEV),

@@ -54,11 +54,11 @@ pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: SymlinkHandling) ->
     read_bounded(&open(path, links)?, bytes_max)
 }
 
-/// Opens a regular file. Checks the path before opening it, because opening a device can have effects, and checks the
-/// open file again, because the path may lead elsewhere by then.
+/// Opens a regular file. Checks the path before the open, because opening a device can have effects, and checks the
+/// open file again, because another process may have replaced the file in between.
 pub(super) fn open(path: &Path, links: SymlinkHandling) -> Result<File, LoadError> {
     require_regular(&stat(path)?)?;
-    // `NONBLOCK`: if a FIFO has replaced the file since the check, opening it would block.
+    // `NONBLOCK` prevents a hang: a FIFO may have replaced the file since the check, and opening a FIFO blocks.
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     flags.set(OFlags::NOFOLLOW, links == SymlinkHandling::Refuse);
     let file = openat(CWD, path, flags, Mode::empty())?;
@@ -66,7 +66,7 @@ pub(super) fn open(path: &Path, links: SymlinkHandling) -> Result<File, LoadErro
     Ok(File::from(file))
 }
 
-/// Counts the bytes while it reads and does not rely on the file size: files in `/proc` report the size 0, and a file
+/// Counts the bytes during the read instead of trusting the file size: files in `/proc` report the size 0, and a file
 /// can grow.
 fn read_bounded(file: &File, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     let size = file.metadata()?.len();
@@ -155,22 +155,25 @@ impl fmt::Display for LoadError {
             LoadError::NotRegular(fault) => write!(f, "{fault}"),
             LoadError::TooLarge { bytes, bytes_max } => {
                 match bytes {
-                    Some(bytes) => write!(f, "it has {bytes} bytes, ")?,
-                    None => write!(f, "it has ")?,
+                    Some(bytes) => write!(f, "the file has {bytes} bytes, ")?,
+                    None => write!(f, "the file has ")?,
                 }
                 write!(
                     f,
-                    "more than the {bytes_max} allowed; use bash with head, tail or sed -n for a part of it"
+                    "more than the {bytes_max} allowed; use bash with head, tail or sed -n to read a part"
                 )
             }
             LoadError::Binary { position } => {
-                write!(f, "it is a binary file (NUL byte at {position}); use bash with file, strings or xxd")
+                write!(f, "the file is binary (NUL byte at {position}); use bash with file, strings or xxd")
             }
             LoadError::Utf16 => {
-                write!(f, "it is not UTF-8 but starts like UTF-16; use bash with iconv -f UTF-16")
+                write!(f, "the file is not UTF-8 but starts like UTF-16; use bash with iconv -f UTF-16")
             }
             LoadError::NotUtf8 { position } => {
-                write!(f, "it is not UTF-8 (invalid byte at {position}); use bash with file, iconv or xxd")
+                write!(
+                    f,
+                    "the file is not UTF-8 (invalid byte at {position}); use bash with file, iconv or xxd"
+                )
             }
             LoadError::Io(error) => write!(f, "{error}"),
         }

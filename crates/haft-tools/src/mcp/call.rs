@@ -32,7 +32,7 @@ const ROUNDS_MAX: usize = 8;
 /// The maximum number of characters of a server's method name that an error repeats.
 const METHOD_CHARS_MAX: usize = 100;
 
-/// A request that may take several rounds, because the server may ask for input before it answers.
+/// A request that may take several rounds, because the server may ask for input before it returns the result.
 pub(super) struct McpExchange<'a> {
     pub(super) method: &'static str,
     /// The members of `params`, without braces.
@@ -46,7 +46,7 @@ pub(super) struct McpExchange<'a> {
     pub(super) progress: &'a (dyn Fn(CallProgress) + Send + Sync),
 }
 
-/// A tool call to send to a server.
+/// A tool call to send to an MCP server.
 pub(super) struct McpToolCall<'a> {
     pub(super) tool: &'a McpToolEntry,
     pub(super) arguments: &'a Map<String, Value>,
@@ -67,7 +67,7 @@ pub(super) enum CallError {
     Tool(ToolError),
     /// The server answered with a JSON-RPC error.
     Rpc(RpcError),
-    /// No reply or progress came in time: the server may be stuck.
+    /// The server sent no reply and no progress in time; it may be stuck.
     Silent(Duration),
     /// The server requires authorization, and did not run the tool.
     NeedsAuth(String),
@@ -143,12 +143,13 @@ async fn exchange_numbered(
             }
         }
     }
-    let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was stopped");
+    let message =
+        format!("the MCP server asked for input more than {ROUNDS_MAX} times, so haft stopped the call");
     Err(CallError::Tool(ToolError::new(ToolErrorKind::Failed, message)))
 }
 
-/// Returns the request for a task as a further member of `params`. haft asks for a task only if the tool requires one:
-/// a plain call needs no polls. A tool whose server does not declare tasks is called without one.
+/// Returns a further member of `params` that requests a task. haft requests a task only if the tool requires one,
+/// because a plain call needs no polling. haft calls a tool without a task if its server does not declare tasks.
 fn task_request(session: &McpSession, call: &McpToolCall<'_>) -> String {
     let has_tasks = session.greeting.core_tasks && task::has_core_tasks(&session.era);
     match call.tool.tasks {
@@ -179,8 +180,9 @@ pub(super) struct InputAnswers {
     pub(super) left_out: usize,
 }
 
-/// Returns the answers to the input requests, as members of `params`. Leaves out requests that we never advertised. A
-/// request that we support but decline ends the call, because the protocol has no way to tell the server.
+/// Returns the answers to the input requests, as members of `params`. Leaves out requests for capabilities that haft
+/// did not advertise. A request that haft supports but declines ends the call, because the protocol has no way to
+/// report the refusal to the server.
 pub(super) async fn inputs(
     required: &InputRequired,
     host: &Host,
@@ -188,8 +190,9 @@ pub(super) async fn inputs(
 ) -> Result<InputAnswers, ToolError> {
     let asker = RequestingCall::Call(Arc::clone(call));
     if required.input_requests.more > 0 {
-        let message =
-            format!("the server sent more than {INPUTS_MAX} input requests at once; the call was stopped");
+        let message = format!(
+            "the MCP server sent more than {INPUTS_MAX} input requests at once, so haft stopped the call"
+        );
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     // Answer all requests concurrently, so that a gateway can pass all of them to its client in one reply.
@@ -205,8 +208,8 @@ pub(super) async fn inputs(
     Ok(InputAnswers { fields, left_out })
 }
 
-/// Returns the answer to one input request as a member of `inputResponses`; `None` for a request that we never
-/// advertised.
+/// Returns the answer to one input request as a member of `inputResponses`; `None` for a request for a capability that
+/// haft did not advertise.
 async fn input(
     key: &str,
     InputRequest { method, params }: &InputRequest,
@@ -218,7 +221,7 @@ async fn input(
         Err(ServerRequestRefusal::NotSupported) => Ok(None),
         Err(refusal @ (ServerRequestRefusal::Declined(_) | ServerRequestRefusal::Wrong(_))) => {
             let message = format!(
-                "the server asked for `{}` and was refused: {}",
+                "the MCP server sent the request `{}`, and haft refused it: {}",
                 cut(method, METHOD_CHARS_MAX),
                 refusal.reason()
             );

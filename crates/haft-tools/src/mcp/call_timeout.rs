@@ -7,8 +7,9 @@ use haft_core::time_limit::TimeLimit;
 use super::server::SupervisedServer;
 use super::supervisor::LifecycleEvent;
 
-/// A guard that is held while a call waits. Dropping it after the call's deadline triggers a health probe. A call that
-/// was cancelled before its deadline does not, because this says nothing about the health of the server.
+/// A guard that lives while a call waits. Dropping the guard after the deadline of the call triggers a health probe. A
+/// call that was cancelled before its deadline triggers no probe, because such a cancellation says nothing about the
+/// health of the server.
 pub(super) struct OverdueGuard<'a> {
     server: &'a SupervisedServer,
     generation: u64,

@@ -1,4 +1,4 @@
-//! A cache of a server's tools on disk, so that they are known before the server runs.
+//! A cache of an MCP server's tools on disk, so that haft knows the tools before the server runs.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::session::ServerOffers;
 /// The maximum size of a cache file that is read, in bytes.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
-/// A summary of a server's cache file.
+/// A summary of the cache file of an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogCacheSummary {
     /// The protocol version.

@@ -20,27 +20,28 @@ use haft_core::settings::mcp::{HealthProbe, RemoteTransport, SamplingLimits};
 /// The settings of one server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// The name as the operator wrote it.
+    /// The name of the server as the operator wrote it.
     pub name: String,
-    /// The form of the name that is the prefix of tool names.
+    /// The name of the server in the form that is the prefix of its tool names.
     pub namespace: Namespace,
     pub connect: ConnectTarget,
-    /// The maximum wait for a reply or for progress.
+    /// The maximum wait for a reply, or for progress of a request.
     pub request_timeout: Duration,
-    /// The maximum time from the start of the server to its list of tools. A package may have to be downloaded in this
-    /// time.
+    /// The maximum time from the start of the server to its list of tools. The server's package may have to be
+    /// downloaded in this time.
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
     pub wanted: ToolSelection,
-    /// The directories to report to a server that asks for its roots; some servers restrict themselves to these.
+    /// The directories that haft reports to a server that asks for its roots. Some servers access only these
+    /// directories.
     pub roots: Vec<PathBuf>,
     /// The sampling settings; with `None`, the client does not advertise sampling.
     pub sampling: Option<SamplingLimits>,
-    /// The secrets that are passed to the server, or that authenticate us to it. Logs, traces and error messages mask
-    /// them if the server repeats them.
+    /// The secrets that haft passes to the server or uses to authenticate to it. Logs, traces and error messages mask
+    /// these secrets if the server repeats them.
     pub secrets: Vec<SecretString>,
-    /// A digest of the settings above that identify the server. Shared server processes and cached tool lists are found
-    /// by it.
+    /// A digest of the settings above that identify the server. haft finds shared server processes and cached tool
+    /// lists by this digest.
     pub digest: String,
 }
 
@@ -60,7 +61,7 @@ impl ServerConfig {
 /// The way to connect to the server.
 #[derive(Clone)]
 pub enum ConnectTarget {
-    /// A child process in this sandbox.
+    /// The server is a child process in this sandbox.
     Process { program: String, args: Vec<String>, policy: Box<SandboxPolicy> },
     Remote {
         url: Url,
@@ -71,7 +72,7 @@ pub enum ConnectTarget {
         /// Checks every address before a connection. `None` for a URL that the operator wrote.
         guard: Option<Arc<AllowedHosts>>,
     },
-    /// A transport that the embedding program implements.
+    /// The embedding program implements the transport to the server.
     Own(Arc<dyn TransportOpener>),
 }
 
@@ -87,7 +88,7 @@ impl ConnectTarget {
 impl fmt::Debug for ConnectTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Do not print arguments and queries: they may hold secrets.
+            // Do not print arguments and URL queries: they may contain secrets.
             Self::Process { program, .. } => {
                 f.debug_struct("Process").field("program", program).finish_non_exhaustive()
             }

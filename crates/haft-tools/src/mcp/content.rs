@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::bounded::{BoundedList, BoundedObject};
 
-/// The maximum number of content items that are read from one result; a note replaces the rest.
+/// The maximum number of content items that haft reads from one result; a note replaces the rest.
 const PIECES_MAX: usize = 10_000;
 
 /// The maximum size of structured content that is parsed, in bytes. The parsed value takes many times this memory.
@@ -58,7 +58,7 @@ pub(super) fn input_required(raw: &RawValue) -> Result<Option<InputRequired>, To
     struct ResultKind {
         result_type: Option<String>,
     }
-    // Almost no result asks for input. This check avoids parsing the others twice.
+    // Almost no result asks for input. This check avoids parsing all other results twice.
     if !raw.get().contains(INPUT_REQUIRED) {
         return Ok(None);
     }
@@ -73,7 +73,7 @@ pub(super) fn input_required(raw: &RawValue) -> Result<Option<InputRequired>, To
 pub(super) fn read(raw: &RawValue) -> Result<ToolOutput, ToolError> {
     let sent: McpCallResult<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
     let left_out = (sent.content.more > 0)
-        .then(|| OutputContent::Text(format!("[{} more content items were left out]", sent.content.more)));
+        .then(|| OutputContent::Text(format!("[haft left out {} more content items]", sent.content.more)));
     let content: Vec<OutputContent> =
         sent.content.items.iter().map(|part| piece(part)).chain(left_out).collect();
     let structured = sent.structured_content.map(structured).transpose()?.filter(|value| !value.is_null());
@@ -88,7 +88,7 @@ pub(super) fn read(raw: &RawValue) -> Result<ToolOutput, ToolError> {
 fn structured(raw: &RawValue) -> Result<Value, ToolError> {
     if raw.get().len() > STRUCTURED_BYTES_MAX {
         let message = format!(
-            "the server's structured content is larger than {STRUCTURED_BYTES_MAX} bytes and was not read; ask for less"
+            "the MCP server's structured content is larger than {STRUCTURED_BYTES_MAX} bytes, so haft did not read it; ask for less"
         );
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
@@ -96,7 +96,7 @@ fn structured(raw: &RawValue) -> Result<Value, ToolError> {
 }
 
 fn unreadable(error: &serde_json::Error) -> ToolError {
-    ToolError::new(ToolErrorKind::Failed, format!("the server's answer cannot be read: {error}"))
+    ToolError::new(ToolErrorKind::Failed, format!("haft cannot parse the result of the MCP server: {error}"))
 }
 
 /// Returns the content, or the structured data as text if there is no content.
@@ -140,7 +140,7 @@ struct McpResource {
 /// silently.
 fn piece(raw: &RawValue) -> OutputContent {
     let Ok(part) = serde_json::from_str::<McpContentBlock>(raw.get()) else {
-        return OutputContent::Text("[content that cannot be read]".into());
+        return OutputContent::Text("[content that haft cannot parse]".into());
     };
     match part.kind.as_str() {
         "text" => OutputContent::Text(part.text.unwrap_or_default()),
@@ -162,7 +162,7 @@ fn binary(part: McpContentBlock, make: fn(String, std::sync::Arc<[u8]>) -> Outpu
         Some(Ok(bytes)) => {
             make(part.mime_type.unwrap_or_else(|| "application/octet-stream".into()), bytes.into())
         }
-        Some(Err(_)) | None => OutputContent::Text(format!("[{} that cannot be read]", part.kind)),
+        Some(Err(_)) | None => OutputContent::Text(format!("[{} that haft cannot decode]", part.kind)),
     }
 }
 
@@ -182,7 +182,7 @@ fn embedded(resource: McpResource) -> OutputContent {
         Some(Ok(bytes)) => {
             OutputContent::Binary { uri: Some(uri), media_type: mime_type, bytes: bytes.into() }
         }
-        Some(Err(_)) => OutputContent::Text(format!("[resource {uri} that cannot be read]")),
+        Some(Err(_)) => OutputContent::Text(format!("[resource {uri} that haft cannot decode]")),
         None => OutputContent::Resource { uri, media_type: mime_type, text },
     }
 }
@@ -202,7 +202,7 @@ mod tests {
         };
         check(r#"{"type":"text","text":"hi"}"#, "hi");
         check(r#"{"type":"image","data":"AAAA","mimeType":"image/png"}"#, "[image: image/png, 3 bytes]");
-        check(r#"{"type":"image","data":"*"}"#, "[image that cannot be read]");
+        check(r#"{"type":"image","data":"*"}"#, "[image that haft cannot decode]");
         check(r#"{"type":"audio","data":"AAAA","mimeType":"audio/wav"}"#, "[audio: audio/wav, 3 bytes]");
         check(
             r#"{"type":"resource_link","uri":"file:///a","name":"A","description":"an a"}"#,
@@ -217,7 +217,7 @@ mod tests {
             "[binary: font/ttf, 3 bytes from a://b]",
         );
         check(r#"{"type":"hologram"}"#, "[content of unknown type `hologram`]");
-        check("7", "[content that cannot be read]");
+        check("7", "[content that haft cannot parse]");
     }
 
     #[test]

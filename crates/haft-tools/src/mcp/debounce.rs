@@ -15,7 +15,7 @@ const QUIET: Duration = Duration::from_secs(10);
 /// The last tool change of one server.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ListingDebounce {
-    /// The last delay, and the time of the listing after it.
+    /// The delay before the last listing, and the time of this listing.
     last: Option<(Duration, Instant)>,
 }
 
@@ -31,7 +31,7 @@ impl ListingDebounce {
         }
     }
 
-    /// Records that the tools were listed after this delay.
+    /// Records that haft listed the tools after this delay.
     pub(super) fn listed(waited: Duration, now: Instant) -> Self {
         Self { last: Some((waited, now)) }
     }

@@ -26,14 +26,14 @@ use haft_core::settings::mcp::HealthProbe;
 /// The timeout of a health probe.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The timeout of a subscription to changes, which is meant to stay open.
+/// The timeout of a subscription to tool changes. It is long, because a subscription stays open.
 const LISTEN_PATIENCE: Duration = Duration::from_hours(24);
 
 /// The minimum and the maximum wait before a subscription that ended is opened again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(500);
 const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
-/// A message to the driver.
+/// A message to the driver of an MCP server.
 pub(super) enum DriverMessage {
     /// `generation` is the connection that the event is about; `None` means the server as a whole.
     Event { generation: Option<u64>, event: LifecycleEvent },
@@ -92,7 +92,7 @@ impl LifecycleDriver {
                     }
                     None => break,
                 },
-                // A task that was aborted or panicked has no result.
+                // An aborted task or a panicked task has no result.
                 finished = finished => if let Ok((generation, done)) = finished {
                     self.finished(generation, done).await;
                 },
@@ -118,7 +118,7 @@ impl LifecycleDriver {
             DriverTaskResult::Event(event) => self.happened(Some(generation), event).await,
             DriverTaskResult::Listed(waited, Ok(tools)) => self.listed(waited, &tools),
             DriverTaskResult::Listed(waited, Err(error)) => {
-                self.shared.log.note(&format!("the tools could not be listed again: {error}"));
+                self.shared.log.note(&format!("haft could not list the tools again: {error}"));
                 self.settling = ListingDebounce::listed(waited, Instant::now());
                 self.await_changes();
             }
@@ -139,8 +139,7 @@ impl LifecycleDriver {
         self.perform(action, state).await;
     }
 
-    /// Performs an action. A connection that calls must no longer use is withdrawn before the new state becomes
-    /// visible.
+    /// Performs an action. Withdraws a connection that calls must no longer use before it publishes the new state.
     async fn perform(&mut self, action: LifecycleAction, state: LifecycleState) {
         match action {
             LifecycleAction::Nothing => self.show(state),
@@ -208,7 +207,8 @@ impl LifecycleDriver {
         self.generation += 1;
         let shared = Arc::clone(&self.shared);
         self.begin(async move {
-            // Ignore the error: the semaphore is never closed. If it were, the start would continue without a permit.
+            // Ignore the error: the semaphore is never closed. If it were closed, the start would continue without a
+            // permit.
             let _start = shared.starts.acquire().await;
             DriverTaskResult::Opened(
                 open::open(&shared.config, &shared.host, &shared.log, shared.era()).await,
@@ -295,7 +295,7 @@ impl LifecycleDriver {
                 (HealthProbe::Ping, ProtocolEra::Modern) => "server/discover",
             };
             match connection.session.peer.request(PeerRequest::new(method, "", PROBE_PATIENCE)).await {
-                // Any reply shows that the server is alive, even an error.
+                // Any reply shows that the server is alive, even an error reply.
                 Ok(_) | Err(PeerError::Rpc(_)) => DriverTaskResult::Event(LifecycleEvent::Alive),
                 Err(PeerError::Silent(_) | PeerError::Failed(_)) => {
                     DriverTaskResult::Event(LifecycleEvent::Dead)
@@ -361,6 +361,6 @@ fn remember(
         tools: tools.to_vec(),
     };
     if let Err(error) = memory.save(&remembered) {
-        shared.log.note(&format!("the tool list could not be cached: {error}"));
+        shared.log.note(&format!("haft could not cache the tool list: {error}"));
     }
 }

@@ -8,12 +8,12 @@ pub const MODERN: &str = "2026-07-28";
 /// The protocol versions with a handshake, the newest first.
 pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// The kind of protocol revision that a server uses.
+/// The kind of protocol revision that a server uses: with or without a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProtocolEra {
-    /// A revision without a handshake: every request is self-contained.
+    /// A protocol revision without a handshake: every request is self-contained.
     Modern,
-    /// A revision with a handshake, in which the server chooses the version.
+    /// A protocol revision with a handshake, in which the server chooses the version.
     Legacy { version: String },
 }
 
@@ -48,9 +48,9 @@ pub(super) enum ProbeReaction {
     Discovered { versions: Vec<String> },
     /// The server returned an error, perhaps with the versions that it supports.
     Refused { code: i64, versions: Vec<String> },
-    /// No reply came in time. The server may be slow to start: npx may be downloading it.
+    /// The server sent no reply in time. It may be slow to start, for example because npx is downloading it.
     Silent,
-    /// The connection ended after the probe.
+    /// The connection ended after haft had sent the probe.
     Died,
     /// The server requires authorization; it would refuse every other request too.
     NeedsAuth,
@@ -62,7 +62,7 @@ pub(super) enum HandshakeStep {
     SpeakModern,
     /// Send the old handshake on this connection.
     Greet,
-    /// Also send the old handshake, and use the reply that comes first.
+    /// Send the old handshake in addition to the probe, and use the reply that comes first.
     GreetBeside,
     /// Start the server again, and begin with the old handshake.
     Respawn,
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_probe_reaction_has_a_handshake_step() {
+    fn each_reaction_to_the_version_probe_selects_a_handshake_step() {
         let versions = |list: &[&str]| list.iter().map(|&version| version.to_owned()).collect::<Vec<_>>();
         let found = |list: &[&str]| ProbeReaction::Discovered { versions: versions(list) };
         let refused = |code, list: &[&str]| ProbeReaction::Refused { code, versions: versions(list) };

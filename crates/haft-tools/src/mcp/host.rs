@@ -24,7 +24,7 @@ use haft_core::redact::SecretRedactor;
 /// The maximum length of an excerpt of a notification or of stray output in the log, in characters.
 const EXCERPT_CHARS_MAX: usize = 500;
 
-/// The maximum size of an elicitation request that is shown to a user, in bytes.
+/// The maximum size of an elicitation request that haft shows to a user, in bytes.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
 
 /// The maximum size of a request that is passed to the client of a gateway, in bytes. A prompt for a model may contain
@@ -58,12 +58,12 @@ pub(super) struct Host {
     pub(super) server: String,
     /// Selects whether the client announces elicitation. The run of each call determines the user to ask.
     pub(super) elicitation: ElicitationSupport,
-    /// The capabilities of the gateway's client for which this connection was opened.
+    /// The capabilities of the gateway's client that this connection announces to the server.
     pub(super) relayed: RelayedCapabilities,
     /// The directories of the `roots` capability. The list is empty unless configured, because some servers treat the
     /// roots as the only directories that they may touch.
     pub(super) roots: Vec<PathBuf>,
-    /// The limits of the server's sampling requests; `None` if sampling is not allowed.
+    /// The limits of the server's sampling requests; `None` if the operator does not allow sampling.
     pub(super) sampling: Option<SamplingPolicy>,
     pub(super) calls: InFlightCalls,
     pub(super) log: Arc<LogRing>,
@@ -100,8 +100,9 @@ impl Host {
         Value::Object(capabilities)
     }
 
-    /// Returns the JSON result of a request from the server. Elicitation and sampling need a known call: its principal
-    /// answers, and its run pays. `key` identifies the request among several that the server sends at once.
+    /// Returns the JSON result of a request from the server. Elicitation and sampling belong to a tool call: the
+    /// principal of the call answers, and the run of the call pays. `key` identifies the request among several requests
+    /// that the server sends at once.
     pub(super) async fn answer(
         &self,
         method: &str,
@@ -117,14 +118,14 @@ impl Host {
             let request = RelayedRequest { server: &self.server, key, method, params };
             return tokio::select! {
                 biased;
-                () = call.over() => Err(ServerRequestRefusal::Declined("the call has ended".into())),
+                () = call.over() => Err(ServerRequestRefusal::Declined("the tool call has ended".into())),
                 relayed = relay.relay(request) => match relayed {
                     Ok(result) => Ok(String::from(Box::<str>::from(result))),
                     Err(reason) => Err(ServerRequestRefusal::Declined(reason)),
                 },
             };
         }
-        let params = params.ok_or_else(|| ServerRequestRefusal::Wrong("`params` are missing".into()));
+        let params = params.ok_or_else(|| ServerRequestRefusal::Wrong("the request has no `params`".into()));
         match (method, &self.sampling) {
             ("ping", _) => Ok("{}".into()),
             ("roots/list", _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
@@ -134,7 +135,7 @@ impl Host {
                 count_question(call)?;
                 tokio::select! {
                     biased;
-                    () = call.over() => Err(ServerRequestRefusal::Declined("the call has ended".into())),
+                    () = call.over() => Err(ServerRequestRefusal::Declined("the tool call has ended".into())),
                     elicited = self.elicited(request, call) => Ok(elicitation_result(elicited).to_string()),
                 }
             }
@@ -144,7 +145,7 @@ impl Host {
                     Err(refusal) => Err(refusal),
                 };
                 if let Err(refusal) = &written {
-                    self.log.note(&format!("a sampling request was refused: {}", refusal.reason()));
+                    self.log.note(&format!("haft refused a sampling request: {}", refusal.reason()));
                 }
                 written
             }
@@ -163,7 +164,7 @@ impl Host {
         }
     }
 
-    /// Asks the user of the run; declines if the run has no user.
+    /// Asks the user of the run; declines the request if the run has no user.
     async fn elicited(&self, request: Value, call: &InFlight) -> ElicitationAnswer {
         match &call.caller.run.elicitor {
             Some(elicitor) => elicitor.elicit(&self.server, request).await,
@@ -207,7 +208,7 @@ impl Host {
     }
 
     pub(super) fn noise(&self, text: &str) {
-        self.log.note(&format!("ignored on standard output: {}", excerpt(text)));
+        self.log.note(&format!("haft ignored output that is not a JSON-RPC message: {}", excerpt(text)));
     }
 
     fn list_roots(&self) -> Value {
@@ -229,7 +230,7 @@ fn count_question(call: &InFlight) -> Result<(), ServerRequestRefusal> {
         return Ok(());
     }
     Err(ServerRequestRefusal::Declined(format!(
-        "the server asked the user too often; the limit is {ASKED_MAX} requests per call"
+        "the MCP server asked the user too often; the limit is {ASKED_MAX} requests per call"
     )))
 }
 
@@ -238,7 +239,8 @@ fn relayed_params(params: Option<&RawValue>) -> Result<&str, ServerRequestRefusa
     if params.len() <= RELAYED_BYTES_MAX {
         return Ok(params);
     }
-    let reason = format!("the request has {} bytes; the limit is {RELAYED_BYTES_MAX}", params.len());
+    let reason =
+        format!("the request of the MCP server has {} bytes; the limit is {RELAYED_BYTES_MAX}", params.len());
     Err(ServerRequestRefusal::Wrong(reason))
 }
 
@@ -249,8 +251,7 @@ fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {
             "the request belongs to no tool call, because no tool call is in flight".into(),
         )),
         RequestingCall::Ambiguous => {
-            let reason =
-                "calls of several runs are in flight, and the request does not say which call it belongs to";
+            let reason = "tool calls of several runs are in flight, and the request does not say which call it belongs to";
             Err(ServerRequestRefusal::Declined(reason.into()))
         }
     }
@@ -259,7 +260,7 @@ fn call_of(asker: &RequestingCall) -> Result<&InFlight, ServerRequestRefusal> {
 fn readable(params: &RawValue) -> Result<Value, ServerRequestRefusal> {
     let bytes = params.get().len();
     if bytes > QUESTION_BYTES_MAX {
-        let reason = format!("the question has {bytes} bytes; the limit is {QUESTION_BYTES_MAX}");
+        let reason = format!("the elicitation request has {bytes} bytes; the limit is {QUESTION_BYTES_MAX}");
         return Err(ServerRequestRefusal::Wrong(reason));
     }
     serde_json::from_str(params.get()).map_err(|error| ServerRequestRefusal::Wrong(error.to_string()))

@@ -19,7 +19,7 @@ pub(super) struct InFlight {
     sampled: AtomicU32,
     /// The task that the server runs for this call, once it is known.
     task: OnceLock<String>,
-    /// A channel that is closed when the call ends.
+    /// A channel that closes when the call ends.
     alive: watch::Receiver<()>,
 }
 
@@ -41,7 +41,7 @@ impl InFlight {
     /// Waits until the call has ended or was dropped.
     pub(super) async fn over(&self) {
         let mut alive = self.alive.clone();
-        // No value is ever sent; the channel closes when the call ends.
+        // The wait ends when the channel closes, at the end of the call; no value is ever sent.
         while alive.changed().await.is_ok() {}
     }
 }
@@ -50,10 +50,10 @@ impl InFlight {
 #[derive(Debug, Default)]
 pub(super) struct InFlightCalls(Mutex<Vec<Arc<InFlight>>>);
 
-/// The call that a request from the server belongs to, if the request itself does not name it.
+/// The call that a request from the server belongs to, if the request itself does not name its call.
 #[derive(Debug, Clone)]
 pub(super) enum RequestingCall {
-    /// No call is in flight.
+    /// No tool call is in flight.
     None,
     Call(Arc<InFlight>),
     /// Calls of several runs are in flight, and the request does not show to which of them it belongs.

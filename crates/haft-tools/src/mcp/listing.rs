@@ -57,11 +57,11 @@ pub enum ParamHeaders {
     Ignored,
 }
 
-/// The result of parsing a tool list.
+/// The tools of a parsed tool list, and the tools that haft skipped.
 #[derive(Debug, Clone, Default)]
 pub struct McpToolList {
     pub(super) tools: Arc<[ToolDefinition]>,
-    /// For each tool, by our name: the name that the server uses, and the headers.
+    /// For each tool, by its name in haft: the name that the server uses, and the headers.
     pub(super) known: HashMap<ToolName, McpToolEntry>,
     pub skipped: Vec<SkippedTool>,
 }
@@ -86,7 +86,7 @@ pub(super) struct McpToolEntry {
     pub(super) tasks: ToolTaskSupport,
 }
 
-/// A tool of the server that was skipped, and the reason.
+/// A tool of the server that haft skipped, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedTool {
     pub name: String,
@@ -108,11 +108,12 @@ pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<Raw
     for _ in 0..PAGES_MAX {
         let raw = peer.request(PeerRequest::new("tools/list", fields.clone(), patience)).await?;
         let page: ToolListPage = serde_json::from_str(raw.get()).map_err(|error| {
-            PeerError::Failed(TransportFailure::Broken(format!("the list of tools cannot be read: {error}")))
+            PeerError::Failed(TransportFailure::Broken(format!("haft cannot parse the tool list: {error}")))
         })?;
         bytes += page.tools.items.iter().map(|tool| tool.get().len()).sum::<usize>();
         if bytes > LIST_BYTES_MAX {
-            let message = format!("the list of tools is larger than {LIST_BYTES_MAX} bytes and was not read");
+            let message =
+                format!("the tool list is larger than {LIST_BYTES_MAX} bytes, so haft did not read it");
             return Err(PeerError::Failed(TransportFailure::Broken(message)));
         }
         tools.extend(page.tools.items);
@@ -133,7 +134,7 @@ pub(super) fn read(raw: &[Box<RawValue>], wanted: &ToolSelection) -> McpToolList
         reading.tool(tool, &mut seen);
     }
     if raw.len() > TOOLS_MAX {
-        let reason = format!("the server has more than {TOOLS_MAX} tools; the rest is skipped");
+        let reason = format!("the server has more than {TOOLS_MAX} tools; haft skips the rest");
         reading.skipped.push(SkippedTool { name: "…".into(), reason });
     }
     reading.named()
@@ -159,7 +160,7 @@ impl ToolListParser<'_> {
             return;
         }
         if !seen.insert(name.clone()) {
-            return self.skip(name, "the server lists this name more than once");
+            return self.skip(name, "the MCP server lists this tool name more than once");
         }
         if let Err(reason) = self.keep(sent, raw) {
             self.skip(name, &reason);
@@ -189,8 +190,8 @@ impl ToolListParser<'_> {
         Ok(())
     }
 
-    /// Gives each tool a unique name. A legal name is kept. If several other names become the same legal name, each
-    /// gets a digest of the server's name for it, so that the order of the list has no effect.
+    /// Gives each tool a unique name. Keeps a legal name. If several illegal names become the same legal name, adds to
+    /// each a digest of the original name, so that the order of the list has no effect.
     fn named(self) -> McpToolList {
         let Self { mut tools, known, skipped, .. } = self;
         let (legal, other): (Vec<usize>, Vec<usize>) =
@@ -228,12 +229,12 @@ struct McpToolJson {
 fn sent(raw: &RawValue) -> Result<McpToolJson, SkippedTool> {
     let skipped = |name: &str, reason: String| SkippedTool { name: name.into(), reason };
     if raw.get().len() > TOOL_BYTES_MAX {
-        return Err(skipped("?", format!("the definition is larger than {TOOL_BYTES_MAX} bytes")));
+        return Err(skipped("?", format!("the tool definition is larger than {TOOL_BYTES_MAX} bytes")));
     }
     let mut value: Value = serde_json::from_str(raw.get())
-        .map_err(|error| skipped("?", format!("the definition cannot be read: {error}")))?;
+        .map_err(|error| skipped("?", format!("haft cannot parse the tool definition: {error}")))?;
     let Some(name) = value["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned) else {
-        return Err(skipped("?", "the tool has no name".into()));
+        return Err(skipped("?", "the tool definition has no `name`".into()));
     };
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     Ok(McpToolJson {

@@ -29,7 +29,7 @@ struct LogRingState {
     lines: VecDeque<String>,
     bytes: usize,
     open: Vec<u8>,
-    /// True when there is output that was not saved to a file yet.
+    /// True when the log has output that was not saved to a file yet.
     fresh: bool,
 }
 
@@ -60,7 +60,7 @@ impl LogRing {
         self.more.notify_one();
     }
 
-    /// Waits until there is output that no earlier wait has reported.
+    /// Waits until there is output that no earlier call of this function has reported.
     pub(super) async fn wait_for_output(&self) {
         self.more.notified().await;
     }
@@ -112,7 +112,7 @@ pub fn read_saved_log(path: &Path) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     let mut bytes = Vec::new();
-    // Read no more than this, because haft never saves a longer log. A longer file comes from another program.
+    // Read no more than this limit, because haft never saves a longer log. A longer file comes from another program.
     file.take(4 * KEPT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn log_is_saved_to_a_file() {
+    fn log_ring_saves_its_lines_to_a_file() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("mcp/a.log");
         let ring = LogRing::default();

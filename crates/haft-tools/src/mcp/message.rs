@@ -17,8 +17,8 @@ pub const ID_BYTES_MAX: usize = 1024;
 /// The maximum number of characters of a server's error message that are repeated.
 pub(super) const ERROR_CHARS_MAX: usize = 4_000;
 
-/// The maximum length of an error that cannot be parsed, in characters. It is larger than [`ERROR_CHARS_MAX`], so that
-/// a secret that this cut splits is not in the shown text.
+/// The maximum number of characters that are kept of an error that cannot be parsed. It is larger than
+/// [`ERROR_CHARS_MAX`], so that the shown text never ends inside a secret that this cut has split.
 const UNREAD_CHARS_MAX: usize = 2 * ERROR_CHARS_MAX;
 
 /// The maximum size of an error object that is parsed, in bytes.
@@ -27,10 +27,10 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// The id of one of our requests.
 pub type RequestId = u64;
 
-/// A message to a server.
+/// A JSON-RPC message to an MCP server.
 #[derive(Debug, Clone)]
 pub struct McpOutgoingMessage {
-    /// `None` for notifications, and for replies to a server's requests.
+    /// The request id; `None` for notifications, and for replies to the server's requests.
     pub id: Option<RequestId>,
     /// The method; empty for replies.
     pub method: Cow<'static, str>,
@@ -40,11 +40,11 @@ pub struct McpOutgoingMessage {
     pub text: String,
 }
 
-/// A message from a server.
+/// A JSON-RPC message from an MCP server.
 #[derive(Debug)]
 pub(super) enum JsonRpcMessage {
     Reply {
-        /// `None` when the reply has no usable id, for example after a parse error.
+        /// The id of the answered request; `None` when the reply has no usable id, for example after a parse error.
         id: Option<RequestId>,
         outcome: Result<Box<RawValue>, RpcError>,
     },
@@ -59,7 +59,7 @@ pub(super) enum JsonRpcMessage {
     },
 }
 
-/// An error that a server returned.
+/// A JSON-RPC error that an MCP server returned.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct RpcError {
     #[serde(default)]
@@ -74,7 +74,7 @@ pub const METHOD_NOT_FOUND: i64 = -32_601;
 pub const UNSUPPORTED_VERSION: i64 = -32_022;
 /// The error code for a client that lacks a capability which the request needs.
 pub const MISSING_CAPABILITY: i64 = -32_021;
-/// The error code for a client that must open a URL first, in protocol version 2025-11-25.
+/// The error code for a request whose user must open a URL first, in protocol version 2025-11-25.
 pub const URL_REQUIRED: i64 = -32_042;
 pub const SESSION_NOT_FOUND: i64 = -32_001;
 
@@ -95,7 +95,7 @@ pub struct JsonRpcEnvelope<'a> {
     pub error: Option<&'a RawValue>,
 }
 
-/// Parses a line, which may be a batch. Returns no messages for other output, even if it is JSON.
+/// Parses a line, which may be a batch. Returns no messages for a line that is not JSON-RPC, even if the line is JSON.
 pub(super) fn read(line: &str) -> Vec<JsonRpcMessage> {
     let line = line.trim_start_matches('\u{feff}').trim();
     match line.as_bytes().first() {
@@ -149,7 +149,7 @@ pub(super) fn error_of(raw: &RawValue) -> RpcError {
 
 /// Finds the id of a message that is too long to parse. Servers write the id either first or last.
 pub(super) fn id_in_fragment(head: &str, tail: &str) -> Option<RequestId> {
-    // An "id" after "result" may be part of the result.
+    // Ignore an `id` after `result`, because it may be part of the result.
     let before_result = head.split("\"result\"").next().filter(|before| before.len() < head.len());
     before_result.and_then(first_id).or_else(|| last_id(tail))
 }

@@ -15,7 +15,7 @@ const RECORD_BYTES_MAX: usize = 64 << 10;
 /// The maximum length of a resource URI that is passed on, in bytes.
 const URI_BYTES_MAX: usize = 8 << 10;
 
-/// A notification of a server.
+/// A notification of an MCP server that a gateway passes to its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNews {
     /// The server lists other prompts than before.
@@ -28,7 +28,7 @@ pub enum ServerNews {
     Log(LogRecord),
 }
 
-/// A log record, without secrets.
+/// A log record of an MCP server, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRecord {
     /// The severity, such as `warning`.

@@ -23,7 +23,8 @@ use super::transport::websocket::WebSocketTransport;
 use super::transport::{Inbox, Transport, TransportFailure};
 use haft_core::settings::mcp::RemoteTransport;
 
-/// The timeout for listing prompts. The tools of the server are not available before.
+/// The timeout for listing prompts. It is short, because the tools of the server become available only after this
+/// listing.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The wait for a reply to the `server/discover` probe. The server may not support this method. An old local process
@@ -31,7 +32,7 @@ const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
 const SILENCE_NEAR: Duration = Duration::from_secs(3);
 const SILENCE_FAR: Duration = Duration::from_secs(10);
 
-/// A connected server and its tools.
+/// A connected MCP server and its tools.
 #[derive(Debug)]
 pub(super) struct ConnectedServer {
     pub(super) session: McpSession,
@@ -50,8 +51,11 @@ pub(super) async fn open(
     let budget = config.startup_timeout;
     let all = open_and_list(config, host, stderr, known);
     tokio::time::timeout(budget, all).await.unwrap_or_else(|_| {
-        let hint = "raise `startupTimeout` to give it more time";
-        Err(OpenError::Failed(format!("the server was not ready within {} ms; {hint}", budget.as_millis())))
+        let hint = "raise `startupTimeout` to give the MCP server more time";
+        Err(OpenError::Failed(format!(
+            "the MCP server was not ready within {} ms; {hint}",
+            budget.as_millis()
+        )))
     })
 }
 
@@ -70,8 +74,8 @@ async fn open_and_list(
             attempt(config, host, stderr, Some(&old), protocol_of(config)).await?
         }
         Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(RemoteTransport::Http) => {
-            // The server may support only SSE, which is older than streamable HTTP. If SSE fails too, return the first
-            // error, which explains more.
+            // The server may support only the SSE transport, which is older than streamable HTTP. If SSE fails too,
+            // return the first error, which explains more.
             protocol = Some(RemoteTransport::Sse);
             let older = attempt(config, host, stderr, None, protocol).await;
             older.map_err(|_| OpenError::Failed(reason))?
@@ -99,7 +103,7 @@ async fn prompts_of(session: &McpSession, host: &Host, patience: Duration) -> Ve
         return Vec::new();
     }
     prompts::fetch(&session.peer, patience).await.unwrap_or_else(|error| {
-        host.log.note(&format!("the prompts could not be listed: {error}"));
+        host.log.note(&format!("haft could not list the prompts of the MCP server: {error}"));
         Vec::new()
     })
 }
@@ -142,9 +146,9 @@ async fn transport(
 ) -> Result<Arc<dyn Transport>, OpenError> {
     match (&config.connect, protocol) {
         (ConnectTarget::Process { program, args, policy }, _) => {
-            let child = process::start(program, args, policy)
-                .await
-                .map_err(|error| OpenError::Failed(format!("the server cannot be started: {error}")))?;
+            let child = process::start(program, args, policy).await.map_err(|error| {
+                OpenError::Failed(format!("haft cannot start the server process: {error}"))
+            })?;
             Ok(Arc::new(StdioTransport::over(child, inbox, Arc::clone(stderr))))
         }
         (ConnectTarget::Remote { url, headers, auth, guard, .. }, Some(RemoteTransport::Http) | None) => {
@@ -172,7 +176,7 @@ fn not_listed(error: PeerError) -> OpenError {
     match error {
         PeerError::Failed(TransportFailure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
         PeerError::Rpc(_) | PeerError::Silent(_) | PeerError::Failed(_) => {
-            OpenError::Failed(format!("the tools could not be listed: {error}"))
+            OpenError::Failed(format!("haft could not list the tools of the MCP server: {error}"))
         }
     }
 }

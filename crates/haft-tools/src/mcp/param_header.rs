@@ -10,7 +10,7 @@ const KEY: &str = "x-mcp-header";
 /// The maximum depth to which a schema is searched.
 const DEPTH_MAX: usize = 64;
 
-/// An argument and the header that repeats it.
+/// A tool argument and the HTTP header that repeats it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ParamHeader {
     path: Vec<String>,
@@ -31,7 +31,7 @@ impl ParamHeader {
     }
 }
 
-/// Encodes a value for a header: plain where that is safe, else as base64 between `=?base64?` and `?=`.
+/// Encodes a value for a header: as plain text where that is safe, otherwise as base64 between `=?base64?` and `?=`.
 pub(super) fn encoded(text: &str) -> String {
     let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
         && text.trim() == text
@@ -72,7 +72,7 @@ fn object(
     for (key, value) in members {
         match (key.as_str(), path.as_mut()) {
             (KEY, Some(path)) => found.push(checked(members, value, path, found)?),
-            (KEY, None) => return Err(format!("`{KEY}` is only allowed on a property")),
+            (KEY, None) => return Err(format!("`{KEY}` is allowed only on a property")),
             ("properties", Some(path)) => {
                 for (name, property) in value.as_object().into_iter().flatten() {
                     path.push(name.clone());
@@ -80,7 +80,7 @@ fn object(
                     path.pop();
                 }
             }
-            // These keywords hold data, not schemas.
+            // Skip these keywords, because they contain data and not schemas.
             ("default" | "const" | "enum" | "examples", _) => {}
             (_, _) => walk(value, None, found, depth)?,
         }
@@ -95,20 +95,20 @@ fn checked(
     found: &[ParamHeader],
 ) -> Result<ParamHeader, String> {
     let name = path.join(".");
-    let wrong = |what: &str| format!("`{KEY}` of property `{name}` {what}");
+    let wrong = |what: &str| format!("`{KEY}` of property `{name}`: {what}");
     let header = header.as_str().filter(|header| !header.is_empty() && header.chars().all(is_token));
-    let header = header.ok_or_else(|| wrong("must be a header name"))?;
+    let header = header.ok_or_else(|| wrong("the value must be a header name"))?;
     if path.is_empty() {
-        return Err(format!("`{KEY}` is not allowed on the whole schema"));
+        return Err(format!("`{KEY}` is not allowed on the root of the schema"));
     }
     if found.iter().any(|other| other.header.eq_ignore_ascii_case(header)) {
-        return Err(wrong("names a header that another property already names"));
+        return Err(wrong("another property already names this header"));
     }
     match members.get("type").and_then(Value::as_str) {
         Some("string" | "integer" | "boolean") => {
             Ok(ParamHeader { path: path.to_vec(), header: header.to_owned() })
         }
-        Some(_) | None => Err(wrong("needs a property of type string, integer or boolean")),
+        Some(_) | None => Err(wrong("the property must have the type string, integer or boolean")),
     }
 }
 

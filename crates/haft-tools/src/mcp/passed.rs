@@ -15,7 +15,7 @@ use super::server::SupervisedServer;
 use super::session::ServerOffers;
 use super::supervisor::LifecycleEvent;
 
-/// A request from a gateway's client.
+/// A request from a gateway's client that haft passes to an MCP server.
 #[derive(Debug)]
 pub struct PassedRequest<'a> {
     pub method: PassedMethod,
@@ -57,7 +57,7 @@ impl PassedMethod {
     fn is_offered(self, offers: ServerOffers, era: &ProtocolEra) -> bool {
         match self {
             Self::ListResources | Self::ListTemplates | Self::ReadResource => offers.resources,
-            // Protocol revisions without sessions subscribe in another way, which haft does not support.
+            // Protocol revisions without sessions have another form of subscription, which haft does not support.
             Self::Subscribe | Self::Unsubscribe => offers.subscriptions && *era != ProtocolEra::Modern,
             Self::ListPrompts | Self::GetPrompt => offers.prompts,
             Self::Complete => offers.completions,
@@ -65,7 +65,7 @@ impl PassedMethod {
     }
 }
 
-/// The reason why there is no result.
+/// The reason why a passed request has no result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PassError {
     /// The server does not have this feature.
@@ -125,7 +125,9 @@ impl SupervisedServer {
                 Err(error) => return Err(self.not_passed(connection.generation, error)),
             }
         }
-        Err(PassError::Unavailable("the server ends every session right after it opened the session".into()))
+        Err(PassError::Unavailable(
+            "the MCP server ends every session right after it opens the session".into(),
+        ))
     }
 
     fn not_passed(&self, generation: u64, error: CallError) -> PassError {
@@ -140,10 +142,15 @@ impl SupervisedServer {
             }
             CallError::Silent(patience) => {
                 self.note(generation, LifecycleEvent::Silent);
-                PassError::Unavailable(format!("no reply within {} ms", patience.as_millis()))
+                PassError::Unavailable(format!(
+                    "the MCP server did not reply within {} ms",
+                    patience.as_millis()
+                ))
             }
             CallError::Lost(reason) => PassError::Unavailable(reason),
-            CallError::SessionExpired => PassError::Unavailable("the session has expired".into()),
+            CallError::SessionExpired => {
+                PassError::Unavailable("the session with the MCP server has expired".into())
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ const PROGRESS_CHARS_MAX: usize = 1_000;
 /// The maximum number of requests from one server that are answered at the same time.
 const QUESTIONS_MAX: usize = 8;
 
-/// A connection to one server.
+/// A connection to one MCP server.
 pub(super) struct Peer {
     table: Arc<PendingRequests>,
     transport: Arc<dyn Transport>,
@@ -50,7 +50,7 @@ pub(super) struct RequestMetadata {
     pub(super) headers: Vec<(String, String)>,
 }
 
-/// A request to the server.
+/// A request to the MCP server.
 pub(super) struct PeerRequest<'a> {
     pub(super) method: &'static str,
     /// The members of `params`, without braces.
@@ -79,12 +79,12 @@ impl PeerRequest<'_> {
     }
 }
 
-/// The reason why there is no result.
+/// The reason why a request has no result.
 #[derive(Debug)]
 pub(super) enum PeerError {
     /// The server answered with an error.
     Rpc(RpcError),
-    /// No reply and no progress came within this time.
+    /// The server sent no reply and no progress within this time.
     Silent(Duration),
     Failed(TransportFailure),
 }
@@ -93,7 +93,9 @@ impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rpc(error) => write!(f, "{} (code {})", error.message, error.code),
-            Self::Silent(patience) => write!(f, "no reply within {} ms", patience.as_millis()),
+            Self::Silent(patience) => {
+                write!(f, "the MCP server did not reply within {} ms", patience.as_millis())
+            }
             Self::Failed(failure) => failure.fmt(f),
         }
     }
@@ -102,7 +104,7 @@ impl fmt::Display for PeerError {
 impl Peer {
     pub(super) fn new(table: Arc<PendingRequests>, transport: Arc<dyn Transport>) -> Self {
         let weak = Arc::downgrade(&transport);
-        // Ignore the error: each table has only one transport, which is set only here.
+        // Ignore the error: each table has one transport, and only this line sets it.
         let _ = table.transport.set(weak);
         let trace = uuid::Uuid::new_v4().as_u128();
         Self { table, transport, next_id: AtomicU64::new(1), trace, manner: OnceLock::new() }
@@ -134,8 +136,8 @@ impl Peer {
         outcome.map(|reply| (id, reply))
     }
 
-    /// Sends a request whose reply no caller waits for. Like a notification, it has no id for the transport, so that
-    /// closing the connection waits until it is sent.
+    /// Sends a request whose reply is not needed. The transport gets no id for this request, as for a notification, so
+    /// closing the connection waits until the request is sent.
     pub(super) fn send_unawaited(&self, method: &'static str, fields: &str, headers: &[(String, String)]) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut ask = PeerRequest::new(method, fields, Duration::ZERO);
@@ -144,7 +146,8 @@ impl Peer {
         let _ = self.send(McpOutgoingMessage { id: None, ..self.outgoing(id, &ask) });
     }
 
-    /// Receives the progress of a request that has its reply: its token stays valid while the server works on a task.
+    /// Receives the progress of a request that already has its reply: the progress token stays valid while the server
+    /// works on a task.
     pub(super) fn follow_progress(&self, token: RequestId) -> FollowedProgress<'_> {
         let (tell, updates) = mpsc::channel(PROGRESS_WAITING_MAX);
         self.table.followed().insert(token, tell);
@@ -180,7 +183,7 @@ impl Peer {
         self.transport.close().await;
     }
 
-    /// Returns the number of lines that were not messages, plus the replies to requests that no longer wait.
+    /// Returns the number of stray lines: output that is not a message, and replies to requests that no longer wait.
     pub(super) fn noise(&self) -> u64 {
         self.table.noise.load(Ordering::Relaxed)
     }
@@ -209,7 +212,7 @@ impl Peer {
         McpOutgoingMessage { id: Some(id), method: Cow::Borrowed(method), headers, text }
     }
 
-    /// Waits for the reply. The timeout is extended while we answer requests from the server, because the server cannot
+    /// Waits for the reply. Extends the timeout while haft answers requests from the server, because the server cannot
     /// continue without the answers.
     async fn wait(
         &self,
@@ -228,8 +231,8 @@ impl Peer {
                             tell(progress);
                         }
                     }
-                    let gone = || Err(PeerError::Failed(TransportFailure::Closed("the connection was closed".into())));
-                    return outcome.unwrap_or_else(|_| gone());
+                    let gone = || TransportFailure::Closed("the connection to the MCP server was closed".into());
+                    return outcome.unwrap_or_else(|_| Err(PeerError::Failed(gone())));
                 }
                 Some(progress) = progress_updates.recv() => {
                     deadline = Instant::now() + ask.patience;
@@ -383,7 +386,7 @@ impl PendingRequests {
         match message {
             JsonRpcMessage::Reply { id, outcome } => match id.or(answers) {
                 Some(id) => self.answer(id, outcome.map_err(|error| PeerError::Rpc(self.redacted(error)))),
-                None => self.noise("a reply without an id"),
+                None => self.noise("a JSON-RPC reply without an id"),
             },
             JsonRpcMessage::Request { id, method, params } => self.question(id, method, params),
             JsonRpcMessage::Notification { method, params } => match method.as_str() {
@@ -426,7 +429,7 @@ impl PendingRequests {
         let token = params.progress_token;
         let waiting = self.lock().get(&token).map(|waiting| waiting.progress.clone());
         if let Some(tell) = waiting.or_else(|| self.followed().get(&token).cloned()) {
-            // Ignore the error: the message is dropped if too many wait.
+            // Ignore the error: haft drops the message if too many messages wait.
             let _ = tell.try_send(CallProgress::Message(text));
         }
     }

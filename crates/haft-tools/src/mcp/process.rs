@@ -14,7 +14,7 @@ use haft_sandbox::{
 /// The operator's settings for the process besides its command line.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessConfig {
-    /// The name that is a part of the cache directory name.
+    /// The server name, which is a part of the cache directory name.
     pub name: String,
     pub env: BTreeMap<String, String>,
     /// The working directory, which the server may write to; `None` for the operator's workspace.

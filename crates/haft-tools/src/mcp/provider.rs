@@ -26,13 +26,13 @@ pub struct McpProvider {
     left: AtomicBool,
     /// The maximum time that `warmup` waits; `None` for the startup timeout of the server.
     ready_wait: Option<Duration>,
-    /// True if the server was not ready in time. When the server is ready, runs find its tools with a search, or get
-    /// them in addition to their tools.
+    /// True if the server was not ready in time. When the server becomes ready later, a run finds its tools with a
+    /// search, or gets them in addition to its other tools.
     late: AtomicBool,
 }
 
 impl McpProvider {
-    /// Registers as a user of a server that has not ended.
+    /// Registers as a user of a server that still has users.
     pub fn new(server: Arc<SupervisedServer>) -> Self {
         let left = !server.users.join();
         Self { server, left: AtomicBool::new(left), ready_wait: None, late: AtomicBool::new(false) }
@@ -63,7 +63,7 @@ impl McpProvider {
         }
         self.late.store(true, Ordering::Release);
         let message = format!(
-            "MCP server `{}` is still starting after {} ms; its tools come later",
+            "MCP server `{}` is still starting after {} ms; its tools will be available later",
             self.server.shared.config.name,
             ready_wait.as_millis()
         );
@@ -84,7 +84,7 @@ impl McpProvider {
         &self.server
     }
 
-    /// Returns true if this is the tool of haft that leads to the login, and not a tool of the server.
+    /// Returns true for the login tool, which haft provides, and false for a tool of the server.
     fn is_login(&self, tool: &ToolName, listing: &McpToolList) -> bool {
         self.server.shared.is_login_listed() && is_login_tool(tool) && !listing.known.contains_key(tool)
     }
@@ -100,7 +100,7 @@ impl McpProvider {
             return self.server.start().await.map(|()| ToolOutput::text(LOGIN_FINISHED));
         }
         let Some(known) = listing.known.get(tool) else {
-            let message = format!("the server has no tool `{tool}` any more; list the tools again");
+            let message = format!("the MCP server has no tool `{tool}` any more; list the tools again");
             return Err(ToolError::new(ToolErrorKind::UnknownTool, message));
         };
         let definition = listing.tools.iter().find(|definition| definition.name == *tool);

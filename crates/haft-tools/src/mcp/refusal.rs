@@ -23,7 +23,7 @@ pub(super) enum ServerRequestRefusal {
 impl ServerRequestRefusal {
     pub(super) fn reason(&self) -> &str {
         match self {
-            Self::NotSupported => "not supported",
+            Self::NotSupported => "haft does not support this request",
             Self::Declined(reason) | Self::Wrong(reason) => reason,
         }
     }

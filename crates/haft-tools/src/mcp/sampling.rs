@@ -44,7 +44,9 @@ impl SamplingPolicy {
     ) -> Result<String, ServerRequestRefusal> {
         let requests_max = self.settings.requests_per_call_max;
         if call.count_sample() > requests_max {
-            return Err(declined(format!("a call may send at most {requests_max} sampling requests")));
+            return Err(declined(format!(
+                "the MCP server may send at most {requests_max} sampling requests per tool call"
+            )));
         }
         let wanted = read(server, params, &self.settings)?;
         let run = &call.caller.run;
@@ -55,7 +57,7 @@ impl SamplingPolicy {
         };
         tokio::select! {
             biased;
-            () = call.over() => Err(declined("the call has ended")),
+            () = call.over() => Err(declined("the tool call has ended")),
             written = written => written.map(|written| reply_json(&written)),
         }
     }
@@ -68,12 +70,13 @@ impl SamplingPolicy {
         match self.settings.consent {
             SamplingConsent::Given => Ok(()),
             SamplingConsent::Ask => {
-                let person = person.ok_or_else(|| declined("no user is available to allow the request"))?;
+                let person =
+                    person.ok_or_else(|| declined("no user is available to allow the sampling request"))?;
                 match person.elicit(&wanted.server, question(wanted)).await {
                     ElicitationAnswer::Accepted(answer) if answer["allow"] == true => Ok(()),
                     ElicitationAnswer::Accepted(_)
                     | ElicitationAnswer::Declined
-                    | ElicitationAnswer::Cancelled => Err(declined("the user rejected the request")),
+                    | ElicitationAnswer::Cancelled => Err(declined("the user rejected the sampling request")),
                 }
             }
         }
@@ -144,10 +147,12 @@ fn read(
 ) -> Result<SamplingRequest, ServerRequestRefusal> {
     let bytes = params.get().len();
     if bytes > REQUEST_BYTES_MAX {
-        return Err(declined(format!("the request has {bytes} bytes; the limit is {REQUEST_BYTES_MAX}")));
+        return Err(declined(format!(
+            "the sampling request has {bytes} bytes; the limit is {REQUEST_BYTES_MAX}"
+        )));
     }
-    let params: SamplingParams =
-        serde_json::from_str(params.get()).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+    let params: SamplingParams = serde_json::from_str(params.get())
+        .map_err(|error| wrong(&format!("haft cannot parse the parameters: {error}")))?;
     if params.tools.is_some_and(|tools| !tools.is_empty()) {
         return Err(wrong("`tools` are not supported in sampling requests"));
     }
@@ -177,7 +182,11 @@ fn wrong(problem: &str) -> ServerRequestRefusal {
     ServerRequestRefusal::Wrong(format!("sampling/createMessage: {problem}"))
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits before")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is clamped to the range of `u32` before the cast"
+)]
 fn tokens(wanted: Option<f64>, tokens_max: u32) -> u32 {
     wanted.map_or(tokens_max, |wanted| wanted.max(1.0).min(f64::from(tokens_max)) as u32)
 }
@@ -218,7 +227,7 @@ fn question(request: &SamplingRequest) -> Value {
     let system = Some(request.system.as_str()).filter(|system| !system.is_empty()).map(str::to_owned);
     let texts: Vec<String> = system.into_iter().chain(texts).collect();
     let message = format!(
-        "Allow {model} to write up to {output_tokens_max} tokens for the server? The prompt is:\n{}",
+        "Allow {model} to write up to {output_tokens_max} tokens for the MCP server? The prompt is:\n{}",
         excerpt(&texts.join("\n"))
     );
     let allow = json!({ "type": "boolean", "description": "allow this request" });

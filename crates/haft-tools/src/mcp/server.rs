@@ -87,7 +87,7 @@ pub struct McpEnvironment {
 /// Selects whether the user of a caller can log in at a server during a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LoginOffer {
-    /// The user can log in. As long as the tools of a server are unknown, a tool of haft leads to the login.
+    /// The user can log in. As long as the tools of a server are unknown, haft lists a login tool for this server.
     Offered,
     #[default]
     NotOffered,
@@ -137,7 +137,7 @@ struct CurrentConnection {
     transport: Option<&'static str>,
 }
 
-/// An open connection, with its number among all connections of this server.
+/// An open connection to the server, with its number among all connections of this server.
 #[derive(Debug)]
 pub(super) struct McpConnection {
     pub(super) session: McpSession,
@@ -314,7 +314,7 @@ impl SupervisedServer {
         }
         Err(self.error(
             ToolErrorKind::Unavailable,
-            "the server ends every session right after it opened the session",
+            "the MCP server ends every session right after it opens the session",
         ))
     }
 
@@ -363,11 +363,11 @@ impl SupervisedServer {
                     return Err(self.error(ToolErrorKind::Unavailable, &reason));
                 }
                 LifecycleState::Stopped => {
-                    return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));
+                    return Err(self.error(ToolErrorKind::Unavailable, "haft stopped the MCP server"));
                 }
             }
             if state.changed().await.is_err() {
-                return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));
+                return Err(self.error(ToolErrorKind::Unavailable, "haft stopped the MCP server"));
             }
         }
     }
@@ -393,7 +393,7 @@ impl SupervisedServer {
 
     fn silent(&self, tool: &McpToolEntry, patience: Duration) -> ToolError {
         let message = format!(
-            "`{}` gave neither a result nor progress for {} ms and was cancelled; raise `requestTimeout` to allow more",
+            "tool `{}` sent neither a result nor progress for {} ms, so haft cancelled the call; raise `requestTimeout` to allow more",
             tool.name,
             patience.as_millis()
         );
@@ -403,12 +403,12 @@ impl SupervisedServer {
     fn lost(&self, tool: &McpToolEntry, effects: Effects, reason: &str) -> ToolError {
         match effects {
             Effects::ReadOnly => {
-                let message = format!("`{}` was interrupted: {reason}", tool.name);
+                let message = format!("the call to tool `{}` was interrupted: {reason}", tool.name);
                 self.error(ToolErrorKind::Unavailable, &message)
             }
             Effects::Idempotent | Effects::Mutating | Effects::Unknown => {
                 let message = format!(
-                    "`{}` was interrupted, and it is not known whether it took effect: {reason}",
+                    "the call to tool `{}` was interrupted, and haft does not know whether it took effect: {reason}",
                     tool.name
                 );
                 self.error(ToolErrorKind::UnknownOutcome, &message)
@@ -447,13 +447,13 @@ impl McpServerState {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if the tool that leads to the login is in the list of tools. It stays there after the login, so that
-    /// a client can repeat its call.
+    /// Returns true if the login tool is in the list of tools. The tool stays in the list after the login, so that a
+    /// client can repeat its call.
     pub(super) fn is_login_listed(&self) -> bool {
         self.is_login_listed.load(Ordering::Acquire)
     }
 
-    /// Lists the tool that leads to the login, if the server requires one and its own tools are unknown.
+    /// Adds the login tool to the list, if the server requires a login and its own tools are unknown.
     pub(super) fn list_login(&self, state: &LifecycleState) {
         let is_required =
             matches!(state, LifecycleState::NeedsAuth { reason } if reason.contains(LOGIN_NEEDED));
@@ -533,7 +533,7 @@ impl McpServerState {
     /// relies on the announcement.
     pub(super) fn replace_tool_list(&self, listing: McpToolList) {
         for skipped in &listing.skipped {
-            self.log.note(&format!("tool `{}` is skipped: {}", skipped.name, skipped.reason));
+            self.log.note(&format!("haft skipped tool `{}`: {}", skipped.name, skipped.reason));
         }
         self.current().listing = Arc::new(listing);
         self.changes.announce();
@@ -566,7 +566,7 @@ fn task_ttl(limit: Option<&TimeLimit>) -> Duration {
 }
 
 /// Keeps the errors that only the client of a gateway can resolve, by declaring a capability or opening a URL. Returns
-/// `None` for all others.
+/// `None` for all other errors.
 fn for_client(error: RpcError) -> Option<ProtocolError> {
     let RpcError { code, message, data } = error;
     [MISSING_CAPABILITY, URL_REQUIRED].contains(&code).then_some(ProtocolError { code, message, data })

@@ -34,7 +34,7 @@ const GREETING_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of characters that are kept of a server's name, and of its version.
 const NAME_CHARS_MAX: usize = 200;
 
-/// An opened connection, after the handshake or the probe.
+/// An opened connection to an MCP server, after the handshake or the probe.
 #[derive(Debug)]
 pub(super) struct McpSession {
     pub(super) peer: Peer,
@@ -61,7 +61,7 @@ pub struct ServerDescription {
 /// The features of a server other than its tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own in the protocol")]
+#[expect(clippy::struct_excessive_bools, reason = "each flag is a separate capability in the protocol")]
 pub struct ServerOffers {
     pub prompts: bool,
     /// The server has resources and resource templates.
@@ -125,7 +125,7 @@ pub(super) async fn open(
         Some(ProtocolEra::Modern) | None => timeout(budget, probe(&peer, host, patience)).await,
     };
     let out_of_time =
-        || OpenError::Failed(format!("the server did not answer within {} ms", budget.as_millis()));
+        || OpenError::Failed(format!("the MCP server did not answer within {} ms", budget.as_millis()));
     let (era, greeting) = opened.map_err(|_| out_of_time())??;
     peer.settle(manner(&era, host));
     if matches!(era, ProtocolEra::Legacy { .. }) {
@@ -168,7 +168,7 @@ async fn probe(
         found = &mut discovery => after(found, || greeted).await,
         opened = &mut greeted => match opened {
             Ok(opened) => Ok(opened),
-            // The reply to the probe may still come. If it comes, it decides.
+            // The handshake failed, but the reply to the probe may still come. That reply decides.
             Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
         },
     }
@@ -185,7 +185,7 @@ async fn after<F: Future<Output = HandshakeResult>>(
         HandshakeStep::Greet | HandshakeStep::GreetBeside => greet().await,
         HandshakeStep::Respawn => Err(OpenError::DiedOnProbe(reason)),
         HandshakeStep::Incompatible => Err(OpenError::Failed(format!(
-            "the server supports no MCP version that haft supports ({MODERN}, {})",
+            "the MCP server supports no MCP version that haft supports ({MODERN}, {})",
             LEGACY.join(", ")
         ))),
         HandshakeStep::GiveUp => Err(OpenError::NeedsAuth(reason)),
@@ -258,11 +258,11 @@ fn read_greeting<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String>
     let bytes = raw.get().len();
     if bytes > GREETING_BYTES_MAX {
         return Err(format!(
-            "the server's handshake response has {bytes} bytes; the limit is {GREETING_BYTES_MAX}"
+            "the MCP server's handshake response has {bytes} bytes; the limit is {GREETING_BYTES_MAX}"
         ));
     }
     serde_json::from_str(raw.get())
-        .map_err(|error| format!("the server's handshake response cannot be parsed: {error}"))
+        .map_err(|error| format!("haft cannot parse the MCP server's handshake response: {error}"))
 }
 
 fn refused(error: PeerError) -> ProbeReaction {
@@ -307,7 +307,7 @@ async fn greet(peer: &Peer, host: &Host, budget: Duration) -> HandshakeResult {
     let found: InitializeResult = read_greeting(&raw).map_err(OpenError::Failed)?;
     if !LEGACY.contains(&found.protocol_version.as_str()) {
         let message = format!(
-            "the server chose MCP version `{}`, which haft does not support",
+            "the MCP server chose MCP version `{}`, which haft does not support",
             cut(&found.protocol_version, 40)
         );
         return Err(OpenError::Failed(message));

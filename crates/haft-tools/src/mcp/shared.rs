@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_ends_with_its_last_user_and_accepts_no_more() {
+    fn shared_server_ends_with_its_last_user_and_accepts_no_new_users() {
         let users = ServerUsers::default();
         assert!(users.join() && users.join());
         assert!(!users.leave());

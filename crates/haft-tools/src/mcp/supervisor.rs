@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// The waits before each further start, in seconds. After the last one is reached, it is used for all further starts.
+/// The waits before each restart, in seconds. haft uses the last wait for all further restarts.
 const BACKOFF_SECONDS: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 
-/// The uptime after which earlier failures are ignored.
+/// The uptime after which haft ignores earlier failures.
 const SUSTAINED_UPTIME: Duration = Duration::from_mins(1);
 
 /// The lifecycle state of a server.
@@ -45,7 +45,7 @@ pub(super) enum RestartCause {
     Ended,
 }
 
-/// An event in the life of a server.
+/// An event in the lifecycle of an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleEvent {
     /// A caller needs the server.
@@ -61,7 +61,7 @@ pub(super) enum LifecycleEvent {
     Ended {
         reason: String,
     },
-    /// A call got no reply in time.
+    /// A call got no reply from the server in time.
     Silent,
     /// The server responded: to a health probe, or to a call after it had required authorization.
     Alive,
@@ -74,7 +74,7 @@ pub(super) enum LifecycleEvent {
     Stop,
 }
 
-/// An action for the driver.
+/// An action that the driver performs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleAction {
     Nothing,
@@ -312,7 +312,8 @@ mod tests {
         }
     }
 
-    /// For each state, the outcome of each event in the order of [`all_events`]; a dot means no change and no action.
+    /// For each state, the outcome of each event, in the order of [`all_events`]. A dot means that nothing changes and
+    /// no action follows.
     const TABLE: [(&str, [&str; 11]); 7] = [
         ("configured", ["starting Open", ".", ".", ".", ".", ".", ".", ".", ".", ".", "stopped Close"]),
         (
@@ -415,14 +416,15 @@ mod tests {
         let now = Instant::now();
         let refused = || LifecycleEvent::AuthNeeded { reason: "401".into() };
         let ready = || LifecycleState::Ready { since: now, failures: 3 };
-        // Another call succeeded: the connection was never closed.
+        // The server answered another call, so the connection was never closed.
         assert_eq!(life(ready(), &[refused(), LifecycleEvent::Alive], now), ["needs_auth", "ready"]);
-        // Further refusals leave the state unchanged.
+        // Further refusals of the server leave the state unchanged.
         assert_eq!(life(ready(), &[refused(), refused()], now), ["needs_auth", "needs_auth"]);
         // The connection has ended in the meantime. After a login, the next call opens a new one.
         let login = [refused(), ended(), LifecycleEvent::Wanted, LifecycleEvent::Opened];
         assert_eq!(life(ready(), &login, now), ["needs_auth", "needs_auth", "starting", "ready"]);
-        // A failed start leads to a login only if the server demands one, and a login resets the number of failures.
+        // A failed start leads to a login only if the server demands a login, and a login resets the number of
+        // failures.
         let later = [
             LifecycleEvent::NotOpened { reason: "no".into() },
             LifecycleEvent::Due,

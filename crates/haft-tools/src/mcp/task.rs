@@ -25,10 +25,11 @@ const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// The poll interval for a server that names none.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The shortest poll interval: a server that names 0 would get as many requests as the connection can carry.
+/// The shortest poll interval. Without this limit, a server that names 0 would get as many requests as the connection
+/// can carry.
 const POLL_PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// The longest poll interval: a server that names a year would delay the result by a year.
+/// The longest poll interval. Without this limit, a server that names a year would delay the result by a year.
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// The maximum size of the id of a task, in bytes. Every request about the task repeats it.
@@ -104,7 +105,7 @@ pub(super) struct UpstreamTaskState {
     pub(super) message: Option<String>,
     /// The wait before the next poll, within our limits.
     pub(super) pause: Duration,
-    /// The questions, the result and the error. Only the extension puts them into the state.
+    /// The questions, the result and the error of the task. Only the tasks extension puts them into the state.
     pub(super) inputs: BoundedObject<InputRequest, INPUTS_MAX>,
     pub(super) result: Option<Box<RawValue>>,
     pub(super) error: Option<RpcError>,
@@ -132,7 +133,7 @@ pub(super) fn created(era: &ProtocolEra, raw: &RawValue) -> Result<Option<Upstre
         #[serde(borrow)]
         task: Option<&'a RawValue>,
     }
-    // Almost no result is a task. This check avoids parsing the others twice.
+    // Almost no result is a task. This check avoids parsing all other results twice.
     if !raw.get().contains("\"taskId\"") {
         return Ok(None);
     }
@@ -148,17 +149,19 @@ pub(super) fn created(era: &ProtocolEra, raw: &RawValue) -> Result<Option<Upstre
 pub(super) fn state(raw: &RawValue, expected: Option<&str>) -> Result<UpstreamTaskState, ToolError> {
     let sent: TaskStateJson = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
     let id = sent.task_id.filter(|id| !id.is_empty() && id.len() <= TASK_ID_BYTES_MAX).ok_or_else(|| {
-        broken(format!("the server sent a task without an id of at most {TASK_ID_BYTES_MAX} bytes"))
+        broken(format!(
+            "the MCP server sent a task whose id is missing or has more than {TASK_ID_BYTES_MAX} bytes"
+        ))
     })?;
     if let Some(expected) = expected.filter(|expected| **expected != id) {
         let (asked, sent) = (cut(expected, TEXT_CHARS_MAX), cut(&id, TEXT_CHARS_MAX));
         return Err(broken(format!(
-            "the server sent the state of the task `{sent}` when asked about `{asked}`"
+            "the MCP server sent the state of the task `{sent}` when haft asked about `{asked}`"
         )));
     }
     let status = sent.status.unwrap_or_default();
     let status = UpstreamTaskStatus::of(&status).ok_or_else(|| {
-        broken(format!("the server sent the unknown task status `{}`", cut(&status, TEXT_CHARS_MAX)))
+        broken(format!("the MCP server sent the unknown task status `{}`", cut(&status, TEXT_CHARS_MAX)))
     })?;
     Ok(UpstreamTaskState {
         id,
@@ -182,7 +185,7 @@ pub(super) fn related_task(params: Option<&RawValue>) -> Option<String> {
         meta: Value,
     }
     let text = params?.get();
-    // Almost no request belongs to a task, and its parameters may be large.
+    // Search the text first: almost no request belongs to a task, and parsing large parameters takes time.
     if !text.contains(RELATED_TASK) {
         return None;
     }
@@ -198,7 +201,7 @@ fn pause(named: Option<&Value>) -> Duration {
 }
 
 fn unreadable(error: &serde_json::Error) -> ToolError {
-    broken(format!("the server's task cannot be read: {error}"))
+    broken(format!("haft cannot parse the task of the MCP server: {error}"))
 }
 
 fn broken(message: String) -> ToolError {
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn task_is_created_only_in_the_form_of_the_revision() {
+    fn result_is_a_task_only_in_the_form_of_its_protocol_revision() {
         let old = ProtocolEra::Legacy { version: CORE_TASKS.into() };
         let core = json!({"task": {"taskId": "t", "status": "working", "pollInterval": 500}});
         let extension = json!({"resultType": "task", "taskId": "t", "status": "working"});
@@ -252,12 +255,12 @@ mod tests {
             let error = state(&raw(&sent), Some("t")).unwrap_err().message;
             assert!(error.contains(expected), "{error}");
         };
-        check(json!({"taskId": "other", "status": "working"}), "`other` when asked about `t`");
+        check(json!({"taskId": "other", "status": "working"}), "`other` when haft asked about `t`");
         check(json!({"taskId": "t", "status": "resting"}), "unknown task status `resting`");
         check(json!({"taskId": "t"}), "unknown task status ``");
-        check(json!({"status": "working"}), "without an id");
-        check(json!({"taskId": "x".repeat(2_000), "status": "working"}), "without an id");
-        check(json!(7), "cannot be read");
+        check(json!({"status": "working"}), "whose id is missing or");
+        check(json!({"taskId": "x".repeat(2_000), "status": "working"}), "whose id is missing or");
+        check(json!(7), "cannot parse the task");
     }
 
     #[test]

@@ -29,7 +29,7 @@ const POLL_FAILURES_MAX: usize = 3;
 /// The wait after a failed poll.
 const POLL_AGAIN: Duration = Duration::from_secs(1);
 
-/// A task that a server created for a call.
+/// A task that an MCP server created for a tool call.
 pub(super) struct UpstreamTask<'a> {
     session: &'a McpSession,
     host: &'a Host,
@@ -71,7 +71,7 @@ pub(super) async fn finish(
     outcome
 }
 
-/// Whether the server still works on a task whose call has an outcome.
+/// States whether the server still works on a task after its call has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TaskEnd {
     Ended,
@@ -139,7 +139,7 @@ impl UpstreamTask<'_> {
             }
             (UpstreamTaskStatus::Failed, None, None) => Err(failed(state.message.as_deref())),
             (_, Some(result), _) => Ok(result),
-            (_, None, _) => Err(tool_error("the server completed the task without a result".into())),
+            (_, None, _) => Err(tool_error("the MCP server completed the task without a result".into())),
         };
         (outcome, TaskEnd::Ended)
     }
@@ -167,9 +167,10 @@ impl UpstreamTask<'_> {
         answered.extend(names);
         let answers =
             call::inputs(&asked, self.host, self.exchange.in_flight).await.map_err(CallError::Tool)?;
-        // The server would wait for an answer that never comes.
+        // Fail the call, because the server would wait for an answer that never comes.
         if answers.left_out > 0 {
-            let message = "the task of the server needs input that haft does not provide; it was cancelled";
+            let message =
+                "the task of the MCP server needs input that haft does not provide, so haft cancelled it";
             return Err(tool_error(message.into()));
         }
         let fields = format!("{}{}", self.fields(), answers.fields);
@@ -240,7 +241,7 @@ fn is_momentary(error: &CallError) -> bool {
 fn in_task(error: CallError) -> CallError {
     match error {
         CallError::SessionExpired => {
-            CallError::Lost("the session expired while the server worked on the task".into())
+            CallError::Lost("the session expired while the MCP server worked on the task".into())
         }
         CallError::NeedsAuth(reason) => CallError::Lost(reason),
         error @ (CallError::Tool(_) | CallError::Rpc(_) | CallError::Silent(_) | CallError::Lost(_)) => error,
@@ -249,12 +250,12 @@ fn in_task(error: CallError) -> CallError {
 
 fn cancelled(message: Option<&str>) -> CallError {
     let reason = message.map(|message| format!(": {message}")).unwrap_or_default();
-    tool_error(format!("the server cancelled the task{reason}"))
+    tool_error(format!("the MCP server cancelled the task{reason}"))
 }
 
 fn failed(message: Option<&str>) -> CallError {
     let reason = message.unwrap_or("the server gave no reason");
-    tool_error(format!("the task of the server failed: {reason}"))
+    tool_error(format!("the task of the MCP server failed: {reason}"))
 }
 
 fn tool_error(message: String) -> CallError {
@@ -276,7 +277,7 @@ impl CancelTaskOnDrop<'_> {
 impl Drop for CancelTaskOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(task) = self.task {
-            // No caller is left that could wait for the reply, and the state of the task is of no interest any more.
+            // Do not wait for the reply: the caller has gone, and haft does not need the state of the task any more.
             self.peer.send_unawaited("tasks/cancel", &task.fields(), &task.headers);
         }
     }

@@ -35,8 +35,8 @@ pub(super) fn page(text: &str, number: usize, reading: &OutputReadSettings) -> R
     PagedText::of_output(text, chunking(reading)).page(number)
 }
 
-/// Returns the first page of the output, or its beginning and end. If the question needed a model, adds a note that
-/// none is available.
+/// Returns the first page of the output, or its beginning and end. If the question needs a model, adds a note that no
+/// model is available.
 pub(super) fn without_model(
     question: &str,
     text: &str,

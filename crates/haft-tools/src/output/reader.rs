@@ -1,4 +1,4 @@
-//! The interface to a reader that answers questions about stored outputs with a model.
+//! The interface to a reader, which answers questions about stored outputs with a model.
 
 use futures_util::future::BoxFuture;
 use haft_core::chunk::{ChunkSettings, chunks};
@@ -13,7 +13,7 @@ pub trait OutputReader: Send + Sync {
     /// Returns the number of bytes of this output that the reader's model can read at once.
     fn piece_bytes(&self, text: &str) -> usize;
 
-    /// Answers a question. The error is a message that says why there is no answer.
+    /// Answers a question. The error is a message that explains why the model gave no answer.
     fn read<'a>(
         &'a self,
         asked: FreeQuestion<'a>,

@@ -95,7 +95,7 @@ impl OutputTools {
         let question = input.extract.unwrap_or_default();
         let query = OutputQuery::parse(&question).map_err(invalid)?;
         let answer = match query {
-            // A query of binary content is always fast, so it needs no worker.
+            // haft answers a query of binary content in this process, because such a query is always fast.
             Some(query) if media::is_binary(&content) => query.answer(&content),
             Some(_) => ask(&self.workers, &question, &content).await,
             None if media::is_binary(&content) => Ok(format!("{}\n({HOW_TO_ASK})", about_binary(&content))),
@@ -129,7 +129,7 @@ impl OutputTools {
         let free_question = FreeQuestion { handle: &handle, text, question, strategy, reading: self.reading };
         let answer = reader.read(free_question, cx).await;
         Some(answer.map(|answer| {
-            format!("(read by a model, {})\n{}", strategy.name(), shorten(&answer, PAGE_BYTES_MAX))
+            format!("(answer of a model, mode {})\n{}", strategy.name(), shorten(&answer, PAGE_BYTES_MAX))
         }))
     }
 
@@ -153,7 +153,7 @@ async fn content(handle: &str, cx: &CallContext) -> Result<Vec<u8>, ToolError> {
     })
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "made for `map_err`")]
+#[allow(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn invalid(error: ExtractError) -> ToolError {
     ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {error}"))
 }

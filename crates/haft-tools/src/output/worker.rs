@@ -15,7 +15,7 @@ pub const EXTRACT_WORKER: &str = "extract";
 #[derive(Serialize, Deserialize)]
 struct ExtractRequest {
     extract: String,
-    /// The output as text, with invalid UTF-8 replaced; the answer would replace it too.
+    /// The output as text, with invalid UTF-8 replaced. The answer is text too, so it would replace the same bytes.
     content: String,
 }
 
@@ -32,8 +32,8 @@ pub fn serve(mut channel: UnixStream) {
 }
 
 fn answer(asked: &ExtractRequest) -> Result<String, ExtractError> {
-    let question =
-        OutputQuery::parse(&asked.extract)?.ok_or_else(|| ExtractError("the query is unknown".into()))?;
+    let question = OutputQuery::parse(&asked.extract)?
+        .ok_or_else(|| ExtractError("haft does not know this query of a stored output".into()))?;
     question.answer(asked.content.as_bytes())
 }
 

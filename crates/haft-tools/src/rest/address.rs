@@ -38,8 +38,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !NOT_PUBLIC_V4.iter().any(within)
 }
 
-/// Returns whether an IPv6 address is public. IANA assigns global unicast addresses from `2000::/3` only. Some networks
-/// inside and outside of it embed an IPv4 address, which then decides. Others are reserved for documentation.
+/// Returns whether an IPv6 address is public. IANA assigns global unicast addresses only from `2000::/3`. Some networks
+/// embed an IPv4 address; then the IPv4 address decides. Others are reserved for documentation.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     if let Some(inner) = address.to_ipv4_mapped() {

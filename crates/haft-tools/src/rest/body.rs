@@ -12,7 +12,7 @@ use super::encode;
 use super::parameter::{Explode, ParameterStyle, pairs};
 use super::template::{ArgumentMap, text_of};
 
-/// A body, ready to be sent.
+/// A request body, ready to be sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RestBody {
     pub media_type: String,
@@ -92,7 +92,7 @@ fn gathered(shape: &BodyShape, arguments: &ArgumentMap) -> Option<Value> {
     }
 }
 
-/// Encodes an object as a form. Any other value has no field names, so it is sent as plain text.
+/// Encodes an object as a form. Sends any other value as plain text, because such a value has no field names.
 fn form(value: &Value, fields: &[BodyField]) -> String {
     let Some(members) = value.as_object() else { return text_of(value) };
     let written = members.iter().filter(|(_, value)| !value.is_null()).flat_map(|(name, value)| {
@@ -164,7 +164,8 @@ fn boundary(parts: &[Vec<u8>]) -> String {
     digest.iter().take(16).fold(BOUNDARY.to_owned(), |line, byte| format!("{line}{byte:02x}"))
 }
 
-/// Standard and URL-safe base64 are both in use, and models omit the padding.
+/// haft accepts both standard and URL-safe base64, with or without padding: both are in use, and models omit the
+/// padding.
 const BASE64: [GeneralPurpose; 2] = [
     GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -179,7 +180,10 @@ const BASE64: [GeneralPurpose; 2] = [
 fn bytes_of(name: &str, value: &Value) -> Result<Vec<u8>, ToolError> {
     let decoded = value.as_str().and_then(|text| BASE64.iter().find_map(|base64| base64.decode(text).ok()));
     decoded.ok_or_else(|| {
-        ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: `{name}` must be base64 text"))
+        ToolError::new(
+            ToolErrorKind::InvalidArguments,
+            format!("Error: the argument `{name}` must be base64 text"),
+        )
     })
 }
 
@@ -193,7 +197,7 @@ mod tests {
         BodyField { name: name.into(), style: ParameterStyle::Form, explode: Explode::Yes, binary }
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+    #[allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
     fn made(kind: BodyKind, media_type: &str, fields: Vec<BodyField>, arguments: Value) -> Option<RestBody> {
         let plan = BodyPlan { media_type: media_type.into(), kind, shape: BodyShape::Flat { fields } };
         body(&plan, arguments.as_object().unwrap()).unwrap()
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_encode_names_and_values() {
+    fn form_body_encodes_names_and_values() {
         let deep = BodyField { style: ParameterStyle::DeepObject, ..field("m", false) };
         let fields = vec![field("a b", false), field("l", false), deep];
         let given = json!({"a b": "x&y=z", "l": [1, 2], "m": {"k": "v"}});

@@ -19,7 +19,7 @@ use haft_core::settings::method::Method;
 #[derive(Debug)]
 pub struct RestClient {
     reach: Arc<AllowedHosts>,
-    /// Created for the first request, because loading the machine's certificates takes a while.
+    /// The client is created for the first request, because loading the certificates of the machine takes a while.
     inner: OnceLock<Result<reqwest::Client, String>>,
 }
 
@@ -37,7 +37,7 @@ impl RestClient {
         &self.reach
     }
 
-    /// Sends a request. Sends it again if that is safe and may help.
+    /// Sends a request. Sends the request again if a repetition is safe and may help.
     pub async fn send(&self, request: &RestRequest) -> Result<reqwest::Response, ToolError> {
         let mut number = 1;
         loop {
@@ -67,7 +67,7 @@ impl RestClient {
         while let Some(piece) = response.chunk().await.map_err(broken)? {
             if bytes.len() + piece.len() > bytes_max {
                 let message = format!(
-                    "the answer is larger than {bytes_max} bytes; ask for less, for example with a limit or a page"
+                    "the response is larger than {bytes_max} bytes; ask for less, for example with a limit or a page"
                 );
                 return Err(ToolError::new(ToolErrorKind::Failed, message));
             }
@@ -169,7 +169,7 @@ impl SendError {
     }
 }
 
-/// Returns whether our guard refused the request; it would refuse a retry too.
+/// Returns whether the network guard refused the request; the guard would refuse a retry too.
 fn is_refusal(error: &SendError) -> bool {
     match error {
         SendError::Refused(_) => true,
@@ -200,13 +200,13 @@ fn tool_error(error: SendError, request: &RestRequest) -> ToolError {
     }
     let cause = root_cause(&error);
     let (kind, message) = if error.is_redirect() {
-        (ToolErrorKind::Failed, format!("{host}: {cause}"))
+        (ToolErrorKind::Failed, format!("haft cannot follow the redirect from {host}: {cause}"))
     } else if error.is_connect() {
         (ToolErrorKind::Unavailable, format!("{host} cannot be reached: {cause}"))
     } else if request.method.is_repeatable() {
         (ToolErrorKind::Unavailable, format!("the request to {host} failed: {cause}"))
     } else {
-        let unknown = "it is not known whether the request took effect; check before you repeat it";
+        let unknown = "haft does not know whether the request took effect; check before you repeat it";
         (ToolErrorKind::UnknownOutcome, format!("the request to {host} failed: {cause}; {unknown}"))
     };
     ToolError::new(kind, message).with_source(error)
@@ -216,7 +216,7 @@ fn tool_error(error: SendError, request: &RestRequest) -> ToolError {
 pub(super) fn broken(error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let what = if error.is_timeout() { "the server stopped sending" } else { "the connection broke" };
-    let message = format!("{what} before the end of the answer: {}", root_cause(&error));
+    let message = format!("{what} before the end of the response: {}", root_cause(&error));
     ToolError::new(ToolErrorKind::Failed, message).with_source(error)
 }
 

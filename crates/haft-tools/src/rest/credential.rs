@@ -1,4 +1,4 @@
-//! Credentials of requests. They are added only when a request is sent.
+//! Credentials of HTTP tools. haft adds them to a request only when it sends the request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -71,7 +71,7 @@ impl Credential {
         match self {
             Self::Key { value, .. } => Some(value),
             Self::Basic { password, .. } => Some(password),
-            // These are redacted as part of the `Authorization` header that was sent.
+            // Redaction already covers these secrets as part of the `Authorization` header that was sent.
             Self::Bearer(_) | Self::ClientCredentials(_) => None,
         }
     }
@@ -110,8 +110,9 @@ fn others(pairs: &str, separator: &str, name: &str) -> String {
 }
 
 fn unusable(name: &str) -> ToolError {
-    let message =
-        format!("the value configured for `{name}` cannot be sent in a request; it must be one line of text");
+    let message = format!(
+        "haft cannot send the configured value of `{name}` in a request; the value must be one line of text"
+    );
     ToolError::new(ToolErrorKind::Unavailable, message)
 }
 

@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// The characters to encode: all except the unreserved ones of RFC 3986.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The characters to encode with `allowReserved`: as `STRICT`, but without the reserved characters that do not delimit
+/// The characters to encode with `allowReserved`: those of `STRICT`, except the reserved characters that do not delimit
 /// the pairs of a query.
 const RESERVED_KEPT: &AsciiSet = &STRICT
     .remove(b':')

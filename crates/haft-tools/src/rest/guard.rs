@@ -49,18 +49,18 @@ const HTTP_PORT: u16 = 80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrivateAddressRule {
     Refused,
-    /// Only loopback addresses: the operator's URL names `localhost`.
+    /// Only loopback addresses, because the operator's URL names `localhost`.
     Loopback,
-    /// Only this address: the operator's URL names it.
+    /// Only this private address, because the operator's URL names it.
     Exactly(IpAddr),
-    /// Any address: the operator set `allowPrivateAddresses`.
+    /// Any address, because the operator set `allowPrivateAddresses`.
     Allowed,
 }
 
 /// The reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestBlockReason {
-    #[error("only http and https are supported; got `{0}`")]
+    #[error("haft supports only http and https URLs; got `{0}`")]
     Scheme(String),
     #[error("a URL may not contain a user name or a password")]
     UserInfo,
@@ -75,9 +75,9 @@ pub enum RequestBlockReason {
                  the operator can allow it with `allowPrivateAddresses`"
     )]
     PrivateAddress { host: String, address: IpAddr },
-    #[error("a redirect from https to http is not followed")]
+    #[error("haft does not follow a redirect from https to http")]
     Downgrade,
-    #[error("a redirect to another port is not followed")]
+    #[error("haft does not follow a redirect to another port")]
     OtherPort,
 }
 
@@ -160,7 +160,7 @@ impl AllowedHosts {
         Err(RequestBlockReason::OtherHost { host: host.to_owned(), known: known.join(", ") })
     }
 
-    /// Checks an address directly before the connection. The host name is resolved only once, and `address` is the
+    /// Checks an address directly before the connection. haft resolves a host name only once, and `address` is the
     /// result.
     pub fn check_address(&self, host: &str, address: IpAddr) -> Result<(), RequestBlockReason> {
         let canonical = address.to_canonical();

@@ -61,7 +61,8 @@ impl ClientCredentialsResponse {
     }
 }
 
-/// A token is not used in this time before its expiry, because it could expire while the request is in transit.
+/// The time before its expiry in which haft does not use a token, because the token could expire while the request is
+/// in transit.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// The lifetime of a token if the server states none.
@@ -128,12 +129,12 @@ impl ClientCredentials {
         // The body of an error may echo the client secret, so the message contains only the status.
         let refused = |what: String| {
             let host = self.url.host_str().unwrap_or_default();
-            ToolError::new(ToolErrorKind::Unavailable, format!("{host} returned no token: {what}"))
+            ToolError::new(ToolErrorKind::Unavailable, format!("{host} returned no access token: {what}"))
         };
         if !status.is_success() {
             return Err(refused(format!("HTTP {}; check clientId and clientSecret", status.as_u16())));
         }
-        serde_json::from_slice(&bytes).map_err(|_| refused("the answer has no `access_token`".into()))
+        serde_json::from_slice(&bytes).map_err(|_| refused("the response has no `access_token`".into()))
     }
 
     fn request(&self) -> Result<RestRequest, ToolError> {

@@ -53,7 +53,7 @@ pub enum ParameterStyle {
     DeepObject,
     /// `name[0][key]=v`: as `DeepObject`, but an object is written as the only element of a list.
     Brackets,
-    /// The value is JSON text.
+    /// The value is serialized as JSON text.
     Json,
 }
 
@@ -187,7 +187,7 @@ fn flat(members: &serde_json::Map<String, Value>, between: &str, separator: &str
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+#[allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
 mod tests {
     use serde_json::json;
 

@@ -146,20 +146,21 @@ async fn stream(
     let answer = withheld.redact(reader.finish());
     if answer.is_empty() {
         let found = found.unwrap_or_else(|| "no media type".into());
-        let message =
-            format!("the stream ({found}) contained no answer; check the `streaming` fields of the tool");
+        let message = format!(
+            "the response stream ({found}) contained no answer; check the `streaming` fields of the tool"
+        );
         return Err(ToolError::new(ToolErrorKind::Failed, message));
     }
     Ok(ToolOutput::text(answer))
 }
 
 fn too_much(streaming: &StreamSettings) -> ToolError {
-    let message = format!("the stream is longer than {} bytes", streaming.bytes_max);
+    let message = format!("the response stream is longer than {} bytes", streaming.bytes_max);
     ToolError::new(ToolErrorKind::Failed, message)
 }
 
 fn too_long(streaming: &StreamSettings) -> ToolError {
-    let message = format!("the stream did not end within {} ms", streaming.timeout.as_millis());
+    let message = format!("the response stream did not end within {} ms", streaming.timeout.as_millis());
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 

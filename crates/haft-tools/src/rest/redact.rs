@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::request::RestRequest;
 use haft_core::redact::{SecretRedactor, names_a_secret};
 
-/// Returns the secrets to redact: sensitive headers whose names denote a secret, and `more`.
+/// Returns the secrets to redact: `more`, and the values of sensitive headers whose names denote a secret.
 pub(super) fn of<'a>(
     request: &'a RestRequest,
     more: impl IntoIterator<Item = &'a SecretString>,

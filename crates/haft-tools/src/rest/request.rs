@@ -12,7 +12,7 @@ use super::template::{ArgumentMap, MissingArgument};
 use super::tool::{RequestPlan, RestTool};
 use haft_core::settings::method::Method;
 
-/// A request, ready to be sent.
+/// An HTTP request of a tool, ready to be sent.
 #[derive(Debug, Clone)]
 pub struct RestRequest {
     pub method: Method,
@@ -99,7 +99,7 @@ impl OperationPlan {
     }
 
     fn segment(&self, index: usize, arguments: &ArgumentMap) -> Result<String, ToolError> {
-        // This cannot fail, because the importer creates the indices together with the list.
+        // The index always exists, because the importer creates the indices together with the list.
         let parameter = self
             .parameters
             .get(index)
@@ -109,7 +109,9 @@ impl OperationPlan {
         let value = value.ok_or_else(|| missing(&MissingArgument(name.clone()), "the path"))?;
         let segment = segment(&parameter.name, value, parameter.style, parameter.explode);
         if segment.is_empty() {
-            return Err(invalid(&format!("`{name}` must not be empty: it is a part of the path")));
+            return Err(invalid(&format!(
+                "the argument `{name}` must not be empty: it is a part of the path"
+            )));
         }
         Ok(segment)
     }
@@ -155,7 +157,7 @@ fn query(parameter: &Parameter, value: &Value) -> Vec<String> {
 /// outside of the operation.
 pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
     if has_dots(path) {
-        return Err(invalid("`.` and `..` cannot be a part of the path"));
+        return Err(invalid("`.` and `..` are not allowed as parts of the URL path"));
     }
     let mut url = base.clone();
     let own = base.path().trim_end_matches('/').to_owned();
@@ -181,12 +183,13 @@ pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
 
 /// Returns a header value. Refuses CR and LF, with which an argument could add headers.
 pub(super) fn header_value(argument: &str, text: &str) -> Result<HeaderValue, ToolError> {
-    HeaderValue::from_bytes(text.as_bytes())
-        .map_err(|_| invalid(&format!("`{argument}` is sent in a header, so it must be one line of text")))
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
+        invalid(&format!("haft sends the argument `{argument}` in a header, so it must be one line of text"))
+    })
 }
 
 pub(super) fn missing(MissingArgument(name): &MissingArgument, wanted_by: &str) -> ToolError {
-    invalid(&format!("`{name}` is missing; {wanted_by} needs it"))
+    invalid(&format!("the argument `{name}` is missing; {wanted_by} needs it"))
 }
 
 /// Creates an error about arguments, for the model. All of these errors begin with `Error:`.

@@ -36,7 +36,7 @@ pub(super) fn output(answer: RestResponse, expected: ExpectedContent) -> Result<
         ResponseContentKind::Text => ToolOutput::text(String::from_utf8_lossy(&bytes)),
         ResponseContentKind::Image => single(OutputContent::Image { media_type, bytes: bytes.into() }),
         ResponseContentKind::Audio => single(OutputContent::Audio { media_type, bytes: bytes.into() }),
-        // The model cannot read the response as text; if there is an output store, the caller stores the bytes.
+        // The model cannot read these bytes as text; if there is an output store, the caller stores them.
         ResponseContentKind::Binary => {
             single(OutputContent::Binary { uri: None, media_type: Some(media_type), bytes: bytes.into() })
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn response_is_converted_by_its_media_type() {
+    fn media_type_of_a_response_decides_its_conversion() {
         let check = |media_type: &str, bytes: &[u8], expected: &str| {
             assert_eq!(given(200, media_type, bytes, ExpectedContent::Anything).unwrap().as_text(), expected);
         };

@@ -8,7 +8,7 @@ use haft_core::settings::models::RetryPolicy;
 /// The outcome of one attempt to send a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RestAttemptOutcome {
-    /// A response with this status and the delay from its `Retry-After` header.
+    /// The server answered with this status, and with this delay in its `Retry-After` header.
     Status(u16, Option<Duration>),
     /// The connection could not be opened, so nothing was sent.
     NotConnected,
@@ -33,7 +33,7 @@ pub(super) fn delay(method: Method, number: u32, outcome: RestAttemptOutcome) ->
         RestAttemptOutcome::Status(..) => return None,
         RestAttemptOutcome::NotConnected | RestAttemptOutcome::Broken => None,
     };
-    // Use no jitter: one run sends few requests to one service, so its retries do not come in waves.
+    // Use no jitter: one run sends few requests to one service, so retries do not come in waves.
     if method.is_repeatable() { POLICY.delay(number, retry_after, 1.0) } else { None }
 }
 

@@ -4,10 +4,10 @@ use haft_core::framing::{FrameTooLarge, LineSplitter, SseDecoder, StreamLimits};
 use haft_core::settings::rest::{StreamMode, StreamSettings};
 use serde_json::Value;
 
-/// The last data line that some services send. It is not JSON.
+/// The last data line of some services. It is not JSON.
 const END_MARK: &str = "[DONE]";
 
-/// An incremental reader of a stream.
+/// An incremental reader of a streamed HTTP response.
 #[derive(Debug)]
 pub(super) struct StreamReader<'a> {
     streaming: &'a StreamSettings,
@@ -24,7 +24,7 @@ enum RestFraming {
 
 impl<'a> StreamReader<'a> {
     pub(super) fn new(streaming: &'a StreamSettings) -> Self {
-        // A line cannot be longer than the whole stream.
+        // The limit of a line is the limit of the stream, because a line cannot be longer than the whole stream.
         let limits =
             StreamLimits { frame_bytes_max: streaming.bytes_max, stream_bytes_max: streaming.bytes_max };
         let frames = match streaming.mode {
@@ -51,7 +51,7 @@ impl<'a> StreamReader<'a> {
         self.answer.is_some()
     }
 
-    /// Returns the answer: the text of the final event, or all tokens if there is none.
+    /// Returns the answer: the text of the final event, or all tokens if there is no final event.
     pub(super) fn finish(mut self) -> String {
         match &mut self.frames {
             RestFraming::Lines(lines) => {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// The arguments of a call.
 pub(super) type ArgumentMap = Map<String, Value>;
 
-/// A text with placeholders.
+/// A text with placeholders for arguments.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TextTemplate {
     pieces: Vec<TemplatePiece>,
@@ -174,7 +174,7 @@ fn render_json(template: &Value, arguments: &ArgumentMap) -> Result<Option<Value
 }
 
 fn render_string(text: &str, arguments: &ArgumentMap) -> Result<Option<Value>, MissingArgument> {
-    // This cannot fail, because `parse` checked every string.
+    // This parse cannot fail, because `parse` has already checked every string of the template.
     let Ok(template) = TextTemplate::parse(text) else { return Ok(Some(Value::from(text))) };
     match template.whole() {
         Some(name) => Ok(arguments.get(name).cloned()),
@@ -202,14 +202,14 @@ pub(super) struct MissingArgument(pub(super) String);
 /// The reason why a text is not a valid template, as a message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    #[error("`{OPENS}` is not closed by `}}`")]
+    #[error("the template has a `{OPENS}` without the closing `}}`")]
     Open,
-    #[error("`{OPENS}}}` contains no parameter name")]
+    #[error("the placeholder `{OPENS}}}` contains no parameter name")]
     Unnamed,
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+#[allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
 mod tests {
     use serde_json::json;
 

@@ -95,7 +95,7 @@ impl RequestTemplates {
     fn url(&self, arguments: &ArgumentMap) -> Result<Url, ToolError> {
         let path = self.path.render(arguments, encode::strict).map_err(|gone| missing(&gone, "the URL"))?;
         if has_dots(&path) {
-            return Err(super::request::invalid("`.` and `..` cannot be a part of the path"));
+            return Err(super::request::invalid("`.` and `..` are not allowed as parts of the URL path"));
         }
         let written = self.query.iter().flat_map(|pair| self.written_pairs(pair, arguments));
         let named = self.named.iter().filter_map(|name| {
@@ -111,7 +111,7 @@ impl RequestTemplates {
 
     /// Returns a query pair of the URL, encoded. With brackets, a list or an object becomes several pairs.
     fn written_pairs(&self, pair: &TextTemplate, arguments: &ArgumentMap) -> Vec<String> {
-        // A parameter listed in `query` is added from that list; this pair would send it twice.
+        // Skip a parameter that is listed in `query`: the list already adds it, and this pair would send it twice.
         if pair.parameters().any(|name| self.named.iter().any(|named| named == name)) {
             return Vec::new();
         }
@@ -169,10 +169,11 @@ fn split_url(text: &str) -> Result<(Url, TextTemplate, Vec<TextTemplate>), Templ
     // Clients do not send the fragment of a URL to the server.
     let text = text.split('#').next().unwrap_or_default();
     let after_scheme = text.find("://").map(|at| at + 3);
-    let after_scheme = after_scheme.ok_or_else(|| wrong("a URL begins with https:// or http://".into()))?;
+    let after_scheme =
+        after_scheme.ok_or_else(|| wrong("the URL must begin with https:// or http://".into()))?;
     let end = text[after_scheme..].find(['/', '?']).map_or(text.len(), |at| after_scheme + at);
     if text[..end].contains("${") {
-        return Err(wrong("the host cannot contain a placeholder; write the host itself".into()));
+        return Err(wrong("the host of the URL cannot contain a placeholder; write the host itself".into()));
     }
     let origin = Url::parse(&text[..end]).map_err(|error| wrong(format!("the URL is not valid: {error}")))?;
     super::guard::AllowedHosts::named(&origin)
@@ -193,7 +194,7 @@ fn headers(
             .map_err(|_| wrong(format!("`{name}` is not a valid header name")))?;
         let text = value.expose_secret();
         HeaderValue::from_str(text)
-            .map_err(|_| wrong(format!("the value of `{name}` must be one line of text")))?;
+            .map_err(|_| wrong(format!("the value of the header `{name}` must be one line of text")))?;
         let template = TextTemplate::parse(text).map_err(|error: TemplateError| wrong(error.to_string()))?;
         Ok((header, template))
     });
@@ -232,7 +233,7 @@ fn schema(
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+#[allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
 mod tests {
     use super::*;
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 /// The maximum depth to which optional properties are filled in.
 const OPTIONAL_DEPTH_MAX: usize = 1;
 
-/// Returns a value that should match the schema; the caller still has to validate it.
+/// Returns a value that should match the schema; the caller must still validate the value.
 pub(crate) fn value(schema: &Value, depth: usize) -> Option<Value> {
     if let Some(value) = schema.get("const").or_else(|| schema.get("enum").and_then(|words| words.get(0))) {
         return Some(value.clone());

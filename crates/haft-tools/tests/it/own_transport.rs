@@ -1,5 +1,5 @@
 //! Tests of an MCP server over a custom transport.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+#![allow(clippy::unwrap_used, reason = "a failed helper must fail the test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,10 @@ async fn slow_server_offers_its_tools_when_it_is_ready() {
     let server = Arc::new(SupervisedServer::new(config(Arc::clone(&gated) as _), &McpEnvironment::default()));
     let run = McpProvider::new(Arc::clone(&server)).waiting_at_most(Duration::from_millis(1));
     let late = run.warmup().await.unwrap_err();
-    assert_eq!(late.message, "MCP server `mine` is still starting after 1 ms; its tools come later");
+    assert_eq!(
+        late.message,
+        "MCP server `mine` is still starting after 1 ms; its tools will be available later"
+    );
     assert!(run.tools().is_empty() && run.is_late());
     gated.0.add_permits(1);
     server.start().await.unwrap();

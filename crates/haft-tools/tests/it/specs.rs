@@ -1,5 +1,5 @@
 //! Tests with six real OpenAPI documents, which `cargo xtask install` puts next to the build products.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed helper must fail the test")]
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -116,7 +116,8 @@ struct Bounds {
 fn check_requests(file: &str, bounds: &Bounds) {
     let all = imported(file, OperationFilter::default());
     let step = (all.tools.len() / SAMPLE).max(1);
-    // Try operations spread evenly over the document first, then the rest: not every schema yields arguments.
+    // Try operations that are spread evenly over the document first, then the rest, because not every schema yields
+    // arguments.
     let order = (0..step).flat_map(|first| all.tools.iter().skip(first).step_by(step));
     let mut requests = Vec::new();
     let mut passed_over = Vec::new();
@@ -157,8 +158,8 @@ fn judged(file: &str, requests: &Value) -> Value {
     last.unwrap_or_else(|| panic!("{file}: {errors}"))
 }
 
-/// Returns whether another operation has the same request. This is the case for operations that differ only in a
-/// fragment.
+/// Returns whether another operation has the same request. Operations that differ only in the fragment of their path
+/// have the same request.
 fn is_one_of_several(tool: &RestTool, all: &[RestTool]) -> bool {
     let line = |tool: &RestTool| match &tool.plan {
         RequestPlan::Operation(plan) => format!("{} {:?}", plan.method.name(), plan.path),

@@ -90,8 +90,8 @@ fn edit_refuses_missing_large_binary_and_special_files() {
     check_error(&fixture.path("missing"), first("a", "b"), "No such file or directory");
     check_error(&fixture.fifo("fifo"), first("a", "b"), "it is a FIFO");
     check_error(&fixture.directory("directory"), first("a", "b"), "it is a directory");
-    check_error(&fixture.file("nul", "a\0"), first("a", "b"), "it is a binary file");
-    check_error(&fixture.file("latin1", b"a\xe9"), first("a", "b"), "it is not UTF-8");
+    check_error(&fixture.file("nul", "a\0"), first("a", "b"), "the file is binary");
+    check_error(&fixture.file("latin1", b"a\xe9"), first("a", "b"), "the file is not UTF-8");
     check_error("/dev/zero", first("a", "b"), "it is a device");
     check_error("", first("a", "b"), "the path is empty");
 }
@@ -101,7 +101,7 @@ fn replacement_over_the_size_limit_is_refused() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "x".repeat(1_000_000));
     let long = "y".repeat(1_000_000);
-    check_error(&path, all("x", &long), "the result would have more than 67108864 bytes");
+    check_error(&path, all("x", &long), "the edited file would have more than 67108864 bytes");
     assert_eq!(fixture.content("f").len(), 1_000_000);
 }
 

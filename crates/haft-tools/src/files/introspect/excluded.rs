@@ -32,7 +32,7 @@ const LOCK_FILES: &[&str] = &[
     "yarn.lock",
 ];
 
-/// Patterns with at most one `*`. Hiding a source file by mistake does less harm than showing a secret.
+/// File name patterns with at most one `*`. Hiding a source file by mistake does less harm than showing a secret.
 const SECRET_FILES: &[&str] = &[
     "*.jks",
     "*.kdb",
@@ -77,10 +77,10 @@ const SECRET_FILES: &[&str] = &[
     "service-account*.json",
 ];
 
-/// Directories are excluded by exact names only: `credentials/` is more often code than a secret.
+/// Directory names that are excluded. The names have no patterns: `credentials/` contains code more often than secrets.
 const DIRECTORIES: &[&str] = &[".aws", ".git", ".gnupg", ".kube", ".ssh"];
 
-/// Files that match a pattern above, but that are meant to be shared.
+/// Names that match a pattern above, but that belong to files without secrets.
 const SHOWN_ALL_THE_SAME: &[&str] = &[".env.example"];
 
 /// Returns whether an entry of this name is excluded, ignoring case.
@@ -132,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn star_matches_any_text() {
+    fn star_in_an_exclusion_pattern_matches_any_text() {
         assert!(matches("a*z", "az") && matches("a*z", "abcz") && matches("*z", "z") && matches("a*", "a"));
         assert!(!matches("a*a", "a") && !matches("a*z", "abc") && !matches("abc", "abcd"));
     }
 
     #[test]
-    fn exclusion_tables_are_lower_case() {
+    fn exclusion_tables_contain_only_lower_case_names() {
         for name in LOCK_FILES.iter().chain(SECRET_FILES).chain(DIRECTORIES).chain(SHOWN_ALL_THE_SAME) {
             assert_eq!(*name, name.to_lowercase());
         }

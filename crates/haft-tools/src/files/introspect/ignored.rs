@@ -17,7 +17,7 @@ use crate::files::text_file::{LoadError, SymlinkHandling, load_bytes};
 /// The maximum size of a `.gitignore` file, in bytes. Real files are smaller, and every rule needs a matcher.
 const RULES_BYTES_MAX: u64 = 128 * 1024;
 
-/// The rules that apply in a directory; `None` if there are none so far.
+/// The ignore rules that apply in a directory; `None` if no rule applies so far.
 pub(super) type IgnoreRules = Option<Rc<DirectoryIgnoreRules>>;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct DirectoryIgnoreRules {
     outer: IgnoreRules,
 }
 
-/// Ignore rules exist but cannot be read, so no file below this directory may be shown.
+/// Ignore rules exist, but haft cannot read them, so it shows no file below this directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnusableRules;
 
@@ -41,7 +41,7 @@ pub(super) fn rules_above(root: &Path) -> Result<IgnoreRules, UnusableRules> {
     between.into_iter().try_fold(None, |outer, directory| rules_inside(directory, outer))
 }
 
-/// Returns the rules inside a directory: its own, then the inherited ones.
+/// Returns the rules inside a directory: first the rules of the directory itself, then the inherited rules.
 pub(super) fn rules_inside(directory: &Path, outer: IgnoreRules) -> Result<IgnoreRules, UnusableRules> {
     let outer = with_rules_of(directory, ".git/info/exclude", outer)?;
     with_rules_of(directory, ".gitignore", outer)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::markup;
 
-/// The maximum number of entries in the list; the rest is only counted.
+/// The maximum number of entries in the list. haft only counts the other entries.
 const NAMED_MAX: usize = 20;
 /// The maximum length of a path that is shown in full, in characters.
 const PATH_CHARS_MAX: usize = 60;
@@ -52,14 +52,14 @@ impl fmt::Display for OmittedEntry {
 impl fmt::Display for OmissionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            OmissionReason::FileTooLarge => "the file is too large; use read",
-            OmissionReason::TotalReached => "no room left in this answer",
+            OmissionReason::FileTooLarge => "the file is too large to show here; use the tool read",
+            OmissionReason::TotalReached => "this answer has reached its size limit",
             OmissionReason::TooManyEntries => "the directory has too many entries",
             OmissionReason::TooDeep => "the directory is nested too deeply",
             OmissionReason::RulesUnusable => {
-                "the directory's .gitignore cannot be used, so nothing in it is shown"
+                "haft cannot use the .gitignore of this directory, so its content is not shown"
             }
-            OmissionReason::Unreadable => "it could not be read",
+            OmissionReason::Unreadable => "haft could not read this path",
         })
     }
 }

@@ -24,7 +24,7 @@ impl IntrospectPage {
         self.chars_left
     }
 
-    /// Returns the text if it fits as a whole, because a part of a file would mislead.
+    /// Returns the text if the whole text fits into the page, because a part of a file would mislead the model.
     pub(super) fn admit(&mut self, path: &Path, text: String) -> Option<String> {
         let Some(chars_left) = self.chars_left.checked_sub(text.chars().count()) else {
             self.leave_out(OmittedEntry { path: path.to_owned(), reason: OmissionReason::TotalReached });

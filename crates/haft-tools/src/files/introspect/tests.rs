@@ -92,7 +92,7 @@ fn oversized_file_is_listed_under_left_out() {
     let large = "x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1);
     check_all(
         &[("large", &large), ("small", "s")],
-        "<file path=\"small\">\ns\n</file>\n<left_out>\nlarge: the file is too large; use read\n</left_out>\n",
+        "<file path=\"small\">\ns\n</file>\n<left_out>\nlarge: the file is too large to show here; use the tool read\n</left_out>\n",
     );
 }
 
@@ -118,7 +118,9 @@ fn readme_is_included_despite_many_file_names() {
         fixture.file(&format!("{number:0>100}"), "");
     }
     let shown = shown(&fixture, IntrospectLevel::Overview);
-    assert!(shown.contains("<readme>\nhello\n</readme>\n<left_out>\n.: no room left in this answer\n"));
+    assert!(
+        shown.contains("<readme>\nhello\n</readme>\n<left_out>\n.: this answer has reached its size limit\n")
+    );
 }
 
 #[track_caller]

@@ -9,11 +9,11 @@ use super::excluded::is_excluded;
 use super::ignored::{IgnoreRules, is_ignored, rules_above, rules_inside};
 use super::omitted::{OmissionReason, OmittedEntry};
 
-/// The maximum number of directory entries that are kept. A directory that would exceed it is left out completely,
-/// because the kernel lists entries in no fixed order, so a part of the list would be random.
+/// The maximum number of directory entries that a walk keeps. A directory that would exceed the limit is left out
+/// completely: the kernel lists entries in no fixed order, so a part of the list would be random.
 const ENTRIES_MAX: usize = 20_000;
-/// The maximum number of directory entries that are read, including the entries of directories that were too large to
-/// keep.
+/// The maximum number of directory entries that a walk reads, including the entries of directories that were too large
+/// to keep.
 const ENTRIES_SCANNED_MAX: usize = 10 * ENTRIES_MAX;
 const DEPTH_MAX: usize = 64;
 
@@ -58,7 +58,7 @@ fn walk_within(root: &Path, budget: WalkLimit) -> IntrospectTree {
     walk.tree
 }
 
-/// The number of entries that may still be kept, and the number that may still be read.
+/// The number of entries that the walk may still keep, and the number that it may still read.
 #[derive(Debug, Clone, Copy)]
 struct WalkLimit {
     entries: usize,
@@ -138,7 +138,8 @@ impl WalkLimit {
     }
 }
 
-/// Classifies an entry. Skips links, which are not followed, and special files, which have no text to show.
+/// Returns the kind of an entry. Skips links, which the walk does not follow, and special files, which have no text to
+/// show.
 fn entry(found: &DirEntry) -> Option<NamedEntry> {
     let kind = found.file_type().ok()?;
     if kind.is_dir() {

@@ -9,7 +9,7 @@ use crate::files::fixture::{FileFixture, without_capabilities};
 use crate::files::protocol::FileErrorKind;
 use crate::files::text_file::READ_FILE_BYTES_MAX;
 
-/// A limit that is larger than any file in these tests.
+/// A number of bytes that is larger than any file in these tests.
 const WANTED: usize = 1 << 20;
 
 #[track_caller]
@@ -62,23 +62,23 @@ fn read_rejects_missing_and_invalid_paths() {
 }
 
 #[test]
-fn oversized_file_is_not_read() {
+fn read_refuses_a_file_over_the_size_limit() {
     let fixture = FileFixture::new();
     let path = fixture.file("sparse", "");
     File::options().write(true).open(&path).unwrap().set_len(READ_FILE_BYTES_MAX + 1024 * 1024).unwrap();
     check_error(
         &path,
-        "it has 68157440 bytes, more than the 67108864 allowed; use bash with head, tail or sed",
+        "the file has 68157440 bytes, more than the 67108864 allowed; use bash with head, tail or sed",
     );
 }
 
 #[test]
 fn binary_or_non_utf8_file_is_refused_with_the_offset() {
     let fixture = FileFixture::new();
-    check_error(&fixture.file("nul", b"ab\0cd"), "it is a binary file (NUL byte at 2)");
+    check_error(&fixture.file("nul", b"ab\0cd"), "the file is binary (NUL byte at 2)");
     let late = [vec![b'x'; 20_000], vec![0]].concat();
     check_error(&fixture.file("late-nul", late), "NUL byte at 20000");
-    check_error(&fixture.file("latin1", b"caf\xe9"), "it is not UTF-8 (invalid byte at 3)");
+    check_error(&fixture.file("latin1", b"caf\xe9"), "the file is not UTF-8 (invalid byte at 3)");
     check_error(&fixture.file("utf16", b"\xff\xfea\0b\0"), "starts like UTF-16");
     let split = [vec![b'x'; 8 * 1024 - 1], "ä".into()].concat();
     assert!(
@@ -94,7 +94,7 @@ fn proc_files_without_a_size_are_read() {
 }
 
 #[test]
-fn unreadable_file_is_denied() {
+fn read_of_a_file_without_permission_is_denied() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "secret");
     fixture.set_mode("f", 0o000);

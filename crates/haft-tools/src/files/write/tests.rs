@@ -31,7 +31,7 @@ fn write_creates_missing_parent_directories() {
 }
 
 #[test]
-fn content_is_written_exactly() {
+fn write_stores_the_content_exactly() {
     let fixture = FileFixture::new();
     for content in ["", "no newline", "a\r\nb\n\n", "\0\u{1}"] {
         write(&fixture.path("f"), content).unwrap();
@@ -200,7 +200,7 @@ fn write_as_root_keeps_the_file_owner() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     if std::os::unix::fs::chown(&path, Some(65534), Some(65534)).is_err() {
-        return; // Only root can prepare this case; other users have no owner to keep.
+        return; // Only root can create a file of another owner for this test; other users have no owner to keep.
     }
     write(&path, "new").unwrap();
     let metadata = fs::metadata(&path).unwrap();

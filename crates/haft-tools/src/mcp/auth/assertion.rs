@@ -10,10 +10,11 @@ use serde_json::json;
 use super::error::AuthError;
 use super::signing_key::SigningKey;
 
-/// The time for which an assertion of the client is valid, in seconds. It is sent at once.
+/// The time for which an assertion of the client is valid, in seconds. haft sends the assertion at once, so a short
+/// time is enough.
 const CLIENT_ASSERTION_SECONDS: u64 = 60;
 
-/// The largest assertion file that is read, in bytes.
+/// The maximum size of an assertion file, in bytes.
 const ASSERTION_BYTES_MAX: u64 = 64 << 10;
 
 /// The grant that redeems an assertion (RFC 7523, section 2.1).
@@ -35,24 +36,24 @@ pub(super) fn of_client(key: &SigningKey, id: &str, issuer: &str, now: u64) -> R
     key.sign(json!({ "typ": "JWT" }), &claims).map_err(AuthError::Refused)
 }
 
-/// Reads an assertion from its file. It is read for every token, because platforms replace the file before the
-/// assertion expires.
+/// Reads an assertion from its file. haft reads the file again for every token, because platforms replace the file
+/// before the assertion expires.
 pub(super) async fn of_file(path: &Path) -> Result<SecretString, AuthError> {
     let unreadable =
-        |reason: String| AuthError::Refused(format!("`oauth.assertionFile` {}: {reason}", path.display()));
+        |reason: String| AuthError::Refused(format!("`oauth.assertionFile` `{}`: {reason}", path.display()));
     let file = path.to_owned();
     // The file may be on a slow network file system, which must not block other tasks.
     let read = tokio::task::spawn_blocking(move || read_bounded(&file)).await;
     let text = read.map_err(|error| unreadable(error.to_string()))?.map_err(unreadable)?;
     let text = SecretString::from(text.trim());
-    if text.expose_secret().is_empty() { Err(unreadable("it is empty".into())) } else { Ok(text) }
+    if text.expose_secret().is_empty() { Err(unreadable("the file is empty".into())) } else { Ok(text) }
 }
 
 /// Reads a file within the limit. The limit applies to the bytes that are read, because a file can grow, and the size of
 /// a file in `/proc` is always zero.
 fn read_bounded(path: &Path) -> Result<String, String> {
     let not_a_file = || format!("expected a file of at most {ASSERTION_BYTES_MAX} bytes");
-    // Opening a named pipe would wait for a writer otherwise.
+    // Without this flag, opening a named pipe would wait for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let open = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = open.map_err(|error| error.to_string())?;
@@ -64,7 +65,7 @@ fn read_bounded(path: &Path) -> Result<String, String> {
     if bytes.len() as u64 > ASSERTION_BYTES_MAX {
         return Err(not_a_file());
     }
-    String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "the file is not valid UTF-8".to_owned())
 }
 
 #[cfg(test)]
@@ -104,7 +105,7 @@ mod tests {
         let path = dir.path().join("token");
         for (content, expected) in [
             ("a.b.c\n", Ok("a.b.c")),
-            (" \n", Err("it is empty")),
+            (" \n", Err("the file is empty")),
             (&*"x".repeat(70_000), Err("at most 65536 bytes")),
         ] {
             std::fs::write(&path, content).unwrap();
@@ -122,7 +123,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // Before the shell has started, the file is empty.
+        // The file is empty until the shell has started.
         child.stdout.as_mut().unwrap().read_exact(&mut [0; "started".len()]).unwrap();
         // The kernel reports the size 0 for this file, although it contains the arguments of the process.
         let path = std::path::PathBuf::from(format!("/proc/{}/cmdline", child.id()));

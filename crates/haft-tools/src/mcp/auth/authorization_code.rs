@@ -11,8 +11,8 @@ use super::discovery::AuthorizationServer;
 use super::endpoint_requests::known_code;
 use super::error::AuthError;
 
-/// One authorization request. This process sends the PKCE verifier only in the final token request; the URL contains a
-/// hash of it.
+/// One authorization request. The authorization URL contains only a hash of the PKCE verifier; haft sends the verifier
+/// itself only in the final token request.
 pub(super) struct AuthorizationRequest {
     pub(super) url: Url,
     pub(super) redirect: String,
@@ -37,13 +37,13 @@ impl AuthorizationRequest {
     ) -> Result<Self, AuthError> {
         if !issuer.code_challenge_methods_supported.iter().any(|method| method == "S256") {
             return Err(AuthError::refused(
-                "its authorization server does not advertise PKCE with S256, without which a login is not secure",
+                "the authorization server does not advertise PKCE with S256, without which a login is not secure",
             ));
         }
         let endpoint = issuer.authorization_endpoint.as_ref();
         let mut url = endpoint
             .ok_or_else(|| {
-                AuthError::refused("its authorization server has no authorization endpoint for a user login")
+                AuthError::refused("the authorization server has no authorization endpoint for a user login")
             })?
             .clone();
         let (state, verifier) = (random(), random());
@@ -69,27 +69,32 @@ impl AuthorizationRequest {
             answer.query_pairs().find(|(found, _)| found == name).map(|(_, value)| value.into_owned())
         };
         if field("state").as_deref() != Some(self.state.as_str()) {
-            return Err(AuthError::refused("the response belongs to another login; start the login again"));
+            return Err(AuthError::refused(
+                "the login response belongs to another login; start the login again",
+            ));
         }
         // RFC 9207 (section 2.4) requires a simple string comparison, without normalising the URLs.
         match field("iss") {
             Some(iss) if iss != issuer.issuer => {
                 return Err(AuthError::refused(
-                    "the response comes from another authorization server, so haft refuses it",
+                    "the login response comes from another authorization server, so haft refuses it",
                 ));
             }
             None if issuer.authorization_response_iss_parameter_supported => {
                 return Err(AuthError::refused(
-                    "the response does not name the authorization server that sent it",
+                    "the login response has no `iss` field, which must name the authorization server",
                 ));
             }
             Some(_) | None => {}
         }
         if let Some(error) = field("error") {
-            return Err(AuthError::Refused(format!("the login was refused ({})", known_code(&error))));
+            return Err(AuthError::Refused(format!(
+                "the authorization server refused the login ({})",
+                known_code(&error)
+            )));
         }
         field("code").ok_or_else(|| {
-            AuthError::refused("the response has no authorization code; start the login again")
+            AuthError::refused("the login response has no authorization code; start the login again")
         })
     }
 }
@@ -153,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn callback_must_match_state_and_issuer() {
+    fn login_redirect_must_match_state_and_issuer() {
         let says = r#","code_challenge_methods_supported":["S256"],"authorization_response_iss_parameter_supported":true"#;
         let check = |extra: &str, answer: &str, expected: bool| {
             let issuer = issuer(extra);

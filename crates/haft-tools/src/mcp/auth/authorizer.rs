@@ -31,7 +31,7 @@ const EARLY: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Default)]
 pub struct OauthConfig {
     pub client: Option<PreregisteredClient>,
-    /// The only authorization server that may be used. `None` if the operator names none.
+    /// The only authorization server that haft may use. `None` if the operator names no authorization server.
     pub issuer: Option<String>,
     /// The URL of this client's metadata document, for authorization servers that support such documents.
     pub client_metadata_url: Option<Url>,
@@ -39,15 +39,16 @@ pub struct OauthConfig {
     pub grant: OauthGrantConfig,
 }
 
-/// The grant with which tokens are requested, and everything that it needs.
+/// The OAuth grant with which haft requests tokens, and the data that this grant needs.
 #[derive(Debug, Clone, Default)]
 pub enum OauthGrantConfig {
-    /// Authorization code: a person logs in.
+    /// The authorization code grant: a person logs in.
     #[default]
     Person,
-    /// The client authenticates itself.
+    /// The client credentials grant: the client authenticates itself.
     ClientCredentials,
-    /// The identity of a workload: a token in this file, which its platform replaces (RFC 7523).
+    /// A JWT bearer grant (RFC 7523): the identity of a workload is a token in this file, which the platform of the
+    /// workload replaces.
     JwtBearer { assertion: PathBuf },
     /// Enterprise-managed authorization: the identity provider exchanges the ID token in this file for a grant that the
     /// authorization server accepts.
@@ -61,7 +62,7 @@ pub struct IdentityProvider {
     pub client: PreregisteredClient,
 }
 
-/// An access token, with the key that it is bound to.
+/// An OAuth access token, and the key that it is bound to.
 #[derive(Clone)]
 pub(in crate::mcp) struct AccessToken {
     secret: SecretString,
@@ -74,7 +75,7 @@ impl AccessToken {
     }
 }
 
-/// Asks the user for consent. The user interface implements it: it opens a browser, or prints a URL to copy.
+/// Asks the user for consent. The user interface implements this trait: it opens a browser, or prints a URL to copy.
 pub trait OauthConsent: Send + Sync {
     /// Returns the redirect URI for the authorization request.
     fn redirect_uri(&self) -> String;
@@ -90,7 +91,7 @@ pub struct Authorizer {
     server: Url,
     oauth: OauthConfig,
     file: TokenFile,
-    /// `None` when no user can be asked; the error then names the login command.
+    /// `None` when haft cannot ask a user; the error then names the login command.
     consent: Option<Arc<dyn OauthConsent>>,
     http: Http,
     network: ServerNetwork,
@@ -132,8 +133,9 @@ impl Authorizer {
     ) -> Result<Option<String>, AuthError> {
         let AccessToken { secret, dpop } = token;
         let header = |text: String| {
-            let mut value = HeaderValue::from_str(&text)
-                .map_err(|_| AuthError::refused("the token is not valid in an HTTP header"))?;
+            let mut value = HeaderValue::from_str(&text).map_err(|_| {
+                AuthError::refused("the access token has characters that are not valid in an HTTP header")
+            })?;
             value.set_sensitive(true);
             Ok::<_, AuthError>(value)
         };
@@ -151,8 +153,9 @@ impl Authorizer {
         Ok(nonce)
     }
 
-    /// Keeps the nonce of a response. Returns true if the server rejected the request only because its proof has not
-    /// this nonce, but `sent`. The stored nonce cannot decide this: a concurrent request may have replaced it already.
+    /// Keeps the nonce of a response. Returns true if the server rejected the request only because the proof contains
+    /// the nonce `sent` and not this nonce. The stored nonce cannot decide this: a concurrent request may have replaced
+    /// it already.
     pub(in crate::mcp) fn keep_nonce(
         &self,
         headers: &HeaderMap,
@@ -180,7 +183,8 @@ impl Authorizer {
         if ends_soon(&token, now()) && token.refresh.is_some() {
             return match self.renew(Some(&AccessToken::of(&token)), &Challenge::default()).await {
                 Ok(()) => Ok(self.cached_token.lock().await.as_ref().map(AccessToken::of)),
-                // The token is renewed before it expires, so it may still be valid while its issuer cannot be reached.
+                // The server may still accept the old token although the issuer cannot be reached, because haft renews
+                // a token before it expires.
                 Err(AuthError::Unreachable(_)) if !has_ended(&token, now()) => {
                     Ok(Some(AccessToken::of(&token)))
                 }
@@ -235,26 +239,27 @@ impl Authorizer {
         Ok(())
     }
 
-    /// Deletes the stored token; returns whether there was one.
+    /// Deletes the stored token; returns whether a token was stored.
     pub async fn forget(&self) -> Result<bool, AuthError> {
         self.file.forget().await
     }
 
-    /// Finds the authorization server. If the operator sets `oauth.issuer`, refuses any other, because the
-    /// authorization server receives the client secret.
+    /// Finds the authorization server. If the operator sets `oauth.issuer`, refuses every other authorization server,
+    /// because it would receive the client secret.
     async fn discover(&self, challenge: &Challenge) -> Result<OauthDiscovery, AuthError> {
         self.learn_network(challenge).await?;
         let found = discovery::discover(&self.http, &self.server, challenge).await?;
         let required = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
         if required.is_some_and(|required| required != found.issuer.issuer.trim_end_matches('/')) {
             return Err(AuthError::refused(
-                "the server names an authorization server other than `oauth.issuer`, so haft refuses it",
+                "the MCP server names an authorization server other than `oauth.issuer`, so haft refuses it",
             ));
         }
         Ok(found)
     }
 
-    /// Determines whether the server is in a private network: its authorization server may then be in one too.
+    /// Determines whether the MCP server is in a private network. If it is, its authorization server may be in a
+    /// private network too.
     async fn learn_network(&self, challenge: &Challenge) -> Result<(), AuthError> {
         if self.network.is_known() {
             return Ok(());
@@ -329,7 +334,7 @@ impl Authorizer {
             ("refresh_token", refresh.expose_secret().to_owned()),
             ("resource", token.resource.clone()),
         ];
-        // The key of the client is in the configuration and not with the token.
+        // The key of the client comes from the configuration; the stored token does not contain it.
         let key = self.oauth.client.as_ref().and_then(|known| known.key.clone());
         let client = OauthClient { key, ..token.client.clone() };
         let request = TokenRequest {
@@ -348,7 +353,8 @@ impl Authorizer {
                 Ok(Some(renewed))
             }
             Err(TokenRequestError::InvalidGrant) => {
-                // Remove the dead refresh token, so that it is not tried again. The client registration stays usable.
+                // Remove the refresh token that the server rejected, so that haft does not try it again. The client
+                // registration stays usable.
                 locked.save(&OauthToken { refresh: None, ..token.clone() }).await?;
                 Ok(None)
             }
@@ -358,7 +364,7 @@ impl Authorizer {
         }
     }
 
-    /// Gets a token without a user: the client, its platform or its organization vouches for it.
+    /// Gets a token without a user: the client, its platform or its organization proves its own identity.
     async fn grant_without_person(
         &self,
         locked: &TokenFileLock<'_>,
@@ -367,7 +373,7 @@ impl Authorizer {
     ) -> Result<OauthToken, AuthError> {
         let ClientIdentitySource::Known(client) = client::choose_client_identity(&self.oauth, &found.issuer)?
         else {
-            return Err(AuthError::refused("this `oauth.grant` needs `oauth.clientId`"));
+            return Err(AuthError::refused("the configured `oauth.grant` needs `oauth.clientId`"));
         };
         let scopes = self.scopes(found, None, challenge);
         let mut form = self.grant_form(found, &scopes).await?;
@@ -404,8 +410,9 @@ impl Authorizer {
     }
 
     /// Lets the identity provider exchange an ID token for a grant that only this authorization server accepts, and
-    /// only for this server. The operator wrote the address of the provider, so it may be in a private network although
-    /// the server is public: the requests are guarded as requests that the provider, and not the server, causes.
+    /// only for this MCP server. The operator configured the address of the identity provider, so the address may be in
+    /// a private network although the MCP server is public. Therefore the network guard judges these requests by the
+    /// address of the identity provider, not by the address of the MCP server.
     async fn exchange_id_token(
         &self,
         id_token: &SecretString,
@@ -567,14 +574,14 @@ impl std::fmt::Debug for Authorizer {
 
 fn login_required_error(challenge: &Challenge) -> AuthError {
     let why = if challenge.needs_more_scopes() {
-        "the server requires scopes that were not granted"
+        "the MCP server requires OAuth scopes that the token does not have"
     } else {
         "the server requires a login"
     };
     AuthError::PersonNeeded(format!("{why}; {LOGIN_NEEDED}"))
 }
 
-/// Builds a token for this issuer with empty secrets, which `fresh` fills in.
+/// Builds a token for this issuer without its secrets; `fresh` then sets the secrets.
 fn token_without_secrets(found: &OauthDiscovery, client: OauthClient, scopes: Vec<String>) -> OauthToken {
     OauthToken {
         issuer: found.issuer.issuer.clone(),
@@ -592,10 +599,10 @@ fn token_without_secrets(found: &OauthDiscovery, client: OauthClient, scopes: Ve
 fn not_given(why: TokenRequestError) -> AuthError {
     match why {
         TokenRequestError::InvalidGrant => {
-            AuthError::refused("its authorization server rejected the grant; start the login again")
+            AuthError::refused("the authorization server rejected the grant; start the login again")
         }
         TokenRequestError::NonceRequired(_) => {
-            AuthError::refused("its authorization server rejects the nonces that it sends")
+            AuthError::refused("the authorization server rejects the DPoP nonces that it issued itself")
         }
         TokenRequestError::Other(error) => error,
     }
@@ -604,7 +611,7 @@ fn not_given(why: TokenRequestError) -> AuthError {
 fn fresh(token: OauthToken, given: OauthTokenResponse, now: u64) -> OauthToken {
     let OauthTokenResponse { access_token, token_type, expires_in, refresh_token } = given;
     OauthToken {
-        // An authorization server may return a bearer token although the client proved a key.
+        // An authorization server may return a bearer token although the client sent a proof of its key.
         dpop: token.dpop.filter(|_| token_type.eq_ignore_ascii_case(TOKEN_TYPE_DPOP)),
         access: access_token,
         refresh: refresh_token,
@@ -616,7 +623,7 @@ fn fresh(token: OauthToken, given: OauthTokenResponse, now: u64) -> OauthToken {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a cast of a float stays within bounds"
+    reason = "a cast from a float to an integer saturates"
 )]
 fn whole_seconds(seconds: f64) -> u64 {
     seconds as u64
@@ -630,7 +637,7 @@ fn has_ended(token: &OauthToken, now: u64) -> bool {
     token.expires_at.is_some_and(|end| end <= now)
 }
 
-/// Returns whether there is a token that differs from the rejected one.
+/// Returns whether there is a token other than the rejected one.
 fn differs_from_rejected(token: Option<&OauthToken>, refused: Option<&SecretString>) -> bool {
     let secret = |secret: &SecretString| secret.expose_secret().to_owned();
     token.is_some_and(|token| Some(secret(&token.access)) != refused.map(secret))

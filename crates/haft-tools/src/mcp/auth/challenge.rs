@@ -13,7 +13,7 @@ pub(in crate::mcp) struct Challenge {
     pub(super) error: Option<String>,
     /// Whether the server accepts tokens that are bound to a key.
     pub(super) names_dpop: bool,
-    /// The address that sent the challenge.
+    /// The IP address that sent the challenge.
     pub(super) from: Option<IpAddr>,
 }
 

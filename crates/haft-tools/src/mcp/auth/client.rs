@@ -27,12 +27,12 @@ impl std::fmt::Debug for PreregisteredClient {
     }
 }
 
-/// A client and its authentication method. It is valid for one issuer only.
+/// A client and its authentication method. Both are valid for one issuer only.
 #[derive(Clone)]
 pub(super) struct OauthClient {
     pub(super) id: String,
     pub(super) secret: Option<SecretString>,
-    /// The key for `PrivateKeyJwt`. It is never stored with a token.
+    /// The signing key of the method `PrivateKeyJwt`. haft never stores this key with a token.
     pub(super) key: Option<Arc<SigningKey>>,
     pub(super) proof: ClientAuthMethod,
     /// The redirect URI that this client was registered with; `None` for a client that was not registered dynamically.
@@ -71,7 +71,7 @@ impl ClientAuthMethod {
     }
 }
 
-/// The way to get a client identity.
+/// The source of the client identity.
 pub(super) enum ClientIdentitySource {
     Known(OauthClient),
     /// Register dynamically at this endpoint.
@@ -100,7 +100,7 @@ pub(super) fn choose_client_identity(
         }
         (_, Some(endpoint)) => Ok(ClientIdentitySource::Register(endpoint.clone())),
         (_, None) => Err(AuthError::refused(
-            "its authorization server does not support dynamic client registration; get a client id there and set `oauth.clientId`",
+            "the authorization server does not support dynamic client registration; get a client id there and set `oauth.clientId`",
         )),
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn registered(
 ) -> Result<OauthClient, AuthError> {
     let text = |name: &str| answer[name].as_str().filter(|text| !text.is_empty());
     let id = text("client_id").ok_or_else(|| {
-        AuthError::refused("its authorization server returned no client id for the registration")
+        AuthError::refused("the authorization server returned no `client_id` for the client registration")
     })?;
     let secret = text("client_secret").map(SecretString::from);
     let registered_method = text("token_endpoint_auth_method").and_then(ClientAuthMethod::from_method_name);

@@ -72,7 +72,7 @@ pub(super) async fn discover(
             let resource = about.resource.unwrap_or_else(|| server.to_string());
             if !covers(&resource, server) {
                 return Err(AuthError::refused(
-                    "the server's OAuth metadata is for another URL than the server's, so haft refuses it",
+                    "the OAuth metadata of the MCP server names another URL than that of the server, so haft refuses it",
                 ));
             }
             (resource, about.scopes_supported, about.authorization_servers.into_iter().next())
@@ -81,7 +81,8 @@ pub(super) async fn discover(
     };
     let issuer = issuer.unwrap_or_else(|| server.origin().ascii_serialization());
     let issuer = authorization_server(http, server, &issuer).await?;
-    // A server that does not know DPoP would reject a bound token, so the authorization server alone cannot decide.
+    // The authorization server alone cannot decide about DPoP: an MCP server that does not know DPoP would reject a
+    // token that is bound to a key.
     let binds_tokens = resource_binds && is_listed(&issuer.dpop_signing_alg_values_supported);
     Ok(OauthDiscovery { resource, scopes, issuer, binds_tokens })
 }
@@ -92,7 +93,7 @@ impl ResourceMetadata {
     }
 }
 
-/// Returns whether the only algorithm of this client is among the supported ones.
+/// Returns whether the list contains the only signing algorithm that this client supports.
 fn is_listed(algorithms: &[String]) -> bool {
     algorithms.iter().any(|algorithm| algorithm == signing_key::ALGORITHM)
 }
@@ -103,28 +104,29 @@ pub(super) async fn authorization_server(
     server: &Url,
     issuer: &str,
 ) -> Result<AuthorizationServer, AuthError> {
-    let address = Url::parse(issuer)
-        .map_err(|_| AuthError::refused("the server names an authorization server that is not a URL"))?;
+    let address = Url::parse(issuer).map_err(|_| {
+        AuthError::refused("the MCP server names an authorization server, but the name is not a URL")
+    })?;
     let found: Option<AuthorizationServer> = first(http, server, issuer_metadata_urls(&address)).await?;
     let found = found.ok_or_else(|| {
-        let hint = "set an `Authorization` header in its `headers`";
-        AuthError::refused(format!("the server requires a login, but has no OAuth metadata; {hint}"))
+        let hint = "set an `Authorization` header in the `headers` of the MCP server";
+        AuthError::refused(format!("the server requires a login, but publishes no OAuth metadata; {hint}"))
     })?;
     // Some frameworks add a slash after a bare host. Any other difference may be a server that poses as another issuer
     // (RFC 8414, section 3.3).
     if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
         return Err(AuthError::refused(
-            "its authorization server reports a different issuer from the one that the server announced",
+            "the authorization server reports a different issuer from the one that the MCP server announced",
         ));
     }
     if found.endpoints().any(|endpoint| leads_inside(endpoint, server)) {
-        return Err(AuthError::refused("its authorization server has a private address, so haft refuses it"));
+        return Err(AuthError::refused("the authorization server has a private address, so haft refuses it"));
     }
     if found.endpoints().all(|endpoint| is_safe(endpoint, server)) {
         Ok(found)
     } else {
         Err(AuthError::refused(
-            "an endpoint of its authorization server does not use https, so haft refuses it",
+            "an endpoint of the authorization server does not use https, so haft refuses it",
         ))
     }
 }
@@ -150,18 +152,18 @@ async fn first<T: DeserializeOwned>(
     for place in places {
         if !is_safe(&place, server) {
             return Err(AuthError::refused(
-                "the URL of the server's OAuth metadata does not use https, so haft refuses it",
+                "the URL of the MCP server's OAuth metadata does not use https, so haft refuses it",
             ));
         }
         if leads_inside(&place, server) {
             return Err(AuthError::refused(
-                "the URL of the server's OAuth metadata has a private address, so haft refuses it",
+                "the URL of the MCP server's OAuth metadata has a private address, so haft refuses it",
             ));
         }
         if let Some(text) = endpoint_requests::get(http, place).await? {
             return serde_json::from_str(&text)
                 .map(Some)
-                .map_err(|_| AuthError::refused("the OAuth metadata cannot be parsed"));
+                .map_err(|_| AuthError::refused("haft cannot parse the OAuth metadata of the MCP server"));
         }
     }
     Ok(None)
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn well_known_urls_are_built_before_and_after_the_path() {
+    fn metadata_urls_have_the_well_known_name_before_or_after_the_path() {
         let check = |found: Vec<Url>, expected: &[&str]| {
             assert_eq!(found.iter().map(Url::as_str).collect::<Vec<_>>(), expected);
         };
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_covers_the_server_url_and_paths_below() {
+    fn oauth_resource_covers_the_server_url_and_paths_below() {
         let check = |resource, expected| {
             assert_eq!(covers(resource, &url("https://h/a/mcp")), expected, "{resource}");
         };

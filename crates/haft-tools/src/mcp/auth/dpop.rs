@@ -18,7 +18,7 @@ pub(super) const PROOF_HEADER: &str = "dpop";
 /// The error code of a server that requires its nonce in the proof.
 pub(super) const NONCE_REQUIRED: &str = "use_dpop_nonce";
 
-/// The longest nonce that is sent back, in bytes.
+/// The maximum length of a nonce that haft sends back, in bytes.
 const NONCE_BYTES_MAX: usize = 1024;
 
 /// The key of a token. Every proof is signed with it.
@@ -32,7 +32,7 @@ pub(super) struct ProofTarget<'a> {
     pub(super) url: &'a Url,
     /// The nonce that the server sent last.
     pub(super) nonce: Option<&'a str>,
-    /// The token that the request contains; `None` for a request that asks for a token.
+    /// The access token of the request; `None` for a request to the token endpoint.
     pub(super) token: Option<&'a SecretString>,
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proof_names_its_request_token_and_nonce_and_is_never_the_same() {
+    fn dpop_proof_names_request_token_and_nonce_and_is_unique() {
         let key = DpopKey::generate().unwrap();
         let url = Url::parse("https://h/mcp?secret=1#x").unwrap();
         let token = SecretString::from("token");

@@ -39,14 +39,14 @@ pub(super) fn http(server: &Url, network: &ServerNetwork) -> Result<Http, AuthEr
         .timeout(ANSWER_WAIT)
         .dns_resolver(Arc::new(DiscoveryResolver::new(server, network)))
         .build()
-        .map_err(|_| AuthError::refused("the HTTP client cannot be created"))
+        .map_err(|_| AuthError::refused("haft cannot create an HTTP client for OAuth requests"))
 }
 
 /// Fetches a document; returns `None` when the status is neither success nor a server error.
 pub(super) async fn get(http: &Http, url: Url) -> Result<Option<String>, AuthError> {
     let response = send(http.get(url).header(ACCEPT, "application/json")).await?;
     if response.status().is_server_error() {
-        return Err(unreachable(&format!("answered {}", response.status())));
+        return Err(unreachable(&format!("the authorization server answered {}", response.status())));
     }
     if response.status().is_success() { text(response).await.map(Some) } else { Ok(None) }
 }
@@ -57,16 +57,16 @@ pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Valu
     let response = send(request).await?;
     let status = response.status();
     if status.is_server_error() {
-        return Err(unreachable(&format!("answered {status}")));
+        return Err(unreachable(&format!("the authorization server answered {status}")));
     }
     if !status.is_success() {
         return Err(AuthError::refused(format!(
-            "its authorization server refused the client registration ({status}); get a client id there and set `oauth.clientId`"
+            "the authorization server refused the client registration ({status}); get a client id there and set `oauth.clientId`"
         )));
     }
     serde_json::from_str(&text(response).await?).map_err(|_| {
         AuthError::refused(
-            "the response of the authorization server to the OAuth client registration cannot be parsed",
+            "haft cannot parse the response of the authorization server to the client registration",
         )
     })
 }
@@ -82,7 +82,7 @@ pub(super) struct TokenRequest<'a> {
     pub(super) dpop: Option<&'a DpopKey>,
 }
 
-/// A successful token response.
+/// A successful response of a token endpoint.
 #[derive(Deserialize)]
 pub(super) struct OauthTokenResponse {
     pub(super) access_token: SecretString,
@@ -108,7 +108,8 @@ impl From<AuthError> for TokenRequestError {
     }
 }
 
-/// Requests a token from the token endpoint. If the endpoint requires a nonce, sends the request once more with it.
+/// Requests a token from the token endpoint. If the endpoint requires a nonce, sends the request once more with this
+/// nonce.
 pub(super) async fn token(
     http: &Http,
     request: &TokenRequest<'_>,
@@ -125,7 +126,7 @@ pub(super) async fn token(
         given.token_type.is_empty() || is("bearer") || (is(TOKEN_TYPE_DPOP) && request.dpop.is_some())
     };
     given.filter(is_usable).ok_or_else(|| {
-        TokenRequestError::Other(AuthError::refused("its authorization server did not return a bearer token"))
+        TokenRequestError::Other(AuthError::refused("the authorization server did not return a bearer token"))
     })
 }
 
@@ -146,8 +147,8 @@ pub(super) async fn exchange(
     exchanged(&text).map_err(TokenRequestError::Other)
 }
 
-/// Reads the response to a token exchange. Any other kind of token is refused: the MCP server chooses the authorization
-/// server that gets it, and that server could use an access token at the identity provider.
+/// Reads the response to a token exchange. Refuses a token of any other type: the MCP server chooses the authorization
+/// server that gets the token, and that authorization server could use an access token at the identity provider.
 fn exchanged(text: &str) -> Result<SecretString, AuthError> {
     let given: TokenExchangeResponse = serde_json::from_str(text)
         .map_err(|_| AuthError::refused("the identity provider did not return a token"))?;
@@ -182,7 +183,7 @@ async fn answer_of_token_endpoint(
     let response = send(sent).await?;
     let status = response.status();
     if status.is_server_error() {
-        return Err(unreachable(&format!("answered {status}")).into());
+        return Err(unreachable(&format!("the authorization server answered {status}")).into());
     }
     let new_nonce = dpop::nonce(response.headers());
     let text = text(response).await?;
@@ -212,38 +213,43 @@ fn not_given(text: &str) -> TokenRequestError {
     match error_code(text).as_deref() {
         Some("invalid_grant") => TokenRequestError::InvalidGrant,
         code => TokenRequestError::Other(AuthError::refused(format!(
-            "its authorization server did not issue a token ({})",
-            code.map_or("no reason", known_code)
+            "the authorization server did not issue a token ({})",
+            code.map_or("no error code", known_code)
         ))),
     }
 }
 
-/// Returns the text if it has the form of an error code. Other text could contain secrets, so it is not repeated.
+/// Returns the text if it has the form of an error code. An error message must not repeat other text, because it could
+/// contain secrets.
 pub(super) fn known_code(code: &str) -> &str {
     let is_word = code.len() <= 40 && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    if is_word { code } else { "for an unknown reason" }
+    if is_word { code } else { "unknown error code" }
 }
 
 async fn send(request: RequestBuilder) -> Result<Response, AuthError> {
     request.send().await.map_err(|error| {
-        unreachable(if error.is_timeout() { "did not answer in time" } else { "cannot be reached" })
+        unreachable(if error.is_timeout() {
+            "the authorization server did not answer in time"
+        } else {
+            "the authorization server cannot be reached"
+        })
     })
 }
 
 fn unreachable(how: &str) -> AuthError {
-    AuthError::Unreachable(format!(
-        "its authorization server {how}; stored tokens are unchanged, try again later"
-    ))
+    AuthError::Unreachable(format!("{how}; the stored tokens are unchanged, try again later"))
 }
 
 async fn text(response: Response) -> Result<String, AuthError> {
     let mut read = Vec::new();
     let mut stream = response.bytes_stream();
     while let Some(chunk) = stream.next().await {
-        read.extend_from_slice(&chunk.map_err(|_| unreachable("dropped the connection"))?);
+        read.extend_from_slice(
+            &chunk.map_err(|_| unreachable("the authorization server dropped the connection"))?,
+        );
         if read.len() > ANSWER_BYTES_MAX {
             let message =
-                format!("the response of its authorization server is larger than {ANSWER_BYTES_MAX} bytes");
+                format!("the response of the authorization server is larger than {ANSWER_BYTES_MAX} bytes");
             return Err(AuthError::Refused(message));
         }
     }
@@ -258,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exchange_returns_only_the_requested_type_of_token() {
+    fn token_exchange_returns_only_the_requested_type_of_token() {
         let check =
             |answer: Value, expected: Result<&str, &str>| match (exchanged(&answer.to_string()), expected) {
                 (Ok(token), Ok(expected)) => assert_eq!(token.expose_secret(), expected),

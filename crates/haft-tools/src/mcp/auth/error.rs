@@ -7,11 +7,11 @@ pub const LOGIN_NEEDED: &str = "a user must log in";
 /// The reason for having no token, as a message for the operator or the user who logs in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// A user must log in.
+    /// A user must log in at the MCP server.
     #[error("{0}")]
     PersonNeeded(String),
     /// The server does not require a login.
-    #[error("the server does not require a login")]
+    #[error("the MCP server does not require a login")]
     NotNeeded,
     /// A setting or a response is invalid, or the server refused; a retry would not help.
     #[error("{0}")]

@@ -3,12 +3,12 @@
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 
-/// A keyring. The embedding program implements it and bounds every wait. Errors are messages for the operator, without
-/// secrets.
+/// A keyring. The embedding program implements this trait and limits the time of every operation. Errors are messages
+/// for the operator, without secrets.
 pub trait Keyring: Send + Sync {
     fn get<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<Option<SecretString>, String>>;
 
-    /// Stores a secret in place of any earlier one.
+    /// Stores a secret, and replaces an earlier secret of the same account.
     fn put<'a>(&'a self, account: &'a str, secret: SecretString) -> BoxFuture<'a, Result<(), String>>;
 
     fn remove<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<(), String>>;

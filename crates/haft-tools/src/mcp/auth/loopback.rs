@@ -20,7 +20,7 @@ const REQUEST_BYTES_MAX: usize = 16 << 10;
 
 const PATH: &str = "/callback";
 
-/// An open port for the redirect. It listens on the loopback only.
+/// An open port for the redirect of a login. The port listens on the loopback address only.
 #[derive(Debug)]
 pub struct LoopbackRedirect {
     listener: TcpListener,
@@ -66,7 +66,7 @@ impl LoopbackRedirect {
         let redirect = self.redirect_in(&head);
         let answer = redirect.clone().filter(|url| query(url, "state").as_deref() == Some(state));
         let (status, text) = match (&answer, redirect) {
-            (Some(_), _) => ("200 OK", "Done. You can close this page."),
+            (Some(_), _) => ("200 OK", "The login is complete. You can close this page."),
             (None, Some(_)) => ("400 Bad Request", "This page belongs to another login."),
             (None, None) => ("404 Not Found", "This page does not exist."),
         };

@@ -86,7 +86,8 @@ impl Resolve for DiscoveryResolver {
             let is_other = server.host_str() != Some(name.as_str());
             let has_private = found.iter().any(|address| !is_public(address.ip()));
             if is_other && has_private && !network.is_private() {
-                let message = "the server names a host in a private network, so haft refuses it";
+                let message =
+                    "the MCP server names a login host in a private network, so haft refuses this host";
                 return Err(message.into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
@@ -132,8 +133,8 @@ mod tests {
         assert!(found("https://mcp.corp.example/mcp", &["10.0.0.1"]).await.unwrap() > 0);
         let refused = found("https://8.8.8.8/mcp", &["127.0.0.1"]).await.unwrap_err();
         assert!(refused.to_string().contains("private network"), "{refused}");
-        // A name that resolves to this machine proves nothing, because its owner controls the answers of the DNS
-        // server.
+        // A host name that resolves to this machine proves nothing, because the owner of the name controls the answers
+        // of its DNS server.
         assert!(found("http://name.localhost/mcp", &[]).await.is_err());
         assert!(found("https://mcp.example.com/mcp", &["8.8.8.8", "127.0.0.1"]).await.is_err());
     }

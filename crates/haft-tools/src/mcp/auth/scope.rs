@@ -1,4 +1,5 @@
-//! Chooses the scopes to request: only scopes that a source names, and never fewer than before.
+//! Chooses the scopes to request: only scopes that one of the sources names, and never fewer than in an earlier
+//! request.
 
 use super::challenge::Challenge;
 
@@ -9,7 +10,7 @@ const OFFLINE: &str = "offline_access";
 #[derive(Debug, Default)]
 pub(super) struct ScopeSources<'a> {
     pub(super) challenge: Option<&'a Challenge>,
-    /// The scopes requested before. They are requested again, so that a demand for more scopes does not remove any.
+    /// The scopes of earlier requests. haft requests them again, so that a demand for more scopes does not remove any.
     pub(super) before: &'a [String],
     pub(super) operator: &'a [String],
     /// The scopes that the protected server lists.

@@ -17,7 +17,7 @@ const UNCOMPRESSED: u8 = 4;
 /// The length of a coordinate of the public key, in bytes.
 const COORDINATE_BYTES: usize = 32;
 
-/// A private key on the curve P-256.
+/// A private key on the curve P-256, with which the client signs tokens.
 pub struct SigningKey {
     pair: EcdsaKeyPair,
     pkcs8: Vec<u8>,
@@ -27,7 +27,7 @@ impl SigningKey {
     /// Creates a new key.
     pub(super) fn generate() -> Result<Self, String> {
         let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
-        Self::of_pkcs8(made.map_err(|_| "no key can be created")?.as_ref())
+        Self::of_pkcs8(made.map_err(|_| "haft cannot create a signing key")?.as_ref())
     }
 
     /// Reads a key in PEM. The error is a sentence for the operator, without a part of the key.
@@ -35,7 +35,7 @@ impl SigningKey {
         let is_content = |line: &&str| !line.trim_start().starts_with("-----");
         let text: String =
             pem.lines().filter(is_content).flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
-        let bytes = BASE64_STANDARD.decode(text).map_err(|_| "it is not a PEM file")?;
+        let bytes = BASE64_STANDARD.decode(text).map_err(|_| "the private key is not in PEM format")?;
         Self::of_pkcs8(&bytes)
     }
 
@@ -71,7 +71,7 @@ impl SigningKey {
         let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&header), part(claims));
         let signature = self.pair.sign(&SystemRandom::new(), signed.as_bytes());
-        let signature = signature.map_err(|_| "the token cannot be signed")?;
+        let signature = signature.map_err(|_| "haft cannot sign the token")?;
         Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
     }
 }
@@ -112,7 +112,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_keys_of_the_curve_are_read_from_pem() {
+    fn only_p256_keys_are_read_from_pem() {
         let key = SigningKey::generate().unwrap();
         let pem = format!(
             "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
@@ -120,7 +120,7 @@ pub(super) mod tests {
         );
         assert_eq!(SigningKey::of_pem(&pem).unwrap().public_jwk(), key.public_jwk());
         for (pem, expected) in
-            [("", "PKCS#8"), ("-----BEGIN X-----\nAAAA", "PKCS#8"), ("%", "not a PEM file")]
+            [("", "PKCS#8"), ("-----BEGIN X-----\nAAAA", "PKCS#8"), ("%", "not in PEM format")]
         {
             let error = SigningKey::of_pem(pem).unwrap_err();
             assert!(error.contains(expected), "{pem}: {error}");

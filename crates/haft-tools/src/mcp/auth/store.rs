@@ -28,7 +28,7 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 /// The maximum size of a token file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A token and everything needed to renew it.
+/// An OAuth token, and the data needed to renew it.
 #[derive(Clone)]
 pub(super) struct OauthToken {
     pub(super) issuer: String,
@@ -55,7 +55,7 @@ pub struct TokenFile {
     keyring: Option<(Arc<dyn Keyring>, KeyringPreference)>,
 }
 
-/// An exclusive lock on a token file, which gives the right to change the file.
+/// An exclusive lock on a token file. Only the holder of the lock may change the file.
 pub(super) struct TokenFileLock<'a> {
     file: &'a TokenFile,
     _lock: File,
@@ -181,9 +181,9 @@ impl TokenFile {
         match tokio::time::timeout(LOCK_WAIT, poll).await {
             Ok(Ok(())) => Ok(TokenFileLock { file: self, _lock: lock }),
             Ok(Err(error)) => Err(self.unusable(&error)),
-            Err(_) => {
-                Err(AuthError::Unreachable("another process is still renewing the token; try again".into()))
-            }
+            Err(_) => Err(AuthError::Unreachable(
+                "another process is still renewing the access token; try again".into(),
+            )),
         }
     }
 
@@ -193,7 +193,7 @@ impl TokenFile {
     }
 
     fn unusable(&self, error: &io::Error) -> AuthError {
-        AuthError::Refused(format!("the token cannot be stored in {}: {error}", self.path.display()))
+        AuthError::Refused(format!("haft cannot use the token file {}: {error}", self.path.display()))
     }
 }
 
@@ -228,7 +228,7 @@ impl TokenFileLock<'_> {
         let replaced = bytes.and_then(|bytes| private_file::replace(&self.file.path, &bytes));
         replaced.map_err(|error| self.file.unusable(&error))?;
         if let (Some(TokenFileContent::Elsewhere(_)), Some(keyring)) = (before, keyring) {
-            // Ignore a failure: the stale entry in the keyring is never read again.
+            // Ignore a failure, because haft never reads the stale entry in the keyring again.
             let _ = keyring.remove(&self.file.account()).await;
         }
         Ok(())
@@ -238,7 +238,9 @@ impl TokenFileLock<'_> {
 /// Builds the error for an unavailable keyring. It is not `Refused`, because the stored token stays valid.
 fn keyring_unavailable(reason: &str) -> AuthError {
     let hint = "unlock the keyring, or log in again with `tokenStore` set to `file`";
-    AuthError::Unreachable(format!("the token is in the keyring, which cannot be used: {reason}; {hint}"))
+    AuthError::Unreachable(format!(
+        "the token is in the keyring, but haft cannot use the keyring: {reason}; {hint}"
+    ))
 }
 
 impl std::fmt::Debug for TokenFile {
@@ -249,7 +251,7 @@ impl std::fmt::Debug for TokenFile {
 
 fn token(written: StoredToken) -> Option<OauthToken> {
     let dpop = match written.dpop_key {
-        // Without its key, the token is useless.
+        // A token that is bound to a key is useless without this key.
         Some(key) => Some(DpopKey(Arc::new(SigningKey::of_stored(&key)?))),
         None => None,
     };

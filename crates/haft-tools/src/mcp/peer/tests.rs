@@ -175,7 +175,7 @@ async fn ping_is_answered_and_unconfigured_sampling_refused() {
     assert!(sent[1].starts_with(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601"#), "{sent:?}");
 }
 
-/// A user who accepts every elicitation request with this word.
+/// A user who answers every elicitation request with this word.
 struct AcceptingElicitor(&'static str);
 
 impl Elicitor for AcceptingElicitor {

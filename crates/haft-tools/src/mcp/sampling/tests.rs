@@ -55,8 +55,11 @@ fn unsupported_sampling_request_is_refused_with_the_reason() {
     let said = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
     check(json!({ "tools": [{ "name": "x" }] }), "`tools` are not supported");
     check(json!({ "messages": [] }), "1 to 100 messages");
-    check(json!({ "messages": "hi" }), "cannot be read");
-    check(json!({ "messages": [{ "role": "system", "content": { "type": "text" } }] }), "cannot be read");
+    check(json!({ "messages": "hi" }), "cannot parse the parameters");
+    check(
+        json!({ "messages": [{ "role": "system", "content": { "type": "text" } }] }),
+        "cannot parse the parameters",
+    );
     check(said(json!({ "type": "tool_use" })), "`tool_use` is not supported");
     check(said(json!({ "type": "image", "data": "?" })), "base64");
     check(json!({ "stopSequences": vec!["x"; 17] }), "16 sequences");
@@ -170,5 +173,5 @@ async fn sampling_is_cancelled_when_its_call_ends() {
     let mut writing = Box::pin(policy.answer("s", &hello, &call));
     assert!(writing.as_mut().now_or_never().is_none());
     drop(begun);
-    assert!(declined_for(writing.await).contains("the call has ended"));
+    assert!(declined_for(writing.await).contains("the tool call has ended"));
 }

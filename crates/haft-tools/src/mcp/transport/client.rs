@@ -32,13 +32,14 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct RemoteAddress<'a> {
     pub(crate) url: &'a Url,
     pub(crate) headers: &'a [(String, SecretString)],
-    /// `None` for a URL that the operator wrote.
+    /// The allowed hosts; `None` for a URL that the operator wrote.
     pub(crate) guard: Option<&'a Arc<AllowedHosts>>,
 }
 
 /// Builds a client that sends the headers to the server's host only.
 pub(super) fn client(address: RemoteAddress<'_>) -> Result<Client, TransportFailure> {
-    // The older redirects (301, 302, 303) would turn a POST into a GET without its body.
+    // Follow only the redirects 307 and 308: the older redirects (301, 302, 303) would turn a POST into a GET without
+    // its body.
     let same_host = Policy::custom(|attempt| {
         let origin = attempt.previous().first().map(Url::origin);
         let stays = origin.is_some_and(|origin| origin == attempt.url().origin());
@@ -57,7 +58,7 @@ pub(super) fn client(address: RemoteAddress<'_>) -> Result<Client, TransportFail
         builder = builder.no_proxy().dns_resolver(Arc::new(GuardedResolver::new(guard)));
     }
     builder.build().map_err(|error| {
-        TransportFailure::Broken(format!("the HTTP client cannot be created: {}", root_cause(&error)))
+        TransportFailure::Broken(format!("haft cannot create an HTTP client: {}", root_cause(&error)))
     })
 }
 
@@ -130,7 +131,7 @@ async fn send_once(
     // Request bodies are strings, which can always be cloned.
     let mut request = request
         .try_clone()
-        .ok_or_else(|| TransportFailure::Broken("the request cannot be sent again".into()))?;
+        .ok_or_else(|| TransportFailure::Broken("haft cannot send the request again".into()))?;
     let nonce = match token {
         Some(token) => auth.authorize(&mut request, token).map_err(unauthorized)?,
         None => None,
@@ -183,13 +184,13 @@ pub(super) fn refusal(response: &Response) -> TransportFailure {
         StatusCode::UNAUTHORIZED => {
             TransportFailure::NeedsAuth("the server rejected the credentials (HTTP 401)".into())
         }
-        StatusCode::FORBIDDEN if Challenge::of(response).is_some() => {
-            TransportFailure::NeedsAuth("the server requires scopes that cannot be granted (HTTP 403)".into())
-        }
+        StatusCode::FORBIDDEN if Challenge::of(response).is_some() => TransportFailure::NeedsAuth(
+            "the MCP server requires OAuth scopes that haft cannot get (HTTP 403)".into(),
+        ),
         StatusCode::TOO_MANY_REQUESTS => {
             let after = header(reqwest::header::RETRY_AFTER);
             let after = after.map(|after| format!("; retry after {after}")).unwrap_or_default();
-            TransportFailure::Broken(format!("the server limits the request rate (HTTP 429){after}"))
+            TransportFailure::Broken(format!("the MCP server limits the request rate (HTTP 429){after}"))
         }
         status if status.is_redirection() => {
             let target =
@@ -231,7 +232,7 @@ fn url_without_secrets(url: &Url) -> String {
 /// Builds the failure for a connection that ended in the middle of a response.
 pub(super) fn dropped(error: &reqwest::Error) -> TransportFailure {
     TransportFailure::Closed(format!(
-        "the server closed the connection before its reply was complete: {}",
+        "the MCP server closed the connection before its reply was complete: {}",
         root_cause(error)
     ))
 }

@@ -50,7 +50,7 @@ const TAKE_WAIT: Duration = Duration::from_secs(30);
 /// The maximum wait for the messages in flight on closing, and again for ending the session.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
-/// A server at a URL. Dropping it closes all its streams.
+/// The connection to an MCP server at a URL. Dropping it closes all its streams.
 #[derive(Debug)]
 pub(crate) struct StreamableHttpTransport {
     line: Arc<HttpSessionState>,
@@ -112,7 +112,7 @@ impl StreamableHttpTransport {
     fn post_and_forget(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let permit = Arc::clone(&self.pending_posts).try_acquire_owned().map_err(|_| {
             TransportFailure::Broken(format!(
-                "the server has not answered the last {PENDING_POSTS_MAX} messages; restart it, or send fewer calls at once"
+                "the MCP server has not answered the last {PENDING_POSTS_MAX} messages; restart the server, or send fewer calls at once"
             ))
         })?;
         let line = Arc::clone(&self.line);
@@ -171,7 +171,9 @@ impl Transport for StreamableHttpTransport {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.line.abort_running();
-            self.line.inbox.closed(TransportFailure::Closed("the connection was closed".into()));
+            self.line
+                .inbox
+                .closed(TransportFailure::Closed("the connection to the MCP server was closed".into()));
             // Wait for notifications in flight (such as `cancelled`) before closing.
             let _ = timeout(FAREWELL_WAIT, self.pending_posts.acquire_many(PENDING_POSTS_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
@@ -200,8 +202,9 @@ impl HttpSessionState {
         {
             if session.len() > SESSION_BYTES_MAX {
                 let bytes = session.len();
-                let message =
-                    format!("the server's session id has {bytes} bytes; the limit is {SESSION_BYTES_MAX}");
+                let message = format!(
+                    "the MCP server's session id has {bytes} bytes; the limit is {SESSION_BYTES_MAX}"
+                );
                 return Err(TransportFailure::Broken(message));
             }
             *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.to_owned());
@@ -212,7 +215,7 @@ impl HttpSessionState {
                 let text = client::text(response).await?;
                 if message::read(&text).is_empty() {
                     return Err(TransportFailure::Broken(
-                        "the server's answer is not a JSON-RPC message".into(),
+                        "the MCP server's answer is not a JSON-RPC message".into(),
                     ));
                 }
                 self.inbox.received(&text, id);
@@ -305,9 +308,11 @@ impl HttpSessionState {
         if !self.inbox.waiting().contains(&id) {
             return Ok(());
         }
-        // The server accepted the request, so it may have performed it, no matter which error followed.
+        // The server accepted the request, so it may have performed the request, no matter which error followed.
         Err(match ended {
-            Ok(()) => TransportFailure::Closed("the server ended the stream before its reply".into()),
+            Ok(()) => {
+                TransportFailure::Closed("the MCP server ended the stream before it sent its reply".into())
+            }
             Err(failure @ TransportFailure::TooLarge { .. }) => failure,
             Err(failure) => TransportFailure::Closed(failure.to_string()),
         })

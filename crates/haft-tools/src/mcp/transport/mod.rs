@@ -64,19 +64,21 @@ pub trait Inbox: Send + Sync {
     fn noise(&self, text: &str);
 }
 
-/// The reason why there is no reply, as a message for the caller.
+/// The reason why a request has no reply, as a message for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportFailure {
     /// The connection ended for this reason; the server may have performed the request.
     #[error("{0}")]
     Closed(String),
-    /// The server was not reached, so it did nothing.
+    /// haft did not reach the server, so the server did nothing.
     #[error("{0}")]
     Unreached(String),
-    #[error("the reply is larger than {bytes_max} bytes and was not read; ask for less")]
+    #[error(
+        "the reply of the MCP server is larger than {bytes_max} bytes, so haft did not read it; ask for less"
+    )]
     TooLarge { bytes_max: usize },
     /// The server does not recognise the session any more, so it did not perform the request.
-    #[error("the server does not recognise the session any more")]
+    #[error("the MCP server does not recognise the session any more")]
     SessionExpired,
     /// The server requires authorization.
     #[error("{0}")]

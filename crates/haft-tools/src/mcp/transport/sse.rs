@@ -24,10 +24,10 @@ const RESUMES_MAX: usize = 5;
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The minimum wait before a stream is resumed, even if the server asks for less.
+/// The minimum wait before haft resumes a stream, even if the server asks for less.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// The maximum number of messages in flight; further ones are refused until the server accepts some.
+/// The maximum number of messages in flight. haft refuses further messages until the server accepts some.
 const PENDING_POSTS_MAX: u32 = 1024;
 
 /// The time in which the server must accept a message.
@@ -36,7 +36,8 @@ const TAKE_WAIT: Duration = Duration::from_secs(30);
 /// The maximum wait for the messages in flight on closing.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
-/// A server with two URLs: one for posting messages, and one for reading messages. Dropping it closes the stream.
+/// The connection to an MCP server with two URLs: one for posting messages, and one for reading messages. Dropping it
+/// closes the stream.
 pub(crate) struct SseTransport {
     client: Client,
     auth: Option<Arc<Authorizer>>,
@@ -83,7 +84,7 @@ impl Transport for SseTransport {
     fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let permit = Arc::clone(&self.pending_posts).try_acquire_owned().map_err(|_| {
             TransportFailure::Broken(format!(
-                "the server has not answered the last {PENDING_POSTS_MAX} messages; restart it, or send fewer calls at once"
+                "the MCP server has not answered the last {PENDING_POSTS_MAX} messages; restart the server, or send fewer calls at once"
             ))
         })?;
         let request = self.client.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json");
@@ -96,7 +97,9 @@ impl Transport for SseTransport {
                 Ok(Ok(response)) if response.status().is_success() => return,
                 Ok(Ok(response)) => client::refusal(&response),
                 Ok(Err(failure)) => failure,
-                Err(_) => TransportFailure::Closed("the server did not confirm the message in time".into()),
+                Err(_) => {
+                    TransportFailure::Closed("the MCP server did not confirm the message in time".into())
+                }
             };
             if let Some(id) = message.id {
                 inbox.failed(id, failure);
@@ -111,7 +114,7 @@ impl Transport for SseTransport {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.inbox.closed(TransportFailure::Closed("the connection was closed".into()));
+            self.inbox.closed(TransportFailure::Closed("the connection to the MCP server was closed".into()));
             // Wait for notifications in flight (such as `cancelled`) before closing.
             let _ = timeout(FAREWELL_WAIT, self.pending_posts.acquire_many(PENDING_POSTS_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
@@ -139,7 +142,9 @@ impl SseEndpoint {
             return Err(client::refusal(&response));
         }
         if client::media_type(&response) != "text/event-stream" {
-            return Err(TransportFailure::WrongTransport("the URL does not return an event stream".into()));
+            return Err(TransportFailure::WrongTransport(
+                "the URL of the MCP server does not return an event stream".into(),
+            ));
         }
         Ok(response)
     }
@@ -184,7 +189,7 @@ async fn follow(
 
 /// The stream, and the events that arrived in the same chunk as the `endpoint` event.
 struct SseConnection {
-    /// The current response. It is kept after its end until a resume replaces it.
+    /// The current response. It stays here after its end until a resumed stream replaces it.
     response: Option<Response>,
     events: SseDecoder,
     early: Vec<SseEvent>,
@@ -212,14 +217,16 @@ impl SseConnection {
     async fn endpoint(&mut self, url: &Url) -> Result<Url, TransportFailure> {
         loop {
             let mut found = self.next().await?.ok_or_else(|| {
-                TransportFailure::Closed("the server ended the stream before it named its endpoint".into())
+                TransportFailure::Closed(
+                    "the MCP server ended the stream before it named its message endpoint".into(),
+                )
             })?;
             let Some(at) = found.iter().position(|event| event.name == "endpoint") else { continue };
             self.early = found.split_off(at + 1);
             let endpoint = url.join(found[at].data.trim()).ok();
             return endpoint.filter(|endpoint| endpoint.origin() == url.origin()).ok_or_else(|| {
                 TransportFailure::Broken(
-                    "the server's message endpoint is on another host, so haft refuses it".into(),
+                    "the MCP server's message endpoint is on another host, so haft refuses it".into(),
                 )
             });
         }
@@ -233,14 +240,14 @@ impl SseConnection {
                 match event.name.as_str() {
                     "" | "message" => inbox.received(&event.data, None),
                     "endpoint" if address.url.join(event.data.trim()).ok().as_ref() != Some(endpoint) => {
-                        return TransportFailure::Broken("the server has begun a new session".into());
+                        return TransportFailure::Broken("the MCP server has begun a new session".into());
                     }
                     _ => {}
                 }
             }
             events = match self.next().await {
                 Ok(Some(events)) => events,
-                Ok(None) => return TransportFailure::Closed("the server ended the stream".into()),
+                Ok(None) => return TransportFailure::Closed("the MCP server ended the event stream".into()),
                 Err(failure) => return failure,
             };
             self.moved |= !events.is_empty();

@@ -29,7 +29,7 @@ const END_WAIT: Duration = Duration::from_secs(1);
 /// The number of lines of standard error that are reported when a server exits unexpectedly.
 const LAST_WORDS_LINES: usize = 5;
 
-/// A server that runs as a child process. Dropping it kills the process and every process it started.
+/// An MCP server that runs as a child process. Dropping it kills the process and every process that it started.
 #[derive(Debug)]
 pub(crate) struct StdioTransport {
     input: Arc<StdinQueue>,
@@ -96,11 +96,13 @@ impl StdinQueue {
     /// Writes as many bytes as the pipe accepts at once, so that most calls need no other task. Queues the rest.
     fn put(&self, bytes: &[u8]) -> Result<(), TransportFailure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipe =
-            state.pipe.clone().ok_or_else(|| TransportFailure::Closed("the server was stopped".into()))?;
+        let pipe = state
+            .pipe
+            .clone()
+            .ok_or_else(|| TransportFailure::Closed("haft stopped the MCP server".into()))?;
         if state.unread.len() + bytes.len() > UNREAD_BYTES_MAX {
             return Err(TransportFailure::Broken(format!(
-                "the server does not read its input; more than {UNREAD_BYTES_MAX} bytes are waiting"
+                "the MCP server does not read its input; more than {UNREAD_BYTES_MAX} bytes are waiting"
             )));
         }
         let written = if state.unread.is_empty() { pipe.try_write(bytes).unwrap_or(0) } else { 0 };
@@ -155,8 +157,8 @@ async fn attend(
         () = input.write_leftovers() => None,
         asked = close_asked => {
             input.close();
-            inbox.closed(TransportFailure::Closed("the server was stopped".into()));
-            // A dropped sender means that the connection was dropped. Then kill the process without an orderly
+            inbox.closed(TransportFailure::Closed("haft stopped the MCP server".into()));
+            // A dropped sender means that the caller dropped the connection. Kill the process without an orderly
             // shutdown.
             if let Ok(done) = asked {
                 end(child).await;
@@ -168,10 +170,10 @@ async fn attend(
     input.close();
     let exit = timeout(END_WAIT, child.wait()).await;
     let how = reason.unwrap_or_else(|| match exit {
-        Ok(Ok(CommandExit::Code(code))) => format!("the server ended with exit code {code}"),
-        Ok(Ok(CommandExit::Signal(signal))) => format!("the server was killed by signal {signal}"),
+        Ok(Ok(CommandExit::Code(code))) => format!("the MCP server ended with exit code {code}"),
+        Ok(Ok(CommandExit::Signal(signal))) => format!("the MCP server was killed by signal {signal}"),
         Ok(Err(error)) => format!("the server process could not be started: {error}"),
-        Err(_) => "the server closed its output".into(),
+        Err(_) => "the MCP server closed its standard output".into(),
     });
     let last = stderr.last(LAST_WORDS_LINES);
     let words =
@@ -201,7 +203,7 @@ async fn follow(mut stdout: pipe::Receiver, inbox: &dyn Inbox) -> Option<String>
         });
         if lines.skipped_bytes() > ENDLESS_LINE_BYTES_MAX {
             return Some(format!(
-                "the server was stopped: it printed more than {ENDLESS_LINE_BYTES_MAX} bytes without a newline"
+                "haft stopped the MCP server, because it printed more than {ENDLESS_LINE_BYTES_MAX} bytes without a newline"
             ));
         }
     }

@@ -29,7 +29,7 @@ const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
-/// A server at the other end of a WebSocket. Dropping it closes the socket.
+/// The connection to an MCP server over a WebSocket. Dropping it closes the socket.
 pub(crate) struct WebSocketTransport {
     unsent: Mutex<Option<mpsc::Sender<String>>>,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -59,14 +59,15 @@ impl WebSocketTransport {
 impl Transport for WebSocketTransport {
     fn send(&self, message: McpOutgoingMessage) -> Result<(), TransportFailure> {
         let unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-        let unsent =
-            unsent.as_ref().ok_or_else(|| TransportFailure::Closed("the connection was closed".into()))?;
+        let unsent = unsent
+            .as_ref()
+            .ok_or_else(|| TransportFailure::Closed("the connection to the MCP server was closed".into()))?;
         unsent.try_send(message.text).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => TransportFailure::Broken(format!(
                 "the MCP server has stopped reading its input; {UNSENT_MAX} messages are waiting"
             )),
             mpsc::error::TrySendError::Closed(_) => {
-                TransportFailure::Closed("the connection is closed".into())
+                TransportFailure::Closed("the connection to the MCP server is closed".into())
             }
         })
     }
@@ -105,20 +106,20 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
                 Some(Ok(Message::Binary(bytes))) => inbox.received(&String::from_utf8_lossy(&bytes), None),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(_))) | None => {
-                    break TransportFailure::Closed("the server closed the WebSocket".into());
+                    break TransportFailure::Closed("the MCP server closed the WebSocket".into());
                 }
                 Some(Err(Error::Capacity(_))) => {
                     break TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX };
                 }
-                Some(Err(error)) => break TransportFailure::Closed(format!("the WebSocket failed: {error}")),
+                Some(Err(error)) => break TransportFailure::Closed(format!("the WebSocket connection failed: {error}")),
             },
             text = unsent.recv() => {
                 let Some(text) = text else {
                     let _ = socket.close(None).await;
-                    break TransportFailure::Closed("the connection was closed".into());
+                    break TransportFailure::Closed("the connection to the MCP server was closed".into());
                 };
                 if let Err(error) = socket.send(Message::text(text)).await {
-                    break TransportFailure::Closed(format!("the WebSocket failed: {error}"));
+                    break TransportFailure::Closed(format!("the WebSocket connection failed: {error}"));
                 }
             }
         }
@@ -129,7 +130,7 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
 fn unreachable(error: &Error) -> TransportFailure {
     match error {
         Error::Http(response) if response.status() == 401 => TransportFailure::NeedsAuth(
-            "the server rejected the credentials (HTTP 401); for a WebSocket set them in `headers`".into(),
+            "the server rejected the credentials (HTTP 401); set the credentials of a WebSocket server in `headers`".into(),
         ),
         Error::Http(response) => {
             TransportFailure::Broken(format!("the server answered {}", response.status()))

@@ -33,12 +33,13 @@ pub fn about(content: &[u8]) -> String {
 }
 
 /// The hint after a refusal: the queries that binary content supports.
-pub(crate) const HOW_TO_ASK: &str = "it is not text; ask for `stats`, or `bytes 0-64` as digits";
+pub(crate) const HOW_TO_ASK: &str =
+    "the output is not text; ask for `stats`, or for `bytes 0-64` in hexadecimal";
 
 fn hex(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {
     let end = end.min(content.len()).min(start.saturating_add(HEX_BYTES_MAX));
     let wanted = content.get(start..end).ok_or_else(|| {
-        ExtractError(format!("byte {start} is beyond the end: there are {} bytes", content.len()))
+        ExtractError(format!("byte {start} is beyond the end: the output has {} bytes", content.len()))
     })?;
     let mut text = String::new();
     for line in wanted.chunks(HEX_LINE_BYTES) {

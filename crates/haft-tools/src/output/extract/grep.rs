@@ -29,13 +29,17 @@ impl Grep {
                 "--" => break,
                 "-B" | "-A" | "-C" => {
                     let word = rest.split_whitespace().next().unwrap_or_default();
-                    let count = word
-                        .parse()
-                        .map_err(|_| ExtractError(format!("{flag} needs a number; got `{word}`")))?;
+                    let count = word.parse().map_err(|_| {
+                        ExtractError(format!("the grep option {flag} needs a number; got `{word}`"))
+                    })?;
                     rest = rest[word.len()..].trim_start();
                     grep.set_context_lines(flag, count);
                 }
-                _ => return Err(ExtractError(format!("grep accepts -i, -A n, -B n and -C n; got `{flag}`"))),
+                _ => {
+                    return Err(ExtractError(format!(
+                        "grep accepts only the options -i, -A n, -B n and -C n; got `{flag}`"
+                    )));
+                }
             }
         }
         unquoted(rest.trim()).clone_into(&mut grep.pattern);
@@ -60,7 +64,7 @@ impl Grep {
             .case_insensitive(!self.case_sensitive)
             .size_limit(PATTERN_BYTES_MAX)
             .build()
-            .map_err(|error| ExtractError(format!("the pattern cannot be used: {error}")))
+            .map_err(|error| ExtractError(format!("the grep pattern is not valid: {error}")))
     }
 
     /// Returns matching lines as `12:text` and context lines as `11-text`, with `--` between groups, as `grep -n` does.
@@ -84,7 +88,7 @@ impl Grep {
                 let _ = writeln!(answer, "{}{mark}{line}", at + 1);
             }
             next = to + 1;
-            // The pages of an answer end at this size, so further matches would never be shown.
+            // Stop here: the pages of an answer end at this size, so the model would never see further matches.
             if answer.len() > ANSWER_BYTES_MAX {
                 break;
             }

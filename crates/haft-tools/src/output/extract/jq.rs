@@ -32,9 +32,9 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
     for result in results {
         match result {
             Ok(value) => writeln!(answer, "{value}").map_err(|error| ExtractError(error.to_string()))?,
-            Err(error) => return Err(ExtractError(format!("jq: {error}"))),
+            Err(error) => return Err(ExtractError(format!("the jq filter failed: {error}"))),
         }
-        // A filter may return values endlessly. The pages of an answer end at this size.
+        // Stop a filter that returns values endlessly: the pages of an answer end at this size.
         if answer.len() > ANSWER_BYTES_MAX {
             break;
         }
@@ -43,7 +43,7 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
 }
 
 fn not_a_filter(filter: &str) -> ExtractError {
-    ExtractError(format!("`{filter}` is not a jq filter"))
+    ExtractError(format!("`{filter}` is not a valid jq filter"))
 }
 
 fn unquoted(text: &str) -> &str {

@@ -5,13 +5,13 @@ use super::ExtractError;
 /// Returns the lines from `first` to `last`, counted from 1, with their line breaks.
 pub(super) fn range(text: &str, first: usize, last: usize) -> Result<String, ExtractError> {
     if first == 0 {
-        return Err(ExtractError("lines are counted from 1".into()));
+        return Err(ExtractError("there is no line 0: lines are counted from 1".into()));
     }
     let found: String =
         text.split_inclusive('\n').skip(first - 1).take(last.saturating_sub(first - 1)).collect();
     if found.is_empty() && !text.is_empty() {
         let lines = text.split_inclusive('\n').count();
-        return Err(ExtractError(format!("line {first} is beyond the end: there are {lines} lines")));
+        return Err(ExtractError(format!("line {first} is beyond the end: the output has {lines} lines")));
     }
     Ok(found)
 }
@@ -29,7 +29,7 @@ pub(super) fn last(text: &str, count: usize) -> String {
 pub(super) fn bytes(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {
     if start >= content.len() && start > 0 {
         return Err(ExtractError(format!(
-            "byte {start} is beyond the end: there are {} bytes",
+            "byte {start} is beyond the end: the output has {} bytes",
             content.len()
         )));
     }

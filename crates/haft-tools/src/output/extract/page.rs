@@ -7,10 +7,10 @@ use super::{ANSWER_BYTES_MAX, ExtractError, PAGE_BYTES_MAX};
 /// The average line length above which a page may end in the middle of a line.
 const LINE_BYTES_THRESHOLD: usize = 1_000;
 
-/// A text that is split into pages.
+/// A text that is split into pages: the answer to a query, or a whole stored output.
 pub(crate) struct PagedText<'a> {
     texts: Vec<&'a str>,
-    /// The text after `page N` in the query for another page.
+    /// The text that follows `page N` in the query for another page.
     question: String,
     /// A note at the end of the last page.
     beyond: &'static str,

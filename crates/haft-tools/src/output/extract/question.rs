@@ -3,7 +3,7 @@
 use super::page::PagedText;
 use super::{Extract, ExtractError, parse};
 
-/// A query that needs no model.
+/// A query that haft answers without a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputQuery {
     extract: Extract,

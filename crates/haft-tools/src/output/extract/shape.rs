@@ -17,7 +17,7 @@ pub(super) fn of(content: &[u8]) -> Result<String, ExtractError> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| ExtractError(format!("the stored output is not JSON: {error}")))?;
     if values.is_empty() {
-        return Err(ExtractError("the stored output is not JSON: it is empty".into()));
+        return Err(ExtractError("the stored output is not JSON: the output is empty".into()));
     }
     let mut text = String::new();
     describe(&values.iter().collect::<Vec<_>>(), 0, &mut text);

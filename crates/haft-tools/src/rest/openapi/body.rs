@@ -24,7 +24,10 @@ pub(super) fn body(
     taken: &Map<String, Value>,
 ) -> Result<Option<DescribedBody>, String> {
     let Some(written) = operation.value.get("requestBody") else { return Ok(None) };
-    let written = operation.with(written).resolved().map_err(|bad| format!("the body: {bad}"))?;
+    let written = operation
+        .with(written)
+        .resolved()
+        .map_err(|bad| format!("haft cannot read the request body: {bad}"))?;
     let Some(content) = written.get("content") else { return Ok(None) };
     let Some((media_type, media)) =
         content.members().take(MEDIA_TYPES_MAX).min_by_key(|(media_type, _)| rank(media_type))
@@ -48,7 +51,7 @@ pub(super) fn body(
     Ok(Some(DescribedBody { plan, properties, required }))
 }
 
-/// Ranks content types. The one that models write best is first.
+/// Ranks content types. The content type that models write best comes first.
 fn rank(media_type: &str) -> usize {
     match media_type.split(';').next().unwrap_or_default().trim() {
         "application/json" => 0,
@@ -87,9 +90,11 @@ fn default_type(kind: BodyKind) -> &'static str {
 fn prepared(kind: BodyKind, schema: Value, media: &Node<'_>) -> (Value, Vec<BodyField>) {
     match kind {
         BodyKind::Json => (schema, Vec::new()),
-        BodyKind::Text => (json!({ "type": "string", "description": "The body, as text" }), Vec::new()),
+        BodyKind::Text => {
+            (json!({ "type": "string", "description": "The request body, as text" }), Vec::new())
+        }
         BodyKind::Binary => (
-            json!({ "type": "string", "contentEncoding": "base64", "description": "The body, as base64" }),
+            json!({ "type": "string", "contentEncoding": "base64", "description": "The request body, as base64" }),
             Vec::new(),
         ),
         BodyKind::Form | BodyKind::Multipart => form(kind, schema, media),
@@ -119,7 +124,8 @@ fn form(kind: BodyKind, mut schema: Value, media: &Node<'_>) -> (Value, Vec<Body
     (schema, fields)
 }
 
-/// Converts the schema of a file, or of a list of files, to a schema of base64 text. Returns false if it is neither.
+/// Converts the schema of a file, or of a list of files, to a schema of base64 text. Returns false for a schema of
+/// anything else.
 fn as_base64(property: &mut Value) -> bool {
     let inner = if property["type"] == "array" { property.get_mut("items") } else { Some(property) };
     let Some(Value::Object(inner)) = inner else { return false };
@@ -169,10 +175,11 @@ fn flat(
         && !properties.is_empty()
         && properties.keys().all(free)
         && required.iter().all(|name| properties.contains_key(name))
-        // If the body is optional but has required fields, separate arguments cannot express that either none or all of
-        // them must be given.
+        // Separate arguments cannot express an optional body with required fields: the call must give either none or
+        // all of these fields.
         && (needed || required.is_empty())
-        // If the body is required but no field is, a call without arguments would send no body instead of `{}`.
+        // Separate arguments cannot express a required body without required fields: a call without arguments would
+        // send no body instead of `{}`.
         && !(needed && required.is_empty() && kind == BodyKind::Json);
     same.then(|| (properties.clone(), required))
 }

@@ -48,7 +48,7 @@ fn is_informative(text: &str) -> bool {
 
 /// Returns the text on one line, without HTML tags and control characters.
 pub(super) fn plain(text: &str) -> String {
-    // This is far more than is ever shown. The limit bounds the time for a huge text.
+    // The limit bounds the time for a huge text. It is far larger than any text that the model sees.
     let text: String = text.chars().take(8 * TOOL_CHARS_MAX).collect();
     let mut shown = String::with_capacity(text.len());
     let mut inside_tag = false;

@@ -26,7 +26,7 @@ pub(super) struct Node<'a> {
     pub(super) value: &'a Value,
 }
 
-/// A reference without a target.
+/// A `$ref` in an OpenAPI document that has no target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BadReference(String);
 
@@ -60,8 +60,8 @@ impl Documents {
 }
 
 impl<'a> Node<'a> {
-    /// Returns a member of the object and follows its references. Returns `None` if there is no such member, or if a
-    /// reference has no target.
+    /// Returns a member of the object and follows its references. Returns `None` if the object has no such member, or
+    /// if a reference has no target.
     pub(super) fn get(&self, key: &str) -> Option<Node<'a>> {
         self.value.get(key).and_then(|value| self.with(value).resolved().ok())
     }

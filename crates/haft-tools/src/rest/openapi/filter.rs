@@ -54,7 +54,7 @@ impl OperationFilter {
         if !self.tags.is_empty()
             && !looked.tags.iter().any(|tag| self.tags.iter().any(|wanted| wanted == tag))
         {
-            return Some("the operation has no tag of `tagFilter`");
+            return Some("the operation has none of the tags in `tagFilter`");
         }
         if !self.include.is_empty() && !self.include.iter().any(names) {
             return Some("no pattern of `includeOperations` matches the operation");

@@ -1,5 +1,5 @@
 //! OpenAPI documents for the tests of this module.
-#![allow(clippy::unwrap_used, reason = "a fixture that fails is a failed test")]
+#![allow(clippy::unwrap_used, reason = "a failed fixture must fail the test")]
 
 use serde_json::Value;
 use url::Url;

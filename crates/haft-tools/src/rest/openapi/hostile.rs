@@ -1,5 +1,5 @@
 //! Tests with malicious OpenAPI documents: each must end in skip reasons or an error, in bounded time and memory.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+#![allow(clippy::unwrap_used, reason = "a failed helper must fail the test")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -57,7 +57,7 @@ fn shared_large_schema_is_not_expanded_for_every_operation() {
     let schema = json!({ "type": "object", "properties": numbered(700, |n| (format!("p{n}"), json!({"type": "string"}))) });
     let leading = numbered(9_000, |n| (format!("/a{n}"), json!({ "$ref": "#/components/item" })));
     check(&described(leading, json!({ "item": item, "schemas": { "s": schema } })), 9_000, spent);
-    // Patterns that are expensive to compile.
+    // These patterns are expensive to compile.
     let pattern = "((a{1,100}){1,100}){1,100}";
     let properties = numbered(1_000, |n| {
         (format!("p{n}"), json!({ "type": "string", "pattern": format!("{pattern}{n}") }))
@@ -134,7 +134,8 @@ fn swagger_2_references_are_not_copied() {
 
 #[test]
 fn shortened_schema_still_accepts_valid_arguments() {
-    // When cut to outlines with only their type, both alternatives are equal, and `oneOf` would accept no value.
+    // If both alternatives are cut to an outline with only their type, they are equal, and `oneOf` would accept no
+    // value.
     let node = |kind: &str| {
         json!({ "type": "object", "required": [kind], "properties": {
         kind: { "type": "string" }, "next": { "oneOf": [{ "$ref": "#/components/schemas/A" }, { "$ref": "#/components/schemas/B" }] },

@@ -41,7 +41,7 @@ pub struct ImportResult {
     pub skipped: Vec<SkippedOperation>,
 }
 
-/// An operation that did not become a tool.
+/// An operation of the OpenAPI document that did not become a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedOperation {
     /// `GET /path`, or the path alone if the path is invalid.
@@ -102,7 +102,9 @@ fn check_version(root: &Node<'_>) -> Result<(), ImportError> {
         Some(version) if version.starts_with("3.") => {}
         Some(version) => {
             let short: String = version.chars().take(20).collect();
-            return Err(ImportError(format!("unknown version `{short}`; expected OpenAPI 3 or Swagger 2.0")));
+            return Err(ImportError(format!(
+                "the document has the unknown version `{short}`; expected OpenAPI 3 or Swagger 2.0"
+            )));
         }
         None => {
             return Err(ImportError(
@@ -153,13 +155,13 @@ fn check_recipient(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) 
     }
     let server = base.origin().ascii_serialization();
     Err(ImportError(format!(
-        "the server {server} is not the origin of the OpenAPI document, so it gets no credentials; \
-         set `baseUrl` to send them there"
+        "the server {server} is not the origin of the OpenAPI document, so haft sends no credentials there; \
+         to send them, set `baseUrl`"
     )))
 }
 
-/// Returns the hosts and addresses that requests may reach. A private address is allowed only if the operator named it,
-/// as `baseUrl` or as the URL of the document.
+/// Returns the hosts and addresses that requests may reach. A private address is allowed only if the operator named
+/// this address, as `baseUrl` or as the URL of the document.
 fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<AllowedHosts, ImportError> {
     let named = settings.base_url.is_some() || at.is_some_and(|at| at.host() == base.host());
     let reach = if named { AllowedHosts::named(base) } else { AllowedHosts::described(base) };
@@ -170,7 +172,7 @@ fn reach(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<
     };
     reach.check_url(base).map_err(|refusal| {
         ImportError(format!(
-            "the server in the OpenAPI document cannot be used: {refusal}; to use another server, set `baseUrl`"
+            "haft cannot use the server in the OpenAPI document: {refusal}; to use another server, set `baseUrl`"
         ))
     })?;
     Ok(reach)
@@ -198,7 +200,7 @@ impl<'a> Importer<'a> {
             if self.tools.len() + self.skipped.len() >= OPERATIONS_MAX {
                 return self.skip(
                     path,
-                    format!("this and all later operations: there are more than {OPERATIONS_MAX} operations"),
+                    format!("haft skipped this and all later operations: the document has more than {OPERATIONS_MAX} operations"),
                 );
             }
             match item.resolved() {
@@ -216,7 +218,7 @@ impl<'a> Importer<'a> {
                 item.with(written).resolved().map(|node| OpenApiOperation { path, method, item, node });
             let made = match operation {
                 Ok(operation) if operation.node.value.is_object() => self.operation(&operation),
-                Ok(_) => Err("it is not an object".into()),
+                Ok(_) => Err("the operation is not an object".into()),
                 Err(bad) => Err(bad.to_string()),
             };
             match made {

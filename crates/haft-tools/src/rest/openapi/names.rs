@@ -18,8 +18,8 @@ const CHARS_MAX: usize = NAME_CHARS_MAX - EXPOSED_PREFIX_CHARS;
 #[derive(Debug, Default)]
 pub(super) struct ToolNameAllocator {
     taken: HashSet<String>,
-    /// The number of requests for each name. Without it, the search for a free number would start at 2 each time, and
-    /// many equal names would take quadratic time.
+    /// The number of tools that asked for each name. Without this number, the search for a free suffix would start at 2
+    /// each time, and many equal names would take quadratic time.
     requested: HashMap<String, usize>,
 }
 
@@ -41,7 +41,7 @@ impl ToolNameAllocator {
             format!("{}{suffix}", fitted(&requested, CHARS_MAX - suffix.len()))
         });
         let mut candidates = std::iter::once(requested.clone()).chain(numbered);
-        // Not all model providers distinguish names by case.
+        // Compare names in lower case, because not all model providers distinguish names by case.
         let free = candidates.find(|name| self.taken.insert(name.to_ascii_lowercase())).unwrap_or(requested);
         ToolName::sanitize(&free)
     }

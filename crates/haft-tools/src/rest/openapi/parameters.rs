@@ -10,7 +10,7 @@ use super::description;
 use super::documents::Node;
 use super::schema::{Direction, SchemaInliner};
 
-/// A parameter and its schema.
+/// A parameter of an operation, and its schema for the model.
 #[derive(Debug)]
 pub(super) struct DescribedParameter {
     pub(super) parameter: Parameter,
@@ -54,7 +54,9 @@ pub(super) fn parameters(
     }
     for list in lists.into_iter().flatten() {
         for written in list.items() {
-            let written = written.resolved().map_err(|bad| format!("a parameter: {bad}"))?;
+            let written = written
+                .resolved()
+                .map_err(|bad| format!("haft cannot read a parameter of the operation: {bad}"))?;
             let described = described(&written, schemas)?;
             found.insert((described.parameter.place, described.parameter.name.clone()), described);
         }
@@ -74,7 +76,7 @@ fn too_many() -> String {
 
 fn described(written: &Node<'_>, schemas: &SchemaInliner) -> Result<DescribedParameter, String> {
     schemas.effort.work(PARAMETER_EFFORT);
-    let name = written.text("name").ok_or("a parameter has no name")?;
+    let name = written.text("name").ok_or("a parameter of the operation has no `name`")?;
     let place = match written.text("in") {
         Some("path") => ParameterLocation::Path,
         Some("query") => ParameterLocation::Query,
@@ -133,8 +135,8 @@ fn with_description(mut schema: Value, text: Option<&str>) -> Value {
     schema
 }
 
-/// Names the arguments. If parameters in two locations share a name, the first keeps it (path before query), and the
-/// others get their location as a prefix.
+/// Names the arguments. If parameters in two locations share a name, the first parameter keeps the name (path before
+/// query), and the others get their location as a prefix.
 fn name_arguments(all: &mut [DescribedParameter]) {
     let mut taken: HashSet<String> = HashSet::new();
     for described in all {

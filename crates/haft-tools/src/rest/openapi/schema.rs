@@ -58,7 +58,8 @@ const BREADTH_MAX: usize = 3_000;
 /// Inlines schemas, and caches the sizes of the schemas that references point to.
 #[derive(Debug, Default)]
 pub(super) struct SchemaInliner {
-    /// The sizes, keyed by the address of the value and by how many more references are followed below it.
+    /// The sizes, keyed by the address of the schema in memory and by the number of references that are still followed
+    /// below it.
     sizes: RefCell<HashMap<(usize, u8), usize>>,
     /// The inlined schemas, so that a schema with many references is inlined once. `None` marks a schema that was
     /// requested once: it is cached only at the second request.
@@ -176,7 +177,7 @@ impl SchemaWriter<'_> {
     }
 
     fn target(&mut self, node: &Node<'_>, reference: &str, depth: u8) -> Value {
-        // A reference without a target says nothing about the value, so any value is accepted.
+        // Accept any value for a reference without a target, because it says nothing about the value.
         let Ok(target) = node.follow(reference) else {
             self.cuts += 1;
             return json!({});

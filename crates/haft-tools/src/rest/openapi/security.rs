@@ -25,7 +25,7 @@ pub struct SchemeCredentials {
     pub token_url: Option<Url>,
 }
 
-/// Returns the credentials by scheme name, or an error about them.
+/// Returns the credentials by the name of their security scheme, or an error about a credential.
 pub(super) fn credentials(
     root: &Node<'_>,
     logins: &BTreeMap<String, SchemeCredentials>,
@@ -49,7 +49,9 @@ pub(super) fn credentials(
 fn unknown(name: &str, schemes: Option<Node<'_>>) -> String {
     let known: Vec<&str> = schemes.iter().flat_map(Node::members).map(|(name, _)| name).collect();
     let known = if known.is_empty() { "none; use `headers`".to_owned() } else { known.join(", ") };
-    format!("`auth.{name}`: the OpenAPI document has no security scheme with this name; it has {known}")
+    format!(
+        "`auth.{name}`: the OpenAPI document has no security scheme with this name; its schemes are: {known}"
+    )
 }
 
 fn credential(
@@ -59,7 +61,7 @@ fn credential(
 ) -> Result<Credential, String> {
     let kind = scheme.text("type").unwrap_or_default();
     let http = scheme.text("scheme").unwrap_or_default().to_ascii_lowercase();
-    let token = || login.token.clone().ok_or_else(|| "`token` is missing".to_owned());
+    let token = || login.token.clone().ok_or_else(|| "the field `token` is missing".to_owned());
     match (kind, http.as_str()) {
         ("apiKey", _) => Ok(Credential::Key {
             place: match scheme.text("in") {
@@ -74,7 +76,7 @@ fn credential(
             value: token()?,
         }),
         ("http", "basic") => Ok(Credential::Basic {
-            username: login.username.clone().ok_or("`username` is missing")?,
+            username: login.username.clone().ok_or("the field `username` is missing")?,
             password: login.password.clone().unwrap_or_default(),
         }),
         ("oauth2", _) if login.client_id.is_some() => client_credentials(scheme, login, reach),
@@ -100,10 +102,10 @@ fn client_credentials(
         Some(url) => (url.clone(), AllowedHosts::named(url)),
         None => (described()?, reach.clone()),
     };
-    reach
-        .check_url(&url)
-        .map_err(|refusal| format!("the token URL is refused: {refusal}; set `tokenUrl` to allow it"))?;
-    let secret = login.client_secret.clone().ok_or("`clientSecret` is missing")?;
+    reach.check_url(&url).map_err(|refusal| {
+        format!("haft refuses the token URL: {refusal}; to allow this URL, set `tokenUrl`")
+    })?;
+    let secret = login.client_secret.clone().ok_or("the field `clientSecret` is missing")?;
     let id = login.client_id.clone().unwrap_or_default();
     Ok(ClientCredentials::new(url, reach, id, secret, login.scopes.clone()).into())
 }
@@ -135,7 +137,7 @@ pub(super) fn needed(
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+#[allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
 mod tests {
     use serde_json::json;
 
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn first_alternative_with_configured_credentials_is_used() {
+    fn first_security_alternative_with_configured_credentials_is_used() {
         let known = BTreeMap::from([
             ("a".to_owned(), Credential::Bearer("x".into())),
             ("b".to_owned(), Credential::Bearer("x".into())),

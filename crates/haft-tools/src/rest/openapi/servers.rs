@@ -16,8 +16,8 @@ pub(super) fn first(node: &Node<'_>, at: Option<&Url>) -> Option<Result<Url, Str
 /// The maximum length of a server URL, in bytes, before and after its variables are replaced.
 const SERVER_BYTES_MAX: usize = 2_000;
 
-/// Replaces variables by their defaults. Does not expand variables inside the defaults: nested ones could grow
-/// exponentially.
+/// Replaces variables by their defaults. Does not expand variables inside the defaults, because nested variables could
+/// grow exponentially.
 fn filled(written: &str, server: &Value) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;
@@ -84,7 +84,7 @@ fn absolute(written: &str, at: Option<&Url>) -> Result<Url, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+#[allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
 mod tests {
     use serde_json::json;
 

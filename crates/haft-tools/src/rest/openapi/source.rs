@@ -124,7 +124,7 @@ fn neighbours(value: &serde_json::Value, at: &Url, directory: &Path) -> Vec<Path
 }
 
 fn file_url(path: &Path) -> Result<Url, SourceError> {
-    Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be converted to a file URL"))
+    Url::from_file_path(path).map_err(|()| unreadable(path, "haft cannot convert the path to a file URL"))
 }
 
 /// Reads a regular file. Refuses other kinds of files, because reading a pipe or a device might never end.
@@ -147,7 +147,7 @@ fn file_bytes(path: &Path, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
 }
 
 fn unreadable(path: &Path, reason: &str) -> SourceError {
-    SourceError(format!("`{}`: {reason}", path.display()))
+    SourceError(format!("haft cannot read the OpenAPI document `{}`: {reason}", path.display()))
 }
 
 /// The reason why an OpenAPI document cannot be read, as a message for the operator.

@@ -10,7 +10,7 @@ pub(super) fn upgrade(document: &mut Value) {
         return;
     }
     let Some(root) = document.as_object_mut() else { return };
-    // Remove the paths, so that the rest can be borrowed; a clone would double the memory.
+    // Remove the paths from the document, so that the rest can be borrowed; a clone would double the memory.
     let mut paths = root.remove("paths").unwrap_or_default();
     root.remove("swagger");
     root.insert("openapi".into(), json!("3.0.3"));
@@ -182,7 +182,7 @@ impl<'a> InlineOrReference<'a> {
     }
 }
 
-/// The maximum number of characters of a description that are copied; the model sees fewer.
+/// The maximum number of characters of a description that the conversion copies; the model sees fewer.
 const DESCRIPTION_CHARS_MAX: usize = 2_000;
 
 const JSON: &str = "application/json";

@@ -1,5 +1,5 @@
 //! Tests that import whole OpenAPI documents.
-#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+#![allow(clippy::unwrap_used, reason = "a failed helper must fail the test")]
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn request(tool: &RestTool, arguments: &Value) -> RestRequest {
 }
 
 #[test]
-fn an_operation_becomes_a_tool() {
+fn openapi_operation_becomes_a_tool() {
     let all = imported(&described(&json!({"/pets/{petId}": {
         "parameters": [{"name": "petId", "in": "path", "required": true, "schema": {"type": "integer"}}],
         "get": {
@@ -87,8 +87,8 @@ fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
     assert_eq!(reasons.len(), 7, "{reasons:#?}");
     for expected in [
         "brace",
-        "a parameter: the reference",
-        "the body: the reference",
+        "a parameter of the operation: the reference",
+        "the request body: the reference",
         "not an object",
         "other.yaml",
         "deprecated",

@@ -1,5 +1,5 @@
 //! Tests of requests that are built from OpenAPI operations.
-#![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+#![allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
 
 use serde_json::{Value, json};
 

@@ -17,7 +17,7 @@ fn bound_token() -> AccessToken {
 }
 
 #[test]
-fn proof_of_a_request_names_its_method_its_address_and_its_token() {
+fn dpop_proof_names_the_method_url_and_token_of_its_request() {
     let directory = tempfile::tempdir().unwrap();
     let auth = authorizer(&directory, "https://h/mcp");
     let token = bound_token();
@@ -38,7 +38,7 @@ fn proof_of_a_request_names_its_method_its_address_and_its_token() {
 }
 
 #[test]
-fn concurrent_requests_are_all_repeated_with_a_new_nonce() {
+fn concurrent_requests_are_all_repeated_with_a_new_dpop_nonce() {
     let directory = tempfile::tempdir().unwrap();
     let auth = authorizer(&directory, "https://h/mcp");
     let token = bound_token();
@@ -60,7 +60,7 @@ fn concurrent_requests_are_all_repeated_with_a_new_nonce() {
     assert!(is_repeated("n1", Some(&demanded), second.as_deref()));
     let repeated = sent();
     assert_eq!(repeated.as_deref(), Some("n1"));
-    // A server that rejects its own nonce would otherwise cause a loop.
+    // Without this limit, a server that rejects its own nonce would cause a loop.
     assert!(!is_repeated("n1", Some(&demanded), repeated.as_deref()));
     assert!(!is_repeated("n2", None, repeated.as_deref()));
     assert_eq!(sent().as_deref(), Some("n2"));
@@ -82,7 +82,7 @@ async fn identity_provider_may_be_in_a_private_network_if_the_server_is_public()
     };
     let grant = auth.exchange_id_token(&"id".into(), &provider, &found, &[]).await.unwrap();
     assert_eq!(grant.expose_secret(), "grant");
-    // The server itself must still not name this address.
+    // The MCP server itself must still not name the private address.
     assert!(discovery::authorization_server(&auth.http, &auth.server, &provider.issuer).await.is_err());
 }
 

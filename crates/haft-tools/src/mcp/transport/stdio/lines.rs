@@ -1,9 +1,9 @@
 //! Splits bytes into lines of limited length.
 
-/// The number of bytes that are kept from the end of a line that is too long: enough for an id.
+/// The number of bytes to keep from the end of a line that is too long: enough to find a request id.
 const TAIL_BYTES: usize = 256;
 
-/// The number of bytes that are reported from the beginning of such a line.
+/// The number of bytes to report from the beginning of a line that is too long.
 const HEAD_BYTES: usize = 1024;
 
 /// A line, or the beginning and the end of a line that is too long.
@@ -11,8 +11,8 @@ const HEAD_BYTES: usize = 1024;
 pub(super) enum StdioLine {
     /// The whole line, with invalid UTF-8 replaced.
     Whole(String),
-    /// Reported twice with the same head: with an empty tail as soon as the line is too long, and with its tail at the
-    /// end of the line.
+    /// A line that is too long, reported twice with the same head: without a tail as soon as the line exceeds the
+    /// limit, and with its tail at the end of the line.
     TooLong { head: String, tail: String },
 }
 

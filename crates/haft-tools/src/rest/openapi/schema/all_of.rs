@@ -56,7 +56,8 @@ fn joined(mut left: Map<String, Value>, right: &Map<String, Value>) -> Option<Ma
     let names = right.get("required").and_then(Value::as_array).into_iter().flatten();
     let required = left.entry("required").or_insert_with(|| json!([])).as_array_mut()?;
     for name in names {
-        // A model could not fill in an object with more required fields; the limit also bounds the search below.
+        // Refuse an object with more required fields: a model could not fill it in, and the limit bounds the search
+        // below.
         if required.len() == REQUIRED_MAX {
             return None;
         }

@@ -15,8 +15,8 @@ pub(in super::super) struct SchemaBudget {
     patterns: RefCell<HashMap<String, bool>>,
 }
 
-/// The maximum number of schema values that are examined. The largest real OpenAPI document that was tested needs 1/30
-/// of it; using all of it takes seconds.
+/// The maximum number of schema values that an import examines. The largest real OpenAPI document that was tested needs
+/// 1/30 of this number; an import that needs all of it takes seconds.
 const WORK_MAX: usize = 50_000_000;
 
 /// The maximum memory of all schemas from one OpenAPI document, in bytes, as estimated by [`bytes`].
@@ -39,12 +39,12 @@ impl Default for SchemaBudget {
 }
 
 impl SchemaBudget {
-    /// Charges the budget for examining this many values.
+    /// Counts the examination of this many values against the limit.
     pub(in super::super) fn work(&self, values: usize) {
         self.work.set(self.work.get().saturating_sub(values));
     }
 
-    /// Charges the budget for a schema that becomes a part of a tool.
+    /// Counts a schema that becomes a part of a tool against the limit.
     pub(super) fn give(&self, schema: &Value) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes(schema)));
     }

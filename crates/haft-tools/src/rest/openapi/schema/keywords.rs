@@ -16,7 +16,7 @@ pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
             value.as_array().is_some_and(|words| (1..=NAMES_MAX).contains(&words.len()) && is_small(value))
         }
         "required" => return required(value),
-        // A value cannot be shortened without changing its meaning, so a large one is dropped.
+        // Drop a large value, because a value cannot be shortened without changing its meaning.
         "const" | "default" => is_small(value),
         "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
@@ -106,7 +106,7 @@ pub(super) fn settle(written: &mut Map<String, Value>) {
     }
 }
 
-/// Removes required names whose properties do not exist in this direction.
+/// Removes required names whose properties do not exist in this direction (request or response).
 pub(super) fn drop_unknown_required(written: &mut Map<String, Value>, node: &Node<'_>) {
     let declared = node.get("properties").map(|properties| properties.value);
     let Some(Value::Array(required)) = written.get("required") else { return };

@@ -1,5 +1,5 @@
 //! Tests of inlined schemas.
-#![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+#![allow(clippy::needless_pass_by_value, reason = "tests pass JSON literals by value")]
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn to(name: &str) -> Value {
 }
 
 #[test]
-fn references_are_inlined_at_any_depth() {
+fn schema_references_are_inlined_at_any_depth() {
     let others = json!({
         "A": {"type": "object", "properties": {"b": to("B")}},
         "B": {"type": "array", "items": to("C")},
@@ -36,7 +36,7 @@ fn references_are_inlined_at_any_depth() {
 }
 
 #[test]
-fn recursive_references_are_replaced_by_outlines() {
+fn recursive_schema_references_are_replaced_by_outlines() {
     let others = json!({"T": {"type": "object", "properties": {"child": to("T"), "n": {"type": "integer"}}}});
     let expected =
         json!({"type": "object", "properties": {"child": {"type": "object"}, "n": {"type": "integer"}}});
@@ -122,7 +122,7 @@ fn oversized_schema_keeps_its_upper_levels() {
     let found = whole(Direction::Request, to("L0"), others);
     assert_eq!(found["properties"]["p9"]["properties"]["p9"]["type"], "object");
     assert!(found.to_string().len() < 40_000, "{}", found.to_string().len());
-    // The same growth by nesting, without references.
+    // This schema grows as fast by nesting, without references.
     let deep = (0..60).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
     let found = whole(Direction::Request, deep, json!({}));
     assert!(found.to_string().matches("items").count() <= 24);

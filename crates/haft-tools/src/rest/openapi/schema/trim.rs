@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// schemas with more than 64.
 pub(super) const LEVELS_MAX: usize = 24;
 
-/// The numbers of levels to try, largest first.
+/// The numbers of nesting levels to try, largest first.
 const TRIED: [usize; 9] = [LEVELS_MAX, 12, 8, 6, 5, 4, 3, 2, 1];
 
 /// The factor by which a schema with only its own fields may exceed the limit.
