@@ -61,7 +61,7 @@ fn round(dir: &std::path::Path, readers: usize, stored: bool) -> Duration {
     let asked = Event::Run { place, event: Arc::new(RunEvent::Asked) };
     let began = thread_cpu();
     for number in 0..EVENTS {
-        // Every fourth event gets its number at once; the deltas in between are joined into one event.
+        // The log numbers every fourth event at once, and joins the text deltas in between into one event.
         log.emit(if number % 4 == 0 { asked.clone() } else { delta.clone() });
     }
     let took = thread_cpu().saturating_sub(began);

@@ -10,8 +10,8 @@ use haft_fs::private_file;
 use haft_sandbox::Home;
 use serde::{Deserialize, Serialize};
 
-/// The lifetime of an entry. After this time the model is tried with native tool calling again, because it may support
-/// it now.
+/// The lifetime of a cache entry. After this time, haft tries native tool calling with the model again, because a newer
+/// version of the model may support it.
 const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
 
 /// The maximum number of models in the cache; the oldest entries are removed first.
@@ -47,7 +47,8 @@ impl CapabilityCacheFile {
         own.map(str::to_owned).collect()
     }
 
-    /// Adds a model. If two processes write at the same moment, one entry may be lost; it is then learned again.
+    /// Adds a model. If two processes write at the same moment, one entry may be lost; a later run then tests that
+    /// model again.
     pub(crate) fn remember(&self, model: &str) {
         let mut written = self.read(now());
         written.prompted.insert(format!("{}/{model}", self.provider), now());
@@ -62,7 +63,7 @@ impl CapabilityCacheFile {
         let _ = created.and_then(|()| private_file::replace(&self.path, &text));
     }
 
-    /// Reads the file. Treats an unreadable file as empty; its entries are then learned again.
+    /// Reads the cache file. Treats an unreadable file as empty, because later runs test the models again.
     fn read(&self, now: u64) -> CapabilityCacheJson {
         let mut text = String::new();
         let read =

@@ -45,7 +45,7 @@ const PASSED: [&str; 11] = [
 /// The time limit that the command gets for a call to haft's tools.
 const MCP_TOOL_TIMEOUT_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
 
-/// The maximum number of bytes of standard error that are kept for an error message.
+/// The maximum number of bytes of the command's standard error that haft keeps for an error message.
 const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
 
 /// The maximum number of bytes of output that one read returns.
@@ -110,8 +110,7 @@ fn plain_policy(config: &ResolvedConfig) -> Result<SandboxPolicy, String> {
 /// The user's own configuration directory stays read-only: hooks and instructions that the command wrote there would
 /// take effect, unconfined, the next time the user starts the command.
 fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory), String> {
-    let unusable =
-        |error: io::Error| format!("haft cannot use the directory of Claude Code in its cache: {error}");
+    let unusable = |error: io::Error| format!("haft cannot use its cache directory for Claude Code: {error}");
     let claim = DirectoryClaim::new(policy.home()).map_err(unusable)?;
     let mut policy =
         policy.network(ResourceAccess::Allow).cache(&claim.name).map_err(|error| error.to_string())?;
@@ -120,12 +119,15 @@ fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory)
     policy = PASSED.iter().fold(policy, |policy, name| policy.environment(*name));
     policy =
         policy.variable("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").variable("DISABLE_AUTOUPDATER", "1");
-    // Give the command a long limit: haft limits the calls itself, and an approval may take long.
+    // Give the command a long timeout for tool calls: haft limits the calls itself, and a user may take long to approve
+    // a call.
     policy = policy.variable("MCP_TOOL_TIMEOUT", MCP_TOOL_TIMEOUT_MILLISECONDS.to_string());
     let named = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from);
     let users = named.or_else(|| user_home().map(|home| home.join(".claude"))).filter(|users| users.is_dir());
     if let Some(users) = users {
-        directory.link_configuration(&users).map_err(|error| format!("`{}`: {error}", users.display()))?;
+        directory.link_configuration(&users).map_err(|error| {
+            format!("haft cannot link Claude Code's configuration directory `{}`: {error}", users.display())
+        })?;
         let login = users.join(LOGIN);
         if login.is_file() {
             policy = policy.writable_file(&login).map_err(|error| error.to_string())?;
@@ -140,7 +142,7 @@ fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory)
 struct SandboxedStarter {
     command: String,
     policy: SandboxPolicy,
-    /// Removed when the provider is dropped.
+    /// The directory of the command, which is removed when the provider is dropped.
     _directory: RunDirectory,
 }
 
@@ -237,12 +239,12 @@ impl Drop for ClaudeCodeProcess {
 }
 
 fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
-    format!("`{program}` cannot be started: {error}; {HOW_TO_INSTALL}")
+    format!("haft cannot start the program `{program}`: {error}; {HOW_TO_INSTALL}")
 }
 
 /// The installation hint in errors about a missing command.
-pub(crate) const HOW_TO_INSTALL: &str =
-    "install it with `npm install -g @anthropic-ai/claude-code`, or set the provider's `command` to its path";
+pub(crate) const HOW_TO_INSTALL: &str = "install Claude Code with `npm install -g @anthropic-ai/claude-code`, \
+                                         or set the provider's `command` to the path of its program";
 
 /// Writes the lines until the channel is closed. A command that stops reading its input reports the reason in its
 /// output, so a write error is ignored.

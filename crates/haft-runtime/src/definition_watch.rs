@@ -22,8 +22,8 @@ const NAMES_MAX: usize = 5;
 pub struct DefinitionWatch {
     lock: Option<Arc<ToolLock>>,
     pins: ToolPins,
-    /// Servers that a caller named. They are not compared, because two callers may give the same name to different
-    /// servers.
+    /// The MCP servers that a caller named. Their tools are not compared, because two callers may give the same name to
+    /// different servers.
     ignored: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl DefinitionWatch {
         Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home), ignored: Vec::new() }
     }
 
-    /// Leaves the tools of these namespaces out.
+    /// Excludes the tools of these namespaces from the comparison.
     #[must_use]
     pub fn ignoring(mut self, namespaces: Vec<String>) -> Self {
         self.ignored = namespaces;
@@ -83,21 +83,23 @@ impl DefinitionWatch {
         match self.pins.renew(&found) {
             Ok(changes) => changes.into_iter().map(warning).collect(),
             Err(error) => {
-                let message = format!("haft cannot detect changed tool definitions: {error}");
+                let message =
+                    format!("haft cannot detect changes of tool definitions since earlier runs: {error}");
                 vec![CatalogWarning { provider: "tools".into(), message }]
             }
         }
     }
 }
 
-/// The tools that equal runs compared last. The comparison hashes all definitions, so these runs do it once.
+/// The result of the last comparison, for runs with the same tools. A comparison hashes all definitions, so these runs
+/// share one result.
 #[derive(Debug, Default)]
 pub(crate) struct ComparedDefinitions(Mutex<Option<ComparedSnapshot>>);
 
 #[derive(Debug)]
 struct ComparedSnapshot {
     snapshot: Arc<Snapshot>,
-    /// The warnings for every run.
+    /// The warnings that each run with these tools reports.
     warnings: Vec<CatalogWarning>,
 }
 
@@ -131,7 +133,7 @@ fn quarantined<'a>(lock: &ToolLock, tools: impl Iterator<Item = &'a CatalogEntry
         }
     }
     let message = |names: Vec<String>| {
-        format!("the lock file quarantines {} until a person reviews the change", listed(&names))
+        format!("the lock file quarantines {} until a person reviews the changed definitions", listed(&names))
     };
     by_source
         .into_iter()
@@ -148,7 +150,7 @@ fn warning(change: ChangedPins) -> CatalogWarning {
     if !added.is_empty() {
         parts.push(format!("{} appeared", listed(&added)));
     }
-    let message = format!("{} since haft last saw its tools", parts.join(", and "));
+    let message = format!("{} since haft last listed its tools", parts.join(", and "));
     let provider = source.split_once('/').map_or(source.as_str(), |(_, name)| name).to_owned();
     CatalogWarning { provider, message }
 }
@@ -217,7 +219,8 @@ mod tests {
         assert_eq!(listed(&names), "`t0`, `t1`, `t2`, `t3`, `t4` and 2 more");
         let change =
             ChangedPins { source: "mcp/a".into(), changed: vec!["t".into()], added: vec!["u".into()] };
-        let expected = "tool provider `a`: the definitions of `t` changed, and `u` appeared since haft last saw its tools";
+        let expected = "tool provider `a`: the definitions of `t` changed, and `u` appeared since haft last listed \
+                        its tools";
         assert_eq!(warning(change).to_string(), expected);
     }
 

@@ -24,8 +24,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Deltas of one part that arrive faster than this are joined into one event.
 const DELTA_INTERVAL: Duration = Duration::from_millis(30);
 
-/// The time in which events are collected for one write while the run has no reader. One write for each event takes 15
-/// % of the CPU time of a short turn. With a reader, events are stored at once.
+/// The time for which the pump collects events for one write to the store while the run has no reader. One write for
+/// each event takes 15 % of the CPU time of a short turn. With a reader, the pump stores events at once.
 const STORE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The maximum number of events that are kept in memory. A reader that is further behind reads from the store, or
@@ -62,15 +62,17 @@ pub struct EventLog {
 
 struct EventLogShared {
     state: Mutex<EventLogState>,
-    /// The runtime of the pump.
+    /// The tokio runtime that runs the pump.
     runtime: Handle,
     /// True after the pump has started. A log in memory starts it only when it is needed.
     has_pump: AtomicBool,
-    /// Wakes the pump. The pump is the only waiter, so the cost of an append does not depend on the number of readers.
+    /// Wakes the pump, the task that wakes the readers. An append only wakes the pump, so its cost does not depend on
+    /// the number of readers.
     changed: Arc<Notify>,
-    /// Ends the interval between two writes early, because a reader has connected or the log must be complete now.
+    /// Ends the interval between two writes to the store early, because a reader has connected or the log must be
+    /// complete now.
     hurried: Arc<Notify>,
-    /// The number of the next event, as published to readers.
+    /// The number of the next event, as the log publishes it to readers.
     next: watch::Sender<u64>,
     store: Option<(RunKey, Arc<dyn EventStore>)>,
 }
@@ -83,7 +85,7 @@ struct EventLogState {
     next: u64,
     /// The number of the first event that this process appends.
     first_of_process: u64,
-    /// Events below this number are in the store.
+    /// All events with a lower number are in the store.
     stored: u64,
     access: StoreAccess,
     delta: Option<PendingDelta>,
@@ -140,7 +142,8 @@ impl EventLog {
         Self::new(Some((key, store)), next, StoreAccess::Writer(Epoch::FIRST))
     }
 
-    /// Opens the log of a stored run. It can be read, but stores nothing before [`claim`](Self::claim).
+    /// Opens the event log of a stored run. Readers can read the log, but the log stores nothing before
+    /// [`claim`](Self::claim).
     pub fn unclaimed(key: RunKey, store: Arc<dyn EventStore>, next: u64) -> Self {
         Self::new(Some((key, store)), next, StoreAccess::Unclaimed)
     }
@@ -259,7 +262,7 @@ impl EventSink for EventLog {
             let has_flushed = had_delta && state.delta.is_none();
             self.announce(state);
             if has_flushed {
-                // The pump need not wait for more deltas any longer.
+                // Tell the pump not to wait for more deltas.
                 self.shared.hurried.notify_one();
             }
         }
@@ -278,12 +281,13 @@ impl EventLogShared {
         self.store.is_some() && self.next.receiver_count() == 0 && !self.state().closed
     }
 
-    /// Returns true if a change is visible at once, and the task that causes it wakes the readers.
+    /// Returns true if readers may see a change of the log at once. The task that makes the change then wakes the
+    /// readers.
     fn wakes_readers(&self) -> bool {
         self.store.is_none() && self.next.receiver_count() <= READERS_WOKEN_MAX
     }
 
-    /// Wakes all readers. The position never moves back: the pump may be slower than the run.
+    /// Wakes all readers. The published position never moves back, even if the pump is slower than the run.
     fn publish(&self, next: u64) {
         self.next.send_modify(|position| *position = next.max(*position));
     }
@@ -370,7 +374,7 @@ impl EventLogState {
         }
     }
 
-    /// Returns true if a reader at `next` gets no further event.
+    /// Returns true if the log has no further event for a reader at the number `next`.
     fn has_ended(&self, next: u64) -> bool {
         self.access == StoreAccess::Fenced || (self.closed && self.delta.is_none() && next >= self.next)
     }
@@ -411,7 +415,7 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
         changed.notified().await;
         let Some(may_wait) = log.upgrade().map(|shared| shared.may_wait()) else { return };
         if may_wait {
-            // A reader may connect, or the log may be closed, at any time during the interval.
+            // Wait for the end of the interval, for a new reader, or for the end of the log.
             let _ = timeout(STORE_INTERVAL, hurried.notified()).await;
         }
         loop {
@@ -423,8 +427,8 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
             }
             drop(shared);
             let Some(due) = due else { break };
-            // Another event, or the end of the log, numbers the delta early. Readers must not wait for `due` then: a
-            // response would end up to 30 ms late.
+            // Another event, or the end of the log, numbers the pending delta early. Do not wait for `due` then,
+            // because a response would end up to 30 ms late.
             let is_due = tokio::select! {
                 () = sleep_until(due) => true,
                 () = hurried.notified() => false,

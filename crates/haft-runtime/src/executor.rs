@@ -80,7 +80,7 @@ impl ToolExecutor {
             policy,
             mcp_clients: HashMap::new(),
             mcp_servers: BTreeMap::new(),
-            orchestrator: Err("not ready".into()),
+            orchestrator: Err("the executor has not built its tools yet".into()),
         };
         executor.rebuild();
         executor
@@ -174,9 +174,11 @@ impl From<ToolDefinition> for ToolDef {
 }
 
 fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<SandboxPolicy, String> {
-    let home = crate::home::find().ok_or("neither HAFT_HOME nor HOME is set")?;
-    haft_config::home::create(&home)
-        .map_err(|error| format!("haft's home `{}` cannot be created: {error}", home.root().display()))?;
+    let home = crate::home::find()
+        .ok_or("haft cannot find its home directory, because neither HAFT_HOME nor HOME is set")?;
+    haft_config::home::create(&home).map_err(|error| {
+        format!("haft cannot create its home directory `{}`: {error}", home.root().display())
+    })?;
     let user_home = user_home();
     let policy = SandboxPolicy::new(mode, workspace, &home, user_home.as_deref())
         .map_err(|error| error.to_string())?;

@@ -24,11 +24,11 @@ pub struct ConfiguredGovernor {
     pub timeout: Option<Duration>,
     /// The time for which an agent's answers are cached, by the tool name of the agent.
     pub answers_kept: HashMap<ToolName, Duration>,
-    /// The tools that an interface offers.
+    /// Selects the tools that an interface, such as the MCP gateway, offers.
     pub exposure: EffectExposure,
 }
 
-/// The effects of the tools that an interface offers.
+/// Selects by their effects the tools that an interface, such as the MCP gateway, offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EffectExposure {
     /// All tools.
@@ -130,7 +130,7 @@ impl ConfiguredGovernor {
         servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
     }
 
-    /// Applies the settings of the server, except those that the tool itself sets.
+    /// Applies the settings of the tool's MCP server, except for settings that the tool itself has.
     fn apply_server_settings(
         &self,
         policy: &mut ToolPolicy,
@@ -220,19 +220,22 @@ fn activity(
     config: &ResolvedConfig,
 ) -> ToolActivity {
     let why = if any(&config.tools_denied, name) {
-        "`toolsDenied` matches this tool".to_owned()
+        "`toolsDenied` of the configuration matches this tool".to_owned()
     } else if !any(&config.tools_allowed, name) {
-        "`toolsAllowed` does not match this tool".to_owned()
+        "`toolsAllowed` of the configuration does not match this tool".to_owned()
     } else {
         match (enabled, &config.active_groups) {
             (Some(true), _) | (None, None) => return ToolActivity::Active,
-            (Some(false), _) => "`enabled` is false for this tool in `tools`".to_owned(),
+            (Some(false), _) => "`tools` of the configuration sets `enabled: false` for this tool".to_owned(),
             (None, Some(active)) if groups.iter().any(|group| active.contains(group)) => {
                 return ToolActivity::Active;
             }
             (None, Some(_)) => {
                 let names: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
-                format!("`activeGroups` has none of the tool's groups ({})", names.join(", "))
+                format!(
+                    "`activeGroups` of the configuration contains none of the tool's groups ({})",
+                    names.join(", ")
+                )
             }
         }
     };
@@ -362,18 +365,23 @@ mod tests {
             assert_eq!(told, expected, "{name} {enabled:?}");
         };
         check("git__log", None, |_| {}, "active");
-        check("git__log", Some(false), |_| {}, "`enabled` is false for this tool in `tools`");
+        check(
+            "git__log",
+            Some(false),
+            |_| {},
+            "`tools` of the configuration sets `enabled: false` for this tool",
+        );
         check(
             "git__log",
             Some(true),
             |config| config.tools_denied = globs(&["GIT__*"]),
-            "`toolsDenied` matches this tool",
+            "`toolsDenied` of the configuration matches this tool",
         );
         check(
             "git__log",
             Some(true),
             |config| config.tools_allowed = globs(&["web__*"]),
-            "`toolsAllowed` does not match this tool",
+            "`toolsAllowed` of the configuration does not match this tool",
         );
         check("git__log", None, |config| config.tools_allowed = globs(&["Git__L?g"]), "active");
         check(
@@ -383,16 +391,26 @@ mod tests {
                 config.tools_allowed = globs(&["git__log"]);
                 config.tools_denied = globs(&["git__log"]);
             },
-            "`toolsDenied` matches this tool",
+            "`toolsDenied` of the configuration matches this tool",
         );
         let some_groups = |config: &mut ResolvedConfig| {
             config.groups.insert(group("reading"), globs(&["*__log", "read"]));
             config.active_groups = Some(vec![group("reading")]);
         };
         check("git__log", None, some_groups, "active");
-        check("git__push", None, some_groups, "`activeGroups` has none of the tool's groups (git)");
+        check(
+            "git__push",
+            None,
+            some_groups,
+            "`activeGroups` of the configuration contains none of the tool's groups (git)",
+        );
         check("git__push", Some(true), some_groups, "active");
-        check("git__log", Some(false), some_groups, "`enabled` is false for this tool in `tools`");
+        check(
+            "git__log",
+            Some(false),
+            some_groups,
+            "`tools` of the configuration sets `enabled: false` for this tool",
+        );
         check("git__push", None, |config| config.active_groups = Some(vec![group("git")]), "active");
     }
 }

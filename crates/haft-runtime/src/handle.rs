@@ -36,7 +36,7 @@ pub struct RunHandle {
 pub enum RunState {
     /// The run has ended, with or without an answer.
     Finished(Box<RunOutcome>),
-    /// The run waits for an answer from outside.
+    /// The run is parked: it waits for an answer from outside, such as an approval.
     Parked(ParkReason),
     /// [`RunHandle::suspend`] stopped the run; resume it to continue.
     Suspended,
@@ -71,16 +71,16 @@ pub struct RunOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The run does not wait for outputs.
-    #[error("the run does not wait for function outputs")]
+    #[error("the run is not waiting for outputs of functions")]
     NotWaiting,
     /// The run does not wait for this call.
-    #[error("the run does not wait for the call `{call}`")]
+    #[error("the run is not waiting for an output of the call `{call}`")]
     UnknownCall {
         /// The id that the model gave the call.
         call: String,
     },
     /// The outputs contain two outputs of the same call.
-    #[error("the call `{call}` has two outputs")]
+    #[error("the submitted outputs contain two outputs of the call `{call}`")]
     Twice {
         /// The id that the model gave the call.
         call: String,
@@ -92,7 +92,7 @@ pub enum SubmitError {
 pub struct ServerListing {
     /// The name that the caller gave the server.
     pub label: String,
-    /// The tools, or the reason why there are none.
+    /// The tools of the server, or the reason why the server offers none.
     pub tools: Result<Arc<[ToolDefinition]>, String>,
 }
 
@@ -118,9 +118,9 @@ pub(crate) struct RunShared {
     end_request: Arc<EndRequest>,
     /// The messages of the agent that ended the run.
     conversation: OnceLock<Conversation>,
-    /// The session, while it is in memory and the run is driven.
+    /// The session of a run that keeps its session only in memory, while the run is driven.
     memory: Mutex<Option<MemorySession>>,
-    /// The run after its suspension, if its session is in memory.
+    /// The suspended run, if its session is only in memory.
     suspended: OnceLock<SuspendedRun>,
 }
 
@@ -150,7 +150,7 @@ impl RunHandle {
         Self { shared }
     }
 
-    /// Returns the session of the run.
+    /// Returns the session id of the run.
     pub fn id(&self) -> SessionId {
         self.shared.id
     }
@@ -277,7 +277,9 @@ impl RunHandle {
     pub async fn finished(&self) -> Result<RunOutcome, RunDefect> {
         match self.stopped().await? {
             RunState::Finished(outcome) => Ok(*outcome),
-            RunState::Suspended => Err(RunDefect("the run is suspended".into())),
+            RunState::Suspended => {
+                Err(RunDefect("the run is suspended and has no outcome yet; resume the run".into()))
+            }
             RunState::Parked(_) => Err(RunDefect("the run stopped before it finished".into())),
         }
     }
@@ -348,7 +350,7 @@ impl fmt::Debug for RunHandle {
     }
 }
 
-/// Selects whether the caller runs functions.
+/// Selects whether the caller of the run executes functions for the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallerFunctions {
     None,
@@ -434,7 +436,7 @@ impl RunShared {
         mut place: QueuePlace,
     ) {
         let end = self.to_the_end(&mut run, functions, &mut place).await;
-        // Release the journal, because a caller may resume the run at once.
+        // Release the journal before the result is published, because a caller may resume the run at once.
         drop(run);
         drop(place);
         self.end_memory_session(&end);
@@ -489,7 +491,9 @@ impl RunShared {
             None => match run.abort(AbortReason::Interrupted).await {
                 Ok(DriveOutcome::Done(finish)) => Ok(finish),
                 Ok(DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_)) => {
-                    return RunEnd::Defect("a cancelled run did not end".into());
+                    return RunEnd::Defect(
+                        "the run did not end after its cancellation; this is a bug in haft".into(),
+                    );
                 }
                 Err(error) => Err(error),
             },
@@ -506,7 +510,7 @@ impl RunShared {
     }
 }
 
-/// Calls that the caller runs, and the sender for their outputs.
+/// The calls of functions that the caller executes, and the channel for their outputs.
 type PendingCalls = (Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>);
 
 /// Passes calls to the caller and waits for their outputs.

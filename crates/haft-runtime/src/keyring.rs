@@ -9,10 +9,10 @@ use haft_tools::mcp::Keyring;
 use secrecy::{ExposeSecret, SecretString};
 use secret_service::{Collection, EncryptionType, Error, SecretService};
 
-/// The timeout of one operation, including its connection.
+/// The timeout of one keyring operation, including the connection to the keyring.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The value of the attribute `application` of our secrets.
+/// The value of the attribute `application` that marks haft's secrets in the keyring.
 const APPLICATION: &str = "haft";
 
 /// The Secret Service on the session bus, if there is one.
@@ -53,11 +53,13 @@ impl Keyring for SecretServiceKeyring {
 
 async fn with_keyring_timeout<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     if !has_session_bus(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
-        return Err("there is no session bus".into());
+        return Err(
+            "the keyring needs D-Bus, but there is no session bus; set DBUS_SESSION_BUS_ADDRESS".into()
+        );
     }
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Error::Locked)) => Err("the keyring is locked".into()),
+        Ok(Err(Error::Locked)) => Err("the keyring is locked; unlock the keyring and try again".into()),
         Ok(Err(Error::NoResult)) => Err("the keyring has no default collection".into()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("the keyring did not answer within {} ms", PATIENCE.as_millis())),

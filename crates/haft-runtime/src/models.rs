@@ -34,8 +34,8 @@ use haft_config::resolved::{ModelName, ProviderSettings, SecretTemplate};
 /// The timeout of a probe that checks whether a model server answers.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum size of a file with CA certificates, in bytes. The certificate bundle of a whole machine has about a
-/// quarter of it.
+/// The maximum size of a file with CA certificates, in bytes. The certificate bundle of an operating system has about a
+/// quarter of this size.
 const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Builds the default provider, and returns it with the names of its fast and its complex model. A request may name any
@@ -344,7 +344,7 @@ pub(crate) fn carries_hidden(format: ModelApiFormat, tools: &[ModelTool]) -> boo
 pub struct ModelToolFit {
     /// The estimated tokens of all definitions.
     pub tokens: u64,
-    /// The reason why the default model cannot get all of them.
+    /// The reason why the default model cannot get all tools, if there is one.
     pub problem: Option<String>,
 }
 
@@ -363,14 +363,15 @@ pub fn tool_fit(config: &ResolvedConfig, tools: &[ToolDefinition]) -> ModelToolF
         let window = written.or(sizes_of(&model.model).context_tokens).map(u64::from);
         match (most, window) {
             (Some(most), _) if tools.len() > most => {
-                Some(format!("`{}` accepts at most {most} tools in a request", model.provider))
+                Some(format!("the provider `{}` accepts at most {most} tools in a request", model.provider))
             }
             (_, Some(window)) if tokens > window => {
-                Some(format!("the context window of `{model}` has {window} tokens"))
+                Some(format!("the context window of the model `{model}` has only {window} tokens"))
             }
-            _ if bytes > most_bytes => {
-                Some(format!("`{}` accepts at most {most_bytes} bytes in a request", model.provider))
-            }
+            _ if bytes > most_bytes => Some(format!(
+                "the provider `{}` accepts at most {most_bytes} bytes in a request",
+                model.provider
+            )),
             _ => None,
         }
     });
@@ -401,13 +402,14 @@ pub fn state(
     let found = if crate::claude_code::is_installed(program) {
         Ok(())
     } else {
-        let problem = format!("`{program}` is not installed; {}", crate::claude_code::HOW_TO_INSTALL);
+        let problem =
+            format!("the program `{program}` is not installed; {}", crate::claude_code::HOW_TO_INSTALL);
         Err(ModelsError::Command { provider: name.to_owned(), problem })
     };
     ("command", found)
 }
 
-/// The providers whose servers are probed.
+/// Selects the providers whose servers haft probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeScope {
     /// Only servers on this machine are probed.
@@ -419,7 +421,7 @@ pub enum ProbeScope {
 /// The result of a probe that checks whether a model server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerProbeOutcome {
-    /// The provider is outside the scope, has no key, or is a command.
+    /// haft did not probe the provider, because the provider is not selected, has no key, or is a command.
     NotAsked,
     /// The server sent a response of any status.
     Answers,
@@ -497,7 +499,7 @@ pub enum ModelsError {
     Name(String),
     /// The part of a model name before the `/` is not a configured or built-in provider.
     #[error(
-        "there is no provider `{}`; {}known providers: {}",
+        "there is no model provider `{}`; {}known providers: {}",
         printable(provider),
         did_you_mean(provider, known),
         known.join(", ")
@@ -526,8 +528,8 @@ pub enum ModelsError {
     },
     /// An agent has a budget in US dollars, but the price of its model is unknown, so the budget cannot be enforced.
     #[error(
-        "`{}` has a budget in US dollars, but the price of `{}` is not known, so the budget would never end the run; \
-         set the price in `models.settings`, or use `budget.tokens`",
+        "agent `{}` has a budget in US dollars, but the price of the model `{}` is not known, so the \
+         budget would never end the run; set the price in `models.settings`, or use `budget.tokens`",
         printable(agent),
         printable(&model.to_string())
     )]
@@ -649,7 +651,7 @@ mod tests {
         let first = Arc::clone(&providers.built.lock().unwrap()["mine"]);
         assert_eq!(chain(&["mine/b", "ollama/x"]), ["mine".to_owned(), "ollama".to_owned()].into());
         assert!(Arc::ptr_eq(&first, &providers.built.lock().unwrap()["mine"]));
-        // A command is not shared, so it adds no entry.
+        // A provider that runs a command is not shared, so it adds no entry.
         assert_eq!(chain(&["claude-code/sonnet"]).len(), 2);
     }
 

@@ -36,7 +36,7 @@ pub enum ApprovalDecision {
 }
 
 impl ApprovalDecision {
-    /// Returns the answer for the engine, which asks for it again when it makes the call.
+    /// Returns this decision as the answer for the engine, which asks a second time when it makes the call.
     fn answer(self) -> ApprovalAnswer {
         match self {
             Self::Allow => ApprovalAnswer::AllowOnce,
@@ -68,7 +68,7 @@ pub struct PendingApproval {
     /// The command prefix that may be allowed, such as `git status`; `None` if there is none, and for a call that was
     /// already waiting when an earlier process ended.
     pub prefix: Option<Vec<String>>,
-    /// The rules that may be allowed; empty if this would not be enough to allow the call.
+    /// The rules that the user may allow from now on; empty if allowing them would not allow this call.
     pub rules: Vec<String>,
     /// The rule that requires approval, as text; empty for a call that was already waiting when an earlier process
     /// ended.
@@ -112,7 +112,7 @@ pub enum DecideError {
         /// The id that the caller gave.
         id: String,
     },
-    /// The call has no prefix or no rule that could be allowed. The call still waits.
+    /// The user chose to allow a prefix or a rule, but the call offers none. The call still waits.
     #[error("the approval {id} does not offer this decision; allow or deny the call once")]
     NotOffered {
         /// The id that the caller gave.
@@ -130,7 +130,7 @@ pub(crate) struct PendingDecisions {
 
 #[derive(Default)]
 struct PendingDecisionsState {
-    /// Requests from the engine for which the run does not wait yet.
+    /// Approval requests of the engine whose run has not parked yet.
     asked: BTreeMap<ApprovalId, ApprovalRequest>,
     approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalDecision>)>,
     /// The answers for calls that were allowed and have not started yet.
@@ -145,7 +145,7 @@ impl PendingDecisions {
         Arc::new(Self { log, state: Mutex::default(), changed: watch::Sender::new(0) })
     }
 
-    /// Restores a decision that the journal contained when an earlier process ended.
+    /// Restores a decision from the journal: an earlier process recorded the decision, but did not make the call.
     pub(crate) fn allow(&self, id: ApprovalId) {
         self.state().allowed.insert(id, ApprovalAnswer::AllowOnce);
     }

@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use haft_core::grant::{Grant, GrantId, GrantOwner};
 use haft_core::grant_store::{GrantStore, GrantStoreError};
 
-/// Passes every request to another store. A failure does not stop a call, so without a report the user would not know
-/// why haft asks the same question again.
+/// Passes every request to another grant store. A failure does not stop a call, so without a report the user would not
+/// know why haft asks for the same approval again.
 pub struct ReportingGrants {
     store: Arc<dyn GrantStore>,
     report: Box<dyn Fn(String) + Send + Sync>,
@@ -25,7 +25,9 @@ impl ReportingGrants {
 
     fn report_reading(&self, error: &GrantStoreError) {
         if !self.reported_reading.swap(true, Ordering::Relaxed) {
-            (self.report)(format!("remembered approvals cannot be read, so haft does not use them: {error}"));
+            (self.report)(format!(
+                "haft cannot read the remembered approvals, so it does not use them: {error}"
+            ));
         }
     }
 }
@@ -47,7 +49,7 @@ impl GrantStore for ReportingGrants {
             let added = self.store.add(grant).await;
             added.inspect_err(|error| {
                 (self.report)(format!(
-                    "the approval could not be stored and applies to this call only: {error}"
+                    "haft could not store the approval, so the approval applies to this call only: {error}"
                 ));
             })
         })

@@ -25,12 +25,12 @@ use haft_config::resolved::{self, OpenapiSettings, Secret};
 
 pub use description_cache::Freshness;
 
-/// The tools that could be loaded, and the problems with the others.
+/// The HTTP tools that could be loaded, and the problems with the other entries.
 #[derive(Debug, Default)]
 pub struct LoadedRestTools {
-    /// The tools that can be called.
+    /// The HTTP tools that can be called.
     pub tools: Vec<RestTool>,
-    /// The entries that cannot be used.
+    /// The configuration entries that haft cannot use.
     pub problems: Vec<RestConfigProblem>,
 }
 
@@ -43,7 +43,7 @@ pub struct RestConfigProblem {
     pub message: String,
 }
 
-/// The inputs of loading, apart from the configuration.
+/// The inputs for loading HTTP tools, apart from the configuration.
 #[derive(Clone, Copy)]
 pub struct RestLoadContext<'a> {
     /// The home directory whose cache stores fetched OpenAPI documents.
@@ -77,7 +77,7 @@ impl LoadedRestTools {
                 for tool in tools {
                     let name = &tool.definition.name;
                     if self.tools.iter().any(|other| other.definition.name == *name) {
-                        let message = format!("another tool already has the name `{name}`");
+                        let message = format!("another REST tool already has the name `{name}`");
                         self.problems.push(RestConfigProblem { key: key.to_owned(), message });
                     } else {
                         self.tools.push(tool);
@@ -126,7 +126,7 @@ pub async fn import(
             OpenApiSource::Url(url) => {
                 let private = spec.allow_private.then_some(PrivateAddressRule::Allowed);
                 // The headers contain credentials for the API. The OpenAPI document may be on another host, which must
-                // not get them.
+                // not get these credentials.
                 let is_service = base_url
                     .as_ref()
                     .is_none_or(|base| AllowedHosts::named(base).with_hosts(&spec.hosts).has_origin(&url));
@@ -164,11 +164,12 @@ fn headers(
     variables: VariableSource<'_>,
 ) -> Result<Vec<(HeaderName, SecretString)>, String> {
     let made = written.iter().map(|(name, value)| {
-        let header = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("`headers`: `{name}` is not a valid header name"))?;
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
+            format!("`headers` contains `{name}`, which is not a valid name of an HTTP header")
+        })?;
         let value = value.expand(variables).map_err(|error| format!("`headers.{name}`: {error}"))?;
         if value.chars().any(|c| c.is_control() && c != '\t') {
-            return Err(format!("`headers.{name}`: the value must be one line of text"));
+            return Err(format!("the value of `headers.{name}` must be one line of text"));
         }
         Ok((header, SecretString::from(value)))
     });

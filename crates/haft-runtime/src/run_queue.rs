@@ -63,7 +63,7 @@ pub struct RunQueueStats {
     pub refused_for_all_total: u64,
 }
 
-/// The running and waiting runs of all tenants. Clones share them.
+/// The queue with the running and waiting runs of all tenants. Clones share the same queue.
 #[derive(Debug, Clone)]
 pub struct RunQueue(Arc<Mutex<QueueState>>);
 
@@ -73,7 +73,7 @@ pub(crate) struct QueuePlace {
     queue: RunQueue,
     tenant: String,
     number: u64,
-    /// `None` after the run was admitted.
+    /// The channel that announces the admission of the run; `None` after the run was admitted.
     admission: Option<oneshot::Receiver<()>>,
 }
 
@@ -113,14 +113,15 @@ impl Default for RunQueue {
 }
 
 impl RunQueue {
-    /// Replaces the limits. Running and waiting runs stay in the queue, even if they exceed the new limits.
+    /// Replaces the limits of the queue. Running and waiting runs stay in the queue, even if they exceed the new
+    /// limits.
     pub fn set_limits(&self, limits: RunQueueLimits) {
         let mut state = self.state();
         state.limits = limits;
         state.admit_next(Instant::now());
     }
 
-    /// Returns the current state.
+    /// Returns the current state and the counters of the queue.
     pub fn stats(&self) -> RunQueueStats {
         let state = self.state();
         let heads = state.tenants.values().filter_map(|tenant| tenant.waiting.front());
@@ -153,7 +154,7 @@ impl RunQueue {
 }
 
 impl QueuePlace {
-    /// Waits until the run is admitted. Cancelling this future keeps the place.
+    /// Waits until the queue admits the run. Cancelling this future keeps the run's place in the queue.
     pub(crate) async fn admitted(&mut self) {
         if let Some(admission) = &mut self.admission {
             // Ignore the error: the queue drops the sender only after it has admitted the run.
@@ -262,7 +263,7 @@ mod tests {
         (queue.stats().running, queue.stats().waiting)
     }
 
-    /// Ends the admitted runs one after the other, and returns their tenants in this order.
+    /// Ends the admitted runs one after the other, and returns the tenants of the runs in this order.
     fn order(mut places: Vec<QueuePlace>) -> String {
         let mut order = String::new();
         while let Some(at) = places.iter_mut().position(QueuePlace::is_admitted) {
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn run_that_gives_up_leaves_the_queue_and_frees_its_slot() {
+    fn cancelled_run_leaves_the_queue_and_frees_its_slot() {
         let queue = queue(1, 10);
         let (working, gone, mut next) = (enter(&queue, "a"), enter(&queue, "a"), enter(&queue, "a"));
         drop(gone);
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_limit_admits_waiting_runs_at_once() {
+    fn raised_queue_limit_admits_waiting_runs_at_once() {
         let queue = queue(1, 10);
         let mut places = [enter(&queue, "a"), enter(&queue, "a"), enter(&queue, "a")];
         queue.set_limits(RunQueueLimits { concurrent_runs_max: 2, waiting_runs_max: 0 });

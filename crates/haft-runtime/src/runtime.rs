@@ -83,7 +83,7 @@ struct RuntimeShared {
     home: Home,
     stores: Stores,
     accounting: Option<Arc<AccountingSink>>,
-    /// The watchers that the program added for all runs.
+    /// The event watchers that the embedding program added for all runs.
     watchers: RwLock<Vec<Arc<dyn EventSink>>>,
     generation: RwLock<Arc<ConfigGeneration>>,
     variables: Variables,
@@ -93,7 +93,7 @@ struct RuntimeShared {
     /// The runs that are driven now.
     runs: Mutex<HashMap<SessionId, Arc<RunShared>>>,
     queue: RunQueue,
-    /// The journals of runs whose sessions are in memory.
+    /// The journals of runs whose sessions are only in memory.
     memory_journals: MemoryJournals,
 }
 
@@ -391,14 +391,14 @@ impl Runtime {
         self.shared.stores.journals(&self.config()).list(principal, page).await
     }
 
-    /// Uses another configuration for runs that start from now on. Running runs keep their configuration. Queues that
+    /// Replaces the configuration for runs that start from now on. Running runs keep their configuration. Queues that
     /// did not change keep their slots, and shared servers that did not change keep their processes.
     pub async fn reload(&self, config: impl Into<RuntimeConfig>) -> Vec<String> {
         let skills = self.skills();
         self.replace_generation(config.into(), skills).await
     }
 
-    /// Uses another configuration and other skills, like [`reload`](Self::reload).
+    /// Replaces the configuration and the skills for runs that start from now on, like [`reload`](Self::reload).
     pub async fn reload_with_skills(&self, config: impl Into<RuntimeConfig>, skills: Skills) -> Vec<String> {
         self.replace_generation(config.into(), Arc::new(skills)).await
     }
@@ -454,11 +454,13 @@ impl Runtime {
             shared.admit();
         }
         if let Some(error) = run.unkept() {
-            shared.warn([format!("the run cannot be resumed: {error}")]);
+            shared.warn([format!(
+                "haft could not create the session of the run, so the run cannot be resumed: {error}"
+            )]);
         }
         let shared = Arc::new(shared);
         self.runs().insert(shared.id, Arc::clone(&shared));
-        // Box the run: each future that it moves through would otherwise have its size.
+        // Box the run: otherwise each future through which the run moves would be as large as the run.
         let (driven, runtime, run) = (Arc::clone(&shared), self.clone(), Box::new(run));
         tokio::spawn(async move {
             // Box this future, because tokio copies the whole task several times, and this part is by far the largest.
@@ -476,7 +478,8 @@ impl Runtime {
         RunHandle::new(shared)
     }
 
-    /// Creates the event log of a run, and the desk for its decisions. `chosen` is the id that the caller chose, if any.
+    /// Creates the event log of a run, and the value that holds its pending decisions. `chosen` is the run id that the
+    /// caller chose, if any.
     async fn log_and_desk(
         &self,
         key: RunKey,
@@ -487,7 +490,7 @@ impl Runtime {
         let is_stored = sessions == SessionStorage::Stores;
         let log = match (self.shared.stores.events.as_ref().filter(|_| is_stored), left) {
             (None, _) => EventLog::in_memory(),
-            // The runtime's own id is random, so there are no events with it.
+            // The runtime chose a random run id, so the event store cannot contain events of this run yet.
             (Some(store), LeftSessions::Ignored) if chosen.is_none() => {
                 EventLog::stored(key, Arc::clone(store), 1)
             }
@@ -495,7 +498,7 @@ impl Runtime {
                 let last = store.last(&key).await.unwrap_or(0);
                 match left {
                     LeftSessions::Ignored => EventLog::stored(key, Arc::clone(store), last + 1),
-                    // Another process may still write until this process has claimed the journal.
+                    // Another process may still write to the log until this process has claimed the journal of the run.
                     LeftSessions::Continued(_) => EventLog::unclaimed(key, Arc::clone(store), last + 1),
                 }
             }
@@ -577,11 +580,11 @@ impl Runtime {
     }
 }
 
-/// A run that is not driven now, and the store of its journals.
+/// A stored run that is not driven now, and the store of its journals.
 struct StoppedRun {
     id: SessionId,
     journals: Arc<dyn JournalStore>,
-    /// The session, if it is in memory.
+    /// The session of the run, if the session is only in memory.
     memory: Option<MemorySession>,
 }
 
@@ -620,7 +623,7 @@ fn restored_spec(
 ) -> Result<RunSpec, ResumeFailure> {
     let mut spec = stored.into_spec(blob).map_err(ResumeFailure::Spec)?;
     spec.principal = principal.clone();
-    // Keep the model that was chosen when the run began.
+    // Use the model that was chosen when the run began, so that a resumed run does not change its model.
     if let (ModelChoice::Routed, Some(model), true) =
         (spec.model_choice, opened.model, spec.changes.models.is_empty())
     {

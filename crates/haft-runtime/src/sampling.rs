@@ -27,7 +27,7 @@ pub struct ModelSampler {
     policy: SandboxPolicy,
     variables: Variables,
     providers: ModelProviders,
-    /// The model for servers without a configured model.
+    /// The model for sampling requests of MCP servers whose settings name no model.
     usual: Option<ModelName>,
 }
 
@@ -81,7 +81,7 @@ impl ModelSampler {
         // A provider with its own tools could act on a server's prompt, so sampling must not use it.
         if models::has_tools_of_its_own(&self.config, &model.provider) {
             return Err(format!(
-                "provider `{}` cannot be used for sampling, because it has its own tools",
+                "haft cannot use the provider `{}` for sampling, because this provider has its own tools",
                 model.provider
             ));
         }
@@ -139,7 +139,7 @@ fn within_budget(
     Ok((request, Some(scope.meter.hold(SpendAmount { tokens: output.into(), calls: 0 }))))
 }
 
-/// Returns the context of a new session below the call.
+/// Returns the model context of the sampling request: a new session below the tool call.
 fn context(caller: &OriginatingCall) -> ModelContext {
     let session = SessionId(uuid::Uuid::new_v4().as_u128());
     let place = caller.place.below(session, caller.operation);

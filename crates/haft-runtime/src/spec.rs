@@ -69,7 +69,7 @@ pub struct RunSpec {
     pub config: ConfigFiles,
     /// The generation of the configuration that the run was started under.
     pub generation: u64,
-    /// Data of the caller; haft does not read it.
+    /// Metadata of the caller, which haft stores but does not use.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -78,17 +78,17 @@ pub struct RunSpec {
 pub struct AgentChanges {
     /// The models as `provider/model`, in the order in which they are tried; empty for the agent's own models.
     pub models: Vec<String>,
-    /// Replaces the system text of the agent file; an empty text removes it.
+    /// Replaces the system text of the agent file; an empty text removes the system text.
     pub system: Option<String>,
     /// Replaces the maximum number of turns of the agent.
     pub turns_max: Option<u32>,
     /// Replaces the time limit of the run.
     pub timeout: Option<Duration>,
-    /// The tools that the model sees.
+    /// Replaces the list of the tools that the model sees.
     pub tools: Option<Vec<ToolGlob>>,
-    /// The tools that the model may call.
+    /// Replaces the list of the tools that the model may call.
     pub allowed_tools: Option<Vec<String>>,
-    /// The JSON Schema of the answer.
+    /// The JSON Schema of the agent's answer.
     pub output_schema: Option<Arc<Value>>,
     /// Replacements for keys of the agent file.
     pub overrides: AgentOverrides,
@@ -99,7 +99,7 @@ pub struct AgentChanges {
 pub struct WorkspaceSpec {
     /// The directory that commands start in and may write to.
     pub directory: PathBuf,
-    /// The sandbox mode, before the grants below.
+    /// The sandbox mode. The other fields grant access in addition to it.
     pub mode: SandboxMode,
     /// Access to the network. `None` keeps the default of the mode.
     pub network: Option<ResourceAccess>,
@@ -140,7 +140,7 @@ pub enum UserHomeView {
 pub struct ConfigFiles {
     /// The configuration file that the operator named.
     pub named: Option<PathBuf>,
-    /// The project directory.
+    /// The directory of the project whose configuration the run uses.
     pub project: Option<PathBuf>,
 }
 
@@ -151,7 +151,7 @@ pub struct FunctionTool {
     pub name: String,
     /// The description for the model.
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// The JSON Schema of the function's arguments.
     pub parameters: Arc<Value>,
 }
 
@@ -205,12 +205,12 @@ impl RunSecrets {
         self.0.is_empty()
     }
 
-    /// Returns the secret; `None` if the run was started without a secret of this name.
+    /// Returns the secret with this name; `None` if the run was started without it.
     pub fn get(&self, name: &str) -> Option<&SecretString> {
         self.0.get(name)
     }
 
-    /// Returns the names alone, which are safe to store.
+    /// Returns the names of the secrets without their values, so that they can be stored.
     pub fn names(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()
     }
@@ -220,7 +220,7 @@ impl RunSecrets {
 /// stored, because URL and headers may contain credentials.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedServer {
-    /// The URL, with http or https.
+    /// The URL of the server, with the scheme http or https.
     pub url: String,
     /// The headers of every request, by name.
     pub headers: BTreeMap<String, String>,
@@ -233,10 +233,11 @@ impl RequestedServer {
     /// Reads the server with a label from the secrets of a run.
     pub(crate) fn of_variable(label: &str, variables: VariableSource<'_>) -> Result<Self, String> {
         let secret = variables(&format!("{SERVER_SECRET}{label}"))
-            .ok_or("the secrets of the run do not contain the URL and headers of the server")?;
+            .ok_or("the secrets of the run do not contain the URL and headers of the MCP server")?;
         // Do not include the parser error, because it could show a part of the secret.
-        serde_json::from_str(&secret)
-            .map_err(|_| "the URL and headers of the server cannot be read".to_owned())
+        serde_json::from_str(&secret).map_err(|_| {
+            "haft cannot read the URL and headers of the MCP server in the secrets of the run".to_owned()
+        })
     }
 }
 

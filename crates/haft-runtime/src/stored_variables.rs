@@ -37,7 +37,8 @@ pub enum ValueLocation {
     Keyring,
 }
 
-/// The content of the file. The values of variables are texts, so a file with values is never read as a marker.
+/// The content of the file: the values, or a marker for values in the keyring. The values are strings, so haft never
+/// reads a file with values as a marker.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum VariableFile {
@@ -45,7 +46,7 @@ enum VariableFile {
     Here(VariableValues),
 }
 
-/// Marks values that are in the keyring.
+/// The content of the file if the values are in the keyring.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VariableMarker {
@@ -92,7 +93,9 @@ impl StoredVariables {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                     runtime.map_err(|error| error.to_string())?.block_on(self.read_keyring())
                 });
-                reading.join().unwrap_or_else(|_| Err("the keyring could not be read".into()))
+                reading.join().unwrap_or_else(|_| {
+                    Err("haft could not read the keyring, because the reading thread failed".into())
+                })
             }),
         }
     }
@@ -117,21 +120,24 @@ impl StoredVariables {
             (None, _) | (Some(_), KeyringPreference::Never) => NO_KEYRING.to_owned(),
         };
         if preference == KeyringPreference::Required {
-            return Err(format!("`tokenStore` requires a keyring: {refused}"));
+            return Err(format!("`tokenStore` requires a keyring, but haft cannot use one: {refused}"));
         }
         self.write_file(all).await?;
         Ok(ValueLocation::File)
     }
 
     async fn read_keyring(&self) -> Result<VariableValues, String> {
-        let unusable = |reason: &str| format!("they are in the keyring, which cannot be used: {reason}");
+        let unusable =
+            |reason: &str| format!("the variables are in the keyring, which haft cannot use: {reason}");
         let keyring = self.keyring.as_ref().ok_or_else(|| unusable(NO_KEYRING))?;
         let found = keyring.get(&self.account()).await.map_err(|reason| unusable(&reason))?;
-        let text = found.ok_or_else(|| unusable("it has no values of haft"))?;
-        serde_json::from_str(text.expose_secret()).map_err(|_| unusable("its entry cannot be read"))
+        let text = found.ok_or_else(|| unusable("the keyring has no entry of haft"))?;
+        serde_json::from_str(text.expose_secret())
+            .map_err(|_| unusable("the keyring entry of haft is not valid JSON"))
     }
 
-    /// Writes the values to the keyring first: until the file has the marker, the values in the file are in use.
+    /// Writes the values to the keyring, and only then writes the marker to the file. Until the file has the marker,
+    /// haft reads the values in the file, so a crash in between loses no value.
     async fn write_keyring(&self, keyring: &dyn Keyring, values: &VariableValues) -> Result<(), String> {
         let text = serde_json::to_string(values).map_err(|error| error.to_string())?;
         keyring.put(&self.account(), text.into()).await?;
@@ -305,7 +311,7 @@ mod tests {
         stored.add(one("B", "2"), AUTO).await.unwrap();
         *keyring.is_locked.lock().unwrap() = true;
         for result in [stored.read().await.map(drop), stored.add(one("C", "3"), AUTO).await.map(drop)] {
-            assert!(result.unwrap_err().contains("in the keyring, which cannot be used: locked"));
+            assert!(result.unwrap_err().contains("in the keyring, which haft cannot use: locked"));
         }
         *keyring.is_locked.lock().unwrap() = false;
         assert_eq!(stored.read().await.unwrap().len(), 2);

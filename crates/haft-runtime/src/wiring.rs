@@ -57,7 +57,7 @@ pub fn orchestrator_with(settings: ToolSettings, others: Vec<Arc<dyn ToolProvide
     parts.orchestrator(parts.config(), OrchestratorOptions::default())
 }
 
-/// Builds the same as [`orchestrator_with`], but stores cached outputs in haft's home directory, so that other
+/// Builds an orchestrator like [`orchestrator_with`], but stores cached outputs in haft's home directory, so that other
 /// processes share them.
 pub fn orchestrator_with_stored_cache(
     settings: ToolSettings,
@@ -66,8 +66,8 @@ pub fn orchestrator_with_stored_cache(
     orchestrator_with_options(settings, others, OrchestratorOptions::default(), ToolSwitches::default())
 }
 
-/// Builds the same as [`orchestrator_with_stored_cache`], with the settings of a single orchestrator, and without the
-/// tools that an administrator turns off.
+/// Builds an orchestrator like [`orchestrator_with_stored_cache`], with settings of its own, and without the tools that
+/// an administrator turned off.
 pub fn orchestrator_with_options(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,

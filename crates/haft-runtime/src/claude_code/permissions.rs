@@ -84,6 +84,6 @@ impl ToolProvider for CommandPermissions {
         _: &'a ValidArguments,
         _: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        Box::pin(async move { Ok(ToolOutput::text(format!("the command may use `{tool}`"))) })
+        Box::pin(async move { Ok(ToolOutput::text(format!("Claude Code may use its tool `{tool}`"))) })
     }
 }

@@ -24,8 +24,8 @@ const LINKED: [&str; 10] = [
     "skills",
 ];
 
-/// The prefix of these directory names. Cache directories of MCP servers are in the same place, but their names never
-/// begin with a dot.
+/// The prefix of the directory names. Cache directories of MCP servers are in the same parent directory, but their
+/// names never begin with a dot.
 const PREFIX: &str = ".claude-code-";
 
 /// An open directory in haft's cache. Dropping it removes the directory.

@@ -1,4 +1,4 @@
-//! The MCP servers of an executor: connected together, called like any other tool, shut down together.
+//! The MCP servers of an executor. The executor connects to all of them at the same time, and shuts them down together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::wiring::{self, McpClientSettings};
 use haft_config::skills::Skill;
 use haft_config::{self, resolved};
 
-/// A server to connect to.
+/// An MCP server to which an executor connects.
 #[derive(Debug, Clone)]
 pub struct McpServer {
     /// The name of the server. The names of its tools begin with this name.
@@ -109,7 +109,7 @@ impl ToolExecutor {
         served.collect()
     }
 
-    /// Shuts all servers down gracefully. Calling it twice is harmless.
+    /// Shuts down all MCP servers gracefully. A second call of this method does nothing.
     pub async fn shutdown_mcp(&mut self) {
         let clients: Vec<Arc<McpProvider>> = self.mcp_clients.drain().map(|(_, client)| client).collect();
         self.mcp_servers.clear();
@@ -133,7 +133,7 @@ async fn connect(
     if let Some((_, reason)) = made.unusable.pop() {
         return Err(reason);
     }
-    let provider = made.providers.pop().ok_or("the server is not enabled")?;
+    let provider = made.providers.pop().ok_or("the configuration of the MCP server sets `enabled: false`")?;
     match provider.server().start().await {
         Ok(()) => Ok((provider, settings)),
         Err(error) => {

@@ -223,7 +223,7 @@ async fn mcp_tools_are_listed_called_and_removed_at_shutdown() {
 
     let called = executor.execute("one__echo", &json!({ "text": "hi" })).await;
     assert_eq!((called.content.as_str(), called.is_error), ("echo: hi", false));
-    // This is the name that other agent programs use for such a tool.
+    // Other agent programs call the same tool by this name.
     assert_eq!(executor.execute("mcp__two__echo", &json!({ "text": "x" })).await.content, "echo: x");
     assert!(executor.execute("two__fail", &json!({})).await.is_error);
 

@@ -43,7 +43,7 @@ enum RecordedProgress {
     Part(f64),
 }
 
-/// A call event line of any version.
+/// A line with a call event, in any version of the recording format.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum AnyCallEventLine {
@@ -51,7 +51,7 @@ pub(super) enum AnyCallEventLine {
     Old(OldCallEventLine),
 }
 
-/// A call event line of version 2 or 3.
+/// A line with a call event, in version 2 or 3 of the recording format.
 #[derive(Debug, Deserialize)]
 pub(super) struct OldCallEventLine {
     #[serde(flatten)]
@@ -77,7 +77,7 @@ pub(super) enum RecordedCallEvent {
         tool: String,
         failure: Option<String>,
         latency_us: u64,
-        /// Older versions did not store this field.
+        /// Older versions of the recording format do not contain this field.
         #[serde(default = "was_executed")]
         executed: bool,
         cached: bool,
@@ -179,7 +179,7 @@ fn part(event: &Event) -> Option<(RunPosition, LogEvent)> {
 }
 
 impl AnyCallEventLine {
-    /// Returns the call and its event, or the problem with the line.
+    /// Returns the call and its event, or the reason why the line is not valid.
     pub(super) fn into_event(self) -> Result<(RecordedCallId, RecordedCallEvent), String> {
         match self {
             Self::Current(line) => line.into_event(),
@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stored_event_is_restored_exactly(event in any_event()) {
+        fn recorded_call_event_is_restored_exactly(event in any_event()) {
             let text = serde_json::to_string(&CallEventLine::of(9, &event).unwrap()).unwrap();
             let line: AnyCallEventLine = serde_json::from_str(&text).unwrap();
             let (which, what) = line.into_event().unwrap();
@@ -295,9 +295,9 @@ mod tests {
         }
     }
 
-    /// Other programs read these lines with the event schema.
+    /// Other programs validate these lines with the schema of the event log.
     #[test]
-    fn stored_event_is_an_event_of_the_event_log() {
+    fn recorded_call_event_matches_the_schema_of_the_event_log() {
         let event = finished(None, Duration::from_micros(2_500), account(true, false, (3, 4)));
         let line = CallEventLine::of(9, &event).unwrap();
         let envelope: EventEnvelope = serde_json::from_value(serde_json::to_value(&line).unwrap()).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_older_versions_are_read() {
+    fn call_events_of_older_recordings_are_read() {
         let check = |what: Value, expected: RecordedCallEvent| {
             let line = json!({"type": "event", "session": "s", "turn": 1, "call": "c", "what": what});
             let line: AnyCallEventLine = serde_json::from_value(line).unwrap();

@@ -15,7 +15,7 @@ use haft_store::sessions::{JournalLines, SessionHistory, SessionJournal};
 use super::line::JournalLine;
 use super::remaining::beginning;
 
-/// Reads the journal of the root run.
+/// Reads the journal of the root run from a recording.
 pub fn root(recording: &Recording) -> Result<SessionHistory, RecordingError> {
     past(recording, &beginning(recording)?.session)
 }
@@ -31,7 +31,8 @@ pub fn past(recording: &Recording, session: &str) -> Result<SessionHistory, Reco
     SessionHistory::of(JournalLines::of(journal.as_bytes())).map_err(bad)
 }
 
-/// The two ways to write to the journal of a run: its inputs and its events. Both are `None` if nothing is stored.
+/// The two sinks of a run's journal: one for the inputs of the run, one for its events. Both are `None` if nothing is
+/// stored.
 #[derive(Clone, Default)]
 pub(crate) struct JournalSinks {
     pub(crate) inputs: Option<Arc<dyn RunJournal>>,

@@ -51,7 +51,7 @@ pub(super) struct JournalLine<'a, T> {
     pub(super) journal: &'a str,
 }
 
-/// The line that starts a run, in the form that is written.
+/// The line that starts a run, as the recorder writes it.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionLine {
     /// The line of the journal.
@@ -79,7 +79,7 @@ pub struct RecordedStart {
     pub reply_timeout_ms: u64,
 }
 
-/// The line that starts a run, in the form that a replay reads.
+/// The line that starts a run, as a replay reads it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunStartLine {
     /// The session of the run. The field is now called `journal`; version 2 called it `session`.
@@ -97,7 +97,7 @@ pub struct RunStartLine {
     pub start: RecordedStart,
 }
 
-/// An input of a run, in the form that a replay reads.
+/// An input of a run, as a replay reads it.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct RecordedInputLine {
     /// The session of the run. The field is now called `journal`; version 2 called it `session`.
@@ -110,7 +110,7 @@ pub(super) struct RecordedInputLine {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct RecordedSourcesLine {
     pub(super) sources: Option<String>,
-    /// Version 2: spec and sources together. haft 0.1: a command line.
+    /// In version 2 of the format, the spec and the sources together; in recordings of haft 0.1, a command line.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub(super) order: Value,
 }
@@ -118,7 +118,8 @@ pub(super) struct RecordedSourcesLine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct RecordedToolsLine {
     pub(super) session: String,
-    /// The change to the tool list. Older versions lack this field; their lists replaced all earlier tools.
+    /// The change to the tool list. Recordings of older versions lack this field, and each of their lists replaces all
+    /// earlier tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) change: Option<RecordedToolsChange>,
     #[serde(default)]
@@ -281,7 +282,8 @@ impl CallResultLine {
         }
     }
 
-    /// Checks that this result belongs to an equal call. The error describes the difference.
+    /// Checks that the recorded result belongs to a call with the same tool and arguments. The error describes the
+    /// difference.
     pub(super) fn fits(&self, call: &ToolCall) -> Result<(), String> {
         if self.tool != call.name {
             return Err(format!(
@@ -291,7 +293,7 @@ impl CallResultLine {
         }
         if self.arguments != call.arguments.as_text() {
             let (was, is) = (&self.arguments, call.arguments.as_text());
-            return Err(format!("the recording has the arguments {was}, but the run has {is}"));
+            return Err(format!("the call has the arguments {was} in the recording, but {is} in the run"));
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl EventLane {
     }
 }
 
-/// A number of consecutive events of one lane. The first span of a lane contains the lane itself; later spans use its
+/// A number of consecutive events of one lane. The first span of a lane describes the lane; later spans refer to it by
 /// number.
 #[derive(Debug, Serialize, Deserialize)]
 struct LaneSpan {
@@ -61,7 +61,7 @@ struct LaneSpan {
 #[derive(Debug, Default)]
 pub(super) struct OrderWriter {
     lanes: HashMap<EventLane, usize>,
-    /// The current lane and the number of its events so far.
+    /// The current lane, and the number of its consecutive events so far.
     open: Option<LaneSpan>,
 }
 
@@ -130,7 +130,7 @@ impl RecordedOrderSink {
         self.left().seen
     }
 
-    /// Ends the input. Forwards the events that still wait, because the event before them never arrived.
+    /// Ends the input. Forwards the events that still wait for an earlier event, because that event will never arrive.
     pub(super) fn end(&self) {
         let mut left = self.left();
         while let Some((lane, _)) = left.order.pop_front() {

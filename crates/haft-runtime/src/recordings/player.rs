@@ -43,8 +43,8 @@ use super::remaining::{RecordedCall, RemainingRecording};
 /// recording takes so long.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The minimum number of polls without a new event after which a run or call is considered idle. Only work that the
-/// recorded run abandoned has to wait for this; all other work proceeds at once.
+/// The minimum number of polls without a new event after which the player considers a run or call idle. Only work that
+/// the recorded run abandoned waits for this; all other work proceeds at once.
 const QUIET_AFTER_POLLS: usize = 64;
 
 /// The maximum nesting depth of runs that have idle thresholds of their own.
@@ -89,7 +89,7 @@ pub struct ReplayOutcome {
     pub difference: Option<String>,
 }
 
-/// The caller of a run: the call that the run works for, and the meter that its cost is added to.
+/// The caller of a run: the tool call that started the run, and the meter to which the run adds its cost.
 struct ParentCall<'a> {
     works_for: Option<&'a RecordedCallId>,
     parent: Option<OperationId>,
@@ -97,10 +97,10 @@ struct ParentCall<'a> {
     account: ReplayMeter,
 }
 
-/// The meter of a replayed run: an existing one, or a new one.
+/// The meter of a replayed run: an existing meter, or a new one.
 enum ReplayMeter {
     Own(Arc<Meter>),
-    /// A new meter below this one.
+    /// A new meter whose parent is this meter.
     Below(Arc<Meter>),
 }
 
@@ -114,7 +114,7 @@ impl ReplayMeter {
     }
 }
 
-/// Tells whether another agent takes over the request after this run.
+/// Selects whether another agent takes over the request after this run.
 #[derive(Clone, Copy)]
 enum NextAgent {
     Another,
@@ -241,7 +241,7 @@ impl RunPlayer {
         match driver.abort(run, why).await? {
             DriveOutcome::Done(finish) => Ok(finish),
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {
-                Err(unreadable(&"the recorded run has no end"))
+                Err(unreadable(&"the recording does not contain the end of the run"))
             }
         }
     }

@@ -33,14 +33,14 @@ pub struct RunRecorder {
     seen: Mutex<RecorderState>,
 }
 
-/// The state that decides how the next event is recorded.
+/// The state from which the recorder decides how to record the next event.
 #[derive(Debug, Default)]
 struct RecorderState {
     order: OrderWriter,
     /// The sessions of runs. The recording already contains their model replies.
     runs: HashSet<String>,
     at_work: HashMap<OperationId, RecordedCallId>,
-    /// The number of the last event.
+    /// The number of the last recorded event.
     seq: u64,
 }
 
@@ -107,7 +107,8 @@ impl RunRecorder {
         recorded(place.session, Arc::clone(&self.tape), stored)
     }
 
-    /// Records the end. `stopped_by` is the exit code of the program, if a signal or a closed pipe ended the run.
+    /// Records the end of the run. `stopped_by` is the exit code of the program, if a signal or a closed pipe ended the
+    /// run.
     pub fn end(&self, took: Duration, stopped_by: Option<u8>) {
         self.seen().order.end(&self.tape);
         self.tape.write(TYPE_END, &RecordedEndLine { took_us: micros(took), stopped_by });

@@ -179,7 +179,7 @@ impl RemainingRecording {
     }
 }
 
-/// The inputs of all runs that the driver does not compute again.
+/// The recorded inputs of all runs that the driver cannot compute again, such as decisions of a user.
 #[derive(Debug, Default)]
 struct RecordedInputs {
     steps: HashMap<String, VecDeque<RecordedStep>>,
@@ -253,7 +253,7 @@ fn made(recording: &Recording) -> Result<HashMap<RecordedCallId, VecDeque<Record
     Ok(made)
 }
 
-/// Returns the call that has no result yet.
+/// Returns the recorded call that has no result yet.
 fn open_call(
     made: &mut HashMap<RecordedCallId, VecDeque<RecordedCall>>,
     which: RecordedCallId,

@@ -51,7 +51,7 @@ pub(super) async fn read(
         }
         Ok(reading.finished())
     };
-    let late = |_| format!("the OpenAPI document could not be read within {} s", READ_TIMEOUT.as_secs());
+    let late = |_| format!("haft could not read the OpenAPI document within {} s", READ_TIMEOUT.as_secs());
     tokio::time::timeout(READ_TIMEOUT, all).await.map_err(late)?
 }
 

@@ -135,8 +135,8 @@ impl RunRequest {
         self
     }
 
-    /// Builds the request of the agent that takes over after `before`: a sibling session that spends from the same
-    /// budget.
+    /// Builds the request for the agent that takes over after the request `before`. The new session has the same parent
+    /// and uses the same budget.
     fn after(before: &Self, worker: &PreparedAgent, request: String) -> Self {
         let place = RunPosition { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let end_request = Arc::clone(&before.scope.end_request);
@@ -162,7 +162,7 @@ fn within(agent: &AgentDefinition, above: &RunScope) -> RunScope {
     }
 }
 
-/// Returns the message with the request and its images.
+/// Returns the first message of the conversation: the text of the request and its images.
 fn first_message(task: &RunRequest) -> Message {
     let mut message = Message::user(task.request.clone());
     message.parts.extend(task.images.iter().map(|image| MessagePart::new(PartBody::Image(image.clone()))));
@@ -210,7 +210,12 @@ pub struct NoFunctions;
 
 impl ClientFunctions for NoFunctions {
     fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>> {
-        let denied = |call: &ToolCall| ToolReply::error(call, "the caller of the run does not run functions");
+        let denied = |call: &ToolCall| {
+            ToolReply::error(
+                call,
+                "the function has no result, because the caller of this run executes no functions",
+            )
+        };
         let replies = calls.iter().map(denied).collect();
         Box::pin(async move { replies })
     }
@@ -240,11 +245,12 @@ pub struct ActiveRun {
     pub(super) task: RunRequest,
     pub(super) run: AgentRun,
     pub(super) options: CallOptions,
-    /// The request to the first agent. A handoff passes it on.
+    /// The request to the first agent. A handoff passes this request on.
     pub(super) original: Arc<str>,
-    /// The meter of the first agent's run. Agents that take over the request spend from it.
+    /// The meter of the first agent's run. Agents that take over the request use the same meter.
     pub(super) account: Arc<Meter>,
-    /// The reason why the session could not be stored; `None` if it is stored or need not be.
+    /// The reason why the session could not be stored; `None` if the session is stored, or if the run stores no
+    /// session.
     pub(super) unkept: Option<SessionError>,
 }
 
@@ -434,7 +440,7 @@ impl ActiveRun {
         worker.driver(&task.scope, options).apply_input(run, input)
     }
 
-    /// Returns the reason why the session could not be stored, if it should be.
+    /// Returns the reason why the session of the run could not be stored, if this failed.
     pub fn unkept(&self) -> Option<&SessionError> {
         self.unkept.as_ref()
     }

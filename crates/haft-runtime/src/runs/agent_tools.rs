@@ -49,7 +49,10 @@ impl AgentTools {
         let task = RunRequest::below(worker, request, cx, scope);
         cx.note("session", json!(task.place.session.to_string()));
         let finish = carry_out(Arc::clone(worker), task).await.map_err(|error| {
-            ToolError::new(ToolErrorKind::Internal, format!("agent `{tool}` failed inside haft: {error}"))
+            ToolError::new(
+                ToolErrorKind::Internal,
+                format!("agent `{tool}` failed because of an error inside haft: {error}"),
+            )
         })?;
         outcome(&worker.agent().name, &finish)
     }

@@ -34,14 +34,14 @@ use haft_store::sessions::{SessionError, SessionHistory, SessionJournal};
 /// Looks up the variables that hold the addresses and API keys of model providers.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Prepares agents. All of them share MCP servers, queues, cache, store and connections to models.
+/// Prepares agents. All agents of an environment share MCP servers, queues, cache, store and connections to models.
 pub struct RunEnvironment {
     pub(super) parts: OrchestratorParts,
     variables: Variables,
     providers: ModelProviders,
     kept: OnceLock<SessionKeeping>,
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
-    /// The provider that replaces the configured ones.
+    /// The model provider that replaces the configured providers.
     models: OnceLock<Arc<dyn ModelProvider>>,
     skills: AvailableSkills,
     /// The instruction files of the project, for every agent.
@@ -65,7 +65,7 @@ pub enum LeftSessions {
     Continued(Takeover),
 }
 
-/// The session that stores the journal of a run.
+/// The session that stores the journal of a run: a new session, or an unfinished one.
 pub(super) enum RunSession {
     New,
     /// A session that another process began and did not finish.
@@ -134,7 +134,7 @@ impl RunEnvironment {
         &self.variables
     }
 
-    /// Stores the sessions of all runs from now on.
+    /// Makes all runs of this environment store their sessions from now on.
     pub fn keep_sessions(&self, journals: Arc<dyn JournalStore>, left_sessions: LeftSessions) {
         self.kept.get_or_init(|| SessionKeeping { journals, left_sessions });
     }
@@ -209,7 +209,7 @@ impl RunEnvironment {
         self.recorder.get().map(|(_, recorder)| recorder)
     }
 
-    /// Returns the provider of the first model, with the others as fallbacks.
+    /// Returns the provider of the first model, with the other models as fallbacks.
     pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
         let Self { parts, providers, variables, .. } = self;
         let models: Box<dyn ModelProvider> = match self.models.get() {

@@ -25,7 +25,8 @@ const PIECES_MAX: usize = 32;
 /// The smallest piece that is worth a request, in bytes.
 const PIECE_BYTES_MIN: usize = 512;
 
-/// The maximum assumed number of bytes per token. Prose often has more, but text outside the samples may be denser.
+/// The maximum number of bytes per token that haft assumes. Prose often has more bytes per token, but text outside the
+/// samples may be denser.
 const BYTES_PER_TOKEN_MAX: usize = 3;
 
 /// The size of each of the three samples whose tokens are counted. Digits and dense code have far fewer bytes per token
@@ -38,7 +39,8 @@ const OVERHEAD_TOKENS: u32 = 2048;
 /// The reply of a model when a piece contains no answer to the question.
 const NOTHING: &str = "NOTHING FOUND";
 
-/// Reads with the models of an agent. Every request is made in a session of its own, below the session of the call.
+/// Reads stored outputs with the models of an agent. Every request has a session of its own, below the session of the
+/// tool call.
 pub(super) struct ModelReader {
     environment: Arc<RunEnvironment>,
     /// The agent whose sampling settings, context limit and timeouts are used.
@@ -79,7 +81,7 @@ impl ModelReader {
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
             let answer_text = self.ask(&worker, asked.handle, (at + 1, request), cx).await?;
-            // Check only the start: a reply that answers the question may quote these words.
+            // Check only the start of the reply: a reply that answers the question may quote the words `NOTHING FOUND`.
             if !answer_text.trim_start().starts_with(NOTHING) {
                 found.push(answer_text);
             }
@@ -107,7 +109,10 @@ impl ModelReader {
     /// Prepares an agent whose only tool is `tool_output`.
     fn worker(&self, text: &str) -> Result<Arc<PreparedAgent>, String> {
         let orchestrator = self.environment.parts.output_orchestrator();
-        let around = AgentReadContext { read: &|_| Err("there is no file".into()), variable: &|_| None };
+        let around = AgentReadContext {
+            read: &|_| Err("the agent that reads stored outputs has no files".into()),
+            variable: &|_| None,
+        };
         let mut agent =
             AgentDefinition::read("tool_output", text, around).map_err(|error| error.to_string())?;
         agent.asking = self.like.asking.clone();

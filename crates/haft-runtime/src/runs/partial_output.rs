@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn long_output_keeps_its_end() {
+    fn partial_output_keeps_the_end_of_a_long_output() {
         let events =
             [event(RUN, progress("c", &"ä".repeat(OUTPUT_BYTES_MAX))), event(RUN, progress("c", "end"))];
         let found = PartialOutputs::of(&events);

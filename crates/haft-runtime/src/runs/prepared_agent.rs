@@ -192,7 +192,7 @@ impl PreparedAgent {
         &self.links
     }
 
-    /// Returns the plan of one run. `path` lists the agents above it.
+    /// Returns the plan of one run of this agent. `path` lists the agents above the run.
     pub fn plan(&self, path: &[String], run: &RunContext) -> RunPlan {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let others = self.orchestrator().tools(&self.selection(), run).len();
@@ -247,7 +247,7 @@ impl PreparedAgent {
         if models::carries_hidden(format, &hidden) { hidden } else { Arc::new([]) }
     }
 
-    /// Returns the tools with these exposed names, in this order. Tools that do not exist any more are left out.
+    /// Returns the tools with these exposed names, in this order. Omits tools that do not exist any more.
     pub(super) fn tools_named(&self, names: &[String], run: &RunContext) -> Vec<ModelTool> {
         let tools = self.orchestrator().model_tools(&self.selection(), run);
         let by_name: HashMap<&str, &ModelTool> =
@@ -255,7 +255,7 @@ impl PreparedAgent {
         names.iter().filter_map(|name| by_name.get(name.as_str()).map(|tool| (*tool).clone())).collect()
     }
 
-    /// Returns the name that the model sees. The configuration may use any of the names of a tool.
+    /// Returns the tool name that the model sees. The configuration may refer to a tool by any of its names.
     fn exposed_name(&self, name: &str) -> String {
         match self.orchestrator().catalog().resolve(name) {
             Ok(tool) => tool.exposed().to_string(),
@@ -286,7 +286,7 @@ impl PreparedAgent {
                 (!is_there).then(|| format!("there is no tool `{}`", printable(&name)))
             }
             ToolChoice::Required if shown.is_empty() => {
-                Some("a call is required, but the agent has no tools".into())
+                Some("a tool call is required, but the agent has no tools".into())
             }
             ToolChoice::Required | ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { .. } => None,
         }
@@ -374,7 +374,7 @@ impl PreparedAgent {
             let source = &tool.entry.identity().namespace;
             let (tool, source) = (printable(tool.entry.exposed().as_str()), printable(source.as_str()));
             Some(format!(
-                "tool `{tool}` of `{source}` is shown to the model in a reduced form: {}",
+                "haft shows the model a reduced schema of the tool `{tool}` of `{source}`: {}",
                 printable(&defect.to_string())
             ))
         });

@@ -21,9 +21,10 @@ const BUFFER_WINDOW_SHARE: u32 = 16;
 /// The sizes of the requests of one agent to one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestSizes {
-    /// The limit to send; `None` if the provider sets the limit.
+    /// The limit of output tokens that a request contains; `None` if the provider sets the limit.
     pub(super) output_tokens_max: Option<u32>,
-    /// The window to request, for providers that let the client set it; `None` for the model's default.
+    /// The context window that a request asks for, for providers that let the client set it; `None` for the model's
+    /// default.
     pub(super) context_tokens: Option<u32>,
     pub(super) context: RunContextLimit,
 }
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_come_from_the_agent_the_operator_and_the_data_file() {
+    fn request_sizes_come_from_the_agent_the_operator_and_the_data_file() {
         let check = |yaml: &str,
                      settings: (Option<u32>, Option<u32>),
                      model: &str,

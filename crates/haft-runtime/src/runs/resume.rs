@@ -30,7 +30,7 @@ use haft_store::sessions::{ReadError, SessionHistory, SessionJournal, SessionSta
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// The run has ended, and there is no further request.
-    #[error("the session has ended ({reason})")]
+    #[error("the session has already ended ({reason}) and continues only with a new request")]
     Finished {
         /// The name of the finish reason, such as `max_turns`.
         reason: String,

@@ -46,7 +46,7 @@ impl ServedAgents {
         Self { namespace, tools, agents, runtime, workspace, admission: None }
     }
 
-    /// Asks this function before each run.
+    /// Sets a function that decides before each run whether the run may start.
     #[must_use]
     pub fn admitted_by(mut self, admission: Option<RunAdmission>) -> Self {
         self.admission = admission;
@@ -61,11 +61,14 @@ impl ServedAgents {
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
         let Some(graph) = self.agents.iter().find(|graph| graph.first().agent.tool_name == *tool) else {
-            return Err(ToolError::new(ToolErrorKind::Unavailable, format!("there is no agent `{tool}`")));
+            return Err(ToolError::new(
+                ToolErrorKind::Unavailable,
+                format!("haft does not serve an agent `{tool}`"),
+            ));
         };
         let agent = &graph.first().agent;
         let failed = |reason: String| {
-            ToolError::new(ToolErrorKind::Failed, format!("agent `{tool}` did not run: {reason}"))
+            ToolError::new(ToolErrorKind::Failed, format!("haft could not run the agent `{tool}`: {reason}"))
         };
         if let Some(admission) = &self.admission {
             admission(&cx.run.principal)?;
@@ -111,8 +114,8 @@ struct CallEvents {
 impl EventSink for CallEvents {
     fn emit(&self, event: Event) {
         let news = match event {
-            Event::ToolStarted { tool, .. } => Some(format!("calls `{}`", tool.name())),
-            Event::ModelStarted { attempt, .. } => Some(format!("asks {}", attempt.model)),
+            Event::ToolStarted { tool, .. } => Some(format!("calling the tool `{}`", tool.name())),
+            Event::ModelStarted { attempt, .. } => Some(format!("asking the model {}", attempt.model)),
             Event::ToolProgress { .. }
             | Event::ToolFinished { .. }
             | Event::ModelFinished { .. }

@@ -25,7 +25,7 @@ const PROJECT_CHARS_MAX: usize = 32 << 10;
 pub(super) struct InstructionSources<'a> {
     pub(super) providers: &'a [Arc<dyn ToolProvider>],
     pub(super) skills: &'a AvailableSkills,
-    /// The tool lock. Instructions that differ from the locked ones are left out.
+    /// The tool lock. The system text omits instructions that differ from the instructions in the lock.
     pub(super) lock: Option<&'a ToolLock>,
 }
 

@@ -48,7 +48,8 @@ use crate::wiring::{EngineState, cache_limits};
 pub struct Stores {
     home: Home,
     journals: Option<Arc<dyn JournalStore>>,
-    /// The journals of ended runs, which are synced together; `None` if each is synced at the end of its run.
+    /// The batch that syncs the journals of ended runs together; `None` if each journal is synced at the end of its
+    /// run.
     sync_batch: Option<SyncBatch>,
     pub(super) events: Option<Arc<dyn EventStore>>,
     pub(super) outputs: Arc<dyn OutputStores>,
@@ -60,7 +61,7 @@ pub struct Stores {
     old_files: OldFiles,
 }
 
-/// Selects whether old files in haft's home directory are swept and imported.
+/// Selects whether the runtime removes old files in haft's home directory and imports approvals of an earlier version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OldFiles {
     /// Old files are swept, and `grants` imports the approvals of an earlier version.
@@ -175,7 +176,7 @@ impl Stores {
         self
     }
 
-    /// Returns the store behind the cache, with the configured limits.
+    /// Returns the store in which the cache of calls keeps its entries, with the configured limits.
     pub(super) fn cache(&self, config: &ResolvedConfig) -> Option<Arc<dyn CacheStore>> {
         match &self.cache {
             CacheChoice::Files => Some(Arc::new(self.file_cache(config))),
@@ -269,7 +270,7 @@ enum CacheChoice {
 pub enum AnswerSource<T: ?Sized> {
     /// The run parks, and the caller answers through its handle.
     ThroughHandle,
-    /// This interface answers at once.
+    /// This object answers at once, while the run waits for the answer.
     By(Arc<T>),
     /// No source: calls that need approval are denied, and elicitation requests are declined.
     Denied,
@@ -315,7 +316,7 @@ impl<T: ?Sized> std::fmt::Debug for AnswerSource<T> {
 pub struct RunHooks {
     /// Allows or denies calls that need approval.
     pub approvals: AnswerSource<dyn Approver>,
-    /// The calls that the source of `approvals` may allow or deny.
+    /// Selects the calls that the source of `approvals` may allow or deny.
     pub authority: ApproverAuthority,
     /// Answers the elicitation requests of MCP servers.
     pub elicitations: AnswerSource<dyn Elicitor>,
@@ -353,7 +354,7 @@ pub enum SessionStorage {
 }
 
 impl SessionStorage {
-    /// Returns the storage under this configuration.
+    /// Returns the session storage that applies under this configuration.
     pub(super) fn under(self, config: &ResolvedConfig) -> Self {
         match self {
             Self::Stores if !config.sessions.enabled => Self::None,
@@ -429,7 +430,7 @@ pub struct RuntimeBuilder {
     idle_for: Duration,
 }
 
-/// The error if a runtime has no home directory.
+/// The error of a builder that finds no home directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("haft's home directory is not known; set HAFT_HOME or HOME, or pass a home to the builder")]
 pub struct NoHome;

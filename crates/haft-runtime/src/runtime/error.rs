@@ -45,10 +45,10 @@ pub enum StartError {
     #[error("{0}")]
     Config(ConfigErrors),
     /// The store of large tool outputs cannot be opened.
-    #[error("the output store cannot be opened: {}", reason(.0))]
+    #[error("haft cannot open the store of tool outputs: {}", reason(.0))]
     Outputs(StoreError),
     /// The idempotency key or the agents of the run could not be stored.
-    #[error("the run cannot be stored: {}", reason(.0))]
+    #[error("haft cannot store the run: {}", reason(.0))]
     Store(StoreError),
     /// The idempotency key belongs to a run that has ended, or that another process drives.
     #[error("the idempotency key belongs to run {run}, which has ended or is driven by another process")]
@@ -67,7 +67,7 @@ pub enum StartError {
 /// Returns only the cause, because the full text of a store error mentions stored tool outputs.
 pub(super) fn reason(error: &StoreError) -> &str {
     match error {
-        StoreError::NotFound => "the store has no such entry",
+        StoreError::NotFound => "the store does not contain the requested entry",
         StoreError::Unavailable { reason } => reason,
         StoreError::Fenced => "another process has taken over the run",
     }
@@ -80,7 +80,7 @@ pub enum ResumeFailure {
     #[error("{0}")]
     Session(SessionError),
     /// The run belongs to a sub-agent. Resume its parent run, which continues the sub-agent.
-    #[error("the run belongs to a sub-agent of run {origin}; resume that run")]
+    #[error("the run belongs to a sub-agent of run {origin}; resume run {origin} instead")]
     WorksForAnother {
         /// The session id of the root run.
         origin: String,

@@ -41,7 +41,7 @@ impl RuntimeConfig {
     }
 }
 
-/// A configuration, and the values that were built from it once.
+/// One loaded configuration, and the values that haft built from it.
 pub(super) struct ConfigGeneration {
     pub(super) number: u64,
     pub(super) config: Arc<ResolvedConfig>,
@@ -57,7 +57,7 @@ pub(super) struct ConfigGeneration {
     pub(super) inventories: Arc<ToolInventories>,
 }
 
-/// The tools and the models of the embedding program.
+/// The tools and the model provider of the embedding program.
 pub(super) type OwnProviders = (Vec<Arc<dyn ToolProvider>>, Option<Arc<dyn ModelProvider>>);
 
 impl ConfigGeneration {
@@ -138,8 +138,9 @@ impl ConfigGeneration {
         if !loaded.tools.is_empty() {
             self.providers.push(Arc::new(RestTools::new(loaded.tools)));
         }
-        let problem =
-            |problem: &rest::RestConfigProblem| format!("{} is ignored: {}", problem.key, problem.message);
+        let problem = |problem: &rest::RestConfigProblem| {
+            format!("haft ignores `{}` of the configuration: {}", problem.key, problem.message)
+        };
         loaded.problems.iter().map(problem).collect()
     }
 }

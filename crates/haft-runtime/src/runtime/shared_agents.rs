@@ -92,7 +92,7 @@ pub(super) struct RunnableAgent {
 /// Selects whether each run waits until the tools of its agent are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToolWarmUp {
-    /// There are MCP servers that must start, or tools of the program that prepare themselves.
+    /// The agent has MCP servers that must start, or tools of the embedding program that must prepare themselves.
     EachRun,
     /// All tools are ready from the beginning.
     NotNeeded,
@@ -132,7 +132,7 @@ impl RequestedProvider {
 pub(super) struct SharedAgents {
     /// The time for which an agent without runs keeps its servers and workers.
     idle_for: Duration,
-    /// True after these agents accept no further runs.
+    /// True after a reload or a shutdown. No further run joins these agents then.
     is_closed: AtomicBool,
     entries: Mutex<Vec<SharedEntry>>,
 }
@@ -142,7 +142,7 @@ struct SharedEntry {
     runnable: Arc<RunnableAgent>,
     prepared: Instant,
     runs: usize,
-    /// The time at which the last run ended.
+    /// The time at which the last run of this agent ended.
     idle_since: Instant,
     /// True while a task waits for the idle time. There is one task for each agent, not for each run, because thousands
     /// of runs may end within the idle time.
@@ -247,7 +247,7 @@ impl SharedAgents {
         }
     }
 
-    /// Counts the end of a run.
+    /// Records that a run of the agent has ended, and returns the new state of the agent.
     fn leave(&self, agent: &Arc<RunnableAgent>) -> LeftAgent {
         let mut entries = self.entries();
         let found = entries.iter_mut().enumerate().find(|(_, entry)| Arc::ptr_eq(&entry.runnable, agent));
@@ -302,7 +302,7 @@ fn shut_down_later(agent: Arc<RunnableAgent>) {
     tokio::spawn(async move { wiring::shut_down(agent.agent.orchestrator()).await });
 }
 
-/// The use of an agent by one run. Dropping it releases the agent.
+/// The use of a shared agent by one run. Dropping this value releases the agent.
 pub(super) struct AgentLease {
     runnable: Arc<RunnableAgent>,
     /// `None` for an agent that only this run uses, and after the run has released the agent.
@@ -310,7 +310,7 @@ pub(super) struct AgentLease {
 }
 
 impl AgentLease {
-    /// Creates a lease of an agent that no other run can join.
+    /// Creates the lease of an agent that only one run uses.
     pub(super) fn alone(runnable: Arc<RunnableAgent>) -> Self {
         Self { runnable, of: None }
     }
@@ -319,7 +319,8 @@ impl AgentLease {
         &self.runnable
     }
 
-    /// Ends the use. The last run shuts the agent down, at once or after the idle time.
+    /// Ends the use of the agent by this run. After its last run, the agent is shut down, at once or after the idle
+    /// time.
     pub(super) async fn end(mut self) -> Vec<CatalogWarning> {
         let left = self.of.take().map_or(LeftAgent::Unused, |of| self.leave(&of));
         match left {

@@ -13,8 +13,8 @@ use haft_core::run::context::RunContext;
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 
-/// Passes every request to the provider, except `shutdown`. Each run shuts down the catalog that it used, but other
-/// runs still use the provider.
+/// Passes every request to the tool provider, except `shutdown`. Each run shuts down its own catalog, but other runs
+/// still use the provider.
 pub(super) struct SharedProvider(pub(super) Arc<dyn ToolProvider>);
 
 impl ToolProvider for SharedProvider {

@@ -22,7 +22,7 @@ use crate::spec::{RunSecrets, RunSpec};
 /// about the next calls, so a caller must neither show it nor accept a changed one.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct SuspendedRun {
-    /// The journal of the run, followed by those of its sub-agents.
+    /// The journal of the run, followed by the journals of its sub-agents.
     journals: Vec<SuspendedJournal>,
     /// The blob with the agents and skills.
     sources: String,

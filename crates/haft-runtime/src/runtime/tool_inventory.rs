@@ -78,8 +78,8 @@ struct InventoryEntry {
 }
 
 impl ToolInventories {
-    /// Returns the cell of an inventory, which is empty the first time. The second value is an entry that had to make
-    /// place for it.
+    /// Returns the cell of an inventory, which is empty on first use. The second value is an entry that was removed
+    /// because the maximum was reached.
     fn cell(
         &self,
         principal: &Principal,
@@ -180,7 +180,7 @@ impl Runtime {
         let policy = workspace.policy_of(principal, &self.shared.home).map_err(StartError::Policy)?;
         let face = McpClientSettings {
             relayed: RelayedCapabilities::default(),
-            // The same value as for the runs of a server, which share the processes.
+            // Use the same value as the runs of a server do, so that the inventory shares their server processes.
             elicitation: ElicitationSupport::NotOffered,
             principal: principal.clone(),
             trace: self.shared.trace.clone(),

@@ -224,20 +224,21 @@ struct StoredPrincipal {
 pub enum SpecError {
     /// The spec has a version that this haft version does not read.
     #[error(
-        "the run was stored with spec version {found}, but this version of haft reads version {SPEC_VERSION}"
+        "the stored specification of the run has version {found}, but this version of haft reads only \
+         version {SPEC_VERSION}"
     )]
     Version {
         /// The version of the spec; 0 if it names none.
         found: u32,
     },
     /// The blob with the agents and skills is missing or damaged.
-    #[error("the agents of the run cannot be read: {problem}")]
+    #[error("haft cannot read the stored agents of the run: {problem}")]
     Sources {
         /// The problem, as a message for the operator.
         problem: String,
     },
     /// A field is missing or has the wrong type.
-    #[error("the stored spec is not valid: {problem}")]
+    #[error("the stored specification of the run is not valid: {problem}")]
     Value {
         /// The field, and the reason why it cannot be read.
         problem: String,
@@ -277,7 +278,8 @@ impl StoredSpec {
 
     /// Returns the digest of the blob with the agents and skills.
     pub fn digest(&self) -> Result<Digest, SpecError> {
-        let problem = || SpecError::Sources { problem: format!("`{}` is not a digest", self.sources) };
+        let problem =
+            || SpecError::Sources { problem: format!("`{}` is not a SHA-256 digest", self.sources) };
         Digest::from_hex(&self.sources).ok_or_else(problem)
     }
 

@@ -10,8 +10,8 @@ use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Trace
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 
-/// The maximum number of sessions that can be parents of spans. If there are more, all are dropped: later spans then
-/// get the parent of the whole program.
+/// The maximum number of sessions that can be parents of spans. If there are more sessions, haft drops all of them, and
+/// later spans get the parent span of the whole program.
 const SESSIONS_MAX: usize = 10_000;
 
 /// The spans of sessions. The span of a root session is kept after its end, because an agent that took over its request

@@ -17,7 +17,7 @@ use super::settings::ExporterSettings;
 /// The default service name; `service.name` in the environment overrides it.
 const SERVICE_NAME: &str = "haft";
 
-/// The first failure. Later failures most likely have the same cause.
+/// The first failure of an export. Later failures most likely have the same cause.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExportFailure(Arc<OnceLock<String>>);
 
@@ -40,7 +40,7 @@ pub(super) fn exporter(
         // timeout.
         .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
         .build()
-        .map_err(|error| format!("telemetry is off: {error}"))?;
+        .map_err(|error| format!("telemetry is off, because haft cannot create the exporter: {error}"))?;
     Ok(FailureTrackingExporter { exporter, trouble: trouble.clone() })
 }
 
@@ -54,7 +54,7 @@ pub(super) fn metric_exporter(
         .with_protocol(protocol)
         .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
         .build()
-        .map_err(|error| format!("telemetry is off: {error}"))?;
+        .map_err(|error| format!("telemetry is off, because haft cannot create the exporter: {error}"))?;
     Ok(FailureTrackingMetricExporter { exporter, trouble: trouble.clone() })
 }
 
@@ -148,7 +148,7 @@ fn reason(error: &OTelSdkError) -> String {
         OTelSdkError::AlreadyShutdown => "the exporter had already shut down".into(),
         OTelSdkError::InternalFailure(text) => match status(text) {
             Some(status) => format!("the collector answered with status {status}"),
-            None => "the collector cannot be reached".into(),
+            None => "haft cannot reach the collector".into(),
         },
     }
 }

@@ -94,7 +94,7 @@ impl Telemetry {
         match spans.or(metrics) {
             None => Ok(()),
             Some((what, reason)) => {
-                Err(format!("{what} could not be delivered to {}: {reason}", self.collector))
+                Err(format!("haft could not deliver {what} to the collector {}: {reason}", self.collector))
             }
         }
     }

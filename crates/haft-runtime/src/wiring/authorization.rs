@@ -44,7 +44,8 @@ pub fn authorizer(
         return if *oauth == McpOauthSettings::default() {
             Ok(None)
         } else {
-            Err("`oauth` cannot be used together with an `Authorization` header or a WebSocket".into())
+            Err("an MCP server with an `Authorization` header or a WebSocket URL cannot also use `oauth`"
+                .into())
         };
     }
     let url = address("url", &url.0)?;
@@ -140,7 +141,7 @@ impl LoginTarget {
         let Self { home, keyring, principal, .. } = self;
         let keeping = TokenStorage { home, keyring: *keyring, principal };
         let made = authorizer(&self.name, &self.reach, keeping, Some(consent))?;
-        made.ok_or_else(|| "the server does not use OAuth".to_owned())
+        made.ok_or_else(|| "the MCP server does not use OAuth".to_owned())
     }
 }
 
@@ -176,7 +177,7 @@ fn with_keyring(file: TokenFile, preference: KeyringPreference) -> Result<TokenF
 fn meant(oauth: &McpOauthSettings) -> Result<OauthConfig, String> {
     let secret = oauth.client_secret.as_ref().map(|secret| SecretString::from(secret.0.clone()));
     let key = oauth.private_key.as_ref().map(|pem| SigningKey::of_pem(&pem.0).map(Arc::new)).transpose();
-    let key = key.map_err(|problem| format!("its `oauth.privateKey` cannot be used: {problem}"))?;
+    let key = key.map_err(|problem| format!("haft cannot use the key in `oauth.privateKey`: {problem}"))?;
     let metadata = oauth.client_metadata_url.as_deref();
     Ok(OauthConfig {
         issuer: oauth.issuer.clone(),

@@ -47,7 +47,7 @@ impl McpServers {
 /// The settings of MCP servers that come from the run and not from the configuration.
 #[derive(Clone, Default)]
 pub struct McpClientSettings {
-    /// Whether elicitation is supported: only if the run has a user who can answer.
+    /// Selects whether haft offers elicitation to servers: only if the run has a user who can answer.
     pub elicitation: ElicitationSupport,
     /// The capabilities of the gateway's client; empty for a run.
     pub relayed: RelayedCapabilities,
@@ -59,9 +59,9 @@ pub struct McpClientSettings {
     pub parents: Option<Arc<dyn TraceParents>>,
     /// The servers that other runs of this process already use.
     pub shared: Arc<SharedServers>,
-    /// Selects how long to wait for servers whose tools are not known yet.
+    /// Selects how long a run waits for MCP servers whose tools are not known yet.
     pub patience: ServerPatience,
-    /// Whether the user of the run can log in at a server.
+    /// Selects whether the user of the run can log in at a server.
     pub login: LoginOffer,
 }
 
@@ -141,7 +141,7 @@ fn environment_of(
     let has_own_account = authorization::has_own_account(server, &face.principal);
     let may_log_in = authorization::may_log_in_at(server, &face.principal);
     McpEnvironment {
-        // The tool list and the log of one account must not be visible to another.
+        // The cached tool list and the log of one account must not be visible to another account.
         directory: Some(if has_own_account {
             token_directory(home, &face.principal).join("mcp")
         } else {

@@ -80,7 +80,7 @@ impl EngineState {
         }
     }
 
-    /// Returns the same state with a cache that writes nothing to the store behind it.
+    /// Returns the same state with a cache that keeps its outputs in memory only.
     #[must_use]
     pub fn without_cache_store(&self) -> Self {
         Self { cache: self.cache.without_store(), ..self.clone() }
@@ -100,7 +100,7 @@ impl EngineState {
         }
     }
 
-    /// Uses these switches, which other orchestrators of the process share.
+    /// Uses this set of turned-off tools, which other orchestrators of the process share.
     #[must_use]
     pub fn with_switches(self, switches: ToolSwitches) -> Self {
         Self { switches, ..self }
@@ -124,7 +124,7 @@ fn cache(config: &ResolvedConfig) -> Cache {
     })
 }
 
-/// Returns the limits of the store behind the cache, which equal the limits of the cache.
+/// Returns the limits of the store that persists cached outputs. They equal the limits of the cache in memory.
 pub fn cache_limits(config: &ResolvedConfig) -> CacheLimits {
     CacheLimits { entries_max: config.cache.entries_max, bytes_max: config.cache.bytes_max }
 }
@@ -136,7 +136,7 @@ impl OrchestratorParts {
         Self::with_engine(settings, others, &engine)
     }
 
-    /// Combines the tools in the same way, with the given queues and cache.
+    /// Combines the built-in tools with the tools of `others`, like `new`, but with the given queues and cache.
     pub fn with_engine(
         settings: ToolSettings,
         others: Vec<Arc<dyn ToolProvider>>,

@@ -67,7 +67,7 @@ pub fn check_requested_url(text: &str, rule: RequestedServers) -> Result<(), Str
 }
 
 fn guarded(text: &str, rule: RequestedServers) -> Result<(Url, AllowedHosts), String> {
-    let url = Url::parse(text).map_err(|error| format!("the URL is not valid: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("the URL of the MCP server is not valid: {error}"))?;
     let guard = AllowedHosts::described(&url);
     let guard = match rule {
         RequestedServers::Off => {
@@ -79,7 +79,7 @@ fn guarded(text: &str, rule: RequestedServers) -> Result<(Url, AllowedHosts), St
     // Replace the message of the guard, because it names a setting of REST tools.
     guard.check_url(&url).map_err(|reason| match reason {
         haft_tools::rest::RequestBlockReason::PrivateAddress { host, address } => {
-            format!("{host} is at {address}, which is not a public address")
+            format!("the host {host} is at {address}, which is not a public address")
         }
         other => other.to_string(),
     })?;

@@ -183,7 +183,8 @@ async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call()
 async fn run_that_cannot_be_stored_reports_a_warning_and_still_works() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     std::fs::create_dir_all(fixture.home().data()).unwrap();
-    // A file in place of the directory acts like a read-only directory: not even root can create a file in it.
+    // Put a file in place of the directory. A read-only directory would not be enough, because root could still create
+    // files in it.
     std::fs::write(fixture.home().data().join("sessions"), "").unwrap();
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();

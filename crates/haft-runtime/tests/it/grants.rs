@@ -169,7 +169,7 @@ async fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
     assert_eq!(fixture.calls.count(), 1);
     let warnings = run.warnings().join("\n");
     assert!(
-        warnings.contains("the approval could not be stored and applies to this call only"),
+        warnings.contains("haft could not store the approval, so the approval applies to this call only"),
         "{warnings}"
     );
 }

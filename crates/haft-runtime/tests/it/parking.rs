@@ -252,7 +252,7 @@ async fn waiting_for_a_sub_agent_approval_does_not_use_the_time_limit_of_the_par
     let [waiting] = pending(&run).await.try_into().unwrap();
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_hours(5)).await;
-    // Every timer fires now that was wrongly not stopped during the wait.
+    // Let every timer fire that should have been stopped during the wait.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

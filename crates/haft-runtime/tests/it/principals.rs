@@ -184,8 +184,8 @@ async fn mcp_server_is_shared_only_by_runs_of_the_same_principal() {
     runtime.shut_down().await;
 }
 
-/// An MCP server also works for other principals. Through it, they could read every part of the operator's home that it
-/// sees.
+/// An MCP server also works for other principals. Therefore it must not see the operator's home directory: other
+/// principals could read these files through the server.
 #[tokio::test]
 async fn mcp_server_cannot_read_a_hidden_home_directory() {
     let home = haft_sandbox::user_home().unwrap();
@@ -238,7 +238,7 @@ async fn stored_output_and_run_are_hidden_from_other_principals() {
     };
     fixture.ask(&of_bert);
     let other = found(&of_bert, runtime.start(spec("bert"), RunSecrets::none()).await.unwrap()).await;
-    assert!(other.contains("no such stored output"), "{other}");
+    assert!(other.contains("no stored output has this handle"), "{other}");
     fixture.ask(&of_anna);
     let id = run.id();
     run.closed().await;
@@ -252,7 +252,10 @@ async fn stored_output_and_run_are_hidden_from_other_principals() {
     assert!(runtime.attach(id).is_err() && runtime.attach_for(&anna, id).is_ok());
     finished(&own).await;
     let own = format!("{:?}", of_anna.requests());
-    assert!(own.contains("a line of a long text") && !own.contains("no such stored output"), "{own}");
+    assert!(
+        own.contains("a line of a long text") && !own.contains("no stored output has this handle"),
+        "{own}"
+    );
 }
 
 #[tokio::test]

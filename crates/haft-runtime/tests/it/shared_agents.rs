@@ -24,7 +24,7 @@ async fn process_names(idle_for: Duration, between: Duration, secrets: [RunSecre
     let fixture = RuntimeFixture::in_order([steps(), steps()].concat());
     let server = json!({"command": "python3", "args": ["-c", PROCESS_SERVER]});
     let config = json!({"mcpServers": {"process": server}});
-    // Without its template, the configuration is the same for all runs.
+    // Build the runtime without the template of the configuration, so that all runs have the same configuration.
     let config = fixture.load(&config).resolved;
     let runtime = fixture.builder_over(config).keep_idle_agents(idle_for).build().await.unwrap();
     let [first, second] = secrets;
@@ -84,7 +84,7 @@ async fn runs_of_different_agents_share_no_server() {
     runtime.shut_down().await;
 }
 
-/// One task for each ended run would take memory during the idle time.
+/// A task for each ended run would use memory during the idle time, so all ended runs of an agent must share one task.
 #[tokio::test]
 async fn ended_runs_of_a_kept_agent_leave_no_tasks_behind() {
     let fixture = RuntimeFixture::in_order(std::iter::repeat_n(ScriptStep::text("done"), 12));
