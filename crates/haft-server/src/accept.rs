@@ -84,8 +84,8 @@ async fn accepted(
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
-                // Otherwise the kernel holds back an event until the client has acknowledged the event before it, which
-                // takes up to 40 ms. If this fails, the connection works, but slowly.
+                // Set `TCP_NODELAY`. Otherwise the kernel holds back an event until the client has acknowledged the
+                // previous event, which takes up to 40 ms. Ignore a failure: the connection works, but slowly.
                 let _ = stream.set_nodelay(true);
                 return (stream, ClientAddress(client.ip()), place);
             }
@@ -105,11 +105,11 @@ fn limit_unread_time(stream: &TcpStream, send_timeout: Duration) {
     let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, milliseconds);
 }
 
-/// Other systems have no such option.
+/// Does nothing, because other operating systems do not have this socket option.
 #[cfg(not(target_os = "linux"))]
 fn limit_unread_time(_: &TcpStream, _: Duration) {}
 
-/// The slot of a connection. A WebSocket keeps it, because it outlives the HTTP exchange that it began with.
+/// The slot of a connection. A WebSocket keeps the slot, because it outlives the HTTP exchange with which it began.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionSlot {
     _place: Arc<Option<OwnedSemaphorePermit>>,
@@ -120,7 +120,7 @@ struct Connection {
     client: ClientAddress,
     head_timeout: Duration,
     send_timeout: Duration,
-    /// Resolves when the server stops, because the server then drops the sender.
+    /// The signal that the server stops: the channel closes when the server drops the sender.
     stopping: watch::Receiver<()>,
     /// The slot, held until the connection ends.
     place: Option<OwnedSemaphorePermit>,
@@ -130,7 +130,7 @@ impl Connection {
     async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         match tls {
             None => self.serve_http1(stream).await,
-            // Box the future, because a connection without TLS would otherwise take the memory of one with TLS.
+            // Box the future. Otherwise a connection without TLS would use as much memory as a connection with TLS.
             Some(tls) => Box::pin(self.serve_tls(stream, tls)).await,
         }
     }
@@ -203,7 +203,7 @@ impl Connection {
     }
 }
 
-/// Returns when no request has begun for `time`.
+/// Returns after the connection has had no new request for `time`.
 async fn idle(begun: &AtomicU64, time: Duration) {
     let mut before = begun.load(Ordering::Relaxed);
     loop {

@@ -34,7 +34,7 @@ pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Reques
     }
 }
 
-/// The hosts and origins that may appear in requests.
+/// The hosts and origins that the headers of a request may name.
 #[derive(Debug, Clone)]
 pub(crate) struct AccessRules {
     address: IpAddr,
@@ -122,13 +122,15 @@ fn check_content(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
     let refused = |message: &str| Err(ApiError::new(ApiErrorKind::UnsupportedMediaType, message));
     let encoding = headers.get(header::CONTENT_ENCODING);
     if encoding.is_some_and(|encoding| encoding != "identity") {
-        return refused("compressed bodies are not accepted; send the JSON without `Content-Encoding`");
+        return refused(
+            "this server does not accept compressed bodies; send the JSON without `Content-Encoding`",
+        );
     }
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
     match kind {
         Some(kind) if is_json(kind) => Ok(()),
         None if has_no_body(headers) => Ok(()),
-        Some(_) | None => refused("send the body with `Content-Type: application/json`"),
+        Some(_) | None => refused("send the request body with `Content-Type: application/json`"),
     }
 }
 
@@ -140,10 +142,16 @@ fn check_form(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !is_kind(kind, "application/x-www-form-urlencoded") {
-        return Err(ApiError::new(ApiErrorKind::UnsupportedMediaType, "send the form of the login page"));
+        return Err(ApiError::new(
+            ApiErrorKind::UnsupportedMediaType,
+            "this page accepts only the form of the login page",
+        ));
     }
     if !headers.contains_key(header::ORIGIN) {
-        return Err(ApiError::new(ApiErrorKind::Forbidden, "a form must have the header `Origin`"));
+        return Err(ApiError::new(
+            ApiErrorKind::Forbidden,
+            "a request with a form must have the header `Origin`",
+        ));
     }
     Ok(())
 }
@@ -242,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_must_be_plain_json() {
+    fn request_body_must_be_uncompressed_json() {
         let check = |method: Method, all: &[(&'static str, &'static str)], expected: bool| {
             assert_eq!(check_content(&method, &headers(all)).is_ok(), expected, "{method} {all:?}");
         };

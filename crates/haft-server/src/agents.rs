@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{AgentFile, AgentLoadError, AgentLoader};
 
-/// Agents by name.
+/// The agents that the server offers, by name.
 #[derive(Debug, Default)]
 pub struct AgentCatalog {
     agents: BTreeMap<String, ServedAgent>,
@@ -78,8 +78,8 @@ impl AgentCatalog {
         (catalog, warnings)
     }
 
-    /// Returns the errors in files that `before` did not leave out. A file that was left out before is no error: it
-    /// may be an include of an agent. An untrusted file is no error either, because a reload must be able to remove an
+    /// Returns the errors in files that `before` did not exclude. A file that was excluded before is no error: it may
+    /// be an include of an agent. An untrusted file is no error either, because a reload must be able to remove an
     /// agent whose file the operator no longer trusts.
     pub(crate) fn new_errors(&self, before: &Self) -> Vec<String> {
         let new = self.left_out.iter().filter_map(|(file, left_out)| match left_out {
@@ -89,7 +89,7 @@ impl AgentCatalog {
         new.collect()
     }
 
-    /// Returns the warnings about all files that are left out.
+    /// Returns a warning for each agent file that the server does not offer.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.left_out.iter().map(|(file, left_out)| left_out.warning(file))
     }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_that_became_wrong_are_new_errors() {
+    fn reload_reports_only_agent_files_that_became_invalid() {
         let directory = tempfile::tempdir().unwrap();
         let agents = directory.path().join("agents");
         std::fs::create_dir(&agents).unwrap();

@@ -25,8 +25,8 @@ impl AuditLog {
         Self { file: Arc::new(AuditLogFile::of(home)), metrics }
     }
 
-    /// Writes a line. If this fails, only counts the lost line. If the server refused requests instead, an attacker
-    /// could stop it by filling the disk.
+    /// Writes a line. After a failure, only counts the lost line: if the server refused requests instead, an attacker
+    /// could stop the server by filling the disk.
     pub(crate) fn write(&self, line: AuditLine) {
         if self.file.append(line).is_err() {
             self.metrics.audit_log_error();
@@ -59,7 +59,7 @@ impl EventSink for AuditLog {
         if let Event::ToolFinished { tool, failure, account, .. } = event {
             let kind = match failure {
                 None => AuditEvent::ToolExecuted,
-                // The call has not failed: the run makes or denies it after the approval was answered.
+                // A call that waits for approval has not failed: the run makes or denies the call after the answer.
                 Some(ToolErrorKind::ApprovalPending) => AuditEvent::ApprovalRequested,
                 Some(_) => AuditEvent::ToolFailed,
             };

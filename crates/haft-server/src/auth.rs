@@ -43,7 +43,7 @@ impl Caller {
     }
 }
 
-/// Lets handlers below `/v1` take the caller that [`check`] found as a parameter.
+/// Lets handlers below `/v1` have a parameter of this type, with the caller that [`check`] found.
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
@@ -92,7 +92,7 @@ pub(crate) async fn check(
     response
 }
 
-/// Returns the error response. It tells the client where to get a token.
+/// Returns the error response, whose header tells the client where to get a token.
 fn refusal(state: &ServerState, resource: ProtectedResource, error: ApiError) -> Response {
     let code = error.code;
     let mut response = error.into_response();
@@ -150,7 +150,7 @@ pub(crate) fn renewed(state: &ServerState, caller: &Caller) -> Result<Caller, Ap
     }
     let keys = state.keys.readable()?;
     let key = keys.all().iter().find(|key| key.id == id && !key.is_expired(now_ms));
-    key.map(caller_of).ok_or_else(|| unauthorized("the key of this connection was revoked"))
+    key.map(caller_of).ok_or_else(|| unauthorized("the API key of this connection was revoked"))
 }
 
 fn caller_of(key: &ApiKeyRecord) -> Caller {
@@ -170,7 +170,7 @@ pub(crate) fn limited(state: &ServerState, address: Option<ClientAddress>, error
     state.metrics.failed_login();
     let wait = address.and_then(|address| state.failed_logins.count(address.0, Instant::now()));
     wait.map_or(error, |wait| {
-        let message = "too many requests without a valid key came from this address";
+        let message = "too many requests without a valid key came from this IP address; try again later";
         ApiError::new(ApiErrorKind::TooManyRequests, message).after(wait.as_secs() + 1)
     })
 }
@@ -200,7 +200,7 @@ impl KeyRing {
         match keys.find(secret, now_ms) {
             KeyLookup::Valid(key) => Ok(caller_of(key)),
             KeyLookup::Expired(key) => Err(unauthorized(format!("the key {}… has expired", key.prefix))),
-            KeyLookup::Unknown => Err(unauthorized("the key is not valid")),
+            KeyLookup::Unknown => Err(unauthorized("the API key is not valid")),
         }
     }
 

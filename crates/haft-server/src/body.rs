@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// The maximum number of bytes of a refused body that are read and discarded.
+/// The maximum number of bytes of a refused body that the server reads and discards.
 const DISCARD_BYTES_MAX: usize = 256 << 20;
 
 /// The maximum time for discarding a refused body.
@@ -58,7 +58,7 @@ async fn discard(body: Body) {
             }
         }
     };
-    // A slower client may see a connection error.
+    // Stop after this time: a slower client may see a connection error.
     let _ = timeout(DISCARD_TIMEOUT, read).await;
 }
 
@@ -67,24 +67,24 @@ fn unread(error: &axum::Error, limit: usize) -> ApiError {
     if error.to_string().contains("length limit") {
         return too_large(limit);
     }
-    ApiError::new(ApiErrorKind::InvalidRequest, format!("the body cannot be read: {error}"))
+    ApiError::new(ApiErrorKind::InvalidRequest, format!("the server cannot read the request body: {error}"))
 }
 
 fn too_slow(wait: Duration) -> ApiError {
-    let message = format!("the body did not arrive within {} s", wait.as_secs_f32());
+    let message = format!("the request body did not arrive within {} s", wait.as_secs_f32());
     ApiError::new(ApiErrorKind::InvalidRequest, message)
 }
 
 fn too_large(limit: usize) -> ApiError {
-    ApiError::new(ApiErrorKind::TooLarge, format!("the body has more than {limit} bytes"))
+    ApiError::new(ApiErrorKind::TooLarge, format!("the request body has more than {limit} bytes"))
 }
 
 fn parse(bytes: &Bytes) -> Result<Map<String, Value>, ApiError> {
     let invalid = |message: String| ApiError::new(ApiErrorKind::InvalidRequest, message);
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(invalid("the body must be a JSON object".into())),
-        Err(error) => Err(invalid(format!("the body is not JSON: {error}"))),
+        Ok(_) => Err(invalid("the request body must be a JSON object".into())),
+        Err(error) => Err(invalid(format!("the request body is not JSON: {error}"))),
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_must_be_one_json_object() {
+    fn request_body_must_be_one_json_object() {
         assert!(parse(&Bytes::from_static(b"{\"a\":1}")).is_ok());
         let deep = "[".repeat(100_000);
         for wrong in ["", "{", "[]", "1", "{} {}", "{\"a\":\"\\ud800\"}", &deep] {

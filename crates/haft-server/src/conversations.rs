@@ -20,7 +20,7 @@ const ITEMS_PER_REQUEST_MAX: usize = 20;
 /// The maximum number of items in a conversation.
 pub(crate) const ITEMS_MAX: usize = 10_000;
 
-/// `POST /v1/conversations`.
+/// `POST /v1/conversations`: creates a conversation.
 pub(crate) async fn create(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -37,10 +37,15 @@ pub(crate) async fn create(
             record.items = items;
         })
     });
-    created.await?.map(|record| Json(object(&record))).ok_or_else(|| missing("of this request"))
+    created.await?.map(|record| Json(object(&record))).ok_or_else(|| {
+        ApiError::new(
+            ApiErrorKind::NotFound,
+            "the new conversation was deleted before the server stored its items",
+        )
+    })
 }
 
-/// `GET /v1/conversations/{id}`.
+/// `GET /v1/conversations/{id}`: returns a conversation of the caller.
 pub(crate) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -61,7 +66,7 @@ pub(crate) async fn update(
     Ok(Json(object(&changed)))
 }
 
-/// `DELETE /v1/conversations/{id}`. The responses of the conversation are kept.
+/// `DELETE /v1/conversations/{id}`: deletes a conversation, but keeps its responses.
 pub(crate) async fn delete(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -74,7 +79,7 @@ pub(crate) async fn delete(
     Err(missing(&id))
 }
 
-/// `POST /v1/conversations/{id}/items`.
+/// `POST /v1/conversations/{id}/items`: adds items to a conversation.
 pub(crate) async fn add_items(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -90,7 +95,7 @@ pub(crate) async fn add_items(
     Ok(Json(listed))
 }
 
-/// `GET /v1/conversations/{id}/items`.
+/// `GET /v1/conversations/{id}/items`: lists the items of a conversation.
 pub(crate) async fn list_items(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -101,7 +106,7 @@ pub(crate) async fn list_items(
     page.of(record.items.into_iter().rev().collect()).map(Json)
 }
 
-/// `GET /v1/conversations/{id}/items/{item}`.
+/// `GET /v1/conversations/{id}/items/{item}`: returns one item of a conversation.
 pub(crate) async fn get_item(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -112,7 +117,7 @@ pub(crate) async fn get_item(
     found.map(Json).ok_or_else(|| no_item(&item))
 }
 
-/// `DELETE /v1/conversations/{id}/items/{item}`.
+/// `DELETE /v1/conversations/{id}/items/{item}`: removes one item of a conversation.
 pub(crate) async fn delete_item(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -145,7 +150,7 @@ pub(crate) async fn append(
 ) -> Result<(), ApiError> {
     let before = find(state, caller, id).await?;
     if before.items.len() + items.len() > ITEMS_MAX {
-        let message = format!("a conversation can have at most {ITEMS_MAX} items; begin a new one");
+        let message = format!("a conversation can have at most {ITEMS_MAX} items; begin a new conversation");
         return Err(invalid("items", message));
     }
     change(state, caller, id, move |record| record.items.extend(items)).await.map(|_| ())

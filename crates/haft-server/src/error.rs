@@ -14,11 +14,11 @@ pub enum ApiErrorKind {
     Unauthorized,
     /// The key does not permit the request, or the host or origin is not allowed.
     Forbidden,
-    /// There is no such object, or it belongs to another principal, which the error does not reveal.
+    /// The object does not exist, or it belongs to another principal. The error does not reveal which.
     NotFound,
     /// The route exists, but not for this method.
     MethodNotAllowed,
-    /// The object is in a state that does not allow the request.
+    /// The state of the object does not allow the request.
     Conflict,
     /// The body is too large.
     TooLarge,
@@ -57,7 +57,7 @@ impl ApiErrorKind {
     }
 }
 
-/// An error of a request.
+/// The error that a request gets as its reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
     /// The kind, which determines the HTTP status and the `type` field of the error body.
@@ -66,7 +66,7 @@ pub struct ApiError {
     pub message: String,
     /// The invalid field of the request, such as `tools[0].name`.
     pub param: Option<String>,
-    /// A stable name for the problem, which programs can compare.
+    /// A stable error code, which programs can compare.
     pub code: Option<&'static str>,
     /// `false` if a retry could repeat the side effect of a tool.
     pub should_retry: Option<bool>,
@@ -75,7 +75,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// Creates an error that is not about one field.
+    /// Creates an error that does not concern a single field of the request.
     pub fn new(kind: ApiErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -92,7 +92,7 @@ impl ApiError {
         Self { param: Some(param.into()), ..Self::new(ApiErrorKind::InvalidRequest, message) }
     }
 
-    /// Adds a stable name for the problem.
+    /// Adds a stable error code.
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);

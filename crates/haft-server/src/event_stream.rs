@@ -1,4 +1,4 @@
-//! Responses of server-sent events, which all APIs of the server share.
+//! HTTP responses that are streams of server-sent events, for all APIs of the server.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use http::{HeaderValue, header};
 /// The maximum silence on a stream. Proxies close connections that are silent for longer, often after 30 or 60 seconds.
 pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// A comment line, which every client ignores.
+/// A comment line that keeps the connection open. Clients ignore comments.
 pub(crate) const PING: &[u8] = b": ping\n\n";
 
 /// Returns a response that sends each block in a separate chunk: some clients lose an event that arrives in two reads.

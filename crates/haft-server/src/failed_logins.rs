@@ -1,7 +1,7 @@
 //! Limits failed logins per IP address.
 //!
 //! A valid key is always accepted: clients behind one proxy share an address, and one client must not lock out the
-//! other clients. The limit keeps a client that guesses keys from filling the logs, and tells it to stop.
+//! other clients. The limit keeps a client that guesses keys from filling the logs, and tells the client to stop.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

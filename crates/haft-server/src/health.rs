@@ -17,7 +17,11 @@ pub(crate) async fn healthz() -> Response {
 /// Returns an error after the server was asked to stop, so that a load balancer sends no more requests.
 pub(crate) async fn readyz(State(state): State<Arc<ServerState>>) -> Response {
     if state.is_stopping() {
-        return ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").into_response();
+        return ApiError::new(
+            ApiErrorKind::Unavailable,
+            "the server is stopping and accepts no new requests",
+        )
+        .into_response();
     }
     Json(json!({ "status": "ready" })).into_response()
 }

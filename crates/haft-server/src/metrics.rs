@@ -32,7 +32,7 @@ const TOOLS_MAX: usize = 100;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// The values that other parts of the server know at the time of a request.
+/// The values that other parts of the server supply when a client requests the metrics.
 #[derive(Debug, Default)]
 struct ServerGauges {
     active_responses: usize,
@@ -236,22 +236,35 @@ impl MetricValues {
     }
 
     fn write_server(&self, text: &mut MetricsText, active_responses: usize) {
-        text.head("haft_http_requests_total", "counter", "Requests by route and status.");
+        text.head("haft_http_requests_total", "counter", "HTTP requests, by route and status.");
         for ((route, status), timing) in &self.requests {
             let status = status.to_string();
             text.row("haft_http_requests_total", &[("route", route), ("status", &status)], timing.count);
         }
-        text.head("haft_http_request_seconds_total", "counter", "Time until the head of the reply.");
+        text.head(
+            "haft_http_request_seconds_total",
+            "counter",
+            "Time from a request to the head of its reply.",
+        );
         for ((route, status), timing) in &self.requests {
             let status = status.to_string();
             let labels = [("route", *route), ("status", &status)];
             text.row("haft_http_request_seconds_total", &labels, timing.seconds);
         }
-        text.head("haft_rate_limited_total", "counter", "Requests refused because of a limit of their key.");
+        text.head(
+            "haft_rate_limited_total",
+            "counter",
+            "Requests refused because their key reached a limit.",
+        );
         for (limit, count) in &self.refused {
             text.row("haft_rate_limited_total", &[("limit", limit)], count);
         }
-        text.one("haft_failed_logins_total", "counter", "Requests without a valid key.", self.failed_logins);
+        text.one(
+            "haft_failed_logins_total",
+            "counter",
+            "Requests without a valid API key.",
+            self.failed_logins,
+        );
         text.head("haft_config_reloads_total", "counter", "Reloads of the configuration, by outcome.");
         for (outcome, count) in &self.reloads {
             text.row("haft_config_reloads_total", &[("outcome", outcome)], count);
@@ -270,7 +283,12 @@ impl MetricValues {
     fn write_approvals(&self, text: &mut MetricsText, pending: PendingApprovalStats) {
         text.one("haft_approvals_pending", "gauge", "Approval requests without an answer.", pending.requests);
         let oldest = pending.oldest_age.as_secs_f64();
-        text.one("haft_approvals_oldest_age_seconds", "gauge", "Age of the oldest of them.", oldest);
+        text.one(
+            "haft_approvals_oldest_age_seconds",
+            "gauge",
+            "Age of the oldest unanswered approval request.",
+            oldest,
+        );
         let help = "Approval requests that expired without an answer.";
         text.one("haft_approvals_expired_total", "counter", help, self.approvals_expired);
         text.head(
@@ -294,7 +312,7 @@ impl MetricValues {
         for (reason, count) in &self.runs_finished {
             text.row("haft_runs_finished_total", &[("reason", reason)], count);
         }
-        text.one("haft_turns_total", "counter", "Turns of runs.", self.turns);
+        text.one("haft_turns_total", "counter", "Model replies that runs used (turns).", self.turns);
         text.head("haft_model_requests_total", "counter", "Model requests, by outcome.");
         for (outcome, timing) in &self.model_requests {
             text.row("haft_model_requests_total", &[("outcome", outcome)], timing.count);
@@ -308,7 +326,7 @@ impl MetricValues {
         text.row("haft_tokens_total", &[("kind", "output")], self.output_tokens);
         let (whole, nano) = (self.cost_nano_usd / 1_000_000_000, self.cost_nano_usd % 1_000_000_000);
         let cost = format!("{whole}.{nano:09}");
-        text.one("haft_cost_usd_total", "counter", "Cost of models with a known price.", cost);
+        text.one("haft_cost_usd_total", "counter", "Cost of requests to models with a known price.", cost);
         text.head("haft_tool_calls_total", "counter", "Tool calls, by tool and outcome.");
         for ((tool, outcome), timing) in &self.tool_calls {
             text.row("haft_tool_calls_total", &[("tool", tool), ("outcome", outcome)], timing.count);
@@ -387,7 +405,8 @@ mod tests {
         let metrics = Metrics::default();
         metrics.values().servers = ["docs".to_owned()].into();
         for number in 0..2 * TOOLS_MAX {
-            // Clients and models come first, and leave all labels to the tools of the operator.
+            // Count the tools of clients and models first: they must not use up the labels for the tools of the
+            // operator.
             let far = known(ProviderKind::Mcp, "far", &format!("far__{number}"));
             metrics.values().tool_call(&far, "ok", Duration::ZERO);
             let function = known(ProviderKind::Client, "client", &format!("function_{number}"));

@@ -22,12 +22,12 @@ use crate::server::ServerState;
 /// The maximum length of the path in a line, in characters. A client can send a path of any length.
 const PATH_CHARS_MAX: usize = 200;
 
-/// The principal of a request. The key check adds it to the reply.
+/// The principal of a request. The key check adds this value to the reply.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestPrincipal(pub(crate) Principal);
 
-/// Writes the line when the head of the reply is known. Leaves out the query, which may contain secrets that a client
-/// sent to the wrong place.
+/// Writes the access-log line when the head of the reply is known. Omits the query, which may contain secrets that a
+/// client sent by mistake.
 pub(crate) async fn observe(
     State(state): State<Arc<ServerState>>,
     mut request: Request,
@@ -64,7 +64,7 @@ pub(crate) async fn observe(
     response
 }
 
-/// Finds the client behind trusted proxies, also for the checks that follow.
+/// Finds the address of the client behind trusted proxies, and stores it for the checks that follow.
 fn name_client(state: &ServerState, request: &mut Request) -> Option<IpAddr> {
     let ClientAddress(peer) = *request.extensions().get()?;
     let address = client_address(peer, request.headers(), &state.runtime.config().serve.trusted_proxies);

@@ -25,10 +25,11 @@ use uuid::Uuid;
 use crate::auth::now_ms;
 use crate::server::ServerState;
 
-/// The longest time between two checks. A new configuration may shorten the time of requests that wait.
+/// The longest time between two checks for expired requests. A new configuration may shorten the time of waiting
+/// requests.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The longest time that the end of one expired run may take, so that it does not hold up the others.
+/// The maximum time for ending one expired run, so that this run does not delay the others.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All approval requests that wait, by response.
@@ -38,7 +39,7 @@ pub(crate) struct PendingApprovals {
     added: Notify,
 }
 
-/// The numbers for the metrics.
+/// The values for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PendingApprovalStats {
     pub(crate) requests: usize,
@@ -73,7 +74,7 @@ impl PendingApprovals {
     }
 
     fn forget(&self, response: &str) {
-        // A file that stays is removed when it expires.
+        // Ignore a failure: a file that stays is removed when it expires.
         let _ = self.store.remove(response);
     }
 
@@ -91,8 +92,8 @@ impl PendingApprovals {
         let mut records = self.records();
         if let Some(record) = records.get_mut(response) {
             record.is_announced = true;
-            // Write while the table is locked: a removal in between would leave the file. If this fails, the next
-            // process sends the event again, and the receiver knows its id.
+            // Write while the table is locked: otherwise a concurrent removal could leave the file behind. Ignore a
+            // failure: the next process then sends the event again, and the receiver recognises its id.
             let _ = self.store.put(record);
         }
     }
@@ -127,7 +128,7 @@ impl PendingApprovals {
     fn next_expiry(&self, now_ms: u64, lifetime: Duration) -> Duration {
         let oldest = self.records().values().map(|record| record.since_ms).min();
         let left = oldest.map(|since| expires_ms(since, lifetime).saturating_sub(now_ms));
-        // One millisecond more, because a request expires after its time, not at it.
+        // Add one millisecond, because a request expires after its time limit, not exactly at it.
         left.map_or(CHECK_INTERVAL, |left| Duration::from_millis(left + 1).min(CHECK_INTERVAL))
     }
 
@@ -136,7 +137,7 @@ impl PendingApprovals {
     }
 }
 
-/// Tests if a request that waits from `since_ms` on has expired.
+/// Returns true if a request that has waited since `since_ms` has expired.
 pub(crate) fn is_expired(since_ms: u64, now_ms: u64, lifetime: Duration) -> bool {
     expires_ms(since_ms, lifetime) < now_ms
 }
@@ -163,7 +164,7 @@ pub(crate) async fn expire(state: Arc<ServerState>) {
         for record in state.pending_approvals.expired(now_ms(), lifetime) {
             let Some(record) = state.pending_approvals.take(&record.response) else { continue };
             let owned = Arc::clone(&state);
-            // A run that takes longer ends in the background.
+            // Do not wait longer: the run then ends in the background.
             let _ =
                 timeout(END_TIMEOUT, tokio::spawn(async move { end_expired(&owned, &record).await })).await;
         }
@@ -202,12 +203,12 @@ pub(crate) async fn end(state: &ServerState, record: &PendingApprovalRecord, rea
     });
     match changed.await {
         Ok(Ok(true)) => {}
-        // The response was deleted.
+        // The response was deleted in the meantime, so there is nothing to deny.
         Ok(Ok(false)) => {
             state.pending_approvals.forget(&record.response);
             return false;
         }
-        // The next process tries again.
+        // Ignore the failure: the next process tries again.
         Ok(Err(_)) | Err(_) => return false,
     }
     state.pending_approvals.forget(&record.response);
@@ -221,9 +222,10 @@ pub(crate) async fn end(state: &ServerState, record: &PendingApprovalRecord, rea
 enum DeniedRun {
     /// The run has ended with this conversation.
     Ended(Vec<StoredMessage>),
-    /// The run cannot be resumed, for example because the URL of an MCP server is not stored. It does nothing.
+    /// The run cannot be resumed, for example because the URL of an MCP server is not stored. The run makes no further
+    /// calls.
     Unavailable,
-    /// An answer has resumed the run at the same time.
+    /// A concurrent answer has resumed the run.
     Answered,
 }
 
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_expire_after_their_time_also_in_another_process() {
+    fn approval_requests_expire_after_their_time_also_in_another_process() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let first = PendingApprovals::of(&home);
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn next_process_announces_only_requests_that_no_receiver_has_accepted() {
+    fn next_process_announces_only_approval_requests_that_no_receiver_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let first = PendingApprovals::of(&home);

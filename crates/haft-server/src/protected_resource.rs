@@ -20,12 +20,12 @@ use crate::server::ServerState;
 
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// The parts of the server that tokens can be issued for.
+/// The parts of the server for which an issuer can issue tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProtectedResource {
     /// The whole server, and the routes of the API.
     Api,
-    /// The MCP endpoint. A token for it is not accepted by other routes.
+    /// The MCP endpoint. Other routes do not accept a token for this endpoint.
     Mcp,
 }
 
@@ -91,7 +91,8 @@ fn smallest_scope(issuer: &TokenIssuerSettings) -> Option<&str> {
     permitting.min_by_key(|(_, permits)| permits.len()).map(|(name, _)| name.as_str())
 }
 
-/// Returns the routes of the metadata of both resources. Clients that have no token yet read it.
+/// Returns the routes of the metadata of both resources. They need no token, because clients without a token read the
+/// metadata.
 pub(crate) fn routes() -> Router<Arc<ServerState>> {
     let document = |resource: ProtectedResource| {
         get(move |State(state): State<Arc<ServerState>>| async move {

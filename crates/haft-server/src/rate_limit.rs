@@ -32,12 +32,13 @@ const KEYS_MAX: usize = 10_000;
 /// end of a response cannot be predicted.
 const RETRY_AFTER_RESPONSE: Duration = Duration::from_secs(5);
 
-/// The number of parts per request or token. There are as many as milliseconds in a minute, so that a limit of one per
-/// minute refills by one part each millisecond.
+/// The number of parts per request or token: the number of milliseconds in a minute. A limit of one per minute thus
+/// refills by one part each millisecond.
 const PARTS: i128 = 60_000;
 
 tokio::task_local! {
-    /// The slot of the request that this task handles. The response that the handler starts takes over the slot.
+    /// The slot for concurrent responses of the request that this task handles. The response that the handler starts
+    /// takes over the slot.
     static REQUEST_SLOT: RefCell<Option<ResponseSlot>>;
 }
 
@@ -104,7 +105,7 @@ fn decide(state: &ServerState, caller: &Caller, kind: RequestKind) -> RateDecisi
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RateLimits {
     usage: Arc<Mutex<HashMap<String, KeyUsage>>>,
-    /// `None` only in tests without costs.
+    /// The store of costs; `None` only in tests that have no costs.
     spending: Option<Arc<SpendingStore>>,
 }
 
@@ -146,12 +147,12 @@ impl RequestKind {
 /// The decision about a request.
 #[derive(Debug)]
 struct RateDecision {
-    /// The states of the limits, for the headers of the reply.
+    /// The states of the limits after the request, for the headers of the reply.
     state: Vec<(LimitHeaders, LimitState)>,
     outcome: Result<Option<ResponseSlot>, RefusedBy>,
 }
 
-/// The limit because of which a request is refused.
+/// The limit that a refused request would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RefusedBy {
     Requests {
@@ -259,7 +260,7 @@ impl EventSink for RateLimits {
         if let Some((spending, cost)) = self.spending.as_ref().zip(account.cost)
             && !key.is_empty()
         {
-            // Ignore the error: the next response cannot read the sum either, and reports the error.
+            // Ignore the error: the next request cannot read the sum either, and then gets the error.
             let _ = spending.add(key, &month_of(&Timestamp::now()), cost.nano_usd);
         }
     }
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_refill_evenly_within_a_minute() {
+    fn request_allowance_refills_evenly_within_a_minute() {
         let (limits, start) = (RateLimits::default(), Instant::now());
         let at =
             |seconds| limits.admit("k", LIMITS, RequestKind::Other, start + Duration::from_secs(seconds));
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_charged_at_the_end_and_only_new_responses_are_refused() {
+    fn tokens_are_charged_at_the_end_of_a_response_and_only_new_responses_are_refused() {
         let (limits, start) = (RateLimits::default(), Instant::now());
         let at = |kind, seconds| limits.admit("k", LIMITS, kind, start + Duration::from_secs(seconds));
         assert_eq!(refused(&at(RequestKind::StartsResponse, 0)), None);

@@ -64,7 +64,8 @@ fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         .layer(from_fn_with_state((Arc::clone(state), ProtectedResource::Api), auth::check))
 }
 
-/// The native API. A server without keys does not have it: a command in the sandbox could approve its own calls.
+/// Returns the routes of the native API. A server without keys does not have this API, because a command in the sandbox
+/// could approve its own calls.
 fn native_api(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
     let routes = match state.settings.auth {
         AuthMode::Keys => native::router(),

@@ -30,7 +30,7 @@ pub(crate) fn seal(store: &SealKeyStore, owner: &Principal, text: &[u8], now_ms:
     // After 2^32 texts, a random nonce has repeated with a probability of 2^-32; a key is used for one month only.
     SystemRandom::new()
         .fill(&mut nonce)
-        .map_err(|_| io::Error::other("the system returned no random bytes"))?;
+        .map_err(|_| io::Error::other("the operating system returned no random bytes"))?;
     let mut sealed = text.to_vec();
     cipher(&key)?
         .seal_in_place_append_tag(
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_decrypted_only_unchanged_and_only_for_its_owner() {
+    fn sealed_text_is_decrypted_only_unchanged_and_only_for_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let store = SealKeyStore::of(&Home::at(directory.path()));
         let owner = Principal::new("acme", "ann", "key_1");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_an_older_key_can_still_be_decrypted() {
+    fn text_sealed_with_an_older_key_can_still_be_decrypted() {
         let directory = tempfile::tempdir().unwrap();
         let store = SealKeyStore::of(&Home::at(directory.path()));
         let owner = Principal::new("acme", "ann", "key_1");

@@ -66,9 +66,9 @@ pub(crate) struct MountedMcp {
 /// Selects the routes of a server with an MCP gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServedRoutes {
-    /// All routes.
+    /// The server has all routes.
     All,
-    /// The MCP gateway and the health checks.
+    /// The server has only the MCP gateway and the health checks.
     McpOnly,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct ServerState {
     pub(crate) access: AccessRules,
     pub(crate) keys: KeyRing,
     pub(crate) tokens: AccessTokens,
-    /// `None` for plain HTTP.
+    /// The TLS certificate; `None` for plain HTTP.
     tls: Option<ServerTls>,
     pub(crate) responses: ResponseStore,
     pub(crate) conversations: ConversationStore,
@@ -150,7 +150,7 @@ impl Drop for ActiveWork {
     }
 }
 
-/// The files of a running server, read again.
+/// The files of a running server, as a reload has read them.
 #[derive(Debug)]
 pub struct ReloadedFiles {
     /// The configuration.
@@ -172,7 +172,8 @@ pub struct ConfigReloads {
 }
 
 impl ConfigReloads {
-    /// Also reloads the runtime that runs the agents of the MCP gateway, if it is not the runtime of the server.
+    /// Also reloads the runtime that runs the agents of the MCP gateway, if this is another runtime than that of the
+    /// server.
     #[must_use]
     pub fn with_runtime(mut self, runtime: Option<Runtime>) -> Self {
         self.runtime = runtime;
@@ -192,7 +193,7 @@ impl ConfigReloads {
         let mut warnings: Vec<String> = agents.warnings().chain(skill_warnings(&skills)).collect();
         self.state.agents.replace(agents);
         warnings.extend(self.apply_config(config, skills).await);
-        // The runs of the gateway's agents need the new configuration, so it comes last.
+        // Reload the gateway last, because the runs of its agents need the new configuration.
         if let Some((mcp, gateway)) = self.mcp.as_ref().zip(gateway) {
             mcp.replace(gateway);
         }
@@ -208,11 +209,11 @@ impl ConfigReloads {
         let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
         let webhook = webhook_problem(&config.serve);
         if let Some(runtime) = &self.runtime {
-            // Its warnings are the same as those of the server's runtime.
+            // Ignore the warnings of this runtime, because the server's runtime returns the same warnings.
             runtime.reload_with_skills(config.clone(), skills.clone()).await;
         }
         let mut warnings = self.state.runtime.reload_with_skills(config, skills).await;
-        warnings.extend(webhook.map(|problem| format!("no webhooks are sent: {problem}")));
+        warnings.extend(webhook.map(|problem| format!("the server sends no webhooks: {problem}")));
         if let Err(problem) = certificate {
             warnings.push(format!(
                 "the server keeps the old certificate, because it cannot use the new one: {problem}"
@@ -222,7 +223,7 @@ impl ConfigReloads {
         warnings
     }
 
-    /// Counts an invalid configuration; the old one stays in use.
+    /// Counts a reload with an invalid configuration. The old configuration stays in use.
     pub fn refuse(&self) {
         self.state.metrics.reloaded("refused");
         self.state.audit.note(AuditEvent::ConfigRefused);
@@ -243,7 +244,7 @@ fn new_skill_errors(skills: &Skills, before: &Skills) -> Vec<String> {
 
 /// Returns the warnings about the skills that the server does not use.
 fn skill_warnings(skills: &Skills) -> impl Iterator<Item = String> {
-    skills.errors.iter().map(|error| format!("a skill with an error is ignored: {error}"))
+    skills.errors.iter().map(|error| format!("the server ignores a skill with an error: {error}"))
 }
 
 fn webhook_problem(serve: &ServeSettings) -> Option<String> {
@@ -386,7 +387,7 @@ impl Server {
         self
     }
 
-    /// Returns the address that a browser of a user can open: the public one, or the address of this machine.
+    /// Returns the address that a user's browser can open: the public address, or the address of this machine.
     fn browser_address(&self) -> Option<String> {
         let public = self.state.settings.serve.public_url.clone();
         public.or_else(|| self.address.ip().is_loopback().then(|| self.url()))
@@ -439,7 +440,8 @@ impl Server {
         if serves_api {
             tokio::spawn(continue_unfinished(Arc::clone(&state)));
             tokio::spawn(pending_approvals::expire(Arc::clone(&state)));
-            // Read before the first request: the responses of this process announce their own requests.
+            // Read the unannounced approval requests before the server accepts requests, because the responses of this
+            // process announce their approval requests themselves.
             let unannounced = state.pending_approvals.unannounced();
             tokio::spawn(pending_approvals::announce_again(Arc::clone(&state), unannounced));
         }
@@ -449,11 +451,12 @@ impl Server {
         let signal = async move {
             stop.await;
             drained.stopping.send_replace(true);
-            // Otherwise the streams of the sessions would stay open for the whole drain timeout.
+            // End the sessions of the gateway now. Otherwise their streams would stay open for the whole drain timeout.
             if let Some(sessions) = sessions {
                 sessions.end_sessions();
             }
-            // The listener stays open during this time, so that a load balancer can read the state from `/readyz`.
+            // Keep the listener open during the drain timeout, so that a load balancer can read the state from
+            // `/readyz`.
             if timeout(drained.settings.drain_timeout, drained.drained()).await.is_err() {
                 drained.live.suspend_all();
                 let _ = timeout(CLOSE_TIMEOUT, drained.drained()).await;

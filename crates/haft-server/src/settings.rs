@@ -42,7 +42,7 @@ pub struct ServerSettings {
     pub drain_timeout: Duration,
     /// The settings of the configuration. Reloading replaces most of them, but not the maximum number of connections.
     pub serve: ServeSettings,
-    /// The sandbox of runs. Its directory is replaced by the caller's workspace.
+    /// The sandbox of runs. Each run replaces the directory with the caller's workspace.
     pub workspace: WorkspaceSpec,
 }
 

@@ -28,7 +28,7 @@ const CHUNK_BYTES_MAX: usize = 16 << 10;
 const PROGRESS_BYTES_MIN: u64 = 1 << 10;
 
 tokio::task_local! {
-    /// The chunks of the stream that the current task serves.
+    /// The chunk counter of the stream that the current task serves.
     static CHUNKS: Arc<ChunkCounter>;
 }
 
@@ -41,7 +41,7 @@ struct ChunkCounter {
 }
 
 impl ChunkCounter {
-    /// Returns the number of chunks if the last one is not sent.
+    /// Returns the number of chunks so far if the last chunk is not sent yet.
     fn unsent(&self) -> Option<u64> {
         let taken = self.taken.load(Ordering::Relaxed);
         (self.sent.load(Ordering::Relaxed) < taken).then_some(taken)
@@ -179,12 +179,12 @@ impl HttpBody for ChunkedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // The HTTP library asks only before the first chunk, when no rest is left.
+        // The HTTP library asks for the size only before the first chunk, when `rest` is still empty.
         self.body.size_hint()
     }
 }
 
-/// A connection whose written bytes are counted.
+/// A connection that counts the bytes that are written to it.
 #[derive(Debug)]
 pub(crate) struct CountedWrites<S> {
     stream: S,
@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connection_without_streams_stays_open_while_data_is_written() {
+    async fn http2_connection_without_streams_stays_open_while_data_is_written() {
         assert_eq!(seconds_until_closed(17).await, 1, "pings are no progress");
         assert_eq!(seconds_until_closed(16 << 10).await, 6);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connection_with_a_stream_stays_open() {
+    async fn http2_connection_with_a_stream_stays_open() {
         let streams = StreamExecutor::new(Duration::from_secs(1));
         streams.execute(sleep(Duration::from_secs(10)));
         let began = Instant::now();

@@ -11,7 +11,7 @@ use haft_store::retention::{TenantData, free_percent, measured_name};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// The seconds after which a client may try again. A sweep may have made space until then.
+/// The seconds after which a client may try again. By then, a sweep may have freed space.
 const RETRY_AFTER_S: u64 = 60;
 
 /// The disk space of each tenant at the last measurement, in bytes.
@@ -19,7 +19,7 @@ const RETRY_AFTER_S: u64 = 60;
 pub(crate) struct TenantSizes(Mutex<HashMap<String, u64>>);
 
 impl TenantSizes {
-    /// Measures all tenants.
+    /// Measures the disk space of all tenants.
     pub(crate) fn update(&self, data: &TenantData, workspace_bytes_max: u64) {
         let measured = data.measure(workspace_bytes_max);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = measured;

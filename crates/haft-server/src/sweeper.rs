@@ -13,7 +13,7 @@ use crate::server::ServerState;
 /// The shortest pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The share of the time that sweeps may take: one part of this many.
+/// The divisor of the time that sweeps may take: at most one part in this many.
 const SWEEP_SHARE: u32 = 50;
 
 /// Sweeps at once, and again after each interval.
@@ -22,8 +22,8 @@ pub(crate) async fn sweep_repeatedly(state: Arc<ServerState>) {
         let begun = Instant::now();
         let (swept, done) = oneshot::channel::<()>();
         let sweeping = Arc::clone(&state);
-        // A thread of its own: a sweep pauses between its steps, and must not delay the end of the process. If no
-        // thread can be started, the sender is dropped and the next interval tries again.
+        // Use a separate thread: a sweep pauses between its steps, and must not delay the end of the process. If no
+        // thread can be started, the sender is dropped, and the server tries again after the next interval.
         let _ = thread::Builder::new().name("sweep".into()).spawn(move || {
             sweep(&sweeping);
             drop(swept);

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// The ALPN protocols that clients can choose. A WebSocket uses the second.
+/// The ALPN protocols that clients can choose. A WebSocket uses HTTP/1.1, which is the second.
 pub(crate) const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
@@ -45,7 +45,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    // This fails if the private key does not belong to the certificate, so that an incomplete renewal is noticed.
+    // Refuse a private key that does not belong to the certificate, to detect an incomplete renewal.
     let config = config.with_no_client_auth().with_single_cert(chain, key);
     let mut config = config.map_err(|error| problem(&files.certificate, error.to_string()))?;
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];

@@ -19,12 +19,12 @@ use crate::responses::blocking;
 /// The maximum number of tools, and of groups, that can be turned off.
 const SWITCHES_MAX: usize = 1_000;
 
-/// The switches of the server: the stored ones, and those that runs see.
+/// The tool switches of the server: the stored switches, and the switches that runs see.
 #[derive(Debug)]
 pub(crate) struct ToolSwitchboard {
     store: ToolSwitchStore,
     switches: ToolSwitches,
-    /// Held during a change, so that the runs see the changes in the order of the file.
+    /// Held during a change, so that runs see the changes in the same order as the file.
     changing: Mutex<()>,
 }
 
@@ -87,8 +87,9 @@ fn check_count(before: &StoredSwitches, position: SwitchPosition) -> Result<(), 
     let is_full = before.tools.len() >= SWITCHES_MAX || before.groups.len() >= SWITCHES_MAX;
     match position {
         SwitchPosition::Off if is_full => {
-            let message =
-                format!("{SWITCHES_MAX} tools or groups are turned off already; turn off a group instead");
+            let message = format!(
+                "the maximum of {SWITCHES_MAX} turned-off tools or groups is reached; turn off a group instead"
+            );
             Err(ApiError::new(ApiErrorKind::Conflict, message))
         }
         SwitchPosition::Off | SwitchPosition::On => Ok(()),
@@ -142,10 +143,10 @@ fn turned_off(stored: &StoredSwitches) -> TurnedOffTools {
             namespace: Namespace::new(&tool.namespace).ok()?,
             tool: ToolName::new(&tool.tool).ok()?,
         };
-        Some((identity, reason("it", &tool.by, "tools", &tool.name)))
+        Some((identity, reason("this tool", &tool.by, "tools", &tool.name)))
     });
     let groups = stored.groups.iter().filter_map(|group| {
-        let what = format!("its group `{}`", group.name);
+        let what = format!("the group `{}`", group.name);
         Some((GroupName::new(&group.name).ok()?, reason(&what, &group.by, "groups", &group.name)))
     });
     TurnedOffTools { tools: tools.collect(), groups: groups.collect() }
@@ -154,7 +155,7 @@ fn turned_off(stored: &StoredSwitches) -> TurnedOffTools {
 fn reason(what: &str, by: &SwitchedBy, route: &str, name: &str) -> String {
     let principal = &by.principal;
     format!(
-        "`{principal}` turned {what} off; to turn {what} on, send `PUT /api/v1/{route}/{name}` with \
+        "`{principal}` turned off {what}; to turn {what} on, send `PUT /api/v1/{route}/{name}` with \
          `{{\"active\": true}}` and a key with the scope `admin`"
     )
 }
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn full_file_takes_no_further_switch_but_gives_back() {
+    fn full_switch_file_accepts_no_further_tool_but_can_turn_tools_on() {
         let tools: Vec<TurnedOffTool> = (0..SWITCHES_MAX).map(|number| tool(&format!("t{number}"))).collect();
         let full = StoredSwitches { tools: tools.clone(), groups: Vec::new() };
         assert!(check_count(&full, SwitchPosition::Off).is_err());

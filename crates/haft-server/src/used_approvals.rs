@@ -21,16 +21,17 @@ const APPROVALS_MAX: usize = 100_000;
 pub(crate) struct UsedApprovals {
     store: UsedApprovalStore,
     approvals_max: usize,
-    /// The number of marks; `None` before they were counted. Its lock also keeps the number below the maximum.
+    /// The number of marks; `None` until the marks are counted. Concurrent uses hold this lock, so the number stays
+    /// below the maximum.
     count: Arc<Mutex<Option<usize>>>,
 }
 
 /// The reason why approvals cannot be used.
 #[derive(Debug)]
 pub(crate) enum UseRefusal {
-    /// One of them was used before.
+    /// One of the approvals was used before.
     Used,
-    /// The server remembers as many approvals as it may.
+    /// The server has reached the maximum number of remembered approvals.
     Full,
     /// The use cannot be written to the disk, so a later use would not be noticed.
     Storage(io::Error),
@@ -42,7 +43,7 @@ impl From<io::Error> for UseRefusal {
     }
 }
 
-/// Approvals that are being used. Dropping it gives them back, unless the run has started.
+/// Approvals that a starting run uses. Dropping this value makes them usable again, unless the run has started.
 #[derive(Debug)]
 pub(crate) struct ApprovalUse {
     used: UsedApprovals,
@@ -69,7 +70,7 @@ impl UsedApprovals {
         }
         *count = Some(known + ids.len());
         drop(count);
-        // If this ends early, dropping it gives back the approvals that it has.
+        // If a later approval fails, dropping this value gives back the approvals so far.
         let mut usage = ApprovalUse { used: self.clone(), digests: Vec::new() };
         for digest in sorted_digests(&key, ids) {
             if !self.store.add(&digest, expires_ms)? {
@@ -120,7 +121,7 @@ impl ApprovalUse {
 impl Drop for ApprovalUse {
     fn drop(&mut self) {
         for digest in &self.digests {
-            // If this fails, the approval stays used: the client has to start a new response.
+            // Ignore a failure: the approval then stays used, and the client has to start a new response.
             let _ = self.used.store.remove(digest);
         }
         if !self.digests.is_empty() {
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn approval_is_not_used_if_the_use_cannot_be_stored() {
         let directory = tempfile::tempdir().unwrap();
-        // A file in the place of the directory, because root can write to every directory.
+        // Put a file in the place of the directory. A read-only directory would not be enough, because root can write
+        // to every directory.
         std::fs::create_dir_all(Home::at(directory.path()).data()).unwrap();
         std::fs::write(Home::at(directory.path()).data().join("approvals-used"), "").unwrap();
         let used = UsedApprovals::of(&Home::at(directory.path()));

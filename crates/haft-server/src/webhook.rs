@@ -31,8 +31,8 @@ const RETRY_PAUSES: [Duration; 4] =
 /// The maximum time of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum number of deliveries in progress. Further ones wait for the next start of the server, because a receiver
-/// that is this far behind does not get better by more requests.
+/// The maximum number of deliveries in progress. Further events wait for the next start of the server, because more
+/// requests would not help a receiver that is this far behind.
 const DELIVERIES_MAX: usize = 100;
 
 /// Sends the events of a server. Clones share the deliveries in progress.
@@ -116,7 +116,8 @@ fn begin_delivery(
                 let marked = tokio::task::spawn_blocking(move || {
                     state.pending_approvals.mark_announced(&event.response);
                 });
-                // A mark that is missing only causes a second delivery with the same id.
+                // Ignore a failure: without the mark, the next process delivers the event a second time, with the same
+                // id.
                 let _ = marked.await;
             }
             DeliveryEnd::GivenUp => state.metrics.webhook("given_up"),
@@ -140,7 +141,7 @@ fn approval_event(record: &PendingApprovalRecord, lifetime: Duration) -> Webhook
             "expires_at": time_text(expires_ms), "requests": requests.collect::<Vec<Value>>(),
         },
     });
-    // The same id in each attempt, by which a receiver finds repeated deliveries.
+    // Use the same id in each attempt, so that a receiver can detect repeated deliveries.
     let response = record.response.clone();
     WebhookEvent { id: format!("msg_{response}"), response, body: body.to_string() }
 }
@@ -150,7 +151,7 @@ fn time_text(milliseconds: u64) -> String {
     time.unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// The end of a delivery.
+/// The result of a delivery.
 enum DeliveryEnd {
     Delivered,
     /// All attempts have failed.
@@ -208,7 +209,7 @@ mod tests {
 
     /// The example of the Standard Webhooks specification.
     #[test]
-    fn signature_is_that_of_the_specification() {
+    fn webhook_signature_matches_the_example_of_the_specification() {
         let secret = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let url = "https://example.com/hook".parse().unwrap();
         let receiver = WebhookReceiver { url, secret: WebhookSecret(secret) };
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn event_names_the_call_and_has_no_arguments() {
+    fn webhook_event_names_the_call_and_has_no_arguments() {
         let record = PendingApprovalRecord {
             response: "resp_1".into(),
             run: "r".into(),

@@ -1,4 +1,4 @@
-//! Approval requests of the native API: list and decide.
+//! Routes of the native API that list approval requests and decide about them.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct ApprovalObject {
     arguments: Value,
     /// True if only a key with the scope `approvals` may decide
     needs_scope: bool,
-    /// Milliseconds since 1970
+    /// The time of the request, in milliseconds since 1970
     since_ms: u64,
     /// The time at which haft denies the call, in milliseconds since 1970
     expires_ms: u64,
@@ -50,7 +50,7 @@ pub(crate) struct ApprovalDecisionBody {
     tools: Option<Vec<Value>>,
 }
 
-/// `GET /api/v1/approvals`.
+/// `GET /api/v1/approvals`: lists the approval requests of the caller.
 pub(super) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -82,7 +82,8 @@ pub(super) async fn list(
     Ok(Json(ApprovalList { data }))
 }
 
-/// `POST /api/v1/approvals/{id}`. The answer goes the same way as one that a client sends to `/v1/responses`.
+/// `POST /api/v1/approvals/{id}`. The server handles the decision like an approval answer that a client sends to
+/// `/v1/responses`.
 pub(super) async fn decide(
     State(state): State<Arc<ServerState>>,
     caller: Caller,

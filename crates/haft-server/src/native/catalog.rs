@@ -1,4 +1,4 @@
-//! The names that requests can use, and numbers about the server.
+//! Routes of the native API that list the names that requests can use, and statistics about the server.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct AgentObject {
     description: String,
 }
 
-/// `GET /api/v1/agents`.
+/// `GET /api/v1/agents`: lists the agents that requests can name.
 pub(super) async fn agents(State(state): State<Arc<ServerState>>) -> Json<AgentList> {
     let object = |(name, description): (&str, &str)| AgentObject {
         name: name.to_owned(),
@@ -48,14 +48,14 @@ struct ServerObject {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum ServerKind {
-    /// A program on the machine of the server
+    /// The MCP server is a program on the machine of the haft server
     Process,
     Remote,
-    /// A variable in the configuration of the server is not set
+    /// A variable in the configuration of the MCP server is not set
     Unavailable,
 }
 
-/// `GET /api/v1/servers`.
+/// `GET /api/v1/servers`: lists the configured MCP servers.
 pub(super) async fn servers(State(state): State<Arc<ServerState>>) -> Json<ServerList> {
     let config = state.runtime.config();
     let data = config.mcp_servers.iter().map(|(name, server)| ServerObject {
@@ -73,7 +73,7 @@ pub(super) async fn servers(State(state): State<Arc<ServerState>>) -> Json<Serve
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct QueueList {
     tenant: QueueNumbers,
-    /// Absent without the scope `admin`
+    /// The runs of all tenants; absent without the scope `admin`
     #[serde(skip_serializing_if = "Option::is_none")]
     all: Option<QueueNumbers>,
 }
@@ -84,7 +84,7 @@ struct QueueNumbers {
     waiting: usize,
 }
 
-/// `GET /api/v1/queues`.
+/// `GET /api/v1/queues`: returns the numbers of running and waiting runs.
 pub(super) async fn queues(State(state): State<Arc<ServerState>>, caller: Caller) -> Json<QueueList> {
     let queue = state.runtime.queue();
     let (running, waiting) = queue.of_tenant(caller.principal.tenant());
@@ -97,7 +97,7 @@ pub(super) async fn queues(State(state): State<Arc<ServerState>>, caller: Caller
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ServerStats {
-    /// Seconds since 1970
+    /// The start of the server, in seconds since 1970
     started_s: u64,
     active_responses: usize,
     running_runs: usize,
@@ -106,7 +106,7 @@ pub(crate) struct ServerStats {
     oldest_approval_age_s: u64,
 }
 
-/// `GET /api/v1/stats`.
+/// `GET /api/v1/stats`: returns statistics about the server.
 pub(super) async fn stats(
     State(state): State<Arc<ServerState>>,
     caller: Caller,

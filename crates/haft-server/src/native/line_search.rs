@@ -1,5 +1,5 @@
-//! Finds the lines of a text that contain another text. The text arrives in pieces, and no line is kept whole in memory
-//! if it is long.
+//! Finds the lines of an output that contain a text. The output arrives in pieces, and a long line is never in memory
+//! as a whole.
 
 /// The maximum number of lines that one search finds.
 const FOUND_LINES_MAX: usize = 200;
@@ -11,18 +11,18 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// The maximum length of the text of a found line, in bytes.
 const FOUND_TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// A line that contains the text.
+/// A line that contains the searched text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundLine {
     /// The position of the first byte.
     pub(super) from: u64,
     /// The position after the last byte, without the line break.
     pub(super) to: u64,
-    /// The line, or its beginning.
+    /// The text of the line, or its beginning if the line is long.
     pub(super) text: String,
 }
 
-/// A search in progress.
+/// A line search in progress.
 #[derive(Debug)]
 pub(super) struct LineSearch {
     find: String,
@@ -34,7 +34,7 @@ pub(super) struct LineSearch {
 }
 
 impl LineSearch {
-    /// Begins a search at a position.
+    /// Begins a search at a byte position of the output.
     pub(super) fn new(find: &str, from: u64) -> Self {
         Self { find: find.to_owned(), line: Vec::new(), line_from: from, found: Vec::new() }
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_found_with_their_positions_wherever_the_pieces_end() {
+    fn line_search_finds_positions_wherever_the_pieces_end() {
         let text = "one two\nthree\n\ntwo four".as_bytes();
         let expected = [(0, 7, "one two".to_owned()), (15, 23, "two four".to_owned())];
         for piece_bytes in 1..=text.len() {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn full_search_says_where_to_continue() {
+    fn full_line_search_returns_the_position_to_continue_from() {
         let text = "hit\n".repeat(FOUND_LINES_MAX + 5);
         let mut search = LineSearch::new("hit", 100);
         search.push(text.as_bytes());

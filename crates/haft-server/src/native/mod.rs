@@ -2,8 +2,8 @@
 //! names that requests can use.
 //!
 //! [`ROUTES`] is the list of all routes. The router and the `OpenAPI` document are both built from it, so that no route
-//! is missing in the document. A new run goes the same way as a background response of `/v1/responses`. No route changes
-//! the configuration or adds a command: a route can only turn tools off, and take this back.
+//! is missing in the document. A new run starts like a background response of `/v1/responses`. No route changes the
+//! configuration or adds a command: a route can only turn tools off, and on again.
 
 mod approvals;
 mod catalog;
@@ -39,10 +39,10 @@ struct NativeRoute {
     handler: fn() -> MethodRouter<Arc<ServerState>>,
 }
 
-/// The content of a reply.
+/// The content of the reply of a route.
 enum NativeReply {
     Json(fn(&mut SchemaGenerator) -> Schema),
-    /// The same, with the status 202: the work goes on after the reply.
+    /// A JSON object with the status 202: the work continues after the reply.
     Accepted(fn(&mut SchemaGenerator) -> Schema),
     /// A JSON object that another specification describes.
     Other(&'static str),
@@ -87,7 +87,7 @@ const ROUTES: [NativeRoute; 23] = [
     NativeRoute {
         method: "post",
         path: "/runs/{id}/cancel",
-        summary: "Cancels a run that works, waits in the queue, or waits for approval.",
+        summary: "Cancels a run that is in progress, waits in the queue, or waits for approval.",
         query: &[],
         body: None,
         reply: NativeReply::Json(SchemaGenerator::subschema_for::<runs::RunObject>),
@@ -97,7 +97,7 @@ const ROUTES: [NativeRoute; 23] = [
         method: "get",
         path: "/runs/{id}/events",
         summary: "Returns the events of a run as server-sent events: first the past ones, then the new ones.",
-        query: &[("after", "The number of an event; the stream begins with the next one")],
+        query: &[("after", "The number of an event; the stream begins with the event after it")],
         body: None,
         reply: NativeReply::Events,
         handler: || get(runs::events),
@@ -111,7 +111,8 @@ const ROUTES: [NativeRoute; 23] = [
             ("bytes", "The number of bytes, at most 1048576; by default 65536; not together with `find`"),
             (
                 "find",
-                "Returns the lines from `from` on that contain this text; at most 200 lines of 67108864 bytes",
+                "Returns the lines from `from` on that contain this text: at most 200 lines, out of at \
+                 most 67108864 bytes",
             ),
         ],
         body: None,
@@ -247,7 +248,7 @@ const ROUTES: [NativeRoute; 23] = [
     NativeRoute {
         method: "get",
         path: "/queues",
-        summary: "Returns the runs of the caller's tenant that work and wait, and with the scope `admin` those of all.",
+        summary: "Returns the active and waiting runs of the caller's tenant; with the scope `admin`, of all tenants.",
         query: &[],
         body: None,
         reply: NativeReply::Json(SchemaGenerator::subschema_for::<catalog::QueueList>),
@@ -256,7 +257,7 @@ const ROUTES: [NativeRoute; 23] = [
     NativeRoute {
         method: "get",
         path: "/stats",
-        summary: "Returns numbers about the server; needs the scope `admin`.",
+        summary: "Returns statistics about the server; needs the scope `admin`.",
         query: &[],
         body: None,
         reply: NativeReply::Json(SchemaGenerator::subschema_for::<catalog::ServerStats>),
@@ -265,7 +266,7 @@ const ROUTES: [NativeRoute; 23] = [
     NativeRoute {
         method: "get",
         path: "/openapi.json",
-        summary: "Returns this document.",
+        summary: "Returns this OpenAPI document.",
         query: &[],
         body: None,
         reply: NativeReply::Other("An OpenAPI document"),
@@ -273,7 +274,7 @@ const ROUTES: [NativeRoute; 23] = [
     },
 ];
 
-/// Returns the routes, without the checks around them.
+/// Returns the routes of the native API, without the checks around them.
 pub(crate) fn router() -> Router<Arc<ServerState>> {
     ROUTES.iter().fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
 }

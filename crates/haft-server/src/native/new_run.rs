@@ -27,7 +27,7 @@ const TIMEOUT_MAX_S: u32 = 7 * 24 * 3600;
 /// The largest cost limit that a request can ask for, in US dollars.
 const COST_MAX_USD: f64 = 1_000_000.0;
 
-/// The fields that a background response has too, with the same meaning.
+/// The request fields that a background response has too, with the same meaning.
 const RESPONSE_FIELDS: [&str; 5] =
     ["input", "instructions", "max_tool_calls", "max_output_tokens", "metadata"];
 
@@ -56,7 +56,7 @@ pub(crate) struct NewRunBody {
     metadata: Option<Map<String, Value>>,
 }
 
-/// `POST /api/v1/runs`.
+/// `POST /api/v1/runs`: starts a run.
 pub(super) async fn create(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -103,7 +103,7 @@ impl NewRun {
             seconds => seconds.map(|seconds| Duration::from_secs(u64::from(seconds))),
         };
         if let Some(unknown) = body.keys().next() {
-            return Err(invalid(unknown.clone(), format!("unknown field `{unknown}`")));
+            return Err(invalid(unknown.clone(), format!("the request has the unknown field `{unknown}`")));
         }
         if agent.is_some() && model.is_some() {
             return Err(invalid("model", "`agent` and `model` cannot be used together"));
@@ -116,9 +116,10 @@ impl NewRun {
             (Some(agent), _) if !is_agent(agent) => {
                 Err(invalid("agent", format!("there is no agent `{agent}`")).with_code("agent_not_found"))
             }
-            (None, Some(model)) if is_agent(model) => {
-                Err(invalid("model", format!("`{model}` is an agent; name it in `agent`")))
-            }
+            (None, Some(model)) if is_agent(model) => Err(invalid(
+                "model",
+                format!("`{model}` is an agent, not a model; put this name into `agent`"),
+            )),
             _ => Ok(()),
         }
     }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_tools_narrow_an_agent_and_select_for_a_model() {
+    fn tool_names_narrow_the_tools_of_an_agent_and_select_the_tools_of_a_model() {
         let mut config = haft_config::defaults().unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), r#"{"mcpServers": {"docs": {"url": "http://127.0.0.1:1/"}}}"#).unwrap();

@@ -10,12 +10,12 @@ use super::{NativeReply, NativeRoute, ROUTES};
 /// The path of the API. Paths in the document are relative to it.
 const BASE: &str = "/api/v1";
 
-/// `GET /api/v1/openapi.json`.
+/// `GET /api/v1/openapi.json`: returns the `OpenAPI` document of the native API.
 pub(super) async fn show() -> Json<Value> {
     Json(document())
 }
 
-/// Returns the document.
+/// Builds the `OpenAPI` document of the native API.
 fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn document_describes_every_route_with_its_parameters() {
+    fn openapi_document_describes_every_route_with_its_parameters() {
         let document = document();
         let paths = document["paths"].as_object().unwrap();
         let described: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();

@@ -17,13 +17,13 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::responses::invalid;
 use crate::server::ServerState;
 
-/// The most bytes of one reply, and of one read during a search.
+/// The maximum number of bytes of one reply, and of one read during a search.
 const PART_BYTES_MAX: u64 = 1 << 20;
 
-/// The bytes of a reply, if the request does not say.
+/// The default number of bytes of a reply.
 const PART_BYTES_DEFAULT: u64 = 64 << 10;
 
-/// The most bytes that one request searches.
+/// The maximum number of bytes that one request searches.
 const SEARCH_BYTES_MAX: u64 = 64 << 20;
 
 /// The maximum length of a searched text, in bytes.
@@ -73,14 +73,15 @@ pub(super) async fn get(
 ) -> Result<Json<OutputPart>, ApiError> {
     let run = runs::find(&state, &caller, &id).await?.id;
     let request = OutputRequest::of(query)?;
-    let missing = || ApiError::new(ApiErrorKind::NotFound, format!("the run has no output `{handle}`"));
+    let missing =
+        || ApiError::new(ApiErrorKind::NotFound, format!("the run has no stored output `{handle}`"));
     let parsed = Handle::parse(&handle).ok_or_else(missing)?;
     let key = RunKey { tenant: caller.principal.tenant().to_owned(), run };
     let limits = state.runtime.config().tool_output.limits.clone();
     let unreadable = |error: StoreError| match error {
         StoreError::NotFound => missing(),
         // The reason may contain a path of the server.
-        _ => ApiError::new(ApiErrorKind::ServerError, "the output cannot be read"),
+        _ => ApiError::new(ApiErrorKind::ServerError, "the server cannot read the stored output"),
     };
     let store = FileOutputs::of(state.runtime.home()).open(&key, &limits).map_err(unreadable)?;
     let part = match request {
@@ -90,7 +91,7 @@ pub(super) async fn get(
     part.map(Json).map_err(unreadable)
 }
 
-/// The checked query.
+/// The checked query of a request for a stored output.
 enum OutputRequest {
     Part { from: u64, bytes: u64 },
     Search { from: u64, find: String },
@@ -103,7 +104,7 @@ impl OutputRequest {
         match query.find.filter(|find| !find.is_empty()) {
             Some(_) if query.bytes.is_some() => Err(invalid(
                 "bytes",
-                "`bytes` cannot be used with `find`, because a search reads to the end; leave it out",
+                "`bytes` cannot be used with `find`, because a search reads to the end; leave `bytes` out",
             )),
             Some(find) if find.len() > FIND_BYTES_MAX || find.contains('\n') => {
                 let message = format!("`find` must be one line of at most {FIND_BYTES_MAX} bytes");
@@ -124,7 +125,7 @@ async fn read(
     from: u64,
     bytes: u64,
 ) -> Result<OutputPart, StoreError> {
-    // One byte more tells whether the output ends here.
+    // Read one byte more than requested, to find out whether the output ends here.
     let mut part = store.read_range(handle, from..from.saturating_add(bytes).saturating_add(1)).await?;
     let is_end = part.len() as u64 <= bytes;
     part.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));

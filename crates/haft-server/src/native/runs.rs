@@ -1,4 +1,5 @@
-//! Runs of the native API: list, get, cancel, and events from any number on. `new_run.rs` starts them.
+//! Routes of the native API that list, return and cancel runs, and stream their events from any number on. `new_run.rs`
+//! starts runs.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ pub(crate) struct RunObject {
     agent: String,
     /// The beginning of the request
     title: String,
-    /// Milliseconds since 1970
+    /// The start of the run, in milliseconds since 1970
     started_ms: u64,
     /// The response with the answer of the run, at `/v1/responses`; only in the reply to a new run
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,12 +51,12 @@ pub(crate) struct RunObject {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum RunStatus {
-    /// Waits in the queue of the server
+    /// The run waits in the run queue of the server
     Queued,
     InProgress,
-    /// Waits for an answer to an approval request
+    /// The run waits for an answer to an approval request
     WaitingForApproval,
-    /// Finished, failed, cancelled or interrupted
+    /// The run has finished or failed, or was cancelled or interrupted
     Ended,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct EventQuery {
     after: Option<String>,
 }
 
-/// `GET /api/v1/runs`.
+/// `GET /api/v1/runs`: lists the runs of the caller.
 pub(super) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -95,7 +96,7 @@ pub(super) async fn page(
     Ok((runs, has_more))
 }
 
-/// `GET /api/v1/runs/{id}`.
+/// `GET /api/v1/runs/{id}`: returns a run of the caller.
 pub(super) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -124,7 +125,7 @@ pub(super) async fn cancel(
     Ok(Json(object(&state, &caller, run)))
 }
 
-/// `GET /api/v1/runs/{id}/events`.
+/// `GET /api/v1/runs/{id}/events`: streams the events of a run.
 pub(super) async fn events(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -146,7 +147,7 @@ pub(super) async fn events(
     Ok(stream_response(source))
 }
 
-/// The events of a run that works, or of one that has ended.
+/// The events of a run in progress, or of a run that has ended.
 enum RunEventSource {
     Live(RunEvents),
     Stored {
@@ -155,7 +156,7 @@ enum RunEventSource {
         next: u64,
         /// Events that are not sent yet, in reverse order.
         read: Vec<EventEnvelope>,
-        /// True if the stream has said that the next events cannot be read.
+        /// True after the stream has reported that the server cannot read the next events.
         failed: bool,
     },
 }
@@ -209,7 +210,7 @@ fn stream_response(source: RunEventSource) -> Response {
     }))
 }
 
-/// Returns a stored run of the caller. A run of another principal does not exist for the caller.
+/// Returns a stored run of the caller. Returns "not found" for a run of another principal.
 pub(super) async fn find(state: &ServerState, caller: &Caller, id: &str) -> Result<ListedRun, ApiError> {
     let missing = || ApiError::new(ApiErrorKind::NotFound, format!("there is no run `{id}`"));
     let session = Uuid::parse_str(id).map(|id| SessionId(id.as_u128())).map_err(|_| missing())?;
@@ -255,5 +256,5 @@ fn object(state: &ServerState, caller: &Caller, run: ListedRun) -> RunObject {
 }
 
 pub(super) fn unreadable() -> ApiError {
-    ApiError::new(ApiErrorKind::ServerError, "the runs cannot be read")
+    ApiError::new(ApiErrorKind::ServerError, "the server cannot read its stored runs")
 }

@@ -1,4 +1,4 @@
-//! Sessions of the native API: the stored records of runs, with their cost and their end.
+//! Routes of the native API that return sessions: the stored records of runs, with their cost and their end.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct SessionObject {
     /// The reason why the session has ended, such as `completed`; absent before
     #[serde(skip_serializing_if = "Option::is_none")]
     end: Option<String>,
-    /// Milliseconds since 1970
+    /// The start of the session, in milliseconds since 1970
     started_ms: u64,
     /// The time of the last entry, in milliseconds since 1970
     last_ms: u64,
@@ -48,7 +48,7 @@ pub(crate) struct SessionObject {
 enum SessionState {
     /// A process works on the session
     Running,
-    /// The session has no end, and waits or was interrupted
+    /// The session has not ended: its run waits, or was interrupted
     Unfinished,
     Ended,
 }
@@ -60,7 +60,7 @@ pub(crate) struct SessionList {
     has_more: bool,
 }
 
-/// `GET /api/v1/sessions`.
+/// `GET /api/v1/sessions`: lists the stored sessions of the caller.
 pub(super) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -76,7 +76,7 @@ pub(super) async fn list(
     Ok(Json(SessionList { data, has_more }))
 }
 
-/// `GET /api/v1/sessions/{id}`.
+/// `GET /api/v1/sessions/{id}`: returns a stored session of the caller.
 pub(super) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,

@@ -1,5 +1,5 @@
-//! Skills of the native API: list and get. The responses omit the instructions of a skill and the commands of the MCP
-//! servers that it defines.
+//! Routes of the native API that list and return skills. The replies omit the instructions of a skill and the commands
+//! of its MCP servers.
 
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ pub(crate) struct SkillObject {
     missing: Option<Vec<String>>,
 }
 
-/// `GET /api/v1/skills`.
+/// `GET /api/v1/skills`: lists the skills that requests can trigger.
 pub(super) async fn list(State(state): State<Arc<ServerState>>, caller: Caller) -> Json<SkillList> {
     let skills = state.runtime.skills();
     Json(SkillList { data: skills.skills.iter().map(|skill| object(&state, &caller, skill)).collect() })
 }
 
-/// `GET /api/v1/skills/{name}`.
+/// `GET /api/v1/skills/{name}`: returns one skill.
 pub(super) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,

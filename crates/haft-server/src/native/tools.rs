@@ -1,4 +1,4 @@
-//! Tools and groups of the native API: list, get, and turn on or off.
+//! Routes of the native API that list and return tools and groups, and turn them on or off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use crate::tool_switchboard::{SwitchPosition, SwitchTarget};
 pub(crate) struct ToolObject {
     /// The name that models use
     name: String,
-    /// `builtin`, `mcp` or `rest`
+    /// The kind of the tool's provider: `builtin`, `mcp` or `rest`
     kind: &'static str,
     /// The name of the MCP server or HTTP API
     source: String,
     groups: Vec<String>,
-    /// `read-only`, `idempotent`, `mutating` or `unknown`
+    /// The effects of a call: `read-only`, `idempotent`, `mutating` or `unknown`
     effects: &'static str,
     /// The decision of the rules before the arguments of a call are known: `allow`, `ask`, or `deny` if every call is
     /// denied
@@ -91,8 +91,8 @@ pub(crate) struct GroupList {
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used; the body is read field by field")]
 pub(crate) struct SwitchBody {
-    /// False turns the tool or the group off, for all tenants. True takes this back; it never activates what the
-    /// configuration or the lock file deactivates
+    /// False turns the tool or the group off, for all tenants. True turns it on again, but never activates a tool that
+    /// the configuration or the lock file deactivates
     active: bool,
 }
 
@@ -101,12 +101,12 @@ pub(crate) struct SwitchBody {
 pub(crate) struct SwitchObject {
     name: String,
     active: bool,
-    /// The reason why it is not active
+    /// The reason why the tool or group is not active
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// `GET /api/v1/tools`.
+/// `GET /api/v1/tools`: lists the tools that the key may use.
 pub(super) async fn list(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -121,7 +121,7 @@ pub(super) async fn list(
     Ok(Json(ToolList { data, has_more, unknown_servers: inventory.unknown_servers() }))
 }
 
-/// `GET /api/v1/tools/{name}`.
+/// `GET /api/v1/tools/{name}`: returns a tool with its definition.
 pub(super) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -132,7 +132,7 @@ pub(super) async fn get(
     Ok(Json(object(&inventory, &found, ToolDetail::Definition)))
 }
 
-/// `PUT /api/v1/tools/{name}`.
+/// `PUT /api/v1/tools/{name}`: turns a tool off or on.
 pub(super) async fn set(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -153,12 +153,12 @@ pub(super) async fn set(
     let reason = match find(&tools, &caller, &name).map(|tool| tool.governed.activity) {
         Some(ToolActivity::Active) => None,
         Some(ToolActivity::Inactive { why }) => Some(why),
-        None => Some("no provider offers this tool now".to_owned()),
+        None => Some("no tool provider offers this tool at present".to_owned()),
     };
     Ok(Json(SwitchObject { name, active: reason.is_none(), reason }))
 }
 
-/// `GET /api/v1/groups`.
+/// `GET /api/v1/groups`: lists the groups of tools.
 pub(super) async fn groups(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -167,7 +167,7 @@ pub(super) async fn groups(
     Ok(Json(GroupList { data: group_objects(&state, &caller, &inventory) }))
 }
 
-/// `PUT /api/v1/groups/{name}`.
+/// `PUT /api/v1/groups/{name}`: turns a group of tools off or on.
 pub(super) async fn set_group(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -215,7 +215,7 @@ fn position(body: &Map<String, Value>) -> Result<SwitchPosition, ApiError> {
     if let Some(unknown) = body.keys().find(|key| *key != "active") {
         return Err(invalid(
             unknown.clone(),
-            format!("unknown field `{unknown}`; the only field is `active`"),
+            format!("the request has the unknown field `{unknown}`; the only field is `active`"),
         ));
     }
     match body.get("active").and_then(Value::as_bool) {
@@ -230,7 +230,7 @@ async fn inventory(state: &ServerState, caller: &Caller) -> Result<Arc<ToolInven
     let workspace = responses::listing_workspace(state, &caller.principal)?;
     let inventory = state.runtime.tool_inventory(&caller.principal, &workspace).await;
     // The reason may contain a path of the server.
-    inventory.map_err(|_| ApiError::new(ApiErrorKind::ServerError, "the tools cannot be listed"))
+    inventory.map_err(|_| ApiError::new(ApiErrorKind::ServerError, "the server cannot list its tools"))
 }
 
 /// Returns the tools that the key may use. An administrator sees all tools, in order to turn them off.
@@ -261,7 +261,7 @@ async fn is_turned_off(state: &ServerState, name: &str) -> Result<bool, ApiError
 /// Selects how much of a definition an object contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ToolDetail {
-    /// Without schemas, which are most of a definition's size.
+    /// The object has no schemas, which are the largest part of a definition.
     Summary,
     Definition,
 }
@@ -273,7 +273,7 @@ fn object(inventory: &ToolInventory, tool: &OfferedTool, detail: ToolDetail) -> 
         ToolActivity::Active => None,
         ToolActivity::Inactive { why } => Some(why.clone()),
     };
-    // As in a call: a tool that cannot be called reveals nothing about its arguments.
+    // Omit the definition of a tool that cannot be called: like a denied call, the reply must not reveal its arguments.
     let is_reachable = reason.is_none() && decision != PermissionDecision::Deny;
     let definition = is_reachable.then(|| entry.definition());
     let full = definition.filter(|_| detail == ToolDetail::Definition);
@@ -317,7 +317,7 @@ fn group_inactivity(state: &ServerState, group: &GroupName) -> Option<String> {
     let config = state.runtime.config();
     let is_active = config.active_groups.as_ref().is_none_or(|active| active.contains(group));
     let by_config =
-        || (!is_active).then(|| "`activeGroups` of the configuration does not contain it".to_owned());
+        || (!is_active).then(|| "`activeGroups` of the configuration does not contain this group".to_owned());
     state.runtime.switches().current().groups.get(group).cloned().or_else(by_config)
 }
 

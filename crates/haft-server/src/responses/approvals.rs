@@ -194,7 +194,7 @@ pub(crate) async fn resume(
     let handle = match run {
         ResumableRun::Stored(session) => {
             let handle = resume_stored(state, caller, request, &session).await?;
-            // The next response repeats the requests that are still open.
+            // The next response repeats the approval requests that are still open.
             state.pending_approvals.remove(&id);
             handle
         }
@@ -222,7 +222,7 @@ async fn resume_stored(
     let hooks = hooks(caller, SessionStorage::Stores);
     let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
     resumed.map_err(|error| match &error {
-        // Another process holds the session for a moment, for example `haft store delete`.
+        // Another process holds the session for a short time, for example a deletion of the principal's data.
         ResumeFailure::Session(SessionError::Busy { .. })
             if state.runtime.attach_for(&caller.principal, session).is_err() =>
         {
@@ -255,7 +255,7 @@ async fn resume_whole(
     let resumed = state.runtime.resume_suspended(run, spec, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
     if answers.is_partial() {
-        // No call is made, and the next response asks again about the same approvals.
+        // The run makes no call, and the next response asks about the same approvals again.
         drop(usage);
     } else {
         usage.keep();
@@ -350,8 +350,8 @@ async fn sealed_response(
     Ok(None)
 }
 
-/// Refuses an approval request that the client sends back with another tool or other arguments. The call in the journal
-/// counts, but the user of this client may have seen the changed one.
+/// Refuses an approval request that the client sends back with another tool or other arguments. haft would make the
+/// call in the journal, but the user of this client may have approved the changed call.
 fn check_unchanged(request: &CreateRequest, items: &[Value]) -> Result<(), ApiError> {
     for (at, sent) in request.input_items.iter().enumerate() {
         let is_request = sent["type"] == "mcp_approval_request";
@@ -443,7 +443,9 @@ fn refused(error: &ResumeFailure) -> ApiError {
             invalid("input", message).with_code("approval_request_expired")
         }
         ResumeFailure::Start(error) => spec::not_started(error),
-        error => ApiError::new(ApiErrorKind::ServerError, format!("the run cannot be continued: {error}")),
+        error => {
+            ApiError::new(ApiErrorKind::ServerError, format!("the server cannot continue the run: {error}"))
+        }
     }
 }
 

@@ -47,8 +47,8 @@ pub(crate) async fn compact(
     })))
 }
 
-/// Compacts the conversation of a response if it is larger than the threshold in the request. Returns `None` if it is
-/// not larger, or if a summary would not shorten it.
+/// Compacts the conversation of a response if the conversation is larger than the threshold in the request. Returns
+/// `None` if the conversation is smaller, or if a summary would not shorten it.
 pub(super) async fn before_response(
     state: &Arc<ServerState>,
     caller: &Caller,
@@ -103,7 +103,7 @@ pub(super) async fn opened(
     let text = sealed_text::open(state, caller, path, encrypted).await?;
     let param = format!("{path}.encrypted_content");
     let unreadable = |error: String| {
-        invalid(param.clone(), format!("the decrypted conversation is not valid: {error}"))
+        invalid(param.clone(), format!("the encrypted item contains no valid conversation: {error}"))
             .with_code(sealed_text::INVALID)
     };
     let stored: Vec<StoredMessage> =

@@ -45,7 +45,7 @@ pub(crate) struct ActiveResponse {
     client_calls: Vec<ToolCall>,
     /// The calls that the client must approve.
     approvals: Vec<WaitingApproval>,
-    /// The response after its end, if it waits for approvals and is not stored.
+    /// The ended response, if it waits for approvals and is not stored.
     suspended: Option<SuspendedResponse>,
     /// The tool calls that are running, including calls of sub-agents.
     running_calls: HashSet<u64>,
@@ -104,9 +104,9 @@ pub(crate) struct LastResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseStorage {
     Stored,
-    /// Stored together with its events, from the beginning of the response.
+    /// The response is stored together with its events, from its beginning on.
     StoredForReplay,
-    /// Not stored, because the client keeps the conversation itself.
+    /// The response is not stored, because the client keeps the conversation itself.
     Discarded,
 }
 
@@ -207,7 +207,8 @@ impl ActiveResponse {
     /// Stores the response before it ends, so that the client can request the response as soon as it knows the id.
     pub(crate) async fn store_beginning(&mut self) {
         if self.kept.storage == ResponseStorage::StoredForReplay {
-            // Do this first, so that a crash cannot leave a stored response that is never continued.
+            // Record the unfinished response first, so that a crash cannot leave a stored response that no process
+            // continues.
             self.mark_unfinished().await;
         }
         let head = self.fold.head();
@@ -371,7 +372,8 @@ impl ActiveResponse {
                 }
                 self.parking = Some(parking(self.handle.clone()));
             }
-            // Does not happen: runs of the server decline all questions and never wait for credentials.
+            // This case does not happen: runs of the server decline all elicitation requests and never wait for
+            // secrets.
             ParkReason::Elicitation(_) | ParkReason::Credentials(_) => {}
         }
     }
@@ -402,7 +404,11 @@ impl ActiveResponse {
             | ResponseProgress::Working
             | ResponseProgress::Suspended => EndedResponse {
                 response: Value::Null,
-                end: ResponseEnd::failed("server_error", "server_error", "the server is stopping"),
+                end: ResponseEnd::failed(
+                    "server_error",
+                    "server_error",
+                    "the server is stopping and cannot complete the response",
+                ),
                 tool_began: self.fold.tool_began(),
             },
         }
@@ -435,7 +441,7 @@ impl ActiveResponse {
             Ok(RunState::Parked(reason)) => ResponseEnd::failed(
                 "server_error",
                 "server_error",
-                format!("the run waits for an answer that it cannot get over this API: {reason:?}"),
+                format!("the run waits for an answer that this API cannot deliver: {reason:?}"),
             ),
             Err(defect) => ResponseEnd::failed("server_error", "server_error", defect.to_string()),
         };
@@ -504,7 +510,7 @@ impl ActiveResponse {
             }
             return;
         }
-        // Last, so that a receiver finds the requests that it is told about.
+        // Notify the operator's program last, so that the program finds the requests that the event names.
         self.state.webhook.announce(&self.state, &self.state.runtime.config().serve, &record);
     }
 
@@ -520,7 +526,7 @@ impl ActiveResponse {
     async fn seal_run(&mut self) -> Result<Vec<StreamEvent>, ApiError> {
         let run = match self.handle.suspended_run() {
             Some(run) => ResumableRun::Whole(Box::new(run.clone())),
-            // The response before was stored, and so is the session.
+            // The previous response was stored, so the session of the run is stored too.
             None => ResumableRun::Stored(self.handle.id().to_string()),
         };
         let suspended = SuspendedResponse {
@@ -599,7 +605,7 @@ impl ActiveResponse {
         }
         let (store, id) = (self.state.responses.clone(), self.fold.head().id.clone());
         let events = self.replayable.clone();
-        // Use another thread, because slow disk access would block other requests on this one.
+        // Use another thread, because slow disk access would block other requests on this thread.
         let stored = tokio::task::spawn_blocking(move || {
             encoded.write_with_events(&events.iter().map(EventBlock::data_text))?;
             if is_ended && is_marked { store.end(&id) } else { Ok(()) }

@@ -20,7 +20,7 @@ const NAME: &str = "event: ";
 
 impl EventBlock {
     pub(crate) fn of(event: &StreamEvent) -> Self {
-        // Without the spare capacity of the text, because a long response keeps 100,000 of them.
+        // Drop the spare capacity of the text, because a long response keeps 100,000 blocks in memory.
         Self(event.sse().into_bytes().into_boxed_slice().into())
     }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn block_returns_the_kind_and_the_data_of_its_event() {
+    fn event_block_returns_the_kind_and_the_data_of_its_event() {
         let data = json!({"type": "error", "message": "a\ndata: b"});
         let block = EventBlock::of(&StreamEvent::of_data(data.clone()));
         assert_eq!((block.kind(), block.data()), ("error", data));

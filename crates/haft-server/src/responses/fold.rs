@@ -45,7 +45,7 @@ impl StreamEvent {
 /// The server label of tools that belong to no MCP server, for items that require a label.
 const OWN_LABEL: &str = "haft";
 
-/// A delta and its padding together have a multiple of this many bytes.
+/// The padding unit, in bytes: the length of a delta with its padding is a multiple of this number.
 const PADDED_BYTES: usize = 32;
 
 /// The state of a response while its run is in progress.
@@ -66,7 +66,7 @@ pub(crate) struct ResponseFold {
     tool_began: bool,
     /// The position of the item for the encrypted turn, until the item is complete.
     unsealed: Option<usize>,
-    /// True from the time the run continued in another process until its next turn begins.
+    /// True after another process has continued the run, until the next turn of the run begins.
     is_restarted: bool,
 }
 

@@ -163,7 +163,7 @@ fn content(path: &str, value: &Value, role: Role) -> Result<MessagePart, ApiErro
     };
     let kind = required(path, part, "type")?;
     let refused = || {
-        let message = format!("`{kind}` is not accepted in this message");
+        let message = format!("a message with this role cannot have a part of type `{kind}`");
         Err(invalid(format!("{path}.type"), message))
     };
     match (kind.as_str(), role) {
@@ -298,10 +298,13 @@ impl ConversationBuilder {
                 self.add_call(path, call)?;
                 self.answer(path, &id, vec![OutputContent::Text(output)], is_error)?;
             }
-            // An approval answer in an old item was already used when it was new.
+            // Skip an approval answer in an old item: the server used the answer when it was new.
             InputItem::Dropped | InputItem::ApprovalResponse { .. } => {}
             InputItem::Compaction(_) | InputItem::Sealed(_) => {
-                return Err(invalid(path, "an encrypted item is not accepted at this position"));
+                return Err(invalid(
+                    path,
+                    "the server does not accept an encrypted item at this position of `input`",
+                ));
             }
             InputItem::Reference(id) => {
                 let message = format!("there is no stored item `{id}`");
@@ -319,7 +322,7 @@ impl ConversationBuilder {
 
     fn add_call(&mut self, path: &str, call: ToolCall) -> Result<(), ApiError> {
         if self.open_calls().any(|open| open.id == call.id) {
-            let message = format!("two calls have the id `{}`", call.id.0);
+            let message = format!("`input` has two function calls with the id `{}`", call.id.0);
             return Err(invalid(format!("{path}.call_id"), message));
         }
         self.assistant.push(MessagePart::new(PartBody::Call(call)));
@@ -341,7 +344,7 @@ impl ConversationBuilder {
             ));
         };
         if self.replies.iter().any(|reply| reply.call.0 == id) {
-            return Err(invalid(param, format!("the call {id} has two outputs")));
+            return Err(invalid(param, format!("`input` has two outputs for the function call {id}")));
         }
         self.replies.push(ToolReply { call: call.id, name: call.name, content, is_error });
         Ok(())

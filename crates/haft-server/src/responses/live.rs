@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use super::drive::{ActiveResponse, EndedResponse};
 use super::event_block::EventBlock;
 
-/// The maximum number of events that a follower takes at once. A client that does not read holds only these.
+/// The maximum number of events that a follower takes at once. A client that does not read keeps only these events in
+/// memory.
 const EVENTS_AT_ONCE: usize = 256;
 
 /// The detached responses of this process, by id.
@@ -26,7 +27,7 @@ pub(crate) struct LiveResponse {
     handle: RunHandle,
     request_digest: Option<String>,
     state: Mutex<LiveState>,
-    /// Counts the changes, to wake up followers.
+    /// A counter of the changes, which wakes up followers.
     changed: watch::Sender<u64>,
 }
 
@@ -55,7 +56,7 @@ impl LiveResponses {
                 driven.change(|state| state.events.extend(blocks));
             }
             let ended = active.finished().await;
-            // Later readers find the stored response.
+            // Remove the response from the table, because later readers find the stored response.
             all.all().remove(&id);
             driven.change(|state| state.ended = Some(ended));
         });

@@ -78,7 +78,7 @@ pub(crate) use spec::HARMLESS;
 pub(crate) use stored::{ListPage, blocking, cancel, delete, find, get, input_items, list, page_limit};
 pub(crate) use workspace::of_listing as listing_workspace;
 
-/// `POST /v1/responses`.
+/// `POST /v1/responses`: creates a response.
 pub(crate) async fn create(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -86,7 +86,8 @@ pub(crate) async fn create(
     JsonObject(body): JsonObject,
 ) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?;
-    // Only a request with a key can be repeated, and compared with its first one.
+    // Compute the digest only for a request with an idempotency key, because only such a request is compared with a
+    // repeated one.
     let digest = key.as_ref().map(|_| request_digest(body.clone()));
     let mut request = request::parse(body)?;
     request.digest = digest;
@@ -219,9 +220,9 @@ pub(crate) async fn start_run(
 
 /// The response of an idempotency key.
 enum KeyedResponse {
-    /// This request has started it.
+    /// This request has started the response.
     Started(Arc<LiveResponse>),
-    /// An earlier request has started it.
+    /// An earlier request has started the response.
     InProgress(Arc<LiveResponse>),
     Stored(Box<(ResponseRecord, StoredEvents)>),
 }
@@ -337,7 +338,11 @@ async fn start(
     last: Option<&LastResponse>,
 ) -> Result<ActiveResponse, ApiError> {
     if state.is_stopping() {
-        return Err(ApiError::new(ApiErrorKind::Unavailable, "the server is stopping").after(RESTART_S));
+        return Err(ApiError::new(
+            ApiErrorKind::Unavailable,
+            "the server is stopping and accepts no new responses",
+        )
+        .after(RESTART_S));
     }
     let known = known_lists(state, caller, &request).await?;
     let given = approvals::answers(&request)?;
@@ -349,7 +354,7 @@ async fn start(
         let continued = Box::pin(approvals::resume(state, caller, &request, &given, last)).await?;
         let approvals::ContinuedRun { handle, answers, first_event, workspace, conversation } = continued;
         if let (None, Some(id)) = (&request.conversation, conversation) {
-            // The same run continues, so its items belong to the same conversation.
+            // The same run continues, so the new items belong to the same conversation.
             request.echo.insert("conversation".into(), json!({"id": id}));
             request.conversation = Some(id);
         }
@@ -473,7 +478,7 @@ fn mcp_servers<'a>(state: &ServerState, named: impl Iterator<Item = &'a str>) ->
     config.mcp_servers.keys().cloned().chain(named.map(str::to_owned)).collect()
 }
 
-/// The beginning of a response.
+/// The conversation and the workspace with which a response begins.
 struct Opening {
     /// The whole conversation up to the message that the model answers.
     messages: Vec<Message>,
@@ -489,7 +494,8 @@ async fn opening(
     request: &CreateRequest,
     last: Option<&LastResponse>,
 ) -> Result<Opening, ApiError> {
-    // Items of the API carry no workspace, so it belongs to the conversation object, or to the response before.
+    // Items of the API do not name a workspace, so take the workspace from the conversation object or from the previous
+    // response.
     let mut workspace = request.conversation.clone();
     let last = last.filter(|last| request.previous_response_id.as_ref() == Some(&last.id));
     let mut builder = match (&request.previous_response_id, last) {
@@ -509,14 +515,19 @@ async fn opening(
             };
             let record = stored::find(state, caller, id).await?.ok_or_else(missing)?;
             if is_open(&record.response) {
-                let message = format!("the response `{id}` has not ended");
+                let message = format!(
+                    "the response `{id}` has not ended; wait for its end before you continue from it"
+                );
                 return Err(invalid("previous_response_id", message));
             }
             approvals::check_answered(&record.approvals)?;
             workspace = record.workspace;
             let messages = record.messages.into_iter().map(StoredMessage::into_message);
             let messages = messages.collect::<Result<Vec<_>, _>>().map_err(|error| {
-                ApiError::new(ApiErrorKind::ServerError, format!("the response {id} cannot be read: {error}"))
+                ApiError::new(
+                    ApiErrorKind::ServerError,
+                    format!("the server cannot read the response {id}: {error}"),
+                )
             })?;
             ConversationBuilder::after(messages, &record.open_calls)
         }
@@ -581,7 +592,7 @@ async fn opened(
         InputItem::Sealed(encrypted) => {
             let text = sealed_text::open(state, caller, path, &encrypted).await?;
             match sealed_run::read(path, &text)? {
-                // The other items contain the calls of a run that waited for approval, if they were made.
+                // Skip the encrypted run: if its approved calls were made, the other items contain them.
                 Some(_) => OpenedItem::Item(InputItem::Dropped),
                 None => OpenedItem::Turn(sealed_turn::read(path, &text)?),
             }

@@ -1,4 +1,4 @@
-//! The response object.
+//! Builds the response object of the Open Responses API.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use super::request::{DeltaPadding, TurnSealing};
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseHead {
     pub(crate) id: String,
-    /// Seconds since 1970.
+    /// The creation time, in seconds since 1970.
     pub(crate) created_s: u64,
     /// The model name in the request.
     pub(crate) model: String,

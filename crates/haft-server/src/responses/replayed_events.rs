@@ -49,7 +49,7 @@ fn read(mut stored: StoredEvents) -> JoinHandle<ReadEvents> {
 }
 
 fn unreadable() -> EventBlock {
-    let message = "the server cannot read the rest of the events";
+    let message = "the server cannot read the remaining events of the response";
     EventBlock::of(&StreamEvent::of_data(
         json!({"type": "error", "code": "server_error", "message": message, "param": null}),
     ))
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_events_are_read_in_parts() {
+    async fn replayed_events_of_a_response_are_read_in_parts() {
         const EVENTS: usize = 2 * EVENTS_AT_ONCE + 3;
         let directory = tempfile::tempdir().unwrap();
         let (store, owner) = (ResponseStore::of(&Home::at(directory.path())), Principal::new("t", "s", "k"));

@@ -24,7 +24,7 @@ const TEXT_CHARS_MAX: usize = 10_485_760;
 /// The default size above which a conversation is compacted, in tokens, if the request sets none.
 const COMPACT_THRESHOLD_TOKENS: u32 = 100_000;
 
-/// Known fields that have no effect. A request without them gets the same response.
+/// Known fields that have no effect: a request without them gets the same response.
 const IGNORED: [&str; 6] =
     ["user", "prompt_cache_retention", "prompt_cache_options", "moderation", "access_programs", "image"];
 
@@ -97,9 +97,9 @@ pub(crate) enum DeltaPadding {
 /// Selects what happens to a conversation that does not fit into the model's context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Truncation {
-    /// Older parts may be summarized.
+    /// The server may summarize older parts of the conversation.
     Auto,
-    /// The response fails.
+    /// The response fails if the conversation does not fit.
     Disabled,
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     echo_value(&mut echo, "instructions", instructions.clone().map(Value::from).as_ref());
     echo_value(&mut echo, "previous_response_id", previous_response_id.clone().map(Value::from).as_ref());
     let unknown = body.keys().filter(|name| !IGNORED.contains(&name.as_str()));
-    warnings.extend(unknown.map(|name| format!("ignored the unknown field `{name}`")));
+    warnings.extend(unknown.map(|name| format!("the server ignored the unknown field `{name}`")));
     if conversation.is_some() && previous_response_id.is_some() {
         let message = "`conversation` and `previous_response_id` cannot be used together";
         return Err(invalid("conversation", message));
@@ -251,7 +251,7 @@ fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<IncludedP
                 return Err(invalid(param, "this server does not support log probabilities"));
             }
             Some(known) if INCLUDED_NEVER.contains(&known) => {
-                warnings.push(format!("`{known}` of `include` has no effect"));
+                warnings.push(format!("the value `{known}` of `include` has no effect"));
             }
             _ => return Err(invalid(param, format!("`include` does not accept the value {value}"))),
         }
@@ -271,7 +271,7 @@ fn stream_options(field: &RequestField) -> Result<DeltaPadding, ApiError> {
 fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), ApiError> {
     match field.word(&["auto", "default", "flex", "priority", "scale"])? {
         None | Some("auto" | "default") => {}
-        Some(tier) => warnings.push(format!("this server has no service tier `{tier}`; it used `default`")),
+        Some(tier) => warnings.push(format!("this server has no service tier `{tier}` and used `default`")),
     }
     Ok(())
 }
@@ -338,9 +338,10 @@ fn conversation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<O
 fn usable(schema: &Value) -> Result<Value, ApiError> {
     match Schema::compile(schema) {
         Schema::Checked(_) => Ok(schema.clone()),
-        Schema::Unchecked { reason } => {
-            Err(invalid("text.format.schema", format!("`text.format.schema` cannot be used: {reason}")))
-        }
+        Schema::Unchecked { reason } => Err(invalid(
+            "text.format.schema",
+            format!("the server cannot use `text.format.schema`: {reason}"),
+        )),
     }
 }
 
@@ -415,21 +416,31 @@ fn parameters(
     Ok(ModelFields { temperature, top_p, max_output_tokens, max_tool_calls, parallel_tool_calls, effort })
 }
 
-/// Refuses fields that would change the answer and that haft cannot pass on to the model. Ignoring them would mislead.
+/// Refuses fields that would change the answer and that haft cannot pass on to the model. If haft ignored them, the
+/// client would get a wrong answer without an error.
 fn refuse_unsupported(
     take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
 ) -> Result<(), ApiError> {
     for name in ["presence_penalty", "frequency_penalty"] {
         if take(name).number(-2.0, 2.0)?.is_some_and(|number| number != 0.0) {
-            return Err(invalid(name, format!("`{name}` is not supported; leave it out or send 0")));
+            return Err(invalid(
+                name,
+                format!("this server does not support `{name}`; leave the field out or send 0"),
+            ));
         }
     }
     if take("top_logprobs").count(0)?.is_some_and(|count| count > 0) {
-        return Err(invalid("top_logprobs", "`top_logprobs` is not supported; leave it out or send 0"));
+        return Err(invalid(
+            "top_logprobs",
+            "this server does not support `top_logprobs`; leave the field out or send 0",
+        ));
     }
     if take("prompt").value().is_some() {
-        return Err(invalid("prompt", "`prompt` is not supported; put its text into `instructions`"));
+        return Err(invalid(
+            "prompt",
+            "this server does not support `prompt`; put the text of the prompt into `instructions`",
+        ));
     }
     let _ = echo;
     Ok(())
@@ -443,7 +454,7 @@ fn copied(
     for name in ["safety_identifier", "prompt_cache_key"] {
         let text = take(name).text()?;
         if text.as_ref().is_some_and(|text| text.chars().count() > 64) {
-            return Err(invalid(name, format!("`{name}` has more than 64 characters")));
+            return Err(invalid(name, format!("the field `{name}` has more than 64 characters")));
         }
         echo_value(echo, name, text.map(Value::from).as_ref());
     }
@@ -462,8 +473,8 @@ pub(crate) fn check_metadata(pairs: &Map<String, Value>) -> Result<(), ApiError>
     for (key, value) in pairs {
         let fits = value.as_str().is_some_and(|value| value.chars().count() <= 512);
         if key.chars().count() > 64 || !fits {
-            let message =
-                "keys can have at most 64 characters, and values must be strings of at most 512 characters";
+            let message = "keys of `metadata` can have at most 64 characters, and values must be strings of at most \
+                 512 characters";
             return Err(invalid(format!("metadata.{key}"), message));
         }
     }

@@ -88,7 +88,8 @@ fn check_label(path: &str, label: &str) -> Result<(), ApiError> {
         && !label.contains("__")
         && label != OWN_LABEL;
     let message = format!(
-        "a label has 1 to {LABEL_CHARS_MAX} letters, digits, _ and -, begins with a letter, has no `__`, and is not `{OWN_LABEL}`"
+        "a server label must have 1 to {LABEL_CHARS_MAX} letters, digits, _ and -, must begin with a \
+         letter, and must not contain `__` or be `{OWN_LABEL}`"
     );
     if is_valid { Ok(()) } else { Err(invalid(format!("{path}.server_label"), message)) }
 }
@@ -122,7 +123,7 @@ fn checked(param: &str, name: &str, value: &str) -> Result<String, ApiError> {
         return Err(invalid(param, message));
     }
     if RESERVED_HEADERS.contains(&name) {
-        return Err(invalid(param, format!("the client must not set the header `{name}`")));
+        return Err(invalid(param, format!("a request must not set the header `{name}` for an MCP server")));
     }
     Ok(value.to_owned())
 }

@@ -70,7 +70,7 @@ pub(super) fn approval_items<'a>(output: impl IntoIterator<Item = &'a Value>) ->
 pub(super) fn read(path: &str, text: &[u8]) -> Result<Option<SuspendedResponse>, ApiError> {
     let Some(json) = text.strip_prefix(MARK) else { return Ok(None) };
     serde_json::from_slice(json).map(Some).map_err(|error| {
-        let message = format!("the decrypted run is not valid: {error}");
+        let message = format!("the encrypted item contains no valid run: {error}");
         invalid(format!("{path}.encrypted_content"), message).with_code(sealed_text::INVALID)
     })
 }

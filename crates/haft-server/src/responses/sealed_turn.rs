@@ -36,7 +36,7 @@ pub(super) struct SealedTurn {
 pub(super) enum TurnScope {
     /// The messages of the response.
     Response,
-    /// All messages, because the run changed earlier ones, for example by compaction.
+    /// All messages of the conversation, because the run changed earlier messages, for example by compaction.
     Conversation,
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn seal(
 /// Reads the decrypted turn of the item at `path`.
 pub(super) fn read(path: &str, text: &[u8]) -> Result<SealedTurn, ApiError> {
     let unreadable = |error: String| {
-        let message = format!("the decrypted turn is not valid: {error}");
+        let message = format!("the encrypted item contains no valid turn: {error}");
         invalid(format!("{path}.encrypted_content"), message).with_code(sealed_text::INVALID)
     };
     let text: TurnText = serde_json::from_slice(text).map_err(|error| unreadable(error.to_string()))?;

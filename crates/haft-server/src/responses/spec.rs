@@ -93,7 +93,7 @@ fn narrow(changes: &mut AgentChanges, agent: &AgentDefinition, narrowing: &RunNa
     }
 }
 
-/// Checks the model and the tools of a request, before anything is created for it.
+/// Checks the model and the tools of a request, before the server creates anything for the request.
 pub(crate) fn check(
     state: &ServerState,
     caller: &Caller,
@@ -104,7 +104,7 @@ pub(crate) fn check(
     Ok(target)
 }
 
-/// Tests if the run of a checked request may run commands or read files.
+/// Returns true if the run of a checked request may run commands or read files.
 pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &ModelTarget) -> bool {
     let names_tool = request.tools.server.iter().any(|tool| matches!(tool, ServerTool::Named(_)));
     let reaches = match target {
@@ -114,7 +114,7 @@ pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &
     names_tool || reaches || acts_by_itself(&state.runtime.config(), target)
 }
 
-/// Tests if a call of a checked request may need approval. A run that never asks needs no journal.
+/// Returns true if a call of a checked request may need approval. A run that never needs approval needs no journal.
 pub(crate) fn may_ask(caller: &Caller, request: &CreateRequest, target: &ModelTarget) -> bool {
     let has_scope = caller.require(KeyScope::Approvals).is_ok();
     match target {
@@ -201,7 +201,7 @@ fn check_named(config: &ResolvedConfig, label: &str, named: &NamedServer) -> Res
         return Err(invalid(format!("{}.server_label", named.path), message));
     }
     let refused = |reason: String| {
-        invalid(format!("{}.server_url", named.path), format!("`server_url` is refused: {reason}"))
+        invalid(format!("{}.server_url", named.path), format!("the server refuses `server_url`: {reason}"))
     };
     check_requested_url(&named.server.url, config.serve.server_urls).map_err(refused)
 }
@@ -220,7 +220,7 @@ fn is_agent_with_own_tools(config: &ResolvedConfig, graph: &AgentGraph) -> bool 
     graph.nodes().any(|node| have_own_tools(config, &node.agent.models))
 }
 
-/// Tests the named models, or the configured models if there is no name.
+/// Checks the named models, or the configured models if the request names none.
 fn have_own_tools(config: &ResolvedConfig, names: &[String]) -> bool {
     let models = &config.models;
     let mut usual = models.default.iter().chain(&models.fallback).chain(&models.fast).chain(&models.complex);
@@ -365,13 +365,13 @@ fn queue_full(full: RunQueueFull) -> ApiError {
         RunQueueFull::ForTenant => ApiErrorKind::TooManyRequests,
         RunQueueFull::ForAll => ApiErrorKind::Unavailable,
     };
-    ApiError::new(kind, format!("{full}; try again later")).with_code("queue_full").after(QUEUE_RETRY_S)
+    ApiError::new(kind, full.to_string()).with_code("queue_full").after(QUEUE_RETRY_S)
 }
 
 /// Converts the reason why the run of a new request did not start.
 pub(crate) fn not_started_for(error: &StartError, request: &CreateRequest) -> ApiError {
     match error {
-        // Without this limit, the price would not be needed.
+        // The request itself sets the cost limit that needs a price, so this is an error of the request.
         StartError::Models(ModelsError::NoPrice { .. }) if request.narrowing.usd_max.is_some() => {
             invalid("max_cost_usd", error.to_string())
         }

@@ -16,11 +16,11 @@ const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// The source of the events of a stream.
 pub(crate) enum EventSource {
-    /// The run ends with the connection.
+    /// The response of a run that ends with the connection.
     Active(Box<ActiveResponse>),
-    /// The run continues without the connection.
+    /// The response of a run that continues without the connection.
     Follower(LiveFollower),
-    /// The run has ended.
+    /// The stored events of a run that has ended.
     Recorded(ReplayedEvents),
 }
 

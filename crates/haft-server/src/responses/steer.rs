@@ -69,7 +69,8 @@ pub(super) struct AcceptedSteer {
     input: Value,
     parsed: Vec<InputItem>,
     items: Vec<Value>,
-    /// True if the client knows that the input waits for its next request. It is told once.
+    /// True after the server has sent the event that the input waits for the client's next request. The server sends it
+    /// once.
     is_announced: bool,
 }
 
@@ -91,10 +92,10 @@ pub(super) struct TakenInput {
     queued: Vec<AcceptedSteer>,
 }
 
-/// The action that follows the end of a response.
+/// The action of the connection after the end of a response.
 #[derive(Debug)]
 pub(super) enum SteerStep {
-    /// Only these events follow.
+    /// Send these events; no successor follows.
     Events(Vec<Value>),
     /// A successor must be started.
     Successor(TakenInput, Result<Box<CreateRequest>, ApiError>),
@@ -130,7 +131,10 @@ impl SteerQueue {
             self.active.iter().chain(&self.waiting).map(|response| response.steers.len()).sum();
         let Some(active) = self.active.as_mut().filter(|active| active.id == id) else {
             return Err(if self.ended.iter().any(|ended| ended == id) {
-                SteerError::new("response_already_completed", format!("the response `{id}` has ended"))
+                SteerError::new(
+                    "response_already_completed",
+                    format!("the response `{id}` has already ended, so input cannot steer it"),
+                )
             } else {
                 let message = format!("this connection has no response `{id}`");
                 SteerError::new("response_not_found", message)
@@ -232,7 +236,7 @@ impl TakenInput {
 }
 
 impl AcceptedSteer {
-    /// Returns the event that says what the input waits for.
+    /// Returns the event that tells the client why the input waits.
     fn pending(&mut self, required: &[Value]) -> Value {
         self.is_announced = true;
         json!({
@@ -334,7 +338,7 @@ fn check_item(path: &str, item: &Value) -> Result<(), ApiError> {
     {
         return Err(invalid(
             format!("{path}.{name}"),
-            format!("`{path}.{name}` is not accepted for steering"),
+            format!("a steering message does not accept the field `{path}.{name}`"),
         ));
     }
     if item["role"] != "user" || !(item["type"].is_null() || item["type"] == "message") {
@@ -370,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_input_is_returned_with_its_error() {
+    fn invalid_steering_input_is_returned_with_its_error() {
         let check = |message: &Value, expected: &str| {
             let failed = queue().submit(&message.to_string());
             assert_eq!(failed["type"], "response.steer.failed", "{message}");
@@ -397,10 +401,10 @@ mod tests {
         check(&steer(&json!([{"role": "system", "content": "x"}])), "the role `user`");
         check(&steer(&json!([{"role": "user", "content": "x", "id": "msg_1"}])), "`input[0].id`");
         let output = json!([{"type": "function_call_output", "call_id": "c", "output": "x"}]);
-        check(&steer(&output), "is not accepted for steering");
+        check(&steer(&output), "a steering message does not accept the field");
         let approval =
             json!([{"type": "mcp_approval_response", "approval_request_id": "a", "approve": true}]);
-        check(&steer(&approval), "is not accepted for steering");
+        check(&steer(&approval), "a steering message does not accept the field");
         check(&steer(&user(json!([{"type": "output_text", "text": "x"}]))), "output_text");
         check(&steer(&user(json!([{"type": "input_image", "image_url": "file:///etc"}]))), "image_url");
         check(&steer(&user(json!([{"type": "input_text"}]))), "text");
@@ -445,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn only_messages_with_the_type_of_steering_are_answered_at_once() {
+    fn only_steering_messages_are_answered_at_once() {
         for text in [
             "",
             "[]",

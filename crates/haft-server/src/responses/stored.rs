@@ -96,7 +96,7 @@ pub(crate) async fn list(
     }
     let (store, owner) = (state.responses.clone(), caller.principal.clone());
     let listed = blocking(move || store.list(&owner)).await?;
-    // Until the response ends, the store has its initial status.
+    // Replace the status, because the store has the initial status until the response ends.
     let current = |record: ResponseRecord| match state.live.get(&caller.principal, &record.id) {
         Some(live) => live.snapshot(),
         None => record.response,
@@ -105,7 +105,7 @@ pub(crate) async fn list(
     page.of(responses).map(|list| Json(list).into_response())
 }
 
-/// `DELETE /v1/responses/{id}`.
+/// `DELETE /v1/responses/{id}`: deletes a response.
 pub(crate) async fn delete(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -140,7 +140,7 @@ pub(crate) async fn cancel(
     Ok(Json(record.response))
 }
 
-/// `GET /v1/responses/{id}/input_items`.
+/// `GET /v1/responses/{id}/input_items`: lists the input items of a response.
 pub(crate) async fn input_items(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_contain_every_entry_exactly_once() {
+    fn pages_of_a_response_list_contain_every_entry_exactly_once() {
         let all: Vec<Value> = (0..5).map(|number| json!({"id": format!("i{number}")})).collect();
         let ids = |page: &Value| -> Vec<String> {
             let data = page["data"].as_array().unwrap().iter();

@@ -76,7 +76,7 @@ impl ServerTool {
         names.iter().filter_map(|name| ToolGlob::new(name).ok()).collect()
     }
 
-    /// Returns the client's wishes about which calls need approval.
+    /// Returns the client's settings about which calls need approval.
     pub(crate) fn approval(&self) -> Option<&CallerApproval> {
         match self {
             Self::Named(_) => None,
@@ -111,10 +111,10 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
                 tools.server.push(ServerTool::Named(kind[OWN_PREFIX.len()..].to_owned()));
             }
             kind if SKIPPED.contains(&kind) => {
-                warnings.push(format!("skipped `{path}`: this server has no tool of type `{kind}`"));
+                warnings.push(format!("the server skipped `{path}`: it has no tool of type `{kind}`"));
             }
             kind => {
-                let message = format!("unknown tool type `{kind}`");
+                let message = format!("the type `{kind}` of the tool is unknown");
                 return Err(invalid(format!("{path}.type"), message));
             }
         }
@@ -137,7 +137,7 @@ fn function(
         return Err(invalid(param, "a function name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -"));
     }
     if before.iter().any(|other| other.name == name) {
-        return Err(invalid(param, format!("two functions have the name `{name}`")));
+        return Err(invalid(param, format!("`tools` has two functions with the name `{name}`")));
     }
     let description = RequestField::new(format!("{path}.description"), tool.get("description").cloned());
     let parameters = RequestField::new(format!("{path}.parameters"), tool.get("parameters").cloned());
@@ -192,7 +192,10 @@ fn check_new_label(path: &str, tool: &ServerTool, before: &[ServerTool]) -> Resu
         .filter_map(named)
         .any(|(other, other_named)| other == label && (is_named || other_named));
     if is_taken {
-        return Err(invalid(format!("{path}.server_label"), format!("two servers have the label `{label}`")));
+        return Err(invalid(
+            format!("{path}.server_label"),
+            format!("`tools` has two MCP servers with the label `{label}`"),
+        ));
     }
     Ok(())
 }

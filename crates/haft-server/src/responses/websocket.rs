@@ -33,7 +33,7 @@ const WAITING_MAX: usize = 16;
 /// The error message for a connection that takes no more requests.
 const TOO_OLD: &str = "this connection has reached its maximum age; open a new one";
 
-/// The connection is closed, so no answer can be sent.
+/// The error for a closed connection, on which the server can send no answer.
 struct SocketClosed;
 
 /// A connection and its state.
@@ -131,7 +131,8 @@ impl ResponseSocket {
                 self.follow(active).await
             }
             Err((error, headers)) => {
-                // After a failed continuation, the connection forgets the last response.
+                // Forget the last response after a failed continuation, so that the connection does not continue from
+                // it again.
                 self.last = None;
                 self.refuse(&error, &headers).await?;
                 self.send_all(input.returned(&error.message)).await
@@ -194,7 +195,7 @@ impl ResponseSocket {
             let events = {
                 let mut next = pin!(active.next());
                 loop {
-                    // Not biased: a response with many events must not delay the answer to a steering message.
+                    // Do not use `biased`: a response with many events must not delay the answer to a steering message.
                     let received = tokio::select! {
                         events = &mut next => break events,
                         received = self.socket.recv() => received,
@@ -273,7 +274,10 @@ fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
     }
     for name in ["stream", "stream_options", "background"] {
         if body.contains_key(name) {
-            return Err(invalid(name, format!("`{name}` is not supported over a WebSocket; leave it out")));
+            return Err(invalid(
+                name,
+                format!("`{name}` is not supported over a WebSocket; leave the field out"),
+            ));
         }
     }
     for name in ["stream_id", "generate"] {

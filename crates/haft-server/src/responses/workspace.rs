@@ -23,10 +23,10 @@ use crate::server::ServerState;
 /// The shortest time between two measurements of a workspace. A command can exceed the limit for this time.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The share of the time that measurements may take: one part of this many.
+/// The divisor of the time that measurements may take: at most one part in this many.
 const MEASURE_SHARE: u32 = 10;
 
-/// The stable name of the problem, for programs.
+/// The stable error code for a workspace that is too large.
 const QUOTA_CODE: &str = "workspace_quota_exceeded";
 
 /// The workspace of a run that can run commands or read files. It stays in use until this value is dropped.
@@ -64,7 +64,7 @@ pub(crate) async fn open(
         }
         WorkspaceScope::Conversation => match known.map(WorkspaceName::of_text) {
             Some(known @ WorkspaceName::Conversation(_)) => known,
-            // The conversation began while the tenant had one workspace.
+            // The conversation began in an earlier version, when all subjects of the tenant shared one workspace.
             Some(WorkspaceName::Tenant) | None => WorkspaceName::Conversation(id.to_owned()),
         },
     };
@@ -73,7 +73,7 @@ pub(crate) async fn open(
     Ok((spec(opened.lease.directory().to_owned()), Some(opened)))
 }
 
-/// Opens the workspace of a run that continues. It exists again, empty, if it expired in the meantime.
+/// Opens the workspace of a run that continues. Creates an empty workspace if the old one expired in the meantime.
 pub(crate) async fn reopen(
     state: &ServerState,
     owner: &Principal,
@@ -113,7 +113,10 @@ pub(crate) fn of_principal(state: &ServerState, owner: &Principal) -> Result<Wor
     let root = state.runtime.home().workspace();
     let directory = root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()));
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        ApiError::new(ApiErrorKind::ServerError, format!("the workspace cannot be created: {error}"))
+        ApiError::new(
+            ApiErrorKind::ServerError,
+            format!("the server cannot create the workspace of the run: {error}"),
+        )
     })?;
     Ok(WorkspaceSpec { directory, ..state.settings.workspace.clone() })
 }
@@ -128,7 +131,7 @@ impl ResponseWorkspace {
         Err(ApiError::new(ApiErrorKind::TooManyRequests, message).with_code(QUOTA_CODE).not_retryable())
     }
 
-    /// Tests if the size is within the limit. A size that cannot be measured is not.
+    /// Returns true if the size of the workspace is within the limit. Returns false if the size cannot be measured.
     async fn measure(&self) -> bool {
         is_within(self.lease.directory().to_owned(), self.tmp.clone(), self.bytes_max).await
     }
@@ -166,7 +169,7 @@ fn too_large(bytes_max: u64) -> String {
     format!("the files of the workspace and its `/tmp` have more than {bytes_max} bytes")
 }
 
-/// A workspace whose run works.
+/// The workspace of a run in progress, whose size is watched.
 #[derive(Debug)]
 pub(crate) struct WatchedWorkspace {
     workspace: ResponseWorkspace,
@@ -183,7 +186,7 @@ impl WatchedWorkspace {
     /// Returns the end of a response whose run was cancelled because of the size of its workspace.
     pub(crate) fn failure(&self) -> Option<ResponseEnd> {
         let failed = || {
-            let message = format!("{}; the run was stopped", too_large(self.workspace.bytes_max));
+            let message = format!("{}; the server stopped the run", too_large(self.workspace.bytes_max));
             ResponseEnd::failed("too_many_requests", QUOTA_CODE, message)
         };
         self.exceeded.load(Ordering::Acquire).then(failed)

@@ -36,7 +36,7 @@ pub(crate) struct TokenSubject {
 /// The values with which the claims are compared.
 pub(super) struct TokenCheck<'a> {
     pub(super) issuer: &'a TokenIssuerSettings,
-    /// An audience that is accepted in addition to the configured audiences.
+    /// An audience that the server accepts in addition to the configured audiences.
     pub(super) resource: Option<&'a str>,
     pub(super) now_s: u64,
 }
@@ -45,7 +45,9 @@ impl TokenCheck<'_> {
     pub(super) fn subject(&self, claims: Map<String, Value>) -> Result<TokenSubject, TokenError> {
         let claims = Claims(claims);
         if claims.text("iss") != Some(&self.issuer.issuer) {
-            return Err(TokenError::invalid("the access token comes from another issuer than its key"));
+            return Err(TokenError::invalid(
+                "the access token names another issuer than the issuer of its key",
+            ));
         }
         let expires_s = self.check_times(&claims)?;
         self.check_audience(&claims)?;
@@ -87,7 +89,7 @@ impl TokenCheck<'_> {
             return Err(TokenError::invalid("the access token has expired"));
         }
         if claims.seconds("nbf")?.is_some_and(|begins| begins > self.now_s.saturating_add(SKEW_S)) {
-            return Err(TokenError::invalid("the access token is not valid yet"));
+            return Err(TokenError::invalid("the access token is not valid yet (claim `nbf`)"));
         }
         Ok(expires)
     }
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_the_missing_or_wrong_claim() {
+    fn token_error_names_the_missing_or_wrong_claim() {
         let check = |changes: Value, expected: &str| {
             let told = subject(&changes).unwrap_err();
             assert!(
@@ -282,7 +284,7 @@ mod tests {
         let (acme, other) = (of(json!({})), of(json!({"org": "other"})));
         assert!(!acme.is_subject_of(&other) && acme.credential_id() != other.credential_id());
         assert_eq!(acme, of(json!({"exp": NOW_S + 500, "jti": "2"})));
-        // A separator inside a name must not make two principals equal.
+        // Test names that contain the separator: two different principals must not become equal.
         let nested = of(json!({"org": "a", "sub": "b/c"}));
         assert_eq!((nested.tenant(), nested.subject()), ("a", "b/c"));
         assert!(subject(&json!({"org": "a/b", "sub": "c"})).is_err());

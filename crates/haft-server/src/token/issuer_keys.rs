@@ -38,7 +38,7 @@ pub(super) struct IssuerKeys {
     client: Option<Client>,
     metrics: Metrics,
     cache: Mutex<KeyCache>,
-    /// Held during a fetch, so that there is only one at a time.
+    /// Held during a fetch, so that only one fetch runs at a time.
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -82,7 +82,7 @@ impl IssuerKeys {
         }
     }
 
-    /// Returns true if these are the keys of an issuer with these settings.
+    /// Returns true if this value holds the keys of an issuer with these settings.
     pub(super) fn is_for(&self, settings: &TokenIssuerSettings) -> bool {
         (&self.issuer, &self.jwks_url) == (&settings.issuer, &settings.jwks_url)
     }
@@ -150,7 +150,7 @@ impl IssuerKeys {
             serde_json::from_slice(&document(response).await?).map_err(|error| error.to_string())?;
         // OpenID Connect Discovery, section 4.3: otherwise another issuer could offer its keys as the keys of this one.
         if found.issuer != self.issuer {
-            return Err("the discovery document names another issuer".into());
+            return Err("the discovery document of the token issuer names another issuer".into());
         }
         let is_safe =
             found.jwks_uri.scheme() == "https" || (is_loopback(&issuer) && is_loopback(&found.jwks_uri));
@@ -158,7 +158,7 @@ impl IssuerKeys {
     }
 
     async fn get(&self, url: &Url) -> Result<Response, String> {
-        let client = self.client.as_ref().ok_or("the HTTP client could not be created")?;
+        let client = self.client.as_ref().ok_or("the server could not create an HTTP client")?;
         client.get(url.clone()).send().await.map_err(|error| error.to_string())
     }
 
@@ -182,13 +182,13 @@ fn discovery_urls(issuer: &Url) -> [Url; 2] {
 
 async fn document(mut response: Response) -> Result<Vec<u8>, String> {
     if response.status() != StatusCode::OK {
-        return Err(format!("the issuer answered {}", response.status()));
+        return Err(format!("the token issuer answered with status {}", response.status()));
     }
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| error.to_string())? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > DOCUMENT_BYTES_MAX {
-            return Err(format!("the document has more than {DOCUMENT_BYTES_MAX} bytes"));
+            return Err(format!("the document of the token issuer has more than {DOCUMENT_BYTES_MAX} bytes"));
         }
     }
     Ok(bytes)

@@ -54,7 +54,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<VerificationKey>, String> {
     let set: KeySet = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let written = set.keys.into_iter().filter_map(|key| serde_json::from_value::<WrittenKey>(key).ok());
     let keys: Vec<_> = written.filter_map(WrittenKey::read).take(KEYS_MAX).collect();
-    if keys.is_empty() { Err("the key set has no key that can check signatures".into()) } else { Ok(keys) }
+    if keys.is_empty() {
+        Err("the key set of the token issuer has no key that can verify signatures".into())
+    } else {
+        Ok(keys)
+    }
 }
 
 impl VerificationKey {

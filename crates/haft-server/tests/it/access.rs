@@ -87,7 +87,7 @@ fn each_reply_has_a_unique_id_and_errors_have_the_form_of_openai() {
 }
 
 #[test]
-fn huge_headers_and_urls_are_refused_and_the_server_goes_on() {
+fn huge_headers_and_urls_are_refused_and_the_server_continues() {
     let server = server();
     let address = server.url.strip_prefix("http://").unwrap();
     let begin = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n");
@@ -157,7 +157,7 @@ fn idle_connections_are_closed_and_free_their_slots() {
     let mut idle: Vec<TcpStream> =
         ["", half, kept].iter().cycle().take(2 * CONNECTIONS_MAX).map(|sent| open(sent)).collect();
     assert_eq!(server.get("/v1/models").status, 200);
-    // Each half of the connections takes all slots until the time limit of a head.
+    // Each half of the connections occupies all slots until the head timeout.
     assert!(began.elapsed() >= 2 * HEAD_TIMEOUT, "the server serves more connections at once than it may");
     for stream in &mut idle {
         let mut rest = Vec::new();

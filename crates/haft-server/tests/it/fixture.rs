@@ -92,7 +92,8 @@ impl Reply {
     }
 }
 
-/// The timeout is short, because a test waits for it. No client of the tests pauses within a head or a body.
+/// The timeout for the head and the body of a request. It is short, because a test waits for it; no client of the tests
+/// pauses within a head or a body.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The idle time is longer than any test, as the idle time of `haft serve` is longer than the pause between two

@@ -117,7 +117,7 @@ fn key_that_has_reached_its_cost_limit_is_refused_even_after_a_restart() {
 #[test]
 fn websocket_messages_count_as_requests_and_are_refused_after_the_key_is_revoked() {
     let server = TestServer::start(text("Hello."));
-    // The handshake is a request too.
+    // The handshake of the WebSocket counts as a request too.
     let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
     let key = limited_key(&server.store, limits);
     let create = || json!({"type": "response.create", "model": "helper", "input": "Hi"});
@@ -151,7 +151,7 @@ fn slow() -> TestServer {
 }
 
 #[test]
-fn response_of_a_websocket_counts_among_those_in_progress() {
+fn websocket_response_counts_among_the_responses_in_progress() {
     let server = slow();
     let limits = KeyLimits { concurrent_responses: Some(1), ..KeyLimits::default() };
     let key = limited_key(&server.store, limits);
@@ -174,13 +174,13 @@ fn response_of_a_websocket_counts_among_those_in_progress() {
 }
 
 #[test]
-fn websocket_that_sends_more_than_the_server_keeps_is_closed() {
+fn websocket_with_too_many_waiting_requests_is_closed() {
     let server = slow();
     let ended = server.executor.block_on(async {
         let mut socket = connect(&server.url, &server.key).await;
-        // One is in progress, and 16 may wait.
+        // One request is in progress, and 16 requests may wait.
         for _ in 0..18 {
-            // An error means that the connection is closed already.
+            // Ignore an error: it means that the server has already closed the connection.
             let _ = socket.send(Message::text(CREATE)).await;
         }
         let until_end = async { while let Some(Ok(_)) = socket.next().await {} };

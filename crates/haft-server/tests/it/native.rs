@@ -199,7 +199,7 @@ fn run_that_waits_for_approval_can_be_cancelled() {
 #[test]
 fn stored_output_is_read_by_range_and_searched() {
     let tools = ToolServer::start();
-    // More than a mebibyte, which is the most that one read returns.
+    // Make the output larger than one mebibyte, the maximum of one read.
     let lines: Vec<String> = (0..5_000).map(|number| format!("line {number} of the output")).collect();
     let begin = format!("{}\n{}\n", lines[..4_999].join("\n"), "x".repeat(1 << 20));
     tools.answer_with(&format!("{begin}{}", lines[4_999]));
@@ -237,7 +237,7 @@ fn stored_output_is_read_by_range_and_searched() {
 }
 
 #[test]
-fn names_are_shown_without_commands_and_stats_need_the_scope() {
+fn catalog_shows_names_without_commands_and_stats_need_the_admin_scope() {
     let server_config = json!({"command": "secret-program", "args": ["secret-word"]});
     let config = json!({
         "models": {"default": "openai/m"}, "mcpServers": {"local": server_config}, "groups": {"g": ["local__*"]},
@@ -307,7 +307,10 @@ fn key_sees_the_tools_that_it_may_use_and_the_reasons_for_the_others() {
     });
     assert_eq!(look, expected);
     let add = server.get("/api/v1/tools/docs__add").json();
-    assert_eq!((&add["active"], &add["reason"]), (&json!(false), &json!("`toolsDenied` matches this tool")));
+    assert_eq!(
+        (&add["active"], &add["reason"]),
+        (&json!(false), &json!("`toolsDenied` of the configuration matches this tool"))
+    );
     let hidden = [&add["description"], &add["input_schema"]];
     assert_eq!(hidden, [&Value::Null; 2], "a tool that cannot be called reveals nothing: {add}");
     let builtin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
@@ -387,7 +390,8 @@ fn group_is_turned_off_and_turning_on_never_overrides_the_configuration() {
     let steps = steps.into_iter().chain([ScriptStep::text("Done.")]);
     let server = TestServer::configured(Script::of(steps), &config, &[]);
     let admin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Admin]);
-    let denied = json!({"name": "docs__add", "active": false, "reason": "`toolsDenied` matches this tool"});
+    let reason = "`toolsDenied` of the configuration matches this tool";
+    let denied = json!({"name": "docs__add", "active": false, "reason": reason});
     assert_eq!(switch(&server, &admin, "tools/docs__add", true).json(), denied);
     assert_eq!(switch(&server, &admin, "groups/none", false).status, 404);
     let off = switch(&server, &admin, "groups/docs", false).json();
@@ -474,7 +478,7 @@ fn run_only_narrows_the_tools_and_turns_of_its_agent() {
         let made: Vec<_> = tools.calls().iter().map(|call| call["n"].as_i64().unwrap()).collect();
         assert_eq!(made, calls, "{body}");
     };
-    // In its last turn, a model can only answer.
+    // In the last turn of a run, the model cannot call tools.
     check(json!({}), &[1, 2]);
     check(json!({"max_turns": 50}), &[1, 2]);
     check(json!({"max_turns": 2}), &[1]);

@@ -39,7 +39,7 @@ fn metric(server: &TestServer, name: &str) -> f64 {
 }
 
 #[test]
-fn request_without_an_answer_expires_as_denied_also_after_a_restart() {
+fn unanswered_approval_request_expires_as_denied_also_after_a_restart() {
     for is_restarted in [false, true] {
         let tools = ToolServer::start();
         let mut config = tools.config();
@@ -73,7 +73,7 @@ fn request_without_an_answer_expires_as_denied_also_after_a_restart() {
 }
 
 #[test]
-fn request_that_waits_is_in_the_metrics_until_it_is_answered() {
+fn waiting_approval_request_is_in_the_metrics_until_it_is_answered() {
     let tools = ToolServer::start();
     let mut server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request());
@@ -113,7 +113,7 @@ fn receiver(executor: &Executor, status: &Arc<Mutex<StatusCode>>, seen: &Deliver
 }
 
 #[test]
-fn event_that_was_not_delivered_is_sent_after_a_restart_and_not_again() {
+fn undelivered_webhook_event_is_sent_once_after_a_restart() {
     let (executor, seen) = (Executor::new().unwrap(), Deliveries::default());
     let status = Arc::new(Mutex::new(StatusCode::SERVICE_UNAVAILABLE));
     let url = receiver(&executor, &status, &seen);
@@ -134,7 +134,7 @@ fn event_that_was_not_delivered_is_sent_after_a_restart_and_not_again() {
     assert_eq!(id(0), id(deliveries.len() - 1), "the receiver can tell that it is the same event");
     assert!(deliveries.last().unwrap().1.contains(first["id"].as_str().unwrap()));
     server.restart();
-    // The request of another response shows that the new process has sent everything that it had to send.
+    // The delivery for another response shows that the new process has already sent all older events.
     let second = ask(&server, &request());
     eventually("the new event is delivered", || {
         seen.lock().unwrap().last().unwrap().1.contains(second["id"].as_str().unwrap())
@@ -143,7 +143,7 @@ fn event_that_was_not_delivered_is_sent_after_a_restart_and_not_again() {
 }
 
 #[test]
-fn new_request_is_delivered_to_the_webhook_with_a_signature_and_without_arguments() {
+fn webhook_gets_new_approval_requests_with_a_signature_and_without_arguments() {
     let (executor, seen) = (Executor::new().unwrap(), Deliveries::default());
     let listener = executor.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -172,10 +172,10 @@ fn new_request_is_delivered_to_the_webhook_with_a_signature_and_without_argument
 }
 
 #[test]
-fn webhook_that_fails_delays_no_response() {
+fn failing_webhook_delays_no_response() {
     let tools = ToolServer::start();
     let mut config = tools.config();
-    // A port without a listener.
+    // Use a port without a listener, so that every delivery fails.
     let webhook = json!({"url": "http://127.0.0.1:9/hook", "secret": format!("whsec_{SECRET}")});
     config["serve"] = json!({ "approvalWebhook": webhook });
     let server = TestServer::configured(script(), &config, &[]);

@@ -133,7 +133,7 @@ fn check(kind: ProxyKind) {
         let reply = server.executor.block_on(reqwest::get(format!("{}/healthz", proxy.url)));
         reply.is_ok_and(|reply| reply.status() == 200)
     });
-    // The reply never ends, so a proxy that holds back events would let this wait for ever.
+    // The reply never ends, so this read would wait forever behind a proxy that holds back events.
     let waiting = first_chunk(&proxy.url, &server.key);
     let limit = std::time::Duration::from_secs(20);
     let first = server.executor.block_on(async { tokio::time::timeout(limit, waiting).await }).unwrap();

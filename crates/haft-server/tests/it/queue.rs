@@ -48,7 +48,7 @@ fn kinds(reply: &Reply) -> Vec<String> {
 }
 
 #[test]
-fn response_beyond_the_limit_waits_and_reports_that_it_is_queued() {
+fn response_beyond_the_run_limit_waits_and_reports_that_it_is_queued() {
     let server = server(1, 10);
     let admin = scoped_key(&server.store, &[KeyScope::Admin]);
     let first = background(&server, &server.key, "Block");

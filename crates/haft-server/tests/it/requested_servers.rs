@@ -116,7 +116,7 @@ fn conversation_goes_on_after_the_approval_request_of_a_requested_server_expired
 }
 
 #[test]
-fn idempotency_key_still_counts_when_the_client_has_a_new_token_for_its_server() {
+fn idempotency_key_still_applies_after_the_client_gets_a_new_token_for_its_mcp_server() {
     let tools = ToolServer::start();
     let server = TestServer::configured(in_order(&[ScriptStep::text("Hello.")]), &config(), &[]);
     let send = |token: &str| {

@@ -275,7 +275,8 @@ fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
     assert_eq!(text(&response), "Done.");
     let sent = server.model.requests().last().unwrap().body.to_string();
     assert!(sent.contains("You help.") && sent.contains("In French."), "{sent}");
-    // Claude Code has its own shell and file tools.
+    // Claude Code has its own shell and file tools, so a request that may use it needs the scope for built-in tools
+    // too.
     for model in ["coder", "everything", "command", "claude-code/sonnet"] {
         assert_eq!(post(&server, &json!({"model": model, "input": "x"})).status, 403, "{model}");
     }
@@ -436,7 +437,7 @@ fn a_client_that_disconnects_cancels_its_response() {
         assert!(response.chunk().await.unwrap().is_some());
         response
     });
-    // A run that is cancelled before its model request has no request to abort.
+    // Wait for the model request: a run that is cancelled before has no request to abort.
     eventually("the model is asked", || !server.model.requests().is_empty());
     drop(response);
     eventually("the request to the model is cut", || {
@@ -484,7 +485,7 @@ fn idempotency_key_belongs_to_one_principal_for_one_day() {
 }
 
 #[test]
-fn idempotency_key_of_a_response_in_progress_counts_for_its_body_only() {
+fn idempotency_key_of_a_response_in_progress_is_refused_for_another_body() {
     let server = slow();
     let send = |input: &str| {
         let body = json!({"model": "openai/m", "input": input, "background": true, "stream": true});
@@ -687,7 +688,7 @@ fn compacted_conversation_is_encrypted_for_its_owner_and_can_be_continued() {
     assert!(compacted["usage"]["total_tokens"].is_u64(), "{compacted}");
     let item = compacted["output"][0].clone();
     assert_eq!((types(&compacted), item["type"].as_str()), (vec!["compaction"], Some("compaction")));
-    // With a space, because the encoded bytes can contain any three letters.
+    // Search for a text with a space, because the encoded bytes can contain any three letters.
     assert!(!compacted.to_string().contains("the fox"), "sealed: {compacted}");
     server.restart();
     let next = json!({"model": "openai/m", "store": false, "input": [item, {"role": "user", "content": "And then?"}]});

@@ -86,7 +86,7 @@ async fn read_events(request: reqwest::RequestBuilder, count: usize) -> Vec<Valu
 #[test]
 fn killed_server_loses_no_accepted_response_and_repeats_no_call() {
     let executor = tokio::runtime::Runtime::new().unwrap();
-    // Stop after every second event of the stream, which has 26.
+    // Stop the server after every second of the 26 events of the stream.
     for count in (2..=26).step_by(2) {
         let tools = ToolServer::start();
         let files = ServerFiles::new(script(), &tools.config(), &[]);

@@ -12,7 +12,7 @@ use super::tool_server::ToolServer;
 /// A word that every text of a test contains.
 const MARKER: &str = "qxmarkerzv";
 
-/// A model whose reasoning is opaque; only its state must be sent back.
+/// A model whose reasoning is opaque: clients must send its state back, and cannot read it.
 const MODEL: &str = "openai-responses/m";
 
 fn in_order(steps: Vec<ScriptStep>) -> Script {

@@ -105,7 +105,8 @@ fn call_is_not_made_if_the_use_of_its_approval_cannot_be_stored() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request(&[user(MARKER)]));
-    // A file in the place of the directory, because root can write to every directory.
+    // Put a file in the place of the directory. A read-only directory would not be enough, because root can write to
+    // every directory.
     let marks = server.data().join("approvals-used");
     std::fs::write(&marks, "").unwrap();
     let approved = request(&history(&first, [answer(&last(&first), true)]));
@@ -165,7 +166,7 @@ fn approval_request_of_a_response_that_is_not_stored_expires() {
     config["serve"] = json!({"approvalTimeout": "1s"});
     let server = TestServer::configured(script(), &config, &[]);
     let first = ask(&server, &request(&[user(MARKER)]));
-    // The time of a response has no fraction of a second.
+    // Wait one second longer than the timeout, because the creation time of a response has no fraction of a second.
     sleep(Duration::from_millis(2_010));
     let late = post(&server, &request(&history(&first, [answer(&last(&first), true)])));
     assert_eq!(error(&late), (400, json!("approval_request_expired")), "{}", late.text);
@@ -197,7 +198,7 @@ fn approvals_of_a_response_that_is_not_stored_are_answered_one_by_one() {
 }
 
 #[test]
-fn connection_remembers_the_run_that_waits() {
+fn websocket_remembers_an_unstored_run_that_waits_for_approval() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let mut client = SteeringClient::connect(&server, &server.key);

@@ -155,7 +155,7 @@ fn response_ends_before_its_next_turn_and_completes_calls_that_have_begun() {
 }
 
 #[test]
-fn successor_has_the_queued_input_in_order_and_can_be_steered() {
+fn successor_response_has_the_queued_input_in_order_and_can_be_steered() {
     let steps = ["First.", "Second.", "Third."].map(|text| slow(ScriptStep::text(text)));
     let server = TestServer::start(Script::of(steps));
     let limits = KeyLimits { concurrent_responses: Some(1), ..KeyLimits::default() };
@@ -193,7 +193,7 @@ fn successor_has_the_queued_input_in_order_and_can_be_steered() {
 }
 
 #[test]
-fn input_waits_for_the_output_of_a_function() {
+fn steering_input_waits_for_the_output_of_a_function() {
     let call = slow(ScriptStep::call("weather", json!({"town": "Oslo"})));
     let server = TestServer::start(Script::of([call, ScriptStep::text("Cold.")]));
     let mut client = SteeringClient::connect(&server, &server.key);
@@ -226,7 +226,7 @@ fn input_waits_for_the_output_of_a_function() {
 }
 
 #[test]
-fn input_that_waits_is_returned_if_the_next_request_is_wrong() {
+fn waiting_steering_input_is_returned_if_the_next_request_is_invalid() {
     let call = slow(ScriptStep::call("weather", json!({})));
     let server = TestServer::start(Script::of([call, ScriptStep::text("Cold.")]));
     let mut client = SteeringClient::connect(&server, &server.key);
@@ -245,7 +245,7 @@ fn input_that_waits_is_returned_if_the_next_request_is_wrong() {
 }
 
 #[test]
-fn input_waits_for_an_approval_and_continues_the_approved_run() {
+fn steering_input_waits_for_an_approval_and_continues_the_approved_run() {
     let tools = ToolServer::start();
     let call = slow(ScriptStep::call("docs__add", json!({"n": 1})));
     let script = Script::of([call, ScriptStep::text("Done."), ScriptStep::text("Bye.")]);
@@ -299,7 +299,7 @@ fn responses_with_a_conversation_or_compaction_cannot_be_steered() {
 }
 
 #[test]
-fn successor_counts_against_the_limits_of_the_key() {
+fn successor_response_counts_against_the_limits_of_the_key() {
     let server = TestServer::start(Script::of([slow(ScriptStep::text("First."))]));
     // The handshake and the first response are requests.
     let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };

@@ -67,7 +67,7 @@ fn idle_streams_do_not_delay_other_clients_and_their_runs_end_when_they_disconne
     let admin = scoped_key(&server.store, &[KeyScope::Admin]);
     let active = || metric(&server, &admin, "haft_responses_active");
     for round in 1..=2 {
-        // In the second round, this succeeds only if the first one has released its connections and its places.
+        // The second round succeeds only if the first round has released its connections and its slots.
         let body = json!({"model": "openai/m", "input": "Block", "stream": true, "store": round == 1});
         let streams: Vec<_> = (0..STREAMS).map(|_| open(&server, "POST", "/v1/responses", &body)).collect();
         assert_eq!(active(), STREAMS.to_string());
@@ -91,7 +91,7 @@ fn run_of_a_client_that_closes_its_sending_side_is_cancelled() {
 }
 
 #[test]
-fn readers_that_do_not_read_delay_no_other_client_and_release_their_connections() {
+fn stalled_readers_delay_no_other_client_and_release_their_connections() {
     let server = server();
     let started = ask(&server, &json!({"model": "openai/m", "input": "Long", "background": true}));
     let path = format!("/v1/responses/{}", started["id"].as_str().unwrap());

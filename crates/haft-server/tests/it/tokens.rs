@@ -95,7 +95,7 @@ fn tokens_that_are_forged_or_not_for_this_server_are_refused() {
 }
 
 #[test]
-fn token_for_the_gateway_does_not_count_for_the_api() {
+fn api_refuses_a_token_for_the_gateway() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let token = |audience: &str| issuer.token(claims(&json!({ "aud": audience })));
@@ -108,7 +108,7 @@ fn token_that_expires_ends_the_use_of_its_websocket() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    // Clocks may differ by a minute, so this token counts for some seconds more.
+    // The server tolerates a clock difference of a minute, so it accepts this token for some more seconds.
     let end = now_s() + 10;
     let token = issuer.token(claims(&json!({"exp": end - 60})));
     let create = || json!({"type": "response.create", "model": "helper", "input": "Hi"});
@@ -169,7 +169,7 @@ fn scopes_come_only_from_the_configured_mapping() {
 }
 
 #[test]
-fn equal_subjects_of_two_tenants_see_nothing_of_each_other() {
+fn equal_subject_names_of_two_tenants_share_no_data() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let token = |org: &str| issuer.token(claims(&json!({ "org": org })));
@@ -180,7 +180,7 @@ fn equal_subjects_of_two_tenants_see_nothing_of_each_other() {
     assert_eq!(made.status, 200, "{}", made.text);
     let path = format!("/v1/responses/{}", made.json()["id"].as_str().unwrap());
     assert_eq!((get(&server, &path, &acme).status, get(&server, &path, &other).status), (200, 404));
-    // A later token of the same subject can still read it.
+    // A later token of the same subject can still read the response.
     assert_eq!(get(&server, &path, &issuer.token(claims(&json!({"jti": "2"})))).status, 200);
     refused(&server, &token("local"), "which no token may use");
 }

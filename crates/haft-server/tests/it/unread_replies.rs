@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use super::fixture::{TestServer, scoped_key};
 use super::responses::{ask, text};
 
-/// The limit is short, because each test waits for it.
+/// The send timeout of the server. It is short, because each test waits for it.
 const SEND_TIMEOUT: &str = "1s";
 
 /// The maximum time in which a connection must end, even on a busy machine.
@@ -34,7 +34,8 @@ const SMALL_BUFFER: u32 = 4096;
 /// A reply that does not fit into the send buffer of the server's socket, which has at most 4 MB.
 const LONG_REPLY: usize = 8 << 20;
 
-/// The one connection that most of these servers allow. As long as a client has it, all other clients wait.
+/// The maximum number of connections of most servers in these tests. While one client has the only connection, all
+/// other clients wait.
 const ONE_CONNECTION: usize = 1;
 
 fn server(connections_max: usize, tls: Option<&TempDir>) -> TestServer {
@@ -205,7 +206,7 @@ fn clients_with_tls_that_read_no_reply_lose_their_connections() {
         let request = post(&server, &json!({"model": "openai/m", "input": "Long", "stream": true}));
         let mut unread = connect_securely(&server, &authority, b"http/1.1").await;
         send(&mut unread, &request, "HTTP/1.1 200").await;
-        // This waits for the handshake until the first client has lost the only connection.
+        // This call waits for its handshake until the first client has lost the only connection.
         let mut second = connect_securely(&server, &authority, b"http/1.1").await;
         send(&mut second, &request, "HTTP/1.1 200").await;
         drop(second);
@@ -250,7 +251,7 @@ async fn request_h2(
 }
 
 #[test]
-fn stream_of_http2_that_is_not_read_is_reset_and_others_continue() {
+fn unread_http2_stream_is_reset_and_the_other_streams_continue() {
     let files = tempfile::tempdir().unwrap();
     let authority = haft_testkit::write_certificate(files.path());
     let server = server(ONE_CONNECTION, Some(&files));
@@ -295,7 +296,7 @@ async fn reset(reply: ResponseFuture) -> h2::Error {
 }
 
 #[test]
-fn connection_of_http2_closes_although_its_client_never_reads_the_end_of_a_reply() {
+fn http2_connection_closes_although_its_client_never_reads_the_end_of_a_reply() {
     let files = tempfile::tempdir().unwrap();
     let authority = haft_testkit::write_certificate(files.path());
     let server = server(ONE_CONNECTION, Some(&files));
@@ -312,7 +313,7 @@ fn connection_of_http2_closes_although_its_client_never_reads_the_end_of_a_reply
 }
 
 #[test]
-fn silent_stream_of_http2_keeps_its_connection() {
+fn silent_http2_stream_keeps_its_connection() {
     let files = tempfile::tempdir().unwrap();
     let authority = haft_testkit::write_certificate(files.path());
     let server = server(ONE_CONNECTION, Some(&files));
