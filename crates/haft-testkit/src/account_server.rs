@@ -24,18 +24,18 @@ pub struct AccountServer {
     _end: tokio::sync::oneshot::Sender<()>,
 }
 
-/// A way in which the authorization server misbehaves.
+/// A fault of the authorization server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LoginFault {
     #[default]
     None,
     /// The metadata is not JSON.
     GarbageMetadata,
-    /// The token endpoint answers with a page.
+    /// The token endpoint answers with an HTML page instead of JSON.
     GarbageToken,
     /// The redirect does not name the issuer, although the metadata promises it.
     NoIssuer,
-    /// The user refuses.
+    /// The user refuses the login.
     AccessDenied,
 }
 
@@ -78,7 +78,7 @@ impl AccountServer {
         format!("{}/mcp", self.address)
     }
 
-    /// Makes logins fail in this way from now on.
+    /// Makes all later logins fail with this fault.
     pub fn set_fault(&self, fault: LoginFault) {
         self.state().fault = fault;
     }
@@ -211,10 +211,11 @@ impl AccountServerState {
         let request: Value = serde_json::from_str(body).unwrap_or_default();
         let result = match request["method"].as_str().unwrap_or_default() {
             "initialize" => json!({
-                "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "resources": {} },
+                "protocolVersion": "2025-11-25",
+                "capabilities": { "tools": {}, "resources": { "subscribe": true }, "prompts": {}, "completions": {} },
                 "serverInfo": { "name": "accounts", "version": "1" },
             }),
-            // A tool has the name of the account, so that a test finds the tool list of another account.
+            // Name one tool after the account, so that a test can detect the tool list of another account.
             "tools/list" => json!({ "tools": [
                 { "name": "whoami", "inputSchema": { "type": "object" } },
                 { "name": format!("of_{account}"), "inputSchema": { "type": "object" } },
@@ -222,6 +223,12 @@ impl AccountServerState {
             "tools/call" => json!({ "content": [{ "type": "text", "text": account }] }),
             "resources/list" => json!({ "resources": [{ "uri": "who://am-i", "name": "who" }] }),
             "resources/read" => json!({ "contents": [{ "uri": "who://am-i", "text": account }] }),
+            "resources/subscribe" | "resources/unsubscribe" => json!({}),
+            "prompts/list" => json!({ "prompts": [{ "name": "greet" }] }),
+            "prompts/get" => json!({
+                "messages": [{ "role": "user", "content": { "type": "text", "text": account } }],
+            }),
+            "completion/complete" => json!({ "completion": { "values": [account] } }),
             "" => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
             _ if request["id"].is_null() => return StatusCode::ACCEPTED.into_response(),
             _ => {

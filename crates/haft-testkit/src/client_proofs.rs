@@ -1,4 +1,4 @@
-//! Checks the tokens that a client signs: proofs of a key (RFC 9449) and assertions that authenticate it (RFC 7523).
+//! Checks the tokens that a client signs: proofs of a key (`DPoP`, RFC 9449) and client assertions (RFC 7523).
 
 use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,7 +26,8 @@ pub(crate) struct ClientProofs {
     public_key: Vec<u8>,
     /// The ids of all accepted tokens. Each may be used once.
     ids: HashSet<String>,
-    /// The number in the nonce that a proof for the MCP server must have. It changes after each accepted request.
+    /// The number in the nonce that a proof for the MCP server must contain. The number changes after each accepted
+    /// request.
     round: u32,
     /// The public key that the access token is bound to.
     bound_to: Value,
@@ -67,9 +68,13 @@ impl ClientProofs {
     pub(crate) fn check_assertion(&mut self, assertion: &str, issuer: &str) -> Result<(), String> {
         let (_, claims) = verified(assertion, |_| Some(self.public_key.clone()))?;
         let names = json!([claims["iss"], claims["sub"], claims["aud"]]);
-        expect(names == json!(["robot", "robot", issuer]), || format!("iss, sub and aud: {names}"))?;
+        expect(names == json!(["robot", "robot", issuer]), || {
+            format!("`iss`, `sub` or `aud` of the assertion is wrong: {names}")
+        })?;
         let seconds_left = claims["exp"].as_u64().unwrap_or_default().saturating_sub(now());
-        expect((1..=ASSERTION_SECONDS_MAX).contains(&seconds_left), || format!("exp: {claims}"))?;
+        expect((1..=ASSERTION_SECONDS_MAX).contains(&seconds_left), || {
+            format!("`exp` of the assertion is out of range: {claims}")
+        })?;
         self.use_id(&claims)
     }
 
@@ -95,21 +100,29 @@ impl ClientProofs {
         request: &ProvedRequest<'_>,
     ) -> Result<(), String> {
         let ProvedRequest { method, address, token } = request;
-        expect(header["typ"] == "dpop+jwt", || format!("typ: {header}"))?;
-        expect(claims["htm"] == *method, || format!("htm: {claims}, expected {method}"))?;
-        expect(claims["htu"] == address.as_str(), || format!("htu: {claims}, expected {address}"))?;
+        expect(header["typ"] == "dpop+jwt", || format!("`typ` of the proof is wrong: {header}"))?;
+        expect(claims["htm"] == *method, || {
+            format!("`htm` of the proof is wrong: {claims}; expected {method}")
+        })?;
+        expect(claims["htu"] == address.as_str(), || {
+            format!("`htu` of the proof is wrong: {claims}; expected {address}")
+        })?;
         let age = claims["iat"].as_u64().unwrap_or_default().abs_diff(now());
-        expect(age <= PROOF_SECONDS_MAX, || format!("iat: {claims}"))?;
+        expect(age <= PROOF_SECONDS_MAX, || format!("`iat` of the proof is not the current time: {claims}"))?;
         let digest = token.map(|token| URL_SAFE_NO_PAD.encode(Sha256::digest(token)));
-        expect(claims["ath"].as_str() == digest.as_deref(), || format!("ath: {claims}"))?;
+        expect(claims["ath"].as_str() == digest.as_deref(), || {
+            format!("`ath` of the proof is not the digest of the token: {claims}")
+        })?;
         let is_bound = token.is_none() || header["jwk"] == self.bound_to;
-        expect(is_bound, || format!("the token is bound to {}", self.bound_to))?;
+        expect(is_bound, || format!("the token is bound to another key: {}", self.bound_to))?;
         self.use_id(claims)
     }
 
     fn use_id(&mut self, claims: &Value) -> Result<(), String> {
         let id = claims["jti"].as_str().unwrap_or_default().to_owned();
-        expect(!id.is_empty() && self.ids.insert(id), || format!("jti: {claims}"))
+        expect(!id.is_empty() && self.ids.insert(id), || {
+            format!("`jti` of the token is missing or was already used: {claims}")
+        })
     }
 }
 
@@ -119,7 +132,7 @@ fn expect(holds: bool, describe: impl FnOnce() -> String) -> Result<(), String> 
 
 /// Verifies the signature with the key that `key` returns for the header. Returns the header and the claims.
 fn verified(token: &str, key: impl FnOnce(&Value) -> Option<Vec<u8>>) -> Result<(Value, Value), String> {
-    let invalid = || format!("not a signed token: {token}");
+    let invalid = || format!("the text is not a signed token: {token}");
     let (signed, signature) = token.rsplit_once('.').ok_or_else(invalid)?;
     let (header, claims) = signed.split_once('.').ok_or_else(invalid)?;
     let part = |text: &str| {

@@ -145,7 +145,7 @@ fn points(metric: Metric) -> Vec<CollectedPoint> {
                 .map(|found| point(found.attributes.clone(), 1, value(&found)))
                 .collect()
         }
-        other => panic!("an unexpected kind of metric: {other:?}"),
+        other => panic!("the collector does not support this kind of metric: {other:?}"),
     }
 }
 

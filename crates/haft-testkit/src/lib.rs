@@ -38,7 +38,8 @@ pub use test_tree::TestTree;
 pub use token_issuer::TokenIssuer;
 pub use user::{TestUser, users};
 
-/// Defines tests that call the same function with different data. Each line is one test with its name and arguments.
+/// Defines several tests that call the same function with different data. Each row is one test: its name and the
+/// arguments of the function.
 #[macro_export]
 macro_rules! checks {
     ($check:ident { $($(#[$about:meta])* $name:ident: $($argument:expr),+;)+ }) => {

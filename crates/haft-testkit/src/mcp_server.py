@@ -1,4 +1,4 @@
-"""An MCP server that behaves as badly as its first argument says. Speaks the handshake era over standard streams."""
+"""An MCP server with the fault that its first argument names. Uses protocol revisions with a handshake, over stdio."""
 import json, os, signal, subprocess, sys, threading, time
 
 mode = sys.argv[1] if len(sys.argv) > 1 else "good"
@@ -22,7 +22,7 @@ def text(words, **more):
 
 
 def offered(request, method, params):
-    """Resources and prompts, with members that only this server knows."""
+    """Answers requests for resources and prompts, with fields that no specification defines."""
     link = {"type": "resource_link", "uri": "note://1", "name": "one", "vendor": 2}
     inside = {"type": "resource", "resource": {"uri": "note://1", "text": "first"}}
     if method == "resources/list":
@@ -54,7 +54,7 @@ def offered(request, method, params):
     if method == "completion/complete":
         return reply(request, {"completion": {"values": [json.dumps(params["ref"], sort_keys=True)]}})
     if mode == "loud" and method == "tools/call":
-        # First so much that a reader who sleeps is far behind, and then changes that it may not miss.
+        # Send so many messages that a client which does not read falls far behind, then changes that it must not miss.
         for _ in range(600):
             send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": "x" * 60_000}})
         for _ in range(300):
@@ -75,7 +75,7 @@ NOUNS = ["invoice", "customer", "payment", "order", "contract", "ticket", "repor
 
 
 def catalog(count):
-    """As many tools as a large server lists, each with words of its own."""
+    """Returns the tools of a large server, each with a different name and description."""
     def one(number):
         verb, noun = VERBS[number % 10], NOUNS[number // 10 % 10]
         name = f"{verb}_{noun}" + (f"_{number // 100}" if number >= 100 else "")
@@ -109,7 +109,7 @@ def tools():
 
 
 def ask(method, params):
-    """Asks the client, and gives its answer."""
+    """Sends a request to the client, and returns its reply."""
     send({"jsonrpc": "2.0", "id": f"q-{method}", "method": method, "params": params})
     while True:
         message = json.loads(sys.stdin.readline())
@@ -125,7 +125,7 @@ def said(words):
 
 
 def sample(what):
-    """What is asked of a model: something sensible, or worse."""
+    """Returns the parameters of a sampling request: valid ones, or the invalid ones that `what` names."""
     wanted = {"messages": [said("What is the capital of France?")], "systemPrompt": "Be brief.", "maxTokens": 50}
     odd = {
         "large": {"messages": [said("x" * (10 << 20))]},
@@ -137,7 +137,7 @@ def sample(what):
 
 
 def flood(count):
-    """Asks for as much as it can before it reads a single answer."""
+    """Sends `count` sampling requests before it reads the first reply."""
     for number in range(count):
         send({"jsonrpc": "2.0", "id": f"f-{number}", "method": "sampling/createMessage", "params": sample("")})
     answers = [json.loads(sys.stdin.readline()) for _ in range(count)]
@@ -253,10 +253,10 @@ def call(request):
         out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\xff\xfeb"}]}}\n' % request["id"])
         return out.flush()
     if mode == "changes" or "grows" in sys.argv:
-        # The list is another one from here on, and this call is not over.
+        # Announce a changed tool list while this call is still in progress.
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if "grows" in sys.argv and calls == 2:
-        # The answer to this call follows the answer with the new list.
+        # Reply to this call only after the client has received the new tool list.
         while listings < 2:
             message = json.loads(sys.stdin.readline())
             if message.get("method") == "tools/list":
@@ -339,7 +339,7 @@ for line in sys.stdin:
         }
         reply(request, {**greeting, **odd.get(mode, {})})
     elif method == "subscriptions/listen":
-        # The first stream ends at once; what changes then is heard on no stream.
+        # End the first stream at once, so that the next changes cannot be sent on any stream.
         listens += 1
         if listens == 1:
             reply(request, {"resultType": "complete"})

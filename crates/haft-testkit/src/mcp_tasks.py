@@ -1,7 +1,7 @@
-"""An MCP server whose tool runs as a task, well or badly, as its first argument says.
+"""An MCP server whose tool runs as a task.
 
-`core` speaks 2025-11-25, `extension` speaks 2026-07-28; a second argument names a fault. The server appends the methods
-that it receives to the file in its third argument.
+The first argument selects the protocol revision: `core` is 2025-11-25, and `extension` is 2026-07-28. The second argument
+names a fault. The server appends the methods that it receives to the file in its third argument.
 """
 import json, os, sys, threading, time
 
@@ -40,7 +40,7 @@ def shown(task):
 
 
 def work(task, params):
-    """Runs the tool: says how far it is, may ask, and ends."""
+    """Runs the tool: reports progress, may send a question, and completes the task."""
     token = params["_meta"]["progressToken"]
     task["message"] = "digging"
     time.sleep(0.3)
@@ -72,7 +72,7 @@ def work(task, params):
 
 
 def asked(task):
-    """Asks on the stream of `tasks/result`, which the client opens when the task needs input."""
+    """Sends a question on the stream of `tasks/result`, which the client opens when the task needs input."""
     task["result_wanted"].wait(20)
     answered = threading.Event()
     waiting["q"] = (answered, {})

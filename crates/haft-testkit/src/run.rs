@@ -69,7 +69,7 @@ impl HaftCommand {
 
     /// Runs the program through a wrapper. The wrapper runs as the tree's user, and executes the command line after it.
     pub fn through(mut self, wrapper: &[&str]) -> Self {
-        // A second user namespace is not allowed in the first one.
+        // The first wrapper forbids further user namespaces, so a second wrapper could not create its own.
         if wrapper == WITHOUT_NAMESPACES && self.words.iter().any(|word| word == NO_MORE) {
             return self;
         }
@@ -162,7 +162,7 @@ impl HaftOutput {
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(began.elapsed() < Duration::from_secs(20), "timed out before this happened: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

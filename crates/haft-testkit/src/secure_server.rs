@@ -200,7 +200,7 @@ struct FreezableStream<S> {
 }
 
 impl<S> FreezableStream<S> {
-    /// Returns true if the connection was frozen. Its reads and writes then stay pending and never wake their task.
+    /// Returns true if the connection was frozen. Reads and writes of a frozen connection stay pending forever.
     fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::SeqCst)
     }

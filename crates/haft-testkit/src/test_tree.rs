@@ -92,8 +92,8 @@ impl TestTree {
         HaftCommand::of_program(self, Path::new("bash"), &["-c", script]).output()
     }
 
-    /// Writes an MCP server that misbehaves as `mode` says. Returns the `command` and `args` that start it, as JSON for
-    /// a configuration.
+    /// Writes an MCP server with the fault that `mode` names. Returns the `command` and `args` that start the server,
+    /// as JSON for a configuration.
     pub fn misbehaving_server(&self, mode: &str, rest: &[&str]) -> String {
         let script = self.file("outside/mcp_server.py", include_str!("mcp_server.py"));
         let words: Vec<String> = std::iter::once(script.to_str().unwrap())

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 /// The time for which tokens are valid.
 const TOKEN_SECONDS: u64 = 600;
 
-/// A server that listens on its own port for as long as it lives.
+/// An issuer on its own port. It stops when it is dropped.
 #[derive(Debug)]
 pub struct TokenIssuer {
     shared: Arc<Mutex<TokenIssuerState>>,
@@ -116,7 +116,8 @@ impl TokenIssuer {
         self.state().key_set()
     }
 
-    /// Returns a token with these claims. `iss` and `exp` are added if they are missing; `null` leaves them out.
+    /// Returns a token with these claims. Adds `iss` and `exp` if they are missing; with the value `null`, leaves them
+    /// out.
     pub fn token(&self, claims: Value) -> String {
         let state = self.state();
         let id = state.keys.last().unwrap().0.clone();

@@ -1,6 +1,10 @@
 //! The client that the official MCP conformance suite runs. It lists the tools of the server whose address is its last
 //! argument, and calls each tool.
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a driver for tests: what fails is to be seen")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "this program is a test driver, and its failures must be visible"
+)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +43,7 @@ impl Elicitor for DefaultsElicitor {
 /// The URL at which the suite publishes the metadata document of the client.
 const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
 
-/// A simulated user who consents at once: the suite redirects straight back.
+/// A simulated user who consents to the login: the suite answers the first request with the final redirect.
 struct ConsentingBrowser;
 
 impl OauthConsent for ConsentingBrowser {
@@ -53,7 +57,8 @@ impl OauthConsent for ConsentingBrowser {
             let straight = straight.build().map_err(|error| error.to_string())?;
             let answer = straight.get(url.clone()).send().await.map_err(|error| error.to_string())?;
             let back = answer.headers().get("location").and_then(|value| value.to_str().ok());
-            back.and_then(|back| url.join(back).ok()).ok_or_else(|| "nobody was sent back".into())
+            back.and_then(|back| url.join(back).ok())
+                .ok_or_else(|| "the authorization server sent no redirect".into())
         })
     }
 }
@@ -165,7 +170,7 @@ async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefiniti
     }
 }
 
-/// The tool with which the suite receives, as an argument, the schema of another tool as the client got it.
+/// The tool to which the client passes the schema of another tool, so that the suite can check the received schema.
 const SCHEMA_ECHO: &str = "json_schema_echo";
 
 /// Returns the arguments that the suite requires, or else arguments generated from the schema.
