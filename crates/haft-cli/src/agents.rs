@@ -42,7 +42,8 @@ fn list(args: &AgentsListArgs) -> Result<ExitCode, CliError> {
             Ok(agent) => agents.push(agent),
             // Print only a warning: a file in this directory may be an include of an agent and not an agent itself.
             Err(error) => {
-                let message = format!("`{}` is ignored: {error}", printable(&file.to_string_lossy()));
+                let message =
+                    format!("haft ignores the agent file `{}`: {error}", printable(&file.to_string_lossy()));
                 terminal::warn(&hints::with(&message, hints::agent(&error)));
             }
         }
@@ -135,7 +136,7 @@ pub(super) fn problem(
     }
 }
 
-/// Returns the tools that an agent names but that cannot exist.
+/// Returns the errors for names in the tool lists of an agent that no tool can have.
 fn unknown_tools(read: &Result<AgentFile, AgentLoadError>, config: &ResolvedConfig) -> Option<String> {
     let AgentFile { agent, file, .. } = read.as_ref().ok()?;
     let shown = agent.reach.tools.iter().flatten().map(ToString::to_string);
@@ -152,7 +153,7 @@ fn new(args: &AgentsNewArgs) -> Result<ExitCode, CliError> {
     let name = args.name.trim_end_matches(".md");
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
     if !is_name {
-        let hint = "hint: use letters, digits, - and _";
+        let hint = "hint: an agent name contains only letters, digits, - and _";
         return Err((
             ExitReason::Usage,
             format!("`{}` is not a valid agent name\n{hint}", printable(&args.name)),
@@ -164,12 +165,15 @@ fn new(args: &AgentsNewArgs) -> Result<ExitCode, CliError> {
         .and_then(|()| std::fs::File::create_new(&file))
         .and_then(|mut file| file.write_all(START.as_bytes()));
     written.map_err(|error| {
-        let hint = "hint: choose another name, or another directory";
-        (ExitReason::Input, format!("`{}` cannot be written: {error}\n{hint}", file.display()))
+        let hint = "hint: choose another agent name, or run the command in another directory";
+        (
+            ExitReason::Input,
+            format!("haft cannot create the agent file `{}`: {error}\n{hint}", file.display()),
+        )
     })?;
     let next = if args.home { format!("@{name}") } else { format!("@{}", file.display()) };
     terminal::note(&format!(
-        "written: {}\nhint: haft run -m PROVIDER/MODEL {next} 'your request'",
+        "created the agent file {}\nhint: `haft run -m PROVIDER/MODEL {next} 'your request'` runs the agent",
         file.display()
     ));
     Ok(ExitReason::Success.into())

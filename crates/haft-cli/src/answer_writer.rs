@@ -7,7 +7,7 @@ use haft_core::text::is_bidi_control;
 use super::markdown::MarkdownRenderer;
 use super::terminal;
 
-/// The treatment of text before it is written.
+/// The changes that the writer makes to text before it writes the text.
 #[derive(Debug)]
 enum TextTreatment {
     /// The text is written unchanged, because a program reads it.

@@ -61,7 +61,7 @@ Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 9 run limit reached, 10 run budget used up, 42 bad input, 124 timeout, 130 interrupted, 141 output pipe closed, 143 terminated. `haft sandbox` returns the exit code of its command.";
 
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant, reason = "one value exists, for the life of the process")]
+#[allow(clippy::large_enum_variant, reason = "the process creates only one value of this type")]
 pub(super) enum CliCommand {
     Run(RunArgs),
     Resume(ResumeArgs),
@@ -103,9 +103,9 @@ pub(super) enum CliCommand {
 /// Call one tool, or many from standard input; no model is involved
 #[derive(Debug, Args)]
 #[command(after_help = CALL_EXAMPLES)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+#[expect(clippy::struct_excessive_bools, reason = "each bool is a separate command-line flag")]
 pub(super) struct CallArgs {
-    /// The tool
+    /// The name of the tool to call
     #[arg(required_unless_present = "stdin")]
     pub(super) tool: Option<String>,
 
@@ -113,7 +113,7 @@ pub(super) struct CallArgs {
     #[arg(value_name = "JSON")]
     pub(super) arguments: Option<String>,
 
-    /// Read one call per line: {"id":1,"tool":"bash","args":{"command":"ls"}}
+    /// Read calls from standard input, one per line: {"id":1,"tool":"bash","args":{"command":"ls"}}
     #[arg(long, conflicts_with_all = ["tool", "arguments"])]
     pub(super) stdin: bool,
 
@@ -162,12 +162,12 @@ Examples:
   haft call --mode network --timeout 20s bash '{\"command\":\"curl -sI https://example.com\"}'
   printf '%s\\n' '{\"id\":1,\"tool\":\"current_date\",\"args\":{}}' | haft call --stdin";
 
-/// The operator's decisions about the sandbox. Nothing a model sends can change them.
+/// The operator's decisions about the sandbox. No output of a model can change them.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
-    /// The access of commands. workspace: they write only to the workspace and /tmp, without network; network: the same
-    /// with network; full: everything except the blocklist [default: workspace]
+    /// The access of commands to files and the network. workspace: commands write only to the workspace and /tmp, and
+    /// have no network; network: the same, but with network; full: everything except the blocklist [default: workspace]
     #[arg(long, value_name = "MODE")]
     pub(super) mode: Option<haft_sandbox::SandboxMode>,
 
@@ -186,7 +186,7 @@ pub(super) struct PolicyArgs {
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) network: Option<GrantArg>,
 
-    /// Whether commands may open unix sockets (docker, ssh-agent …) [default: only in full]
+    /// Whether commands may open unix sockets (docker, ssh-agent …) [default: only in mode full]
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) unix_sockets: Option<GrantArg>,
 
@@ -210,10 +210,10 @@ impl PolicyArgs {
     }
 }
 
-/// Where the configuration is read from.
+/// The directories and files from which haft reads the configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct FileArgs {
-    /// The directory that tools work in [default: the current one]
+    /// The directory that tools work in [default: the current directory]
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
 
@@ -258,7 +258,7 @@ pub(super) struct ToolsArgs {
     #[command(subcommand)]
     pub(super) command: Option<ToolsCommand>,
 
-    /// Only this tool
+    /// Show only this tool
     pub(super) name: Option<String>,
 
     /// Print the definitions as JSON
@@ -269,7 +269,7 @@ pub(super) struct ToolsArgs {
     #[arg(long)]
     pub(super) schema: bool,
 
-    /// Only tools of this group
+    /// Show only tools of this group
     #[arg(long, value_name = "GROUP")]
     pub(super) group: Option<String>,
 
@@ -355,7 +355,7 @@ pub(super) struct ConfigFilesArgs {
 #[command(
     after_help = "Examples:\n  haft trust\n  haft trust ~/project\n  haft trust --yes\n  haft trust --list\n  haft trust --revoke ~/project"
 )]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+#[expect(clippy::struct_excessive_bools, reason = "each bool is a separate command-line flag")]
 pub(super) struct TrustArgs {
     /// The project [default: the current directory]
     #[arg(value_name = "DIR")]
@@ -443,7 +443,7 @@ pub(super) enum PolicyCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The tool
+    /// The name of the tool
     pub(super) tool: String,
 
     /// The arguments of the call, as a JSON object
@@ -471,11 +471,11 @@ pub(super) struct OutputArgs {
     #[arg(long, conflicts_with_all = ["file", "extract"])]
     pub(super) raw: bool,
 
-    /// Write the bytes to a file, which is replaced atomically
+    /// Write the bytes to a file; haft replaces an existing file atomically
     #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "extract")]
     pub(super) file: Option<std::path::PathBuf>,
 
-    /// The query [default: the whole output]
+    /// A query for a part of the output [default: the whole output]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(super) extract: Vec<String>,
 }
@@ -484,7 +484,7 @@ pub(super) struct OutputArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft stats\n  haft stats --since 1h --json\n  haft stats --models")]
 pub(super) struct StatsArgs {
-    /// Only calls of the last 30m, 12h, 7d or another period; a plain number is seconds
+    /// Count only calls of the last 30m, 12h, 7d or another period; a plain number is seconds
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
     pub(super) since: Option<std::time::Duration>,
 

@@ -43,7 +43,7 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let exit = tokio::select! {
-        // If the answer is finished when a signal arrives, print the answer.
+        // `biased` checks the answer first: an answer that is complete when a signal arrives is still printed.
         biased;
         exit = asked.end(args) => exit,
         exit = cancel::cancelled() => exit.into(),
@@ -62,7 +62,7 @@ struct StartedQuestion {
     handle: RunHandle,
     reply: Arc<ReplyWatcher>,
     watch: CommandWatchers,
-    /// The recording, with `--record`.
+    /// The recorder of the run; `None` without the option `--record`.
     recorder: Option<Arc<RunRecorder>>,
     began: Instant,
 }
@@ -154,7 +154,10 @@ fn object_schema(file: &Path) -> Result<Arc<Value>, CliError> {
         None => Ok(schema),
         Some(kind) => {
             let hint = "hint: give a file that contains one JSON Schema for an object";
-            let problem = format!("{}: `type` must be \"object\"; got {kind}\n{hint}", file.display());
+            let problem = format!(
+                "{}: the `type` of the schema must be \"object\"; got {kind}\n{hint}",
+                file.display()
+            );
             Err((ExitReason::Input, problem))
         }
     }
@@ -163,7 +166,10 @@ fn object_schema(file: &Path) -> Result<Arc<Value>, CliError> {
 fn replayer(file: &Path) -> Result<Replayer, CliError> {
     let recording = Recording::read(file).map_err(|error| unusable(&error))?;
     if recording.cut_off() {
-        terminal::warn(&format!("{}: the last line is incomplete and was skipped", file.display()));
+        terminal::warn(&format!(
+            "haft skipped the last line of {}, because the line is incomplete",
+            file.display()
+        ));
     }
     Replayer::new(&recording, MatchRule::Digest).map_err(|error| unusable(&error))
 }

@@ -47,7 +47,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let call = ToolCall { id: CallId("1".into()), name, arguments };
     let mut signals = CancelSignals::listen();
     let outcome = tokio::select! {
-        // If the result is finished when a signal arrives, print the result.
+        // `biased` checks the result first: a result that is complete when a signal arrives is still printed.
         biased;
         result = async {
             // Report warnings about the called tool's server with the result, so that each is reported once.
@@ -180,7 +180,7 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<CallSetup, CliError>
     Ok(CallSetup { orchestrator, watch, context: Arc::new(context), definitions })
 }
 
-/// Returns the elicitation support that servers are told: only with a user who can answer.
+/// Returns the elicitation support that haft declares to servers. haft offers elicitation only if a user can answer.
 pub(super) fn elicitation(person: Option<&Arc<dyn Elicitor>>) -> ElicitationSupport {
     if person.is_some() { ElicitationSupport::Offered } else { ElicitationSupport::NotOffered }
 }
@@ -200,8 +200,8 @@ pub(super) async fn over_http(config: &ResolvedConfig, home: &Home) -> Vec<Arc<d
 
 pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, CliError> {
     FileStore::open(&home.data().join("outputs"), limits.clone()).map_err(|error| {
-        let hint = "hint: set HAFT_HOME to a directory that you may write";
-        (ExitReason::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
+        let hint = "hint: set HAFT_HOME to a directory that you can write to";
+        (ExitReason::Internal, format!("haft cannot open the store of tool outputs: {error}\n{hint}"))
     })
 }
 
@@ -216,7 +216,10 @@ fn arguments(args: &CallArgs) -> Result<RawArguments, CliError> {
 fn read_arguments(input: impl Read) -> Result<RawArguments, CliError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         let hint = "hint: send one JSON object as UTF-8 text";
-        (ExitReason::Input, format!("the arguments cannot be read from standard input: {error}\n{hint}"))
+        (
+            ExitReason::Input,
+            format!("haft cannot read the tool arguments from standard input: {error}\n{hint}"),
+        )
     };
     let mut bytes = Vec::new();
     // Read one byte more than allowed, so that the parser can report that the arguments are too large.
@@ -304,7 +307,7 @@ struct CallResultJson<'a> {
     repairs: &'a [&'static str],
     unvalidated: bool,
     notes: &'a std::collections::BTreeMap<&'static str, Value>,
-    /// The tree, with `--tree`.
+    /// The call tree; `None` without the option `--tree`.
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<Value>,
 }

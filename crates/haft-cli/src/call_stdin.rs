@@ -59,7 +59,7 @@ impl CallStreamError {
     fn report(self) -> ExitCode {
         match self {
             CallStreamError::Reading(error) => {
-                terminal::failed(ExitReason::Internal, &format!("standard input cannot be read: {error}"))
+                terminal::failed(ExitReason::Internal, &format!("haft cannot read standard input: {error}"))
             }
             CallStreamError::Writing(error) => terminal::written(Err(error)),
         }
@@ -144,13 +144,13 @@ impl CallInputLine {
         }
         let not_a_call = |reason: &dyn std::fmt::Display| {
             let message = format!(
-                "the line is not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}"
+                "the input line is not a tool call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}"
             );
             CallOutputLine::bad_line(id_of(&text), message)
         };
         // Require an object, because serde would also accept a JSON array with the values of the fields in order.
         if !text.trim_ascii_start().starts_with(b"{") {
-            return Err(not_a_call(&"the line is not a JSON object"));
+            return Err(not_a_call(&"the input line is not a JSON object"));
         }
         serde_json::from_slice(&text).map(Some).map_err(|error| not_a_call(&error))
     }

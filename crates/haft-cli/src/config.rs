@@ -29,7 +29,11 @@ pub(super) fn load(args: &FileArgs) -> Result<LoadedConfig, ConfigErrors> {
     let loaded = read(args)?;
     for file in &loaded.files {
         if let ConfigFileStatus::Ignored(reason) = &file.standing {
-            terminal::warn(&format!("`{}` is ignored: {}", file.path.display(), why(reason, file)));
+            terminal::warn(&format!(
+                "haft ignores the configuration file `{}`: {}",
+                file.path.display(),
+                why(reason, file)
+            ));
         }
     }
     loaded.warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
@@ -97,10 +101,11 @@ fn file_status_table(files: &[ConfigFile]) -> String {
 /// Explains why a file is ignored and gives a hint.
 fn why(reason: &UntrustedReason, file: &ConfigFile) -> String {
     let directory = file.path.parent().map(PathBuf::from).unwrap_or_default();
-    let hint = format!("review and trust it with `haft trust {}`", quoted(&directory.to_string_lossy()));
+    let hint =
+        format!("to review and trust the file, run `haft trust {}`", quoted(&directory.to_string_lossy()));
     match reason {
-        UntrustedReason::Never => format!("it is not trusted; {hint}"),
-        UntrustedReason::Changed => format!("it changed since it was trusted; {hint}"),
+        UntrustedReason::Never => format!("the file is not trusted; {hint}"),
+        UntrustedReason::Changed => format!("the file changed since it was trusted; {hint}"),
         UntrustedReason::Undecided(reason) => reason.clone(),
     }
 }

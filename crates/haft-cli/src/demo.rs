@@ -26,7 +26,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             let hint = "hint: the demo needs a temporary directory and a free loopback port";
             return terminal::failed(
                 ExitReason::Unavailable,
-                &format!("the demo cannot be set up: {error}\n{hint}"),
+                &format!("haft cannot set up the demo: {error}\n{hint}"),
             );
         }
     };
@@ -113,7 +113,7 @@ fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliErr
     words.extend([agent.as_str(), REQUEST]);
     match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(CliCommand::Run(args)) => Ok(args),
-        Ok(_) => Err((ExitReason::Internal, "the demo does not run".into())),
+        Ok(_) => Err((ExitReason::Internal, "the arguments of the demo do not start a run".into())),
         Err(error) => Err((ExitReason::Internal, error.to_string())),
     }
 }

@@ -32,7 +32,10 @@ pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
         exit = cancel::cancelled() => exit.into(),
         served = serve(script, listener) => match served {
             Ok(()) => ExitReason::Success.into(),
-            Err(error) => terminal::failed(ExitReason::Internal, &format!("the scripted model server ended: {error}")),
+            Err(error) => terminal::failed(
+                ExitReason::Internal,
+                &format!("the scripted model server stopped with an error: {error}"),
+            ),
         },
     }
 }
@@ -45,17 +48,25 @@ pub(super) fn events() -> ExitCode {
 async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), CliError> {
     let file = args.script.display();
     let wrong = |reason: &dyn std::fmt::Display| {
-        (ExitReason::Input, format!("{file}: {reason}\nhint: docs/models.md shows a script"))
+        (
+            ExitReason::Input,
+            format!(
+                "haft cannot use the model script `{file}`: {reason}\nhint: docs/models.md shows an example script"
+            ),
+        )
     };
     let size = std::fs::metadata(&args.script).map_err(|error| wrong(&error))?.len();
     if size > SCRIPT_BYTES_MAX {
-        return Err(wrong(&format!("the script has {size} bytes; the limit is {SCRIPT_BYTES_MAX}")));
+        return Err(wrong(&format!("the script has {size} bytes; the limit is {SCRIPT_BYTES_MAX} bytes")));
     }
     let text = std::fs::read_to_string(&args.script).map_err(|error| wrong(&error))?;
     let script = Script::parse(&text).map_err(|error| wrong(&error))?;
     let listener = TcpListener::bind(("127.0.0.1", args.port)).await.map_err(|error| {
         let hint = "hint: choose another port with --port, or omit --port to use any free port";
-        (ExitReason::Unavailable, format!("port {} cannot be used: {error}\n{hint}", args.port))
+        (
+            ExitReason::Unavailable,
+            format!("the model server cannot listen on port {}: {error}\n{hint}", args.port),
+        )
     })?;
     Ok((script, listener))
 }

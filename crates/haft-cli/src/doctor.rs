@@ -23,7 +23,7 @@ use super::{hints, settings, terminal};
 use crate::variables::variable;
 use haft_config::ResolvedConfig;
 
-/// A limit of the protection by mounts: if another program replaces a file, the mount on that file is gone.
+/// A limit of the protection by mounts: if another program replaces a protected file, the mount on the file is lost.
 const REPLACED_FILE: &str = "if another program replaces a protected file of the workspace, such as .git/config, a running \
     command can write to the new file for about a millisecond, until haft protects it again; haft ends a command that may \
     have changed the file, and the error names the file";

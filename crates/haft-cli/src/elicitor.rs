@@ -61,7 +61,7 @@ async fn ask(server: &str, form: &ElicitationForm, turn: &mut QuestionTurn) -> E
     ElicitationAnswer::Accepted(Value::Object(answers))
 }
 
-/// Asks for agreement if the form has no fields; an empty line declines.
+/// Asks the user to agree or decline, for a form without fields. An empty line declines.
 async fn agreed(turn: &mut QuestionTurn) -> ElicitationAnswer {
     match answer(&FormField::agreement(), turn).await {
         Ok(Some(Value::Bool(true))) => ElicitationAnswer::Accepted(Value::Object(Map::new())),

@@ -59,7 +59,7 @@ impl ExitReason {
         match self {
             ExitReason::Success => (0, "success"),
             ExitReason::Internal => (1, "haft itself failed"),
-            ExitReason::Usage => (2, "the command line is wrong"),
+            ExitReason::Usage => (2, "the command-line arguments are invalid"),
             ExitReason::Failed => {
                 (3, "the tool ran and reported a failure, or the model gave no complete answer")
             }
@@ -67,14 +67,14 @@ impl ExitReason {
             ExitReason::Unavailable => (5, "the sandbox, the tool or the model is not available"),
             ExitReason::Unauthorized => (6, "the API key of the provider is missing or was rejected"),
             ExitReason::Quota => (7, "the provider's quota or rate limit is used up"),
-            ExitReason::Network => (8, "the provider cannot be reached"),
+            ExitReason::Network => (8, "haft cannot reach the provider"),
             ExitReason::Limit => (9, "the run reached one of its limits before it was done"),
             ExitReason::Budget => (10, "the budget of the run is used up"),
             ExitReason::Input => (42, "unknown tool or model, invalid input, or an invalid configuration"),
-            ExitReason::Timeout => (124, "the call took too long and was stopped"),
-            ExitReason::Cancelled => (130, "interrupted with Ctrl-C"),
-            ExitReason::ClosedPipe => (141, "the output pipe was closed"),
-            ExitReason::Terminated => (143, "terminated by a signal"),
+            ExitReason::Timeout => (124, "haft stopped the call, because it took too long"),
+            ExitReason::Cancelled => (130, "the user interrupted haft with Ctrl-C"),
+            ExitReason::ClosedPipe => (141, "the reader of the output closed the pipe"),
+            ExitReason::Terminated => (143, "a signal terminated haft"),
         }
     }
 }

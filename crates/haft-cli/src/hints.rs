@@ -19,11 +19,11 @@ use haft_store::sessions::SessionError;
 use haft_tools::mcp::{AuthError, LOGIN_NEEDED};
 
 /// The hint for a stored output that is not text.
-pub(super) const BINARY_OUTPUT: &str = "--raw prints the bytes, -o FILE writes them to a file";
+pub(super) const BINARY_OUTPUT: &str = "--raw prints the bytes; -o FILE writes the bytes to a file";
 
 /// The hint for spans that the collector did not receive.
 pub(super) const SPANS_LOST: &str =
-    "OTEL_EXPORTER_OTLP_ENDPOINT names the collector; OTEL_SDK_DISABLED=true turns telemetry off";
+    "OTEL_EXPORTER_OTLP_ENDPOINT sets the URL of the collector; OTEL_SDK_DISABLED=true turns telemetry off";
 
 /// Adds a hint to the text of an error, on a separate line.
 pub(super) fn with(error: &dyn Display, hint: Option<impl Display>) -> String {
@@ -39,10 +39,10 @@ pub(super) fn session(error: &SessionError) -> Option<String> {
             Some("`haft sessions list` lists the sessions".into())
         }
         SessionError::Unreadable { id, .. } => {
-            Some(format!("`haft sessions rm {id}` removes the session; haft has not changed it"))
+            Some(format!("haft has not changed the session; `haft sessions rm {id}` removes it"))
         }
         SessionError::Busy { id } => Some(format!(
-            "if that process hangs or was stopped, continue the run with `haft resume {id} --take-over`"
+            "if the other process hangs or was stopped, `haft resume {id} --take-over` continues the run"
         )),
         SessionError::Exists { .. } | SessionError::Io { .. } => None,
     }
@@ -50,9 +50,9 @@ pub(super) fn session(error: &SessionError) -> Option<String> {
 
 pub(super) fn agent(error: &AgentLoadError) -> Option<String> {
     match error {
-        AgentLoadError::Unknown { .. } => {
-            Some("give a file, or the name of an agent that `haft agents list` shows".into())
-        }
+        AgentLoadError::Unknown { .. } => Some(
+            "give the path of an agent file, or the name of an agent that `haft agents list` shows".into(),
+        ),
         AgentLoadError::Untrusted { reason, .. } => untrusted(reason).map(Into::into),
         AgentLoadError::UntrustedInclude(_) => Some(TRUST.into()),
         AgentLoadError::Unreadable { .. } | AgentLoadError::Wrong(_) => None,
@@ -82,7 +82,7 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
     match error {
         ModelsError::NoModel => Some("choose a model with -m PROVIDER/MODEL".into()),
         ModelsError::NoPrice { .. } => {
-            Some("--allow-unpriced starts the run anyway; requests to that model then do not count against the budget".into())
+            Some("--allow-unpriced starts the run anyway; requests to a model without a known price then do not count against the budget".into())
         }
         ModelsError::Name(_)
         | ModelsError::Unknown { .. }
@@ -95,20 +95,24 @@ pub(super) fn models(error: &ModelsError) -> Option<String> {
 
 pub(super) fn recording(error: &RecordingError) -> &'static str {
     match error.problem {
-        RecordingProblem::Exists => "choose another file, or remove this one",
-        RecordingProblem::Io(_) => "check the path and its permissions",
-        RecordingProblem::NotAFile | RecordingProblem::NotARecording => "give a file that --record wrote",
-        RecordingProblem::TooLarge { .. } => "record fewer turns into one file",
+        RecordingProblem::Exists => "choose another file name, or remove the existing file",
+        RecordingProblem::Io(_) => "check that the path exists and that you have access to it",
+        RecordingProblem::NotAFile | RecordingProblem::NotARecording => {
+            "give the path of a recording that --record wrote"
+        }
+        RecordingProblem::TooLarge { .. } => "record a run with fewer turns",
         RecordingProblem::UnknownVersion { .. } => {
-            "record again, or replay with the version of haft that wrote it"
+            "record the run again, or replay the file with the version of haft that wrote it"
         }
-        RecordingProblem::BadLine { .. } => "remove the line, or record again",
+        RecordingProblem::BadLine { .. } => "remove this line from the recording, or record the run again",
         RecordingProblem::NoModel => {
-            "either the file is not a recording, or the run ended before it called a model; name another file"
+            "either the file is not a recording, or the run ended before it called a model; give another file"
         }
-        RecordingProblem::NoRun => "give a file that `haft run --record` wrote",
-        RecordingProblem::NoJournal => "recordings have journals since version 3: record again",
-        RecordingProblem::BadJournal { .. } => "record again",
+        RecordingProblem::NoRun => "give the path of a recording that `haft run --record` wrote",
+        RecordingProblem::NoJournal => {
+            "only recordings since version 3 contain a journal; record the run again"
+        }
+        RecordingProblem::BadJournal { .. } => "record the run again",
     }
 }
 
@@ -119,7 +123,7 @@ pub(super) fn start(error: &StartError) -> Option<String> {
         StartError::ToolChoice { .. } => Some("`haft tools` lists all tools".into()),
         StartError::Policy(error) => Some(policy(error).into()),
         StartError::Models(error) => models(error),
-        StartError::Outputs(_) => Some("set HAFT_HOME to a directory that you may write".into()),
+        StartError::Outputs(_) => Some("set HAFT_HOME to a directory that you can write to".into()),
         StartError::Config(_)
         | StartError::Store(_)
         | StartError::AlreadyStarted { .. }
@@ -132,12 +136,12 @@ pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
     match error {
         ResumeFailure::Session(error) => session(error),
         ResumeFailure::WorksForAnother { origin } => {
-            Some(format!("`haft resume {origin}` continues that run and its sub-agents"))
+            Some(format!("`haft resume {origin}` continues the root run and its sub-agents"))
         }
         ResumeFailure::NoSpec | ResumeFailure::Spec(_) => Some(NOT_RESTORED.into()),
         ResumeFailure::Start(error) => start(error),
         ResumeFailure::Run(ResumeError::Finished { .. }) => {
-            Some("add a request: haft resume ID 'your request'".into())
+            Some("`haft resume ID 'your request'` adds a request to the conversation".into())
         }
         ResumeFailure::Run(ResumeError::Run(_)) => None,
     }
@@ -145,20 +149,24 @@ pub(super) fn resume(error: &ResumeFailure) -> Option<String> {
 
 /// The hint for a stored run that cannot be restored.
 pub(super) const NOT_RESTORED: &str =
-    "`haft sessions show` shows what the run did; `haft run` starts a new one";
+    "`haft sessions show ID` shows the calls of the run; `haft run` starts a new run";
 
 pub(super) fn policy(error: &PolicyError) -> &'static str {
     match error {
-        PolicyError::Missing { .. } => "create the directory, or choose another one",
-        PolicyError::NotADirectory { .. } => "give the directory that contains the file",
+        PolicyError::Missing { .. } => "create the directory, or choose another workspace",
+        PolicyError::NotADirectory { .. } => {
+            "choose a directory as the workspace, for example the one that contains the file"
+        }
         PolicyError::Unreadable { .. } => "`ls -ld` shows the owner and the permissions of the directory",
         PolicyError::InPrivateTmp { .. } => "choose a workspace outside /tmp",
-        PolicyError::WholeFileSystem => "change to a project directory, or choose one with `--workspace`",
+        PolicyError::WholeFileSystem => {
+            "change to a project directory, or choose a workspace with `--workspace`"
+        }
         PolicyError::ExposesHome { .. } => {
-            "work in a project directory below it, or move haft's home with HAFT_HOME"
+            "choose a project directory below this one as the workspace, or move haft's home with HAFT_HOME"
         }
         PolicyError::ExposesSecret { .. } => {
-            "work in a project directory, or allow reading the secret with --readable"
+            "choose a project directory as the workspace, or let commands read the secret with --readable"
         }
     }
 }
@@ -169,7 +177,7 @@ pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
             Some("--git writable turns the protection of git hooks and git configuration off")
         }
         SandboxError::Plan(PlanError::DotGitSymlink { .. }) => Some(
-            "replace the link by a file that names its target: `t=$(readlink -f .git) && rm .git && echo \"gitdir: $t\" > .git`; git works as before",
+            "replace the link .git by a file that names the target of the link: `t=$(readlink -f .git) && rm .git && echo \"gitdir: $t\" > .git`; git works as before",
         ),
         SandboxError::Layer { .. } => Some(SANDBOX_LAYERS),
         SandboxError::Plan(
@@ -199,7 +207,7 @@ pub(super) fn login(server: &str, error: &AuthError) -> Option<String> {
 
 /// Returns the hint for a server that needs a login.
 pub(super) fn login_at(server: &str) -> String {
-    format!("`haft mcp login {server}` logs in")
+    format!("`haft mcp login {server}` logs in at the server")
 }
 
 /// Returns the hint for a warning. A warning about tools is a text, not an error type, so the hint is found by its
@@ -212,10 +220,12 @@ pub(super) fn warning(text: &str) -> Option<String> {
     named.split_once('`').map(|(server, _)| login_at(server))
 }
 
-/// Returns the hint for the end of a run, if the hint of the library is not enough.
+/// Returns a hint for the end of a run that replaces the hint of the library.
 pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
     match reason {
-        FinishReason::Unrecorded => Some("free disk space in haft's home, then run `haft resume`"),
+        FinishReason::Unrecorded => {
+            Some("free disk space for haft's home directory, then continue the run with `haft resume`")
+        }
         FinishReason::Completed
         | FinishReason::Handoff(_)
         | FinishReason::MaxTurns
@@ -250,7 +260,7 @@ mod tests {
             |text: &str, expected: Option<&str>| assert_eq!(warning(text).as_deref(), expected, "{text}");
         let asked =
             format!("provider `far_off`: MCP server `far off`: the server requires a login; {LOGIN_NEEDED}");
-        check(&asked, Some("`haft mcp login far off` logs in"));
+        check(&asked, Some("`haft mcp login far off` logs in at the server"));
         check("tool provider `far`: MCP server `far`: the server was stopped", None);
         check("there is no tool `bsh`", Some("`haft tools` lists all tools"));
     }

@@ -9,7 +9,7 @@ use haft_core::media;
 use super::exit::ExitReason;
 use super::settings::CliError;
 
-/// The largest image that is sent, in bytes.
+/// The size of the largest image that haft sends, in bytes.
 const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 
 /// Reads an image. Determines the format from the first bytes, because the file name may be wrong.
@@ -25,7 +25,8 @@ pub(super) fn image(path: &Path) -> Result<Media, CliError> {
         )));
     }
     let media_type = media::sniff(&bytes).filter(|kind| kind.starts_with("image/"));
-    let media_type = media_type
-        .ok_or_else(|| refused("unknown image format\nhint: use a PNG, JPEG, GIF or WebP image".into()))?;
+    let media_type = media_type.ok_or_else(|| {
+        refused("the image format is unknown\nhint: use a PNG, JPEG, GIF or WebP image".into())
+    })?;
     Ok(Media { media_type: media_type.into(), source: MediaSource::Bytes(bytes.into()) })
 }

@@ -54,7 +54,7 @@ fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
         shown["key"] = secret.expose().into();
         return Ok(format!("{shown:#}"));
     }
-    terminal::note(&format!("created {}; this is the only time that the key is shown", record.id));
+    terminal::note(&format!("created the API key {}; haft shows the key only this once", record.id));
     Ok(secret.expose().to_owned())
 }
 
@@ -76,7 +76,8 @@ fn audit(event: AuditEvent, key: &ApiKeyRecord) -> Result<(), CliError> {
     };
     let written = AuditLogFile::of(&settings::home()?).append(line);
     written.map_err(|error| {
-        let message = format!("key {} was changed, but the audit log cannot be written: {error}", key.id);
+        let message =
+            format!("haft changed the API key {}, but cannot write to the audit log: {error}", key.id);
         (ExitReason::Internal, message)
     })
 }
@@ -97,7 +98,7 @@ fn as_json(key: &ApiKeyRecord) -> Value {
 fn table() -> Result<String, CliError> {
     let keys = store()?.load().map_err(|error| unusable(&error))?;
     if keys.all().is_empty() {
-        return Ok("There are no keys. `haft keys create NAME` creates one.".into());
+        return Ok("There are no API keys. `haft keys create NAME` creates one.".into());
     }
     let now = now_ms();
     let mut table = Table::new(["ID", "KEY", "NAME", "OWNER", "SCOPES", "STATE"].map(left));
@@ -119,15 +120,17 @@ fn revoke(ids: &[String]) -> Result<String, CliError> {
     }
     let missing: Vec<&String> = ids.iter().filter(|id| revoked.iter().all(|key| key.id != **id)).collect();
     if let Some(id) = missing.first() {
-        let message =
-            format!("there is no key `{}`\nhint: `haft keys list` shows the ids of all keys", printable(id));
+        let message = format!(
+            "there is no API key with the id `{}`\nhint: `haft keys list` shows the ids of all keys",
+            printable(id)
+        );
         return Err((ExitReason::Input, message));
     }
     Ok(format!("revoked {}", terminal::counted(revoked.len(), "key")))
 }
 
 pub(super) fn unusable(error: &io::Error) -> CliError {
-    (ExitReason::Internal, format!("the API keys cannot be used: {error}"))
+    (ExitReason::Internal, format!("haft cannot read or write the API keys: {error}"))
 }
 
 pub(super) fn now_ms() -> u64 {

@@ -80,12 +80,12 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             return terminal::failed(
                 ExitReason::Internal,
-                &format!("the async runtime cannot be started: {error}"),
+                &format!("haft cannot start its async runtime: {error}"),
             );
         }
     };
     let exit = runtime.block_on(dispatch(cli.command));
-    // A blocked read of standard input must not delay the exit, and confined processes must not outlive haft.
+    // Do not wait for a blocked read of standard input, but wait for confined processes: they must not outlive haft.
     runtime.shutdown_background();
     haft_sandbox::wait_until_gone(GONE_WITHIN);
     exit

@@ -73,8 +73,12 @@ impl LockComparison {
         let configuration = settings::configuration(files)?;
         let home = settings::home()?;
         let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
-        let path = tool_lock::path_for(project.as_deref(), Some(&home))
-            .ok_or_else(|| (ExitReason::Input, "there is no directory for the lock file".to_owned()))?;
+        let path = tool_lock::path_for(project.as_deref(), Some(&home)).ok_or_else(|| {
+            (
+                ExitReason::Input,
+                "haft found neither a project directory nor a home directory for the lock file".to_owned(),
+            )
+        })?;
         let policy = settings::policy(&PolicyArgs::of_files(files), &configuration).await?;
         // Load this file alone, because the configuration contains it merged with the lock file in haft's home
         // directory.
@@ -99,7 +103,10 @@ impl LockComparison {
 
     fn save(&self) -> Result<(), CliError> {
         tool_lock::save(&self.path, &self.found).map_err(|error| {
-            (ExitReason::Internal, format!("`{}` cannot be written: {error}", self.path.display()))
+            (
+                ExitReason::Internal,
+                format!("haft cannot write the lock file `{}`: {error}", self.path.display()),
+            )
         })
     }
 }
@@ -111,7 +118,7 @@ async fn servers(
 ) -> Result<ToolLock, CliError> {
     let made = wiring::mcp_servers(config, policy, &face(config));
     if let Some((name, reason)) = made.unusable.first() {
-        return Err((ExitReason::Input, format!("MCP server `{name}` cannot be used: {reason}")));
+        return Err((ExitReason::Input, format!("haft cannot use MCP server `{name}`: {reason}")));
     }
     let starting = made.providers.iter().map(|provider| started(provider, config));
     let started = waiting("starting servers", String::new, join_all(starting)).await;
@@ -129,7 +136,13 @@ async fn started(
     let status = server.status();
     if let Err(error) = outcome {
         let hint = format!("hint: `haft mcp test {}` tests the server", status.name);
-        return Err((ExitReason::Unavailable, format!("nothing was compared: {}\n{hint}", error.message)));
+        return Err((
+            ExitReason::Unavailable,
+            format!(
+                "haft cannot compare the tools, because a server did not start: {}\n{hint}",
+                error.message
+            ),
+        ));
     }
     let settings = config
         .mcp_servers
@@ -147,12 +160,15 @@ async fn create(files: &FileArgs) -> Result<LockCommandOutput, CliError> {
         let text = shown(&changes);
         let hint = "hint: `haft lock review` shows the changes and accepts them";
         terminal::note(&text);
-        return Err((ExitReason::Denied, format!("`{path}` was not changed, because tools changed\n{hint}")));
+        return Err((
+            ExitReason::Denied,
+            format!("haft did not change `{path}`, because tool definitions changed\n{hint}"),
+        ));
     }
     comparison.save()?;
     let text = match &comparison.locked {
         None => format!(
-            "wrote {path} with {tools}\ncommit it: a tool that is new or changed is quarantined from now on"
+            "wrote {path} with {tools}\ncommit this file: from now on, haft quarantines each tool that is new or changed"
         ),
         Some(_) => format!("{path} is up to date: {tools}"),
     };
@@ -163,14 +179,17 @@ async fn check(files: &FileArgs) -> Result<LockCommandOutput, CliError> {
     let comparison = LockComparison::of(files).await?;
     let path = comparison.path.display().to_string();
     if comparison.locked.is_none() {
-        let hint = "hint: `haft lock` writes one";
+        let hint = "hint: `haft lock` writes the lock file";
         return Err((ExitReason::Input, format!("there is no {LOCK_FILE_NAME} at `{path}`\n{hint}")));
     }
     let changes = comparison.changes();
     let (exit, end) = if changes.iter().all(LockChange::is_informational) {
         (ExitReason::Success, format!("{path} is up to date: {}", counted(comparison.tools(), "tool")))
     } else {
-        (ExitReason::Failed, "tools differ from the lock file; `haft lock review` accepts them".to_owned())
+        (
+            ExitReason::Failed,
+            "tools differ from the lock file; `haft lock review` shows and accepts the changes".to_owned(),
+        )
     };
     Ok(output(format!("{}{end}", shown(&changes)), &path, &changes, exit))
 }
@@ -215,10 +234,13 @@ fn shown(changes: &[LockChange]) -> String {
 async fn consent(overview: &str) -> Result<(), CliError> {
     match question::consent(overview, "accept these definitions? [y] yes, any other key: no").await {
         Consent::Given => Ok(()),
-        Consent::Refused => Err((ExitReason::Denied, "nothing was accepted".into())),
+        Consent::Refused => {
+            Err((ExitReason::Denied, "nothing was accepted, because you did not confirm".into()))
+        }
         Consent::NoTerminal => {
             let hint = "hint: review the changes above, then accept them with `haft lock review --yes`";
-            let message = format!("nothing was accepted: there is no terminal on which haft can ask\n{hint}");
+            let message =
+                format!("nothing was accepted: haft needs a terminal to ask for your consent\n{hint}");
             Err((ExitReason::Denied, message))
         }
     }

@@ -50,7 +50,7 @@ pub(super) struct LogWriter {
     level: LogLevel,
     format: LogFormat,
     json: Mutex<JsonLines>,
-    /// Tracks the position of each call in the tree. It must receive every event before the log does.
+    /// The positions of all calls in the tree. The tree must receive each event before the log does.
     tree: Arc<TreeKeeper>,
     warned: AtomicBool,
 }

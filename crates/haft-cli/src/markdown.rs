@@ -250,7 +250,7 @@ fn end_of_line(text: &str, shown: &mut String) -> usize {
 enum TableStep {
     /// The text does not belong to a table.
     NoTable,
-    /// More text is needed to decide.
+    /// The renderer needs more text to decide whether a table begins or continues.
     Undecided,
     /// This many bytes belong to the table.
     Taken(usize),

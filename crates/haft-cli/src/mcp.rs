@@ -116,7 +116,7 @@ fn file_of(scope: ConfigScopeArg, home: &Home) -> Result<PathBuf, CliError> {
         ConfigScopeArg::Project => {
             let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
             here.map_err(|error| {
-                (ExitReason::Usage, format!("the current directory cannot be read: {error}"))
+                (ExitReason::Usage, format!("haft cannot read the current directory: {error}"))
             })
         }
     }
@@ -129,7 +129,7 @@ fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServe
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         (
             ExitReason::Input,
-            format!("there is no MCP server `{name}`; configured servers: {known}\nhint: `haft mcp list` shows their state"),
+            format!("there is no MCP server `{name}`; configured servers: {known}\nhint: `haft mcp list` shows the state of each server"),
         )
     })
 }
@@ -138,7 +138,7 @@ fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServe
 fn unambiguous<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServerSettings, CliError> {
     match namespace_conflict(&config.mcp_servers, name) {
         None => configured(config, name),
-        Some(reason) => Err((ExitReason::Input, format!("MCP server `{name}` cannot be used: {reason}"))),
+        Some(reason) => Err((ExitReason::Input, format!("haft cannot use MCP server `{name}`: {reason}"))),
     }
 }
 

@@ -26,8 +26,8 @@ pub(super) fn shortage(limit: u64, serve: &ServeSettings) -> Option<String> {
     let needed = connections.saturating_add(runs).saturating_add(OTHER_FILES);
     (limit < needed).then(|| {
         format!(
-            "the server can open {limit} files, but `serve.maxConnections` and `serve.maxRuns` allow {needed}; raise the \
-             hard limit (`LimitNOFILE` of systemd, `ulimit -Hn`) or lower the keys"
+            "the server can open {limit} files, but `serve.maxConnections` and `serve.maxRuns` need {needed}; raise the \
+             hard limit (`LimitNOFILE` of systemd, `ulimit -Hn`) or lower these two keys"
         )
     })
 }

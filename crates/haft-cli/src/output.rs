@@ -36,12 +36,13 @@ pub(super) async fn run(args: &OutputArgs) -> ExitCode {
 
 fn content(handle: &str) -> Result<Vec<u8>, CliError> {
     let home = settings::home()?;
-    let store = FileStore::open(&home.data().join("outputs"), StoreLimits::untouched())
-        .map_err(|error| (ExitReason::Internal, format!("the output store cannot be opened: {error}")))?;
+    let store = FileStore::open(&home.data().join("outputs"), StoreLimits::untouched()).map_err(|error| {
+        (ExitReason::Internal, format!("haft cannot open the store of tool outputs: {error}"))
+    })?;
     let found = Handle::parse(handle)
         .ok_or(StoreError::NotFound)
         .and_then(|handle| store.read_any(&handle, WHOLE_OUTPUT));
-    found.map_err(|error| (ExitReason::Input, format!("{error}\nhint: handles look like session-…/…")))
+    found.map_err(|error| (ExitReason::Input, format!("{error}\nhint: a handle has the form session-…/…")))
 }
 
 async fn answer(question: &str, content: &[u8]) -> ExitCode {
@@ -76,7 +77,7 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
     let unusable = |error: &dyn std::fmt::Display| {
         (
             ExitReason::Internal,
-            format!("the process that reads parts of stored outputs cannot be started: {error}"),
+            format!("haft cannot start the process that answers queries about stored outputs: {error}"),
         )
     };
     let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;
@@ -87,7 +88,7 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
     let answered = tokio::time::timeout(limit, ask(&workers, question, content)).await;
     let too_long = || {
         ExtractError(format!(
-            "the query took more than {} ms (`toolTimeout`) and was stopped",
+            "haft stopped the query, because it took more than {} ms (`toolTimeout`)",
             limit.as_millis()
         ))
     };
@@ -115,7 +116,7 @@ fn write(file: &Path, content: &[u8]) -> ExitCode {
         Err(error) => terminal::failed(
             ExitReason::Input,
             &format!(
-                "`{shown}` cannot be written: {error}\nhint: name a file in a directory that you may write"
+                "haft cannot write `{shown}`: {error}\nhint: name a file in a directory that you can write to"
             ),
         ),
     }

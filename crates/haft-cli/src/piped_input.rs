@@ -41,7 +41,7 @@ pub(super) async fn read(wait: Duration) -> Result<Option<String>, CliError> {
         PipeContent::None => return Ok(None),
         PipeContent::Silent => {
             terminal::warn(&format!(
-                "standard input is open but had no data for {} s; the request is sent without it\n\
+                "standard input is open but had no data for {} s; haft sends the request without it\n\
                  hint: `--stdin-wait 10m` waits longer, and `< /dev/null` gives an empty input",
                 wait.as_secs_f64()
             ));
@@ -62,7 +62,7 @@ pub(super) async fn read(wait: Duration) -> Result<Option<String>, CliError> {
 
 fn unusable(problem: &dyn std::fmt::Display) -> CliError {
     let hint = "hint: pipe UTF-8 text, or name a file in the workspace in the request";
-    (ExitReason::Input, format!("standard input cannot be used: {problem}\n{hint}"))
+    (ExitReason::Input, format!("haft cannot use standard input: {problem}\n{hint}"))
 }
 
 enum PipeContent {
@@ -128,7 +128,7 @@ fn put(store: &dyn OutputStore, input: &str) -> Result<StoreEntry, StoreError> {
 
 /// Warns the user that the input was left out, and returns a sentence about it for the model.
 fn left_out(problem: &dyn std::fmt::Display) -> String {
-    terminal::warn(&format!("only the beginning of standard input is sent: {problem}"));
+    terminal::warn(&format!("haft sends only the beginning of standard input: {problem}"));
     "Only its beginning is available.".into()
 }
 

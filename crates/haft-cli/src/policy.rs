@@ -75,7 +75,7 @@ struct RememberedApprovals {
 }
 
 impl RememberedApprovals {
-    /// Returns `None` if no call could be made, for example in a workspace that no policy permits.
+    /// Returns `None` if the call is impossible, for example because the sandbox refuses this workspace.
     async fn find(args: &ExplainArgs, arguments: RawArguments, config: Configuration) -> Option<Self> {
         let policy = settings::explained_policy(&args.policy, &config).ok()?;
         let context = RunContext {
@@ -104,9 +104,12 @@ impl RememberedApprovals {
         };
         match (self.covering.as_slice(), self.possible.as_slice()) {
             ([], []) => rules.to_owned(),
-            ([], possible) => format!("{rules}remembered for this tool: {}\n", list(possible)),
+            ([], possible) => format!("{rules}remembered approvals for this tool: {}\n", list(possible)),
             (covering, _) => {
-                format!("allow: remembered approval {} covers this call\nwithout it, {rules}", list(covering))
+                format!(
+                    "allow: remembered approval {} covers this call\nwithout this approval, {rules}",
+                    list(covering)
+                )
             }
         }
     }

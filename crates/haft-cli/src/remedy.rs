@@ -19,7 +19,7 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
             || "`haft tools` lists all tools".into(),
             |server| unknown(&server),
         )),
-        ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows its parameters")),
+        ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows the parameters of the tool")),
         ToolErrorKind::Denied => Some("`haft config show` shows the settings that apply, and the files that set them".into()),
         ToolErrorKind::Timeout => {
             let of_server =
@@ -34,7 +34,7 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
         ToolErrorKind::Unavailable => match server {
             Some(ServerOfTool { name, .. }) if error.message.contains(LOGIN_NEEDED) => Some(hints::login_at(name)),
             Some(ServerOfTool { name, .. }) => Some(format!("`haft mcp test {name}` tests the server; its settings are in `mcpServers.{name}`")),
-            // The other built-in tools need only the sandbox.
+            // Built-in tools depend only on the sandbox, so the sandbox must be the cause.
             None if wiring::is_builtin(tool) => Some(
                 "`haft doctor` tests the sandbox; `haft call --help` lists the options that change it".into(),
             ),

@@ -40,7 +40,11 @@ pub(super) async fn run(command: &RestCommand) -> ExitCode {
 pub(super) async fn tools(config: &ResolvedConfig, home: &Home, freshness: Freshness) -> Vec<RestTool> {
     let loaded = rest::load(&config.rest, around(home, freshness)).await;
     for problem in &loaded.problems {
-        terminal::warn(&format!("{} is ignored: {}", problem.key, haft_config::printable(&problem.message)));
+        terminal::warn(&format!(
+            "haft ignores `{}`: {}",
+            problem.key,
+            haft_config::printable(&problem.message)
+        ));
     }
     loaded.tools
 }

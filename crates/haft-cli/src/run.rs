@@ -45,7 +45,7 @@ async fn started(args: &RunArgs) -> Result<StartedRun, CliError> {
     Box::pin(begin(args, given, StdinPolicy::Read)).await
 }
 
-/// Selects whether standard input is added to the request.
+/// Selects whether haft adds standard input to the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StdinPolicy {
     Read,

@@ -38,7 +38,7 @@ fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
         SandboxError::Start { reason } => {
             let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             let hint = "hint: use `bash -c '…'` for pipes and other shell syntax";
-            (NOT_FOUND, format!("`{program}` could not be started: {reason}\n{hint}"))
+            (NOT_FOUND, format!("haft could not start `{program}`: {reason}\n{hint}"))
         }
         SandboxError::Plan(_)
         | SandboxError::Exposed { .. }

@@ -34,7 +34,7 @@ impl SandboxRefusal {
         match () {
             () if message.starts_with("Read denied: ") => Some(Self::Read),
             () if is_denied && has("/.git/") => Some(Self::Git),
-            () if is_denied && has(" is outside what ") => Some(Self::Write),
+            () if is_denied && has(" is outside the directories that ") => Some(Self::Write),
             () if has("Read-only file system") && has(".git/") => Some(Self::Git),
             () if has("Read-only file system") => Some(Self::Write),
             () if network == ResourceAccess::Deny && NO_NETWORK.iter().any(|text| has(text)) => {
@@ -74,12 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_names_the_option_that_allows_it() {
+    fn hint_about_a_refusal_names_the_option_that_allows_the_operation() {
         let check = |tool: &str, message: &str, network: ResourceAccess, expected: Option<SandboxRefusal>| {
             assert_eq!(SandboxRefusal::find(tool, message, network), expected, "{tool}: {message}");
         };
         let (open, closed) = (ResourceAccess::Allow, ResourceAccess::Deny);
-        let outside = "Write denied: /srv/x is outside what workspace mode may write: /w, /tmp";
+        let outside =
+            "Write denied: /srv/x is outside the directories that workspace mode may write: /w, /tmp";
         check("write", outside, closed, Some(SandboxRefusal::Write));
         check("write", "Write denied: /w/.git/config is a protected path", closed, Some(SandboxRefusal::Git));
         check("write", "Write denied: /h/haft.json is a protected path", closed, None);

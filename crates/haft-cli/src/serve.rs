@@ -65,7 +65,7 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let watching = Arc::clone(&watch);
-    // Box the future, because each of the futures around it would otherwise have its size.
+    // Box the future: otherwise each enclosing future would contain this large future inline.
     let exit = Box::pin(run(settings, |server| {
         let (files, agents) = (args.files.clone(), GatewayAgents::of(&server));
         let build: GatewayBuilder = Box::new(move |configuration, catalog| {
@@ -87,7 +87,7 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
 pub(super) type GatewayBuilder =
     Box<dyn Fn(Configuration, &AgentCatalog) -> Result<McpGateway, CliError> + Send + Sync>;
 
-/// The way in which a server reloads its MCP gateway.
+/// The parts that a server needs to reload its MCP gateway.
 pub(super) struct GatewayReload {
     pub(super) build: GatewayBuilder,
     /// The runtime of the agents, if the gateway has its own.
@@ -136,7 +136,7 @@ pub(super) async fn run(
         return printed;
     }
     if let Some(key) = first_key {
-        terminal::note(&format!("API key, shown only now: {key}"));
+        terminal::note(&format!("API key (haft shows it only now): {key}"));
     }
     let reloads = server.reloads().with_runtime(gateway.runtime);
     let reloading = tokio::spawn(reload_at_hangup(hangups, reloads, args.files.clone(), gateway.build));
@@ -145,12 +145,13 @@ pub(super) async fn run(
     };
     server.run(stop).await;
     reloading.abort();
-    // The task holds the watchers of the gateway, which the caller finishes.
+    // Wait for the end of the task, because it holds the watchers of the gateway and the caller finishes them next.
     let _ = reloading.await;
     ExitReason::Success.into()
 }
 
-/// Reads the configuration, the agents and the skills again at each SIGHUP. If a file is invalid, keeps the old ones.
+/// Reads the configuration, the agents and the skills again at each SIGHUP. If a file is invalid, keeps
+/// all old files.
 async fn reload_at_hangup(
     hangups: Option<Signal>,
     reloads: ConfigReloads,
@@ -173,9 +174,11 @@ async fn reload_at_hangup(
                 for warning in &warnings {
                     terminal::warn(&printable(warning));
                 }
-                terminal::note("the configuration was reloaded; new runs use it");
+                terminal::note("haft reloaded the configuration; new runs use it");
             }
-            Err(problems) => terminal::warn(&format!("the old configuration stays in use: {problems}")),
+            Err(problems) => terminal::warn(&format!(
+                "haft cannot reload the configuration and keeps the old one: {problems}"
+            )),
         }
     }
 }
@@ -264,9 +267,11 @@ fn refused(error: &ServeError) -> CliError {
             (ExitReason::Usage, "`serve.tls` names the files of the certificate and its key")
         }
         ServeError::Switches(_) => {
-            (ExitReason::Internal, "repair the file, or remove it to turn all tools on")
+            (ExitReason::Internal, "repair the file, or remove the file to turn all tools on")
         }
-        ServeError::Keys(_) => (ExitReason::Internal, "`haft keys list` reads the same file"),
+        ServeError::Keys(_) => {
+            (ExitReason::Internal, "`haft keys list` reads the same file and shows the error")
+        }
     };
     (exit, super::hints::with(error, Some(hint)))
 }

@@ -37,12 +37,12 @@ pub(super) fn providers(
         tool.is_some_and(|tool| begins_with(tool, provider.namespace().as_str()))
     };
     let meant: Vec<Arc<dyn ToolProvider>> = all.iter().filter(is_meant).cloned().collect();
-    // A name with the prefix of a server is a tool of that server; any other name may belong to any server.
+    // The prefix of the tool name selects one server. Without a known prefix, the tool may belong to any server.
     if !meant.is_empty() {
         return meant;
     }
     for (name, reason) in &found.unusable {
-        terminal::warn(&format!("MCP server `{name}` cannot be used: {reason}"));
+        terminal::warn(&format!("haft cannot use MCP server `{name}`: {reason}"));
     }
     all
 }
@@ -56,7 +56,7 @@ pub(super) fn usable(
 ) -> Vec<Arc<haft_tools::mcp::McpProvider>> {
     let found = wiring::mcp_servers(config, policy, face);
     for (name, reason) in &found.unusable {
-        terminal::warn(&format!("MCP server `{name}` cannot be used: {reason}"));
+        terminal::warn(&format!("haft cannot use MCP server `{name}`: {reason}"));
     }
     found.providers
 }

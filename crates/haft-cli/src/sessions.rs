@@ -80,7 +80,7 @@ pub(super) fn find(sessions: &SessionStore, word: &str) -> Result<SessionId, Cli
     newest.ok_or((ExitReason::Input, "there are no sessions\nhint: `haft run` starts one".to_owned()))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 pub(super) fn refused(error: SessionError) -> CliError {
     refused_by(&error)
 }
@@ -137,7 +137,7 @@ fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliE
         removed.map_err(|error| {
             (
                 ExitReason::Internal,
-                format!("the stored content of session {id} could not be removed: {error}"),
+                format!("haft could not remove the stored content of session {id}: {error}"),
             )
         })?;
     }
@@ -154,7 +154,7 @@ fn standing(sessions: &SessionStore, id: SessionId, standing: &SessionStatus) ->
 
 fn listed(found: &[SessionRow]) -> String {
     if found.is_empty() {
-        return "no sessions; `haft run` starts one".into();
+        return "there are no sessions; `haft run` starts one".into();
     }
     let mut table =
         Table::new([left("ID"), right("AGE"), left("STATE"), right("CALLS"), right("COST"), left("REQUEST")]);
@@ -215,7 +215,7 @@ fn drawn(past: &SessionHistory, standing: &str) -> String {
         0 => String::new(),
         unpriced => format!(", {unpriced} of the requests without a known price"),
     };
-    let _ = writeln!(text, "{:.1} s in all{unpriced}", past.worked().as_secs_f64());
+    let _ = writeln!(text, "{:.1} s in total{unpriced}", past.worked().as_secs_f64());
     text
 }
 

@@ -31,14 +31,14 @@ pub(super) fn home() -> Result<Home, CliError> {
     let home = haft_runtime::home::find().ok_or((ExitReason::Usage, unknown.to_owned()))?;
     match haft_config::home::create(&home) {
         Ok(()) => Ok(home),
-        // haft cannot create its home directory. If confined commands cannot create it either, this is safe; if they
-        // can, planning the sandbox fails later.
+        // haft cannot create its home directory. This is safe if confined commands cannot create the directory
+        // either. If they can, the sandbox planner reports an error later.
         Err(_) if !home.root().exists() => Ok(home),
         Err(error) => {
-            let hint = "hint: set HAFT_HOME to a directory that you may write";
+            let hint = "hint: set HAFT_HOME to a directory that you can write to";
             Err((
                 ExitReason::Internal,
-                format!("haft's home `{}` cannot be used: {error}\n{hint}", home.root().display()),
+                format!("haft cannot use its home directory `{}`: {error}\n{hint}", home.root().display()),
             ))
         }
     }
@@ -134,7 +134,7 @@ pub(super) fn policy_outside_home(
 ) -> Result<SandboxPolicy, CliError> {
     let directory = workspace(args, &configuration.resolved.sandbox)?;
     if is_user_home(&directory) {
-        return Err(usage(&"the workspace is your home directory, which must be allowed first"));
+        return Err(usage(&"the workspace is your home directory, and you have not allowed this"));
     }
     let spec = spec_at(directory, UserHomeView::WithoutSecrets, args, configuration)?;
     spec.policy(&home()?).map_err(|error| not_granted(&error))
@@ -211,11 +211,14 @@ async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, C
         "The workspace would be your home directory `{shown}`.\nCommands could change everything in it, including files \
          that your next login runs, such as .profile. Secrets and haft's own home stay hidden."
     );
-    match question::consent(&overview, "work in it? [y] yes, any other key: no").await {
+    match question::consent(&overview, "use your home directory as the workspace? [y] yes, any other key: no")
+        .await
+    {
         Consent::Given => Ok(UserHomeView::AsWorkspace),
         Consent::Refused => Err((ExitReason::Denied, HOME_REFUSED.to_owned())),
         Consent::NoTerminal => {
-            let message = "the workspace is your home directory, and there is no terminal on which haft can ask for permission";
+            let message =
+                "the workspace is your home directory, and haft needs a terminal to ask for your permission";
             let hint = "hint: work in a project directory, or allow the home directory with --allow-home";
             Err(usage(&format!("{message}\n{hint}")))
         }
@@ -227,14 +230,16 @@ fn is_user_home(directory: &Path) -> bool {
     user_home().is_some_and(|home| resolved(&home) == resolved(directory))
 }
 
-const HOME_REFUSED: &str = "nothing was done: the home directory was not allowed as the workspace\n\
-                            hint: work in a project directory, or name one with --workspace";
+const HOME_REFUSED: &str = "haft did nothing, because you did not allow your home directory as the workspace\n\
+                            hint: change to a project directory, or choose a workspace with --workspace";
 
 fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<PathBuf, CliError> {
     match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
         Some(directory) => Ok(directory.clone()),
         None => std::env::current_dir().map_err(|error| {
-            usage(&format!("the current directory cannot be read: {error}\nhint: name one with --workspace"))
+            usage(&format!(
+                "haft cannot read the current directory: {error}\nhint: choose a workspace with --workspace"
+            ))
         }),
     }
 }

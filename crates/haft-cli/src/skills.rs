@@ -37,12 +37,12 @@ fn list(args: &SkillsListArgs) -> ExitCode {
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     for error in &found.errors {
-        terminal::warn(&format!("a skill with an error is ignored: {error}"));
+        terminal::warn(&format!("haft ignores a skill with an error: {error}"));
     }
     warn_of_keys(&found.skills);
     for (path, reason) in &found.ignored {
         let named = printable(&path.to_string_lossy());
-        let message = format!("`{named}` is ignored: {}", loader::untrusted_message(reason));
+        let message = format!("haft ignores the skill `{named}`: {}", loader::untrusted_message(reason));
         terminal::warn(&hints::with(&message, hints::untrusted(reason)));
     }
     let rows = found.skills.iter();
@@ -71,7 +71,7 @@ fn as_json(skill: &Skill) -> Value {
 
 fn table(skills: &[Skill]) -> String {
     if skills.is_empty() {
-        return "no skills; to add one, create $HAFT_HOME/skills/NAME/SKILL.md".into();
+        return "there are no skills; to add one, create $HAFT_HOME/skills/NAME/SKILL.md".into();
     }
     let mut table = Table::new(["NAME", "STATE", "SERVERS", "DESCRIPTION"].map(left));
     for skill in skills {
@@ -117,7 +117,7 @@ fn errors_of(path: &Path) -> Result<Vec<SkillError>, CliError> {
     let file: PathBuf = if path.is_dir() { path.join(skills::FILE_NAME) } else { path.to_owned() };
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", file.display()));
     let bytes = haft_config::file_bytes(&file).map_err(refused)?;
-    let text = String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8".into()))?;
+    let text = String::from_utf8(bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
     let read = Skill::read(&file, &text, &crate::variables::variable);
     Ok(read.map(|skill| warn_of_keys(&[skill])).err().unwrap_or_default())
 }

@@ -22,10 +22,9 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
     match FileAccounting::of(&home).summarize_all(u64::try_from(since).unwrap_or(0)) {
-        Err(error) => terminal::failed(
-            ExitReason::Internal,
-            &format!("cannot read the usage records of `haft stats`: {error}"),
-        ),
+        Err(error) => {
+            terminal::failed(ExitReason::Internal, &format!("haft cannot read the usage records: {error}"))
+        }
         Ok(summary) => {
             warn(&summary);
             terminal::answer(&if args.models {
@@ -41,12 +40,12 @@ fn warn(summary: &AccountingSummary) {
     let AccountingSummary { unreadable_lines, lost_lines, .. } = summary;
     if *unreadable_lines > 0 {
         terminal::warn(&format!(
-            "{unreadable_lines} lines of the usage records cannot be read and were skipped"
+            "haft skipped {unreadable_lines} lines of the usage records, because it cannot read them"
         ));
     }
     if *lost_lines > 0 {
         terminal::warn(&format!(
-            "{lost_lines} usage records are missing, because they could not be written\nhint: check for a full disk"
+            "{lost_lines} usage records are missing, because haft could not write them\nhint: check whether the disk is full"
         ));
     }
 }

@@ -65,7 +65,7 @@ fn answer(args: &ArchiveArgs, summary: ArchiveSummary) -> String {
         let skipped = paths(&skipped);
         return json!({"file": shown, "files": files, "bytes": bytes, "skipped": skipped}).to_string();
     }
-    note_each(&skipped, "cannot be read and is not in the archive");
+    note_each(&skipped, "is not in the archive, because haft cannot read it");
     format!("wrote {files} files with {bytes} bytes to {shown}")
 }
 
@@ -86,7 +86,7 @@ fn not_written(file: &Path, error: &io::Error) -> CliError {
             let hint = "hint: choose another name, or replace the file with --force";
             (ExitReason::Input, format!("{shown} already exists\n{hint}"))
         }
-        _ => (ExitReason::Internal, format!("{shown} cannot be written: {error}")),
+        _ => (ExitReason::Internal, format!("haft cannot write {shown}: {error}")),
     }
 }
 
@@ -109,8 +109,7 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
     };
     let written = AuditLogFile::of(&home).append(line);
     written.map_err(|error| {
-        let message =
-            format!("the data of {shown} was deleted, but the audit log cannot be written: {error}");
+        let message = format!("haft deleted the data of {shown}, but cannot write to the audit log: {error}");
         (ExitReason::Internal, message)
     })?;
     if json {
@@ -118,7 +117,10 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
         let unreadable = paths(unreadable);
         return Ok(json!({"removed": removed, "pseudonym": pseudonym, "unreadable": unreadable}).to_string());
     }
-    note_each(&deleted.unreadable, "cannot be read and was not deleted; it may belong to another subject");
+    note_each(
+        &deleted.unreadable,
+        "was not deleted, because haft cannot read it; it may belong to another subject",
+    );
     let pseudonym = printable(&deleted.pseudonym);
     Ok(format!(
         "deleted {} files and directories of {shown}; the usage records stay, under the pseudonym {pseudonym}",
@@ -128,18 +130,25 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
 
 fn no_data(owner: &Principal) -> CliError {
     let hint = "hint: `haft keys list` shows the tenants and subjects of keys";
-    (ExitReason::Input, format!("there is no data of {}\n{hint}", printable(&owner.to_string())))
+    (
+        ExitReason::Input,
+        format!("haft has no data of the principal {}\n{hint}", printable(&owner.to_string())),
+    )
 }
 
 /// Asks the user at the terminal. A script must pass `--yes`.
 async fn consent(owner: &str) -> Result<(), CliError> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        let hint = "hint: delete without a question with --yes";
-        let message = format!("nothing was deleted: there is no terminal on which haft can ask\n{hint}");
+        let hint = "hint: --yes deletes the data without asking";
+        let message = format!("nothing was deleted: haft needs a terminal to ask for your consent\n{hint}");
         return Err((ExitReason::Denied, message));
     }
     let mut turn = question::turn().await;
     let typed = turn.key(&format!("delete all data of {owner}? [y] yes, any other key: no")).await;
     let agreed = typed.is_some_and(|typed| typed.trim_end().eq_ignore_ascii_case("y"));
-    if agreed { Ok(()) } else { Err((ExitReason::Denied, "nothing was deleted".into())) }
+    if agreed {
+        Ok(())
+    } else {
+        Err((ExitReason::Denied, "nothing was deleted, because you did not confirm".into()))
+    }
 }

@@ -26,7 +26,7 @@ pub(super) struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CellSide {
     Left,
-    /// Alignment for numbers.
+    /// Right alignment is for numbers.
     Right,
 }
 

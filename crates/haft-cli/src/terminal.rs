@@ -37,7 +37,7 @@ pub(super) fn written(written: io::Result<()>) -> ExitCode {
     match written {
         Ok(()) => ExitReason::Success.into(),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitReason::ClosedPipe.into(),
-        Err(error) => failed(ExitReason::Internal, &format!("cannot write to standard output: {error}")),
+        Err(error) => failed(ExitReason::Internal, &format!("haft cannot write to standard output: {error}")),
     }
 }
 

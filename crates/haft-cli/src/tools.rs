@@ -54,7 +54,7 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
         if tools.is_empty() {
             return terminal::failed(
                 ExitReason::Input,
-                &format!("Unknown tool: {name}\nhint: `haft tools` lists them all"),
+                &format!("Unknown tool: {name}\nhint: `haft tools` lists all tools"),
             );
         }
     }
@@ -75,7 +75,10 @@ fn warn_of_schemas(tools: &[ToolDefinition]) {
     for tool in tools {
         if let Some(reason) = schema_problem(tool) {
             let name = printable(tool.name.as_str());
-            terminal::warn(&format!("the arguments of `{name}` are not checked: {}", printable(&reason)));
+            terminal::warn(&format!(
+                "haft does not check the arguments of tool `{name}`: {}",
+                printable(&reason)
+            ));
         }
     }
 }

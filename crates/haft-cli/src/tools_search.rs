@@ -105,7 +105,7 @@ impl<'a> ToolSearch<'a> {
                 Ok(Some(line)) => line,
                 Ok(None) => return exit.into(),
                 Err(error) => {
-                    let message = format!("standard input cannot be read: {error}");
+                    let message = format!("haft cannot read standard input: {error}");
                     return terminal::failed(ExitReason::Internal, &message);
                 }
             };
@@ -141,7 +141,9 @@ impl<'a> ToolSearch<'a> {
             }
             Err(error) => {
                 *exit = ExitReason::Input;
-                Some(bad_line(&format!("expected {{\"id\":…,\"query\":\"…\",\"limit\":5}}: {error}")))
+                Some(bad_line(&format!(
+                    "the input line is not a query: {error}; expected {{\"id\":…,\"query\":\"…\",\"limit\":5}}"
+                )))
             }
         }
     }

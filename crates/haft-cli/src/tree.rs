@@ -130,7 +130,7 @@ fn draw_leaf(tree: &OpTree, leaf: &TurnLeaf<'_>, inside: &str, text: &mut String
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Compaction(&'t Compaction),
-    /// A call that the run answered itself. A batch contains further calls.
+    /// A call of an internal tool, which the run answered itself. A batch contains further calls.
     Own {
         call: &'t OwnCallNode,
         inside: Vec<&'t OperationNode>,
@@ -386,7 +386,7 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
     }
 
     #[test]
-    fn json_call_tree_has_same_nesting() {
+    fn json_call_tree_nests_calls_like_the_text_tree() {
         let json = as_json(&tree());
         let operations = &json["sessions"][0]["turns"][1]["operations"];
         assert_eq!(operations[0]["sessions"][0]["turns"][0]["operations"][0]["path"], "2-1.1-1");
@@ -396,7 +396,7 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
     }
 
     #[test]
-    fn retry_in_the_tree_shows_its_delay() {
+    fn model_retry_in_the_tree_shows_its_delay() {
         let attempt = ModelAttempt { provider: "p".into(), model: "m".into(), number: 1 };
         let account = ModelAccount {
             failure: Some(ModelErrorKind::Overloaded),
@@ -412,7 +412,7 @@ calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
     }
 
     #[test]
-    fn calls_inside_a_batch_are_drawn_below_it() {
+    fn tree_draws_the_calls_of_a_batch_below_the_batch() {
         let place = RunPosition::first(SessionId(1));
         let mut tree = OpTree::default();
         tree.add_own_call(place, &CallId("b".into()), BATCH);

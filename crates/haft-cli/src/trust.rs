@@ -65,8 +65,12 @@ async fn answer(args: &TrustArgs) -> Result<TrustCommandOutput, CliError> {
 
 /// Returns the files of the project that can be trusted.
 fn project_paths(directory: &Path, args: &TrustArgs) -> Result<Vec<PathBuf>, CliError> {
-    let [servers, own] = trust::project_files(directory)
-        .map_err(|error| (ExitReason::Input, format!("directory `{}`: {error}", directory.display())))?;
+    let [servers, own] = trust::project_files(directory).map_err(|error| {
+        (
+            ExitReason::Input,
+            format!("haft cannot read the project directory `{}`: {error}", directory.display()),
+        )
+    })?;
     let also: Vec<PathBuf> = std::iter::once(servers)
         .filter(|path| path.exists())
         .chain(project_instruction_files(directory))
@@ -85,7 +89,7 @@ async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
         let hint = "hint: review the files above, then trust them with `haft trust --yes`";
         return Err((
             ExitReason::Denied,
-            format!("nothing was trusted: there is no terminal on which haft can ask\n{hint}"),
+            format!("nothing was trusted: haft needs a terminal to ask for your consent\n{hint}"),
         ));
     }
     let mut turn = question::turn().await;
@@ -93,7 +97,11 @@ async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
     let these = if files == 1 { "this file".to_owned() } else { format!("these {files} files") };
     let typed = turn.key(&format!("trust {these}? [y] yes, any other key: no")).await;
     let agreed = typed.is_some_and(|typed| typed.trim_end().eq_ignore_ascii_case("y"));
-    if agreed { Ok(()) } else { Err((ExitReason::Denied, "nothing was trusted".into())) }
+    if agreed {
+        Ok(())
+    } else {
+        Err((ExitReason::Denied, "nothing was trusted, because you did not confirm".into()))
+    }
 }
 
 /// Joins the outputs for all files of a project.
@@ -101,7 +109,9 @@ fn joined(answers: Vec<TrustCommandOutput>) -> Result<TrustCommandOutput, CliErr
     let mut answers = answers.into_iter();
     // There is always a first output: if the project has no other file, it is the output for the project's
     // configuration.
-    let first = answers.next().ok_or_else(|| (ExitReason::Input, "there is nothing to trust".to_owned()))?;
+    let first = answers
+        .next()
+        .ok_or_else(|| (ExitReason::Input, "the project has no file that you could trust".to_owned()))?;
     Ok(answers.fold(first, TrustCommandOutput::and))
 }
 
@@ -140,7 +150,7 @@ fn overview(files: &[ProjectFile]) -> String {
     for file in files {
         let _ = writeln!(text, "{}:\n{}\n", named(&file.path), file.content.trim_end());
     }
-    text.push_str("trusting this allows:\n");
+    text.push_str("trusting these files allows:\n");
     for line in files.iter().flat_map(|file| &file.runs) {
         let _ = writeln!(text, "  {line}");
     }
@@ -190,13 +200,16 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let text = String::from_utf8_lossy(&bytes);
     let skill = match Skill::read(path, &text, &crate::variables::variable) {
         Ok(skill) => skill,
-        // The other program may accept this file, so show its text instead of reporting an error.
+        // The program for which this skill was written may accept the file, so show its text instead of an error.
         Err(_) if skills::is_foreign_skill(path) => {
             return inspect_text(path, "nothing: haft cannot use the skill");
         }
         Err(errors) => {
             let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            let message = format!("`{shown}` is not trusted: {}", messages.join("\n"));
+            let message = format!(
+                "haft does not trust `{shown}`, because the file has errors: {}",
+                messages.join("\n")
+            );
             return Err((ExitReason::Input, message));
         }
     };
@@ -221,8 +234,13 @@ fn inspect_config(project: &Path, path: &Path) -> Result<ProjectFile, CliError> 
     let shown = named(path);
     let InspectedFile { digest, rows } = match haft_config::inspect(path, &crate::variables::variable) {
         Ok(Some(inspected)) => inspected,
-        Ok(None) => return Err((ExitReason::Input, format!("there is no `{shown}`"))),
-        Err(errors) => return Err((ExitReason::Input, format!("`{shown}` is not trusted: {errors}"))),
+        Ok(None) => return Err((ExitReason::Input, format!("there is no file `{shown}`"))),
+        Err(errors) => {
+            return Err((
+                ExitReason::Input,
+                format!("haft does not trust `{shown}`, because the file has errors: {errors}"),
+            ));
+        }
     };
     let sets: Vec<Value> = rows.iter().map(|row| json!({ "key": row.key, "value": row.value })).collect();
     let table = if rows.is_empty() { "the file has no settings\n".to_owned() } else { config::table(&rows) };
@@ -263,7 +281,7 @@ fn list(home: &Home) -> Result<TrustCommandOutput, CliError> {
         table.row([state, &named(path), digest]);
         files.push(json!({ "path": path.to_string_lossy(), "sha256": digest, "state": state }));
     }
-    let text = if files.is_empty() { "nothing is trusted".to_owned() } else { table.text() };
+    let text = if files.is_empty() { "no file is trusted".to_owned() } else { table.text() };
     Ok(TrustCommandOutput { text, json: Value::Array(files) })
 }
 
@@ -286,5 +304,8 @@ fn change(home: &Home, change: impl FnOnce(&mut TrustRecord)) -> Result<(), CliE
 }
 
 fn broken(home: &Home, error: &std::io::Error) -> CliError {
-    (ExitReason::Internal, format!("`{}` cannot be used: {error}", trust::path_in(home).display()))
+    (
+        ExitReason::Internal,
+        format!("haft cannot use the record of trusted files `{}`: {error}", trust::path_in(home).display()),
+    )
 }

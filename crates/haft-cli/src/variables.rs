@@ -26,7 +26,7 @@ fn stored(name: &str) -> Option<String> {
 
 fn readable<T: Default, E: std::fmt::Display>(read: Result<T, E>) -> T {
     read.unwrap_or_else(|error| {
-        terminal::warn(&format!("stored variables cannot be read: {error}"));
+        terminal::warn(&format!("haft cannot read the stored variables: {error}"));
         T::default()
     })
 }

@@ -24,7 +24,7 @@ pub(super) struct CommandWatchers {
     session: SessionId,
     sinks: EventSinks,
     log: Arc<LogWriter>,
-    /// The operation tree, with `--tree`.
+    /// The operation tree; `None` without the option `--tree`.
     tree: Option<Arc<TreeKeeper>>,
     telemetry: Option<Telemetry>,
     /// Whether a watcher may use the content of calls.
@@ -200,6 +200,6 @@ fn accounting(home: &Home) -> Arc<dyn EventSink> {
 /// be written.
 pub(super) fn warn_if_unwritable(home: &Home) {
     if let Err(error) = FileAccounting::of(home).check_writable() {
-        terminal::warn(&format!("calls are not recorded for `haft stats`: {error}"));
+        terminal::warn(&format!("haft cannot record calls for `haft stats`: {error}"));
     }
 }

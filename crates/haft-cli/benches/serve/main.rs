@@ -42,7 +42,7 @@ const USUAL_PARTS: [(&str, BenchPart); 4] = [
 const LONG_PARTS: [(&str, BenchPart); 2] = [("wrk", wrk::measure), ("litellm", litellm::measure)];
 
 fn main() -> ExitCode {
-    // `cargo bench` adds `--bench`.
+    // Ignore options, because `cargo bench` adds `--bench`.
     let names: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let mut parts: Vec<_> = USUAL_PARTS.iter().chain(&LONG_PARTS).collect();
     if let Some(unknown) = names.iter().find(|name| parts.iter().all(|(part, _)| part != name)) {

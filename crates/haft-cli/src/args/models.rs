@@ -46,7 +46,7 @@ pub(crate) struct ToolsSearchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ToolsCheckArgs {
-    /// The provider whose schema dialect is checked
+    /// The provider for whose schema dialect haft checks the tools
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) provider: GrammarName,
 
@@ -162,7 +162,7 @@ pub(crate) enum DevCommand {
     /// Print the JSON Schema of the events of runs
     #[command(after_help = "Example:\n  haft dev events --schema")]
     Events {
-        /// Print the schema
+        /// Print the JSON Schema
         #[arg(long, required = true)]
         schema: bool,
     },
@@ -170,11 +170,11 @@ pub(crate) enum DevCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelServerArgs {
-    /// The script: JSON with comments
+    /// The file with the script, in JSON with comments
     #[arg(long, value_name = "FILE")]
     pub(crate) script: PathBuf,
 
-    /// The port [default: any free port]
+    /// The port of the server [default: any free port]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     pub(crate) port: u16,
 }

@@ -101,7 +101,7 @@ Examples:
 
 /// The output options of a run
 #[derive(Debug, Clone, Copy, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+#[expect(clippy::struct_excessive_bools, reason = "each bool is a separate command-line flag")]
 pub(crate) struct ShowArgs {
     /// The format of standard output
     #[arg(long, value_name = "FORMAT", default_value = "text")]

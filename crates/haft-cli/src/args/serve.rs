@@ -111,7 +111,7 @@ pub(crate) struct KeysCreateArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) concurrent_responses: Option<u32>,
 
-    /// The cost of models in a month, in US dollars [default: no limit]
+    /// The maximum cost of models per month, in US dollars [default: no limit]
     #[arg(long, value_name = "DOLLARS")]
     pub(crate) usd_per_month: Option<u32>,
 
@@ -122,8 +122,10 @@ pub(crate) struct KeysCreateArgs {
 
 fn tenant(text: &str) -> Result<String, String> {
     if text == Principal::local().tenant() {
-        // A key of this tenant would read and continue the sessions of the terminal.
-        return Err(format!("`{text}` is the tenant of the person at the terminal; choose another name"));
+        // A key of this tenant could read and continue the sessions of the local user.
+        return Err(format!(
+            "the tenant `{text}` is reserved for the user at the terminal; choose another name"
+        ));
     }
     if Principal::is_tenant_name(text) {
         return Ok(text.to_owned());

@@ -41,7 +41,7 @@ pub(crate) enum StoreCommand {
         #[command(flatten)]
         owner: OwnerArgs,
 
-        /// Delete without asking
+        /// Delete the data without asking
         #[arg(long)]
         yes: bool,
 
@@ -73,7 +73,8 @@ pub(crate) struct OwnerArgs {
     pub(crate) principal: Principal,
 }
 
-fn principal(text: &str) -> Result<Principal, String> {
+/// Parses a principal in the form of records.
+pub(crate) fn principal(text: &str) -> Result<Principal, String> {
     match text.split_once('/') {
         Some((tenant, subject)) if !tenant.is_empty() && !subject.is_empty() => {
             Ok(Principal::new(tenant, subject, ""))

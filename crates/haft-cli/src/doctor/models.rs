@@ -30,7 +30,9 @@ impl ModelFinding {
         let name = printable(&self.name);
         let _ = match &self.problem {
             None => writeln!(text, "models     {name}: configured"),
-            Some(problem) => writeln!(text, "models     {name}: cannot be used: {}", printable(problem)),
+            Some(problem) => {
+                writeln!(text, "models     {name}: haft cannot use this provider: {}", printable(problem))
+            }
         };
     }
 }
@@ -44,11 +46,11 @@ pub(super) fn check_all(config: &ResolvedConfig, variables: VariableSource<'_>) 
         .chain(config.providers.keys().map(String::as_str))
         .collect();
     let finding = |name: &&str| {
-        // The result does not depend on the model.
+        // An empty model name is enough, because the check depends only on the provider.
         let any = ModelName { provider: (*name).to_owned(), model: String::new() };
         let problem = models::chain(config, &[any], variables).err().map(|error| {
             let text = error.to_string();
-            // Most errors begin with the provider, which the finding names already.
+            // Remove the provider name with which most errors begin, because the finding already contains it.
             text.strip_prefix(&format!("{name}: ")).map_or(text.clone(), str::to_owned)
         });
         ModelFinding { name: (*name).to_owned(), problem }

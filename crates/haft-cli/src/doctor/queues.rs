@@ -33,16 +33,19 @@ impl QueueFinding {
 
     pub(super) fn write_to(&self, text: &mut String) {
         let users = match (self.users.as_slice(), self.name == DEFAULT) {
-            ([], true) => "every tool without a queue".to_owned(),
+            ([], true) => "every tool without a queue of its own".to_owned(),
             ([], false) => {
-                format!("no tool\n           hint: set `tools.NAME.queue: \"{}\"` to use it", self.name)
+                format!(
+                    "no tool\n           hint: set `tools.NAME.queue: \"{}\"` to use this queue",
+                    self.name
+                )
             }
             (users, _) => users.join(", "),
         };
         let Self { name, concurrent, waiting_max, .. } = self;
         let _ = writeln!(
             text,
-            "queue      {name}: {concurrent} at once, {waiting_max} may wait; used by {users}"
+            "queue      {name}: {concurrent} running and {waiting_max} waiting calls allowed; used by {users}"
         );
     }
 }

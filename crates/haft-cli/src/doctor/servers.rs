@@ -92,7 +92,7 @@ pub(super) async fn try_all(config: &ResolvedConfig, policy: &SandboxPolicy) -> 
     });
     let attempts: Vec<_> = made.providers.iter().map(try_one).collect();
     let all = stream::iter(attempts).buffered(config.mcp_starts_max).collect::<Vec<_>>();
-    let tried = waiting("trying MCP servers", String::new, all).await;
+    let tried = waiting("testing MCP servers", String::new, all).await;
     unusable.chain(tried).collect()
 }
 
@@ -109,8 +109,10 @@ async fn try_one(provider: &Arc<McpProvider>) -> ServerFinding {
             ServerFinding::broken(&name, &reason, hint)
         }
         Err(_) => {
-            let reason =
-                format!("it was not ready after {} s; it may need longer to start", PATIENCE.as_secs());
+            let reason = format!(
+                "the server was not ready after {} s; it may need more time to start",
+                PATIENCE.as_secs()
+            );
             ServerFinding::broken(&name, &reason, format!("`haft mcp test {name}` waits longer"))
         }
     };

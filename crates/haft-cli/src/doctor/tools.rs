@@ -35,7 +35,7 @@ impl ToolsFinding {
     }
 }
 
-/// Returns whether models see all tools, which may be too many.
+/// Returns true if models see all tools, so that the tools may be too many for one request.
 pub(super) fn shows_all(config: &ResolvedConfig) -> bool {
     match config.tool_search.mode {
         ToolSearchMode::Never => true,

@@ -44,7 +44,7 @@ impl ElicitationForm {
     /// Parses the request of a server. The error explains why the terminal cannot ask the user for this request.
     pub(super) fn of(request: &Value) -> Result<Self, String> {
         if request["mode"].as_str().is_some_and(|mode| mode != "form") {
-            return Err("the request requires a browser".into());
+            return Err("the request requires a browser, which haft does not open".into());
         }
         let schema = &request["requestedSchema"];
         let required: Vec<&str> =
@@ -70,11 +70,11 @@ impl ElicitationForm {
     /// Returns instructions for the user who answers.
     pub(super) fn how_to_answer(&self) -> &'static str {
         if self.fields.is_empty() {
-            "an empty line declines"
+            "an empty line declines the request"
         } else if self.fields.iter().any(|field| field.default.is_some()) {
-            "type an answer, or `-` to skip a field; an empty line takes the default, or declines if there is none; Ctrl-D declines"
+            "type an answer, or `-` to skip a field; an empty line takes the default, or declines the request if there is no default; Ctrl-D declines the request"
         } else {
-            "type an answer, `-` to skip a field, or an empty line to decline"
+            "type an answer, `-` to skip a field, or an empty line to decline the request"
         }
     }
 }
@@ -129,7 +129,7 @@ impl FormField {
             ("", Some(default), _) => return Ok(FormFieldInput::Value(default.clone())),
             ("", None, _) => return Ok(FormFieldInput::No),
             ("-", _, false) => return Ok(FormFieldInput::LeftOut),
-            ("-", _, true) => return Err(format!("`{}` is required", self.name)),
+            ("-", _, true) => return Err(format!("the field `{}` is required", self.name)),
             (_, _, _) => {}
         }
         self.value(line).map(FormFieldInput::Value)
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn form_instructions_match_its_fields() {
+    fn form_instructions_match_the_fields_of_the_form() {
         let check = |properties: Value, expected: &str| {
             let request = json!({ "message": "m", "requestedSchema": { "properties": properties } });
             let told = ElicitationForm::of(&request).unwrap().how_to_answer();
             assert!(told.contains(expected), "{told}");
         };
-        check(json!({}), "an empty line declines");
-        check(json!({ "a": { "type": "string" } }), "or an empty line to decline");
+        check(json!({}), "an empty line declines the request");
+        check(json!({ "a": { "type": "string" } }), "or an empty line to decline the request");
         check(json!({ "a": { "type": "string", "default": "d" } }), "takes the default");
         assert_eq!(FormField::agreement().read(""), Ok(FormFieldInput::No));
         assert_eq!(FormField::agreement().read("y"), Ok(FormFieldInput::Value(true.into())));

@@ -20,7 +20,7 @@ pub(super) struct MarkdownTable {
 /// The first lines of a text, parsed as a table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TableStart {
-    /// More text is needed to decide.
+    /// The parser needs more text to decide whether a table begins.
     Undecided,
     NoTable,
     /// The header and the line below it, with their length in bytes.
@@ -136,7 +136,7 @@ mod tests {
 ";
 
     #[test]
-    fn table_becomes_aligned_columns() {
+    fn markdown_table_becomes_aligned_columns() {
         let expected = "\
 name │ meaning
 ─────┼──────────────────────────────
@@ -170,7 +170,7 @@ a|b  │ x
     }
 
     #[test]
-    fn columns_that_do_not_fit_become_a_list() {
+    fn table_whose_columns_do_not_fit_becomes_a_list() {
         assert_eq!(
             rendered("| a-long-name | b |\n|---|---|\n| some-long-word | x y |\n", 16),
             "\

@@ -99,7 +99,7 @@ fn spans_over_the_limit_render_equally_whole_or_streamed() {
 proptest! {
     /// Checks that every split of a text gives the same output, and that no letter or digit is lost.
     #[test]
-    fn rendering_keeps_every_letter_and_ignores_chunking(text in "[ab1 \n*_`#>~\\\\-]{0,80}") {
+    fn markdown_rendering_keeps_every_letter_for_any_split_of_the_text(text in "[ab1 \n*_`#>~\\\\-]{0,80}") {
         let shown = whole(&text);
         prop_assert_eq!(&shown, &in_pieces(&text));
         let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
@@ -109,7 +109,7 @@ proptest! {
 
     /// Checks that a table that arrives in pieces looks like one that arrives at once.
     #[test]
-    fn tables_ignore_chunking(text in "(\\|[ab|\n -]{0,12}\n|\\|-\\|-\\|\n|[ab\n]{0,6}){0,8}") {
+    fn table_renders_equally_whole_or_streamed(text in "(\\|[ab|\n -]{0,12}\n|\\|-\\|-\\|\n|[ab\n]{0,6}){0,8}") {
         prop_assert_eq!(whole(&text), in_pieces(&text));
     }
 }

@@ -26,13 +26,13 @@ use haft_config::{self};
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        Some(_) | None => Err("expected NAME=VALUE".into()),
+        Some(_) | None => Err("expected a variable as NAME=VALUE".into()),
     }
 }
 
 /// Parses a header in the form `NAME: VALUE`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+    let (name, value) = text.split_once(':').ok_or("expected a header as NAME: VALUE")?;
     let (name, value) = (name.trim(), value.trim());
     match reqwest::header::HeaderName::from_bytes(name.as_bytes()) {
         Ok(_) => Ok((name.to_owned(), value.to_owned())),
@@ -52,7 +52,7 @@ pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError>
     if args.name.trim().is_empty() {
         return Err((
             ExitReason::Usage,
-            "the server name is empty; give one, because it is the prefix of the tool names".into(),
+            "the server name is empty; give a name, because it becomes the prefix of the tool names".into(),
         ));
     }
     let value = value(args).map_err(|message| (ExitReason::Usage, message))?;
@@ -68,7 +68,7 @@ pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError>
     if namespace != *name {
         let _ = write!(
             text,
-            "\nits tools are named `{namespace}__…`, because `{name}` has characters that tool names cannot have"
+            "\nthe tools of the server are named `{namespace}__…`, because `{name}` has characters that tool names cannot have"
         );
     }
     text.push_str(&path.hint);
@@ -88,7 +88,7 @@ fn tell_cost(
             let tokens = tokens_by_length(tools.iter());
             let (count, cost) = (counted(tools.len(), "tool"), tokens_text(tokens));
             let search = search_note(tools.len());
-            let _ = write!(text, ": {count} ({cost})\n`haft mcp test {name}` lists them{search}");
+            let _ = write!(text, ": {count} ({cost})\n`haft mcp test {name}` lists the tools{search}");
             (json["tools"], json["tokens"]) = (json!(tools.len()), json!(tokens.count()));
             return;
         }
@@ -96,7 +96,7 @@ fn tell_cost(
     };
     if let Some(reason) = reason {
         let reason = haft_config::printable(reason.lines().next().unwrap_or_default());
-        let _ = write!(text, "\nits tools cannot be listed yet: {reason}");
+        let _ = write!(text, "\nhaft cannot list the tools of the server yet: {reason}");
     }
     let _ = write!(text, "\n`haft mcp test {name}` lists the tools with their tokens");
 }
@@ -129,12 +129,14 @@ fn value(args: &McpAddArgs) -> Result<Value, String> {
         server.insert("type".into(), transport.key().into());
     }
     let [first, rest @ ..] = args.target.as_slice() else {
-        return Err("a URL or a command is missing".into());
+        return Err("the URL or the command of the server is missing".into());
     };
     if is_url(first) {
         check_address(first, options.transport)?;
         if let Some(word) = rest.first() {
-            return Err(format!("unexpected `{word}` after the URL\nhint: put a command after --"));
+            return Err(format!(
+                "unexpected `{word}` after the URL\nhint: to add a server by its command, put the command after --"
+            ));
         }
         if !options.env.is_empty() {
             return Err("--env needs a command; for a URL use --header".into());

@@ -162,7 +162,7 @@ pub(crate) struct McpListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  haft mcp test time\n  haft mcp test time --trace-mcp")]
 pub(crate) struct McpTestArgs {
-    /// The server
+    /// The name of the server
     pub(crate) name: String,
 
     /// Print all messages to and from the server on standard error, shortened and without secrets
@@ -180,7 +180,7 @@ pub(crate) struct McpTestArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp logs time --lines 20")]
 pub(crate) struct McpLogsArgs {
-    /// The server
+    /// The name of the server
     pub(crate) name: String,
 
     /// Number of lines to show, from the end of the log
@@ -198,7 +198,7 @@ pub(crate) struct McpLogsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp login docs")]
 pub(crate) struct McpLoginArgs {
-    /// The server
+    /// The name of the server
     pub(crate) name: String,
 
     #[arg(long, help = "Print the result as JSON")]
@@ -212,7 +212,7 @@ pub(crate) struct McpLoginArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp logout docs")]
 pub(crate) struct McpLogoutArgs {
-    /// The server
+    /// The name of the server
     pub(crate) name: String,
 
     #[arg(long, help = "Print the result as JSON")]
@@ -266,7 +266,7 @@ pub(crate) struct McpServeArgs {
     pub(crate) policy: PolicyArgs,
 }
 
-/// The list that a client of the gateway gets.
+/// The tools in the list that the gateway sends to its clients.
 #[cfg(feature = "serve")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ListForm {
@@ -274,7 +274,7 @@ pub(crate) enum ListForm {
     Search,
 }
 
-/// The access to the gateway over HTTP.
+/// The options that control access to the gateway over HTTP.
 #[cfg(feature = "serve")]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct McpHttpArgs {
@@ -313,7 +313,7 @@ pub(crate) struct McpImportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<std::path::PathBuf>,
 
-    /// Keep the values of this file for variables that the added servers use
+    /// Store the values from this `.env` file for the variables that the added servers use
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Option<std::path::PathBuf>,
 
@@ -366,14 +366,14 @@ impl ImportSourceArg {
     after_help = "Examples:\n  haft mcp install cursor\n  haft mcp install codex -- --read-only\n  haft mcp install claude --remove"
 )]
 pub(crate) struct McpInstallArgs {
-    /// The client
+    /// The client whose configuration haft changes
     pub(crate) client: McpClientArg,
 
     /// The name of the entry in the configuration of the client
     #[arg(long, value_name = "NAME", default_value = "haft", value_parser = entry_name)]
     pub(crate) name: String,
 
-    /// Remove the entry
+    /// Remove the entry instead of adding it
     #[arg(long, conflicts_with = "serve")]
     pub(crate) remove: bool,
 
@@ -391,7 +391,7 @@ fn entry_name(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.chars().all(is_plain) {
         Ok(text.to_owned())
     } else {
-        Err("expected letters, digits, - and _".into())
+        Err("expected a name of letters, digits, - and _".into())
     }
 }
 
@@ -416,7 +416,7 @@ impl McpClientArg {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haft mcp remove time")]
 pub(crate) struct McpRemoveArgs {
-    /// The server
+    /// The name of the server
     pub(crate) name: String,
 
     /// Which haft.json to change: in haft's home, or in the current project

@@ -27,7 +27,7 @@ impl OauthConsent for TerminalConsent {
 
     fn ask<'a>(&'a self, url: &'a Url) -> BoxFuture<'a, Result<Url, String>> {
         terminal::note(&format!(
-            "open this address in a browser and log in there:\n\n  {url}\n\nthe browser then returns here; if it cannot (because it runs on another machine), paste the address of its last page:"
+            "open this address in a browser and log in there:\n\n  {url}\n\nafter the login, the browser returns to haft; if it cannot (because it runs on another machine), paste the address of its last page here:"
         ));
         let state = login_state(url).unwrap_or_default();
         Box::pin(async move {

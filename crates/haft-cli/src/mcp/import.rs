@@ -30,7 +30,10 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
     let config = settings::configuration(&FileArgs::default())?.resolved;
     let plan = ImportPlan::of(found, |name| config.mcp_servers.contains_key(name));
     if plan.added.is_empty() {
-        return Ok(McpCommandOutput::new(format!("{}nothing to add", plan.text()), plan.json(None)));
+        return Ok(McpCommandOutput::new(
+            format!("{}haft found no server to add", plan.text()),
+            plan.json(None),
+        ));
     }
     if !args.yes {
         consent(&plan).await?;
@@ -43,7 +46,7 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
     } else {
         let stored = StoredVariables::of(&home).add(values, config.token_store).await;
         Some(stored.map_err(|error| {
-            (ExitReason::Internal, format!("the values of variables cannot be stored: {error}"))
+            (ExitReason::Internal, format!("haft cannot store the values of the variables: {error}"))
         })?)
     };
     let mut file = String::new();
@@ -68,10 +71,12 @@ async fn consent(plan: &ImportPlan) -> Result<(), CliError> {
     let question = format!("add {}? [y] yes, any other key: no", counted(plan.added.len(), "server"));
     match question::consent(&plan.text(), &question).await {
         Consent::Given => Ok(()),
-        Consent::Refused => Err((ExitReason::Denied, "nothing was added".into())),
+        Consent::Refused => {
+            Err((ExitReason::Denied, "nothing was added, because you did not confirm".into()))
+        }
         Consent::NoTerminal => {
             let hint = "hint: review the servers above, then add them with `haft mcp import --yes`";
-            let message = format!("nothing was added: there is no terminal on which haft can ask\n{hint}");
+            let message = format!("nothing was added: haft needs a terminal to ask for your consent\n{hint}");
             Err((ExitReason::Denied, message))
         }
     }
@@ -102,7 +107,7 @@ async fn values(plan: &ImportPlan, args: &McpImportArgs) -> Result<BTreeMap<Stri
 /// Returns the values of a `.env` file for variables that the servers use.
 fn env_file(path: &Path, servers: &[ImportedServer]) -> Result<BTreeMap<String, String>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
-    let text = text(path).map_err(refused)?.ok_or_else(|| refused("it does not exist".into()))?;
+    let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;
     let mut values =
         env_file::parse(&text).map_err(|line| refused(format!("line {line}: expected NAME=value")))?;
     let used: Vec<String> = servers.iter().flat_map(ImportedServer::variables).collect();
@@ -114,7 +119,11 @@ fn env_file(path: &Path, servers: &[ImportedServer]) -> Result<BTreeMap<String, 
 async fn typed_value(asked: &AskedVariable) -> Option<String> {
     let mut turn = question::turn().await;
     let about = if asked.description.is_empty() { &asked.id } else { &asked.description };
-    terminal::prompt(&format!("{} ({}), empty to set it later:", printable(about), asked.name));
+    terminal::prompt(&format!(
+        "{} ({}); leave empty to set the variable later:",
+        printable(about),
+        asked.name
+    ));
     let line = match asked.echo {
         InputEcho::Shown => turn.line().await,
         InputEcho::Hidden => turn.hidden_line().await,
@@ -131,7 +140,7 @@ struct FoundFile {
 
 fn found(args: &McpImportArgs) -> Result<Vec<FoundFile>, CliError> {
     if let Some(path) = &args.file {
-        let text = text(path).and_then(|text| text.ok_or_else(|| "it does not exist".to_owned()));
+        let text = text(path).and_then(|text| text.ok_or_else(|| "the file does not exist".to_owned()));
         let servers = text.and_then(|text| match args.program.first() {
             Some(source) => import::read(source.source(), &text),
             None => import::read_any(&text),
@@ -174,8 +183,8 @@ fn files_of(source: ImportSource) -> Vec<FoundFile> {
 fn text(path: &Path) -> Result<Option<String>, String> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.len() <= IMPORT_BYTES_MAX => {}
-        Ok(found) if !found.is_file() => return Err("it is not a regular file".to_owned()),
-        Ok(_) => return Err(format!("it is too large; the limit is {IMPORT_BYTES_MAX} bytes")),
+        Ok(found) if !found.is_file() => return Err("the path is not a regular file".to_owned()),
+        Ok(_) => return Err(format!("the file is too large; the limit is {IMPORT_BYTES_MAX} bytes")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     }
@@ -268,13 +277,13 @@ fn target(server: &ImportedServer) -> String {
     }
 }
 
-/// Reads the servers of a file that applies to one command only.
+/// Reads the servers in a file of `--mcp-config`, which applies to one command only.
 pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
-    let text = text(path).map_err(refused)?.ok_or_else(|| refused("it does not exist".into()))?;
+    let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;
     let found = import::read_any(&text).map_err(refused)?;
     for (name, reason) in &found.skipped {
-        terminal::warn(&format!("MCP server `{name}` of `{}` cannot be used: {reason}", path.display()));
+        terminal::warn(&format!("haft ignores MCP server `{name}` of `{}`: {reason}", path.display()));
     }
     Ok(found.servers.into_iter().map(|server| (server.name, Value::Object(server.entry))).collect())
 }

@@ -20,7 +20,7 @@ pub(super) fn install(args: &McpInstallArgs) -> Result<McpCommandOutput, CliErro
     let path = file.path().display();
     let done = if args.remove { "removed" } else { "added" };
     let preposition = if args.remove { "from" } else { "to" };
-    let kept = backup.as_ref().map(|backup| format!("\nthe old file is in {}", backup.display()));
+    let kept = backup.as_ref().map(|backup| format!("\nhaft saved the old file as {}", backup.display()));
     let text = format!("{done} `{}` {preposition} {path}{}", args.name, kept.unwrap_or_default());
     Ok(McpCommandOutput::new(
         text,
@@ -29,7 +29,10 @@ pub(super) fn install(args: &McpInstallArgs) -> Result<McpCommandOutput, CliErro
 }
 
 fn path(client: McpClientArg) -> Result<PathBuf, CliError> {
-    let home = user_home().ok_or((ExitReason::Usage, "HOME is not set".to_owned()))?;
+    let home = user_home().ok_or((
+        ExitReason::Usage,
+        "HOME is not set, so haft cannot find the configuration of the client".to_owned(),
+    ))?;
     Ok(match client {
         McpClientArg::Claude => home.join(".claude.json"),
         McpClientArg::Cursor => home.join(".cursor/mcp.json"),

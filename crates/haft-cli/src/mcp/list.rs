@@ -55,7 +55,7 @@ fn row(name: &str, server: &McpServerSettings, known: Option<CatalogCacheSummary
         (Ok(_), true, Some(known)) => {
             ("known", format!("{}, protocol {}", counted(known.tools, "tool"), known.version))
         }
-        (Ok(_), true, None) => ("new", format!("test it with `haft mcp test {name}`")),
+        (Ok(_), true, None) => ("new", format!("test the server with `haft mcp test {name}`")),
     };
     McpServerRow { name: name.to_owned(), transport: transport(server), state, detail, known }
 }

@@ -27,7 +27,10 @@ pub(super) async fn login(args: &McpLoginArgs) -> Result<McpCommandOutput, CliEr
     };
     let authorizer = authorizer(&args.name, &reach, keyring, consent)?;
     authorizer.login().await.map_err(|error| not_logged_in(&args.name, &error))?;
-    let text = format!("logged in at `{}`; test the server with `haft mcp test {}`", args.name, args.name);
+    let text = format!(
+        "logged in at MCP server `{}`; test the server with `haft mcp test {}`",
+        args.name, args.name
+    );
     Ok(McpCommandOutput::new(text, json!({ "name": args.name, "loggedIn": true })))
 }
 
@@ -35,15 +38,15 @@ pub(super) async fn logout(args: &McpLogoutArgs) -> Result<McpCommandOutput, Cli
     let (reach, keyring) = reach(&args.files, &args.name)?;
     let authorizer = authorizer(&args.name, &reach, keyring, None)?;
     let had = authorizer.forget().await.map_err(|error| {
-        (ExitReason::Internal, format!("the token of `{}` cannot be removed: {error}", args.name))
+        (ExitReason::Internal, format!("haft cannot remove the token of MCP server `{}`: {error}", args.name))
     })?;
     let text = if had {
         format!(
-            "the token of `{}` was deleted on this machine; its issuer still accepts the token until it expires",
+            "haft deleted the token of MCP server `{}` on this machine; the issuer still accepts the token until it expires",
             args.name
         )
     } else {
-        format!("no token is stored for `{}`", args.name)
+        format!("haft has no stored token for MCP server `{}`", args.name)
     };
     Ok(McpCommandOutput::new(text, json!({ "name": args.name, "forgotten": had })))
 }
@@ -82,7 +85,7 @@ fn authorizer(
 }
 
 fn unusable(name: &str, reason: &str) -> CliError {
-    (ExitReason::Input, format!("MCP server `{name}` cannot be used: {reason}"))
+    (ExitReason::Input, format!("haft cannot use MCP server `{name}`: {reason}"))
 }
 
 fn not_open(error: &std::io::Error) -> CliError {
@@ -94,6 +97,6 @@ fn not_open(error: &std::io::Error) -> CliError {
 }
 
 fn not_logged_in(name: &str, error: &AuthError) -> CliError {
-    let message = format!("the login at `{name}` failed: {error}");
+    let message = format!("the login at MCP server `{name}` failed: {error}");
     (ExitReason::Unavailable, hints::with(&message, hints::login(name, error)))
 }

@@ -14,10 +14,11 @@ pub(super) fn logs(args: &McpLogsArgs) -> Result<McpCommandOutput, CliError> {
     let config = settings::configuration(&args.files)?.resolved;
     unambiguous(&config, &args.name)?;
     let path = directory(&home).join(format!("{}.log", namespace(&args.name)));
-    let kept = read_saved_log(&path)
-        .map_err(|error| (ExitReason::Internal, format!("`{}` cannot be read: {error}", path.display())))?;
+    let kept = read_saved_log(&path).map_err(|error| {
+        (ExitReason::Internal, format!("haft cannot read the server log `{}`: {error}", path.display()))
+    })?;
     let Some(kept) = kept else {
-        let text = format!("the log of `{}` is empty", args.name);
+        let text = format!("the log of MCP server `{}` is empty", args.name);
         return Ok(McpCommandOutput::new(text, json!({ "name": args.name, "lines": [] })));
     };
     let lines: Vec<&str> = kept.lines().collect();

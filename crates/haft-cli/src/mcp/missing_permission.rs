@@ -217,7 +217,10 @@ mod tests {
         check("the server cannot be reached: refused", Some("mcpServers.far.url"));
         check("the server answered 404 Not Found", Some("mcpServers.far.url"));
         check("the server rejected the credentials (HTTP 401)", Some("mcpServers.far.headers"));
-        check(&format!("the server requires a login; {LOGIN_NEEDED}"), Some("`haft mcp login far` logs in"));
+        check(
+            &format!("the server requires a login; {LOGIN_NEEDED}"),
+            Some("`haft mcp login far` logs in at the server"),
+        );
         check(
             "the server process could not be started: the sandbox cannot be set up (user namespace): x",
             Some("haft doctor"),

@@ -65,15 +65,15 @@ pub(crate) struct GatewayAgents {
 /// Selects when a gateway reads the files of its agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AgentReading {
-    /// Only at the start.
+    /// The gateway reads the agent files only at its start.
     Once,
-    /// At the start and at each reload.
+    /// The gateway reads the agent files at its start and at each reload.
     AtReloads,
 }
 
 impl GatewayAgents {
-    /// Reads all agents of haft's home directory and of the project. If there are none and there will be none, starts no
-    /// runtime.
+    /// Reads all agents of haft's home directory and of the project. Starts no runtime if there are no agents and no
+    /// reload can add some.
     pub(crate) async fn load(
         files: &FileArgs,
         configuration: &Configuration,
@@ -103,7 +103,7 @@ impl GatewayAgents {
         Self { runtime: Some(server.runtime().clone()), agents, admission: Some(server.run_admission()) }
     }
 
-    /// Returns these agents instead, with the same runtime.
+    /// Returns a copy with the agents of another catalog and the same runtime.
     pub(crate) fn with_agents(&self, catalog: &AgentCatalog) -> Self {
         Self { agents: catalog.graphs().cloned().collect(), ..self.clone() }
     }
@@ -224,7 +224,7 @@ fn workspace_of(
     let directory: PathBuf =
         home.workspace().join(directory_of(principal.tenant())).join(directory_of(principal.subject()));
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-    made.map_err(|error| format!("the workspace cannot be created: {error}"))?;
+    made.map_err(|error| format!("haft cannot create the workspace of the client: {error}"))?;
     let spec =
         settings::workspace_of_stranger(directory, args, configuration).map_err(|(_, reason)| reason)?;
     let policy = spec.policy_of(principal, home).map_err(|error| error.to_string())?;

@@ -122,7 +122,7 @@ impl SocketStream {
     }
 
     fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // Without the second flag, a client that is gone would end the process with a signal.
+        // Without `NOSIGNAL`, a write to a client that is gone would kill the process with SIGPIPE.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
             let mut ready = ready!(self.0.poll_write_ready(cx))?;
@@ -153,7 +153,7 @@ mod tests {
         };
         let (read, ()) = tokio::join!(input.read(&mut buffer), writer);
         assert_eq!(&buffer[..read.unwrap()], b"hello");
-        // More than the socket can hold: the writer waits for the reader.
+        // Send more bytes than the socket can buffer, so that the writer must wait for the reader.
         let text = vec![b'x'; 4 << 20];
         let bytes = text.len();
         let reader = tokio::task::spawn_blocking({

@@ -78,7 +78,7 @@ fn alone(McpTestArgs { name, trace_mcp, files, .. }: &McpTestArgs) -> Result<Con
 fn only<'a>(found: &'a McpServers, name: &str) -> Result<&'a Arc<SupervisedServer>, CliError> {
     found.providers.first().map(|provider| provider.server()).ok_or_else(|| {
         let reason = found.unusable.first().map(|(_, reason)| reason.clone()).unwrap_or_default();
-        (ExitReason::Input, format!("MCP server `{name}` cannot be used: {reason}"))
+        (ExitReason::Input, format!("haft cannot use MCP server `{name}`: {reason}"))
     })
 }
 
@@ -92,7 +92,7 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
     let protocol = status.era.as_ref().map_or("-", |era| era.version());
     let era = status.era.as_ref().map_or("-", |era| era.name());
     let transport = status.transport.unwrap_or("-");
-    let mut text = format!("`{name}` is ready after {} ms\n", took.as_millis());
+    let mut text = format!("MCP server `{name}` is ready after {} ms\n", took.as_millis());
     let greeting = &status.greeting;
     let _ = writeln!(text, "  server     {}", printable(&format!("{} {}", greeting.name, greeting.version)));
     let _ = writeln!(text, "  protocol   {protocol} ({era})");
@@ -112,7 +112,7 @@ fn ready(name: &str, status: &McpServerStatus, took: Duration) -> McpCommandOutp
     if status.noise > 0 {
         let _ = writeln!(
             text,
-            "  noise      {} lines on its standard output were not MCP messages",
+            "  noise      {} lines on the standard output of the server were not MCP messages",
             status.noise
         );
     }
@@ -148,7 +148,7 @@ fn failed(
     let all = server.log(usize::MAX);
     let lines = all.iter().map(String::as_str).chain(reason.lines());
     let lacked = lacked(lines, |path| Path::new(path).is_dir());
-    let mut text = format!("`{name}` is not ready: {}\n", reason.trim_end());
+    let mut text = format!("MCP server `{name}` is not ready: {}\n", reason.trim_end());
     for line in &log {
         let _ = writeln!(text, "  | {}", printable(line));
     }

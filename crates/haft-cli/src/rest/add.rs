@@ -22,7 +22,7 @@ const SECTION: &str = "openapiSpecs";
 
 /// Parses a header in the form `NAME: VALUE`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+    let (name, value) = text.split_once(':').ok_or("expected a header as NAME: VALUE")?;
     let (name, value) = (name.trim(), value.trim());
     match http::HeaderName::from_bytes(name.as_bytes()) {
         Ok(_) => Ok((name.to_owned(), value.to_owned())),
@@ -45,7 +45,7 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
         .await
         .map_err(|error| not_added(&haft_config::printable(&error)))?;
     if imported.tools.is_empty() {
-        return Err(not_added("none of the operations in the OpenAPI document can be used as a tool"));
+        return Err(not_added("haft cannot use any operation of the OpenAPI document as a tool"));
     }
     let write = if args.replace { edit::put } else { edit::add };
     write(&path, entry, &value(args, &source)).map_err(|error| refused(&error))?;
@@ -54,7 +54,7 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
     let tokens = tokens_by_length(imported.tools.iter().map(|tool| &tool.definition));
     let (cost, search) = (tokens_text(tokens), search_note(tools));
     let text = format!(
-        "added `{name}` to {}: {} ({cost}), {} skipped\n`haft rest check {name}` lists them{search}",
+        "added `{name}` to {}: {} ({cost}), {} skipped\n`haft rest check {name}` lists the tools{search}",
         path.display(),
         counted(tools, "tool"),
         counted(skipped, "operation")
@@ -106,8 +106,8 @@ fn removal_refused(path: &Path, error: &EditError) -> CliError {
 }
 
 fn not_added(reason: &str) -> CliError {
-    let hint = "hint: set the server with --base-url, credentials with --header; variables used in them must be set in this shell";
-    (ExitReason::Input, format!("nothing was added: {reason}\n{hint}"))
+    let hint = "hint: --base-url sets the server and --header sets credentials; the variables in both must be set in this shell";
+    (ExitReason::Input, format!("haft did not add the OpenAPI document: {reason}\n{hint}"))
 }
 
 /// Returns the source with an absolute path, so that it is valid from every directory.
@@ -116,7 +116,9 @@ fn absolute(source: &str) -> Result<String, CliError> {
         OpenApiSource::Url(_) => Ok(source.to_owned()),
         OpenApiSource::File(path) => {
             let path = std::path::absolute(&path).map_err(|error| (ExitReason::Usage, error.to_string()))?;
-            let text = path.to_str().ok_or((ExitReason::Usage, "the path is not UTF-8".to_owned()))?;
+            let text = path
+                .to_str()
+                .ok_or((ExitReason::Usage, "the path of the OpenAPI document is not UTF-8".to_owned()))?;
             Ok(text.to_owned())
         }
     }

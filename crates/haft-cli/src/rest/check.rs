@@ -21,7 +21,7 @@ pub(super) async fn check(args: &RestCheckArgs) -> Result<RestCommandOutput, Cli
         let known: Vec<&str> = config.rest.specs.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let message = format!(
-            "there is no OpenAPI document named `{}`; configured: {known}\nhint: `haft rest add` adds one",
+            "there is no OpenAPI document named `{}`; configured documents: {known}\nhint: `haft rest add` adds one",
             args.name
         );
         return Err((ExitReason::Input, message));

@@ -48,7 +48,7 @@ pub(super) enum TextDestination {
     Held,
 }
 
-/// The reply that is arriving.
+/// The model reply that is arriving.
 #[derive(Debug, Default)]
 struct ArrivingReply {
     /// For each part, true if it is text.

@@ -103,7 +103,8 @@ fn outputs(
     }
     let root = home.data().join("outputs");
     let store = FileStore::of_session(&root, session, config.tool_output.limits.clone());
-    let refused = |error| (ExitReason::Internal, format!("the output store cannot be opened: {error}"));
+    let refused =
+        |error| (ExitReason::Internal, format!("haft cannot open the store of tool outputs: {error}"));
     store.map(|store| Some(Box::new(store) as _)).map_err(refused)
 }
 
@@ -244,7 +245,7 @@ pub(super) fn not_started(error: &StartError) -> CliError {
 
 /// Returns the error for a stored run that cannot be restored.
 pub(super) fn lost(problem: &dyn std::fmt::Display) -> CliError {
-    let message = format!("the run cannot be restored: {problem}");
+    let message = format!("haft cannot restore the run: {problem}");
     (ExitReason::Input, hints::with(&message, Some(hints::NOT_RESTORED)))
 }
 

@@ -24,7 +24,10 @@ pub(crate) async fn run(args: &ReplayArgs) -> ExitCode {
     let played = async {
         let recording = Recording::read(&args.file).map_err(|error| unusable(&error))?;
         if recording.cut_off() {
-            terminal::warn(&format!("{}: the last line is incomplete and was skipped", args.file.display()));
+            terminal::warn(&format!(
+                "haft skipped the last line of {}, because the line is incomplete",
+                args.file.display()
+            ));
         }
         if args.live_tools { live(args, &recording).await } else { played(args, &recording).await }
     };

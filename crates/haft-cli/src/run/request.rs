@@ -37,7 +37,7 @@ pub(super) async fn spec(
     let overrides = overrides(args);
     let (agent, request) = match args.words.as_slice() {
         [agent] if agent.starts_with('@') => {
-            let hint = "hint: haft run @AGENT 'your request', or - to read it from standard input";
+            let hint = "hint: `haft run @AGENT 'your request'`, or - instead of the request to read it from standard input";
             return Err((ExitReason::Usage, format!("the request for the agent is missing\n{hint}")));
         }
         [agent, request @ ..] if agent.starts_with('@') => {
@@ -84,7 +84,7 @@ fn instructions(files: &FileArgs) -> Result<Vec<InstructionFile>, CliError> {
     let ProjectInstructions { files, ignored } = ProjectInstructions::load(Some(&home), &project);
     for (path, reason) in &ignored {
         let message = format!(
-            "`{}` is not used as instructions: {}",
+            "haft does not use `{}` as instructions: {}",
             printable(&path.to_string_lossy()),
             loader::untrusted_message(reason)
         );
@@ -129,7 +129,8 @@ fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, Cl
         system: args.system.clone(),
         turns_max: args.max_turns,
         timeout: args.timeout,
-        tools: tools.map_err(|error| (ExitReason::Usage, format!("--tools: {error}")))?,
+        tools: tools
+            .map_err(|error| (ExitReason::Usage, format!("the value of --tools is invalid: {error}")))?,
         allowed_tools: args.allowed_tools.as_deref().map(words),
         output_schema: args.output_schema.as_deref().map(output_schema).transpose()?,
         overrides,
@@ -140,22 +141,24 @@ fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, Cl
 /// block signals. `noun` is the word for the request in messages.
 pub(crate) async fn written_request(word: &str, noun: &str) -> Result<String, CliError> {
     let unusable = |problem: &dyn std::fmt::Display| {
-        (ExitReason::Input, format!("the {noun} {problem}\nhint: give UTF-8 text that is not empty"))
+        (ExitReason::Input, format!("{problem}\nhint: give UTF-8 text that is not empty"))
     };
     let text = match word {
         "-" => {
             let read = tokio::task::spawn_blocking(read_stdin).await;
             let read = read.unwrap_or_else(|error| Err(error.into()));
-            read.map_err(|error| unusable(&format!("cannot be read from standard input: {error}")))?
+            read.map_err(|error| {
+                unusable(&format!("haft cannot read the {noun} from standard input: {error}"))
+            })?
         }
         _ => word.to_owned(),
     };
     if text.len() as u64 > REQUEST_BYTES_MAX {
-        let message = format!("the {noun} has more than {REQUEST_BYTES_MAX} bytes; shorten it");
+        let message = format!("the {noun} has more than {REQUEST_BYTES_MAX} bytes; shorten the {noun}");
         return Err((ExitReason::Input, message));
     }
     if text.trim().is_empty() {
-        return Err(unusable(&"is empty"));
+        return Err(unusable(&format!("the {noun} is empty")));
     }
     Ok(text)
 }

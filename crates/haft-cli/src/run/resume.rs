@@ -49,7 +49,7 @@ async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
     }
     let directory = &spec.workspace.directory;
     if !directory.is_dir() {
-        return Err(lost(&format!("its directory `{}` does not exist", directory.display())));
+        return Err(lost(&format!("the directory `{}` of the run does not exist", directory.display())));
     }
     let given = RunSetup { piped, ..RunSetup::configured(&request::files_of(&spec))? };
     // Protect the files of the current configuration, which may differ from the files at the start of the run.
@@ -114,9 +114,14 @@ pub(super) async fn spec_of_stored_command_line(order: Value, request: &str) -> 
 /// names are relative to it.
 fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, CliError> {
     let order: StoredCommandLine =
-        serde_json::from_value(order).map_err(|_| lost(&"it was not started from a command line"))?;
+        serde_json::from_value(order).map_err(|_| lost(&"the run was not started from a command line"))?;
     let directory = order.directory.into_os();
-    let missing = |error| lost(&format!("its directory `{}`: {error}", Path::new(&directory).display()));
+    let missing = |error| {
+        lost(&format!(
+            "haft cannot change to the directory `{}` of the run: {error}",
+            Path::new(&directory).display()
+        ))
+    };
     std::env::set_current_dir(&directory).map_err(missing)?;
     let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(StoredArgument::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {

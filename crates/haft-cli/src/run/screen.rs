@@ -94,7 +94,7 @@ struct RunningCall {
 
 impl RunningCall {
     fn is_of(&self, operation: &CallOperation) -> bool {
-        // Events contain only a prefix of the call id.
+        // Compare prefixes, because events contain only a prefix of the call id.
         self.session == operation.place.session && self.call.id.0.starts_with(&operation.call.0)
     }
 

@@ -61,7 +61,7 @@ pub(super) fn complaint(finish: &RunFinish, exit: ExitReason) -> Option<String> 
     let (row, hint, detail) = (finish.reason.row(), hint(finish), detail(finish));
     match row.class {
         FinishClass::Answered if exit == ExitReason::Success => None,
-        FinishClass::Answered => Some("the model reports that it did not succeed".into()),
+        FinishClass::Answered => Some("the model reports that it did not complete the task".into()),
         // The line about the stored session shows the next step.
         FinishClass::Interrupted => Some(format!("the run ended early: {detail}")),
         FinishClass::Limited | FinishClass::Budget | FinishClass::TimedOut | FinishClass::Failed => {

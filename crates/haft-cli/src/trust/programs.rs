@@ -22,8 +22,8 @@ pub(super) fn of_rows(project: &Path, rows: &[ConfigRow]) -> Vec<PathBuf> {
     inside(project, words)
 }
 
-/// Returns the files that the servers of a skill name. If a variable is not set, its server runs once it is set, so the
-/// other words of the command count too.
+/// Returns the files in the commands of a skill's servers. A server with an unset variable counts too, because its
+/// command runs as soon as the variable is set.
 pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
     let words = skill.servers.values().flat_map(|server| match &server.reach {
         Ok(McpEndpoint::Process { command, args, .. }) => {
@@ -69,11 +69,11 @@ pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
     servers.collect()
 }
 
-/// Formats the warning about these files.
+/// Formats the warning about files that the trust does not cover.
 pub(super) fn uncovered_lines(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {
         format!(
-            "\nnot covered: {}, which a trusted file starts or reads; anyone who can write to the project can change it later",
+            "\nnot covered: {} (a trusted file starts or reads this file; anyone who can write to the project can change it later)",
             haft_config::printable(&path.to_string_lossy())
         )
     });

@@ -56,7 +56,7 @@ fn using(step: ScriptStep, tokens: u64) -> ScriptStep {
 }
 
 #[test]
-fn nested_agents_count_each_call_and_token_once() {
+fn calls_and_tokens_of_nested_agents_are_counted_once() {
     let tree = agents(&[
         ("lead.md", "agents: researcher.md\ntools: []"),
         ("researcher.md", "description: Looks things up\nagents: [below/reader.md]"),
@@ -311,7 +311,7 @@ fn invalid_agent_graph_is_rejected_before_model_request() {
 }
 
 #[test]
-fn router_hands_off_and_last_agent_answers() {
+fn router_agent_hands_off_and_the_last_agent_answers() {
     let tree = agents(&[
         ("desk.md", "router: {destinations: [legal.md, sales.md]}\ntools: []"),
         ("legal.md", "description: Knows the law\nhandoff: editor.md"),
@@ -367,7 +367,7 @@ fn router_hands_off_and_last_agent_answers() {
 }
 
 #[test]
-fn batch_and_status_tools_are_offered_when_listed() {
+fn batch_and_status_tools_are_offered_if_the_agent_lists_them() {
     let tree = agents(&[
         ("lead.md", "agents: helper.md\ntools: [current_date, 'agent__batch', 'agent__task_status']"),
         ("helper.md", "tools: []"),
@@ -561,7 +561,7 @@ fn agents_list_warns_about_unreadable_agent() {
     let list = tree.haft(&["agents", "list", "--json"]).output().expect_code(0);
     let found: Value = serde_json::from_str(&list.stdout).unwrap();
     assert_eq!((found.as_array().unwrap().len(), &found[0]["name"]), (1, &"clerk".into()), "{found}");
-    let named = list.stderr.contains("agents/odd.md` is ignored") && list.stderr.contains("not UTF-8");
+    let named = list.stderr.contains("agents/odd.md`: ") && list.stderr.contains("not UTF-8");
     assert!(named, "{}", list.stderr);
 }
 
@@ -582,7 +582,7 @@ fn fifo_as_included_file_is_rejected_without_blocking() {
     ] {
         let ran = tree.haft(words).through(&["timeout", "-s", "KILL", "60"]).output().expect_code(42);
         let told = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(told.contains("expected a file; found a pipe"), "{words:?}: {told}");
+        assert!(told.contains("found a pipe"), "{words:?}: {told}");
     }
 }
 
@@ -603,14 +603,14 @@ fn symlink_or_same_named_file_does_not_become_agent() {
     link("good.md", "ws/agents/same.md");
     for agent in ["@evil", "@lead", "@agents/lead.md", "@reader"] {
         let ran = go(agent).expect_code(42);
-        assert!(ran.stderr.contains("it is a symlink to a file outside"), "{agent}: {}", ran.stderr);
+        assert!(ran.stderr.contains("is a symlink to a file outside"), "{agent}: {}", ran.stderr);
     }
     go("@same").expect_code(0);
     // A link to a whole directory is refused too.
     std::fs::create_dir(tree.path("ws/.haft")).unwrap();
     tree.file("ws/others/clerk.md", "Be evil.");
     link("../others", "ws/.haft/agents");
-    assert!(go("@clerk").expect_code(42).stderr.contains("it is a symlink to a file outside"));
+    assert!(go("@clerk").expect_code(42).stderr.contains("is a symlink to a file outside"));
     std::fs::remove_file(tree.path("ws/.haft/agents")).unwrap();
     // A file in the workspace with the name of an agent does not replace that agent.
     tree.file("home/agents/clerk.md", "Be kind.");
@@ -699,7 +699,7 @@ fn stored_output_is_answered_by_reader_model() {
         "short.txt",
         "auto",
         vec![("Piece 1 of 1", found("it is 300"))],
-        "(read by a model, full-chunked)\nit is 300",
+        "(answer of a model, mode full-chunked)\nit is 300",
     );
     let search = vec![
         ScriptStep::call("tool_output", json!({"handle": handle, "extract": "last 1 lines"})),
@@ -709,7 +709,7 @@ fn stored_output_is_answered_by_reader_model() {
         "long.txt",
         "read-grep",
         vec![("Handle: ", search)],
-        "(read by a model, read-grep)\nit is 39999",
+        "(answer of a model, mode read-grep)\nit is 39999",
     );
     assert!(ran.stderr.contains("2-1.1-1 tool_output"), "{}", ran.stderr);
     let drawn = |text: &str| {
@@ -803,7 +803,7 @@ fn run_selects_the_group_of_a_rest_tool() {
 }
 
 #[test]
-fn agents_of_other_programs_run_once_trusted_with_the_tools_that_haft_can_give() {
+fn trusted_agents_of_other_programs_run_with_the_tools_that_haft_has() {
     let tree = here();
     tree.file(
         "ws/.claude/agents/reviewer.md",
@@ -821,13 +821,13 @@ fn agents_of_other_programs_run_once_trusted_with_the_tools_that_haft_can_give()
     // The last two tools are given to every agent that names tools by a pattern.
     let planner = ["read", "introspect", "current_date", "agent__batch", "agent__task_status"];
     let refused = run(&tree, offers(&["read"], ""), &["@reviewer", "Go"]).expect_code(42);
-    assert!(refused.stderr.contains("reviewer.md: it is not trusted"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("reviewer.md: the file is not trusted"), "{}", refused.stderr);
     tree.haft(&["trust", "--yes"]).output().expect_code(0);
     run(&tree, offers(&["read"], "You review ${HOME}."), &["@reviewer", "Go"]).expect_code(0);
     run(&tree, offers(&planner, "You plan."), &["@planner", "Go"]).expect_code(0);
     let checked = tree.haft(&["agents", "check"]).output().expect_code(0);
     for note in [
-        "`tools`: `Grep` is ignored",
+        "`tools`: haft ignores `Grep`",
         "`model`: `opus` names no provider",
         "`permission`: `haft.json` sets the rules",
     ] {

@@ -109,7 +109,10 @@ fn approvals_are_listed_explained_and_revoked() {
 
     let explained = explain(&tree, "git status -s").stdout;
     let expected = format!("allow: remembered approval {} (git status *) covers this call\n", &id[..8]);
-    assert!(explained.starts_with(&expected) && explained.contains("without it, ask: "), "{explained}");
+    assert!(
+        explained.starts_with(&expected) && explained.contains("without this approval, ask: "),
+        "{explained}"
+    );
     assert!(explain(&tree, "git push").stdout.starts_with("ask: "));
     let json = tree.haft(&["policy", "explain", "--json", "bash", &bash("git status")]).output();
     let json: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
@@ -165,10 +168,14 @@ fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
     let tree = tree();
     tree.file("home/data/grants", "in the way");
     let shown = at_a_terminal(&tree, &[], "git --version", "e");
-    assert!(shown.contains("could not be stored and applies to this call only"), "{shown}");
+    assert!(shown.contains("so the approval applies to this call only"), "{shown}");
     assert!(shown.contains("git version "), "{shown}");
     let ran = tree.haft(&["approvals", "list"]).output().expect_code(1);
-    assert!(ran.stderr.contains("cannot be read") && ran.stderr.contains("hint: "), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("cannot read the remembered approvals") && ran.stderr.contains("hint: "),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// Starts a run with a model that calls tools, and a rule that asks about `bash`.
@@ -196,18 +203,18 @@ fn keys_typed_before_a_question_appears_do_not_answer_it() {
     run.wait_for(QUESTION);
     // The first key answers this question; the others must not answer the next ones.
     run.type_keys("n\ny\ny\n");
-    run.wait_for("→ no");
+    run.wait_for("→ denied");
     run.wait_for("touch second");
     // This key is typed while the second question appears, before the question accepts keys.
     run.type_keys("y");
     run.wait_for(QUESTION);
     run.type_keys("N");
-    run.wait_for("→ no");
+    run.wait_for("→ denied");
     run.wait_for("touch third");
     run.wait_for(QUESTION);
     assert!(!["first", "second", "third"].iter().any(|file| tree.exists(&format!("ws/{file}"))));
     run.type_keys("Y");
-    run.wait_for("→ once");
+    run.wait_for("→ allowed once");
     let shown = run.finish().expect_code(0).stdout;
     assert!(tree.exists("ws/third") && !tree.exists("ws/first") && !tree.exists("ws/second"), "{shown}");
 }
@@ -219,13 +226,13 @@ fn pasted_text_that_begins_with_a_key_allows_nothing() {
     let mut run = run.on_terminal();
     run.wait_for(QUESTION);
     run.type_keys("yes please\n");
-    run.wait_for("→ no");
+    run.wait_for("→ denied");
     run.finish();
     assert!(!tree.exists("ws/first"));
 }
 
 #[test]
-fn a_question_shows_edits_as_a_diff_and_look_alikes_as_escapes() {
+fn approval_question_shows_edits_as_a_diff_and_look_alike_letters_as_escapes() {
     let tree = tree();
     tree.file("ws/a", "one\ntwo\n");
     let edit = json!({"file_path": "a", "old_string": "one\ntwo", "new_string": "1\n\u{202e}2"});
@@ -263,7 +270,7 @@ fn no_result_appears_between_a_question_and_its_answer() {
     });
     assert!(!run.text().contains("✓"), "{}", run.text());
     run.type_keys("y");
-    run.wait_for("→ once");
+    run.wait_for("→ allowed once");
     run.wait_for("✓");
     let shown = run.finish().expect_code(0).stdout;
     assert!(shown.contains("read a"), "{shown}");

@@ -151,7 +151,7 @@ fn ask_reads_question_from_stdin_and_attaches_images() {
     haft(&tree, &server, &words).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
     tree.file("ws/text", "hello");
     let ran = haft(&tree, &server, &["ask", "-m", "anthropic/m", "--image", "text", "x"]).output();
-    assert!(ran.expect_code(42).stderr.contains("unknown image format"));
+    assert!(ran.expect_code(42).stderr.contains("the image format is unknown"));
     let recording = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "--image", "nowhere", "x"];
     haft(&tree, &server, &recording).output().expect_code(42);
     assert!(!tree.path("ws/r.jsonl").exists(), "a recording of nothing is in the way of the next");
@@ -251,7 +251,7 @@ fn models_lists_command_line_provider_with_readiness() {
     tree.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
     let missing = row(&["models"]);
     let words = missing.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(" command not ready install it with `npm install"), "{missing}");
+    assert!(words.contains(" command not ready install Claude Code with `npm install"), "{missing}");
     let told = tree.haft(&["models", "--json"]).output().expect_code(0).stdout;
     assert!(told.contains("`no-such-command` is not installed"), "{told}");
     let listed = tree.haft(&["models", "claude-code", "--json"]).output().expect_code(0);
@@ -472,7 +472,7 @@ fn misspelt_provider_error_suggests_the_nearest_name() {
     let tree = here();
     for words in [["ask", "-m", "opnai/m", "hi"].as_slice(), &["models", "opnai"]] {
         let ran = tree.haft(words).output().expect_code(42);
-        assert!(ran.stderr.contains("no provider `opnai`; did you mean `openai`?"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("no model provider `opnai`; did you mean `openai`?"), "{}", ran.stderr);
     }
 }
 

@@ -58,7 +58,11 @@ fn dash_reads_arguments_from_stdin() {
     let ran = piped(&here(), "bash", r#"{"command":"echo piped"}"#).expect_code(0);
     assert_eq!(ran.stdout, "piped\n");
     let not_text = piped(&here(), "bash", b"{\"command\":\"\xff\"}");
-    check_refused(not_text, 42, &["cannot be read from standard input", "hint: send one JSON object"]);
+    check_refused(
+        not_text,
+        42,
+        &["haft cannot read the tool arguments from standard input", "hint: send one JSON object"],
+    );
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn successful_command_succeeds_thirty_times_in_a_row() {
 }
 
 #[test]
-fn answers_end_with_one_newline() {
+fn call_output_ends_with_one_newline() {
     check_bash("printf 'no newline'", 0, "no newline\n");
     check_bash("echo newline", 0, "newline\n");
     check_bash(r"printf 'two\n\n'", 0, "two\n\n");
@@ -205,7 +209,7 @@ fn command_too_long_or_with_nul_is_rejected() {
     check_refused(
         ran,
         42,
-        &["the command has 200005 bytes; the limit is 131071", "write it to a file first"],
+        &["the command has 200005 bytes; the limit is 131071", "write the command to a file first"],
     );
     let ran = piped(&here(), "bash", json!({ "command": "echo a\0b" }).to_string());
     check_refused(ran, 42, &["the command contains a NUL character"]);
@@ -348,7 +352,7 @@ fn read_write_and_edit_make_a_round_trip() {
 }
 
 #[test]
-fn denied_path_is_named_and_exit_code_is_4() {
+fn call_to_a_denied_path_names_the_path_and_exits_with_4() {
     let tree = here();
     let data = tree.file("home/data/tokens", "canary");
     let read = call(&tree, "read", &json!({ "file_path": data }));
@@ -362,7 +366,10 @@ fn denied_path_is_named_and_exit_code_is_4() {
     check_refused(
         write,
         4,
-        &[&format!("Write denied: {} is outside what workspace mode may write", outside.display())],
+        &[&format!(
+            "Write denied: {} is outside the directories that workspace mode may write",
+            outside.display()
+        )],
     );
     assert_eq!(tree.text("home/data/tokens"), "canary");
     assert!(!tree.exists("outside/new"));

@@ -119,7 +119,7 @@ fn ask_runs_claude_code_without_tools() {
 }
 
 #[test]
-fn command_learns_neither_the_mcp_servers_nor_their_secrets() {
+fn claude_command_sees_neither_the_mcp_servers_nor_their_secrets() {
     let tree = tree();
     let mut config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
     config["mcpServers"] = json!({"notes": {"command": "true", "env": {"TOKEN": "${NOTES_TOKEN}"}}});
@@ -164,7 +164,7 @@ fn claude_code_cannot_change_the_users_configuration() {
 }
 
 #[test]
-fn directory_of_a_killed_process_is_removed_by_the_next_start() {
+fn claude_code_directory_of_a_killed_process_is_removed_at_the_next_start() {
     let tree = tree();
     let mut child = tree.haft(&["ask", "-m", "claude-code/sonnet", "HANG"]).start();
     eventually("the command hangs", || tree.exists("ws/hangs"));
@@ -208,7 +208,8 @@ fn auth_failure_and_missing_command_have_distinct_errors() {
     tree.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
     let missing = tree.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(5);
     assert!(
-        missing.stderr.contains("`no-such-command` cannot be started") && missing.stderr.contains("hint: "),
+        missing.stderr.contains("haft cannot start the program `no-such-command`")
+            && missing.stderr.contains("hint: "),
         "{}",
         missing.stderr
     );

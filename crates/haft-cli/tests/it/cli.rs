@@ -79,7 +79,7 @@ fn command_line_errors_suggest_a_fix() {
     check(&["call", "--network", "maybe", "bash"], &["possible values: allow, deny", more]);
     check(
         &["call", "--limit", "speed=1", "bash"],
-        &["unknown limit `speed`; expected one of processes", more],
+        &["unknown resource limit `speed`; expected one of processes", more],
     );
     check(&["call", "--limit", "processes=100", "bash"], &["limit `processes` must be at least 301", more]);
     check(&["call", "--stdin", "bash"], &["cannot be used with", more]);
@@ -93,7 +93,10 @@ fn command_line_errors_suggest_a_fix() {
         &["call", "--workspace", "/nonexistent", "bash"],
         &["`/nonexistent` does not exist", "hint: create the directory"],
     );
-    check(&["call", "--writable", "/", "bash"], &["the whole file system, cannot be granted", "hint: "]);
+    check(
+        &["call", "--writable", "/", "bash"],
+        &["haft cannot grant access to `/`, the whole file system", "hint: "],
+    );
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn sandbox_returns_exit_code_of_its_command() {
     check("kill -TERM $$", 143);
     let missing = haft(&["sandbox", "--", "no-such-command"]).expect_code(127);
     assert!(
-        missing.stderr.contains("`no-such-command` could not be started")
+        missing.stderr.contains("haft could not start `no-such-command`")
             && missing.stderr.contains("hint: ")
     );
 }
@@ -270,7 +273,8 @@ fn unusable_haft_home_is_an_error_with_hint() {
     let run = tree.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", file.to_str().unwrap());
     let ran = run.output().expect_code(1);
     assert!(
-        ran.stderr.contains("cannot be used") && ran.stderr.contains("hint: set HAFT_HOME"),
+        ran.stderr.contains("haft cannot use its home directory")
+            && ran.stderr.contains("hint: set HAFT_HOME"),
         "{}",
         ran.stderr
     );

@@ -105,7 +105,7 @@ fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
         let context = format!("contextWindow={window}");
         let ran = run(&tree, &first, &["-m", "openai/m", "--override", &context, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "read all of it\n", "{window}");
-        assert!(ran.stderr.contains("! compacted the context from "), "{}", ran.stderr);
+        assert!(ran.stderr.contains("! haft compacted the context from "), "{}", ran.stderr);
         let handle = archive(&tree);
         let archived = tree.haft(&["output", &handle]).output().expect_code(0).stdout;
         let query = |number: usize| {
@@ -193,7 +193,7 @@ fn run_ends_with_context_full_when_compaction_is_off() {
 }
 
 #[test]
-fn another_model_can_write_the_summaries() {
+fn configured_compaction_model_writes_the_summaries() {
     let tree = here();
     files(&tree, 40, 500);
     tree.file("home/haft.json", r#"{"compaction": {"model": "anthropic/small", "keep": 2}}"#);
@@ -209,15 +209,15 @@ fn another_model_can_write_the_summaries() {
 }
 
 #[test]
-fn bad_summaries_do_not_end_the_run() {
+fn unusable_compaction_summaries_do_not_end_the_run() {
     let long = ScriptStep::text(&"blah ".repeat(4_000));
     let refusal = ScriptStep::say([ScriptPart::Refusal("no".into())]);
     let cases = [
-        ("the reply was empty", ScriptStep::text("")),
+        ("the summary was empty", ScriptStep::text("")),
         ("the model called tools", ScriptStep::say([read(0)])),
         ("the model refused", refusal),
         ("the summary is not shorter than the turns", long),
-        ("the request failed: forbidden: no", ScriptStep::fail(ErrorResponse::new(403, "no"))),
+        ("the summary request failed: forbidden: no", ScriptStep::fail(ErrorResponse::new(403, "no"))),
     ];
     for (why, bad) in cases {
         let tree = here();
@@ -227,7 +227,7 @@ fn bad_summaries_do_not_end_the_run() {
         let server = server(8_192, steps, vec![bad; 80]);
         let ran = run(&tree, &server, &["-m", "openai/m", "--override", SMALL_WINDOW, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "done\n", "{why}");
-        let shown = format!("! the old turns could not be summarized: {why}");
+        let shown = format!("! haft could not summarize the old turns: {why}");
         assert!(ran.stderr.contains(&shown), "{why}: {}", ran.stderr);
         assert!(ran.stderr.contains("moved to the archive, without a summary"), "{why}: {}", ran.stderr);
     }
@@ -243,7 +243,7 @@ fn one_summary() -> Vec<ScriptStep> {
 }
 
 #[test]
-fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_request() {
+fn run_killed_at_any_journal_line_of_a_compaction_repeats_only_its_pending_request() {
     let tree = here();
     files(&tree, TURNS, 500);
     let whole = server(8_192, one_summary(), vec![ScriptStep::text("Files were read."); 9]);
@@ -289,7 +289,7 @@ fn a_run_killed_at_any_line_of_a_compaction_repeats_no_more_than_its_pending_req
 /// The process gets SIGKILL while it waits for the model that writes the summary: the archive is written, the summary
 /// is not.
 #[test]
-fn a_run_killed_while_it_waits_for_a_summary_goes_on_when_it_is_resumed() {
+fn run_killed_while_it_waits_for_a_summary_continues_when_resumed() {
     let tree = here();
     files(&tree, TURNS, 500);
     let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };

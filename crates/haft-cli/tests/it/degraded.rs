@@ -97,53 +97,53 @@ fn workspace_inside_haft_home_is_writable() {
 }
 
 #[test]
-fn cannot_write_a_file() {
+fn command_cannot_write_a_file() {
     DEGRADED.attempt(r#"echo x > "$outside/file"; echo x >> "$outside/file""#);
 }
 
 #[test]
-fn cannot_truncate_a_file() {
+fn command_cannot_truncate_a_file() {
     DEGRADED.attempt(r#"truncate -s 0 "$outside/file""#);
 }
 
 #[test]
-fn cannot_create_a_file() {
+fn command_cannot_create_a_file() {
     DEGRADED.attempt(r#"touch "$outside/new"; mkdir "$outside/newer"; mkfifo "$outside/newest""#);
 }
 
 #[test]
-fn cannot_delete_a_file() {
+fn command_cannot_delete_a_file() {
     DEGRADED.attempt(r#"rm -rf "$outside" "$user""#);
 }
 
 #[test]
-fn cannot_rename_a_file() {
+fn command_cannot_rename_a_file() {
     DEGRADED.attempt(
         r#"mv "$outside/file" "$outside/other"; mv "$outside" "$outside.gone"; mv own "$outside/new""#,
     );
 }
 
 #[test]
-fn cannot_link_a_file() {
+fn command_cannot_link_a_file() {
     DEGRADED
         .attempt(r#"ln "$outside/file" hard && echo x > hard; ln -s "$outside" soft; echo x > soft/file"#);
 }
 
 #[test]
-fn cannot_write_through_proc() {
+fn command_cannot_write_through_proc() {
     DEGRADED.attempt(
         r#"exec 3< "$outside/file"; echo x > /proc/self/fd/3; for p in /proc/[0-9]*; do echo x > "$p/root$outside/file"; done"#,
     );
 }
 
 #[test]
-fn cannot_open_a_fifo_for_writing() {
+fn command_cannot_open_a_fifo_for_writing() {
     EscapeTrial { setup: r#"mkfifo "$outside/pipe""#, ..DEGRADED }
         .refused(r#"if exec 3<> "$outside/pipe"; then echo ESCAPED; fi"#);
 }
 
 #[test]
-fn cannot_write_home() {
+fn command_cannot_write_haft_home() {
     for way in [DEGRADED, BELOW_TMP] {
         way.attempt(r#"echo x > "$home/data/db"; echo x > "$home/haft.json"; echo x > "$home/new""#);
         way.attempt(r#"rm -rf "$home""#);
@@ -153,20 +153,20 @@ fn cannot_write_home() {
 }
 
 #[test]
-fn cannot_write_home_in_full_mode() {
+fn command_cannot_write_haft_home_in_full_mode() {
     EscapeTrial { flags: &["--mode", "full"], watched: &["home"], ..DEGRADED }
         .attempt(r#"echo x > "$home/data/db"; echo x > "$home/haft.json"; mv "$home" "$home.moved""#);
 }
 
 #[test]
-fn cannot_create_missing_config_file() {
+fn command_cannot_create_missing_config_file() {
     for way in [DEGRADED, BELOW_TMP] {
         EscapeTrial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
     }
 }
 
 #[test]
-fn cannot_read_home() {
+fn command_cannot_read_haft_home() {
     for way in [DEGRADED, BELOW_TMP, EscapeTrial { flags: &["--mode", "full"], ..DEGRADED }] {
         way.attempt_to_read(
             r#"cat "$home/data/db" "$home/haft.json" "/proc/self/root$home/data/db"; ln "$home/data/db" hard; cat hard
@@ -176,7 +176,7 @@ fn cannot_read_home() {
 }
 
 #[test]
-fn cannot_read_a_cache() {
+fn command_cannot_read_a_cache() {
     EscapeTrial {
         setup: r#"mkdir -p "$home/cache/server"; cp "$home/data/db" "$home/cache/server/token""#,
         ..DEGRADED
@@ -191,12 +191,12 @@ fn shared_memory_semaphores_and_message_queues_are_refused() {
 }
 
 #[test]
-fn cannot_read_secrets() {
+fn command_cannot_read_secrets() {
     DEGRADED.attempt_to_read(r#"cat "$user/.ssh/id_ed25519" "$user/.netrc" "$user/.docker/config.json"; cat ~/.config/gcloud/token"#);
 }
 
 #[test]
-fn cannot_write_git_hooks_and_config() {
+fn command_cannot_write_git_hooks_and_config() {
     EscapeTrial { setup: r#"git init -q "$ws""#, watched: &["ws/.git/hooks", "ws/.git/config"], ..DEGRADED }
         .attempt(
             "echo x > .git/hooks/pre-commit; git config a.b c; echo x >> .git/config; rm -rf .git/hooks",
@@ -227,7 +227,7 @@ fn unix_datagram_from_socketpair_is_refused() {
 }
 
 #[test]
-fn cannot_signal_limit_inspect_or_trace_other_processes() {
+fn command_cannot_signal_limit_inspect_or_trace_other_processes() {
     let pid = std::process::id();
     DEGRADED.refused(&format!(
         "kill -0 {pid} && echo ESCAPED; prlimit --pid {pid} --nofile && echo ESCAPED
@@ -237,7 +237,7 @@ fn cannot_signal_limit_inspect_or_trace_other_processes() {
 }
 
 #[test]
-fn cannot_read_the_environment_of_any_process() {
+fn command_cannot_read_the_environment_of_any_process() {
     for user in users() {
         let tree = TRIAL.arena(user);
         let script = whole(&tree, r"cat /proc/[0-9]*/environ | tr '\0' '\n'");
@@ -252,7 +252,7 @@ fn cannot_read_the_environment_of_any_process() {
 }
 
 #[test]
-fn cannot_open_devices_and_write_kernel_parameters() {
+fn command_cannot_open_devices_and_write_kernel_parameters() {
     DEGRADED.refused(
         r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; (: >> /dev/kmsg) && echo ESCAPED
            (: >> /proc/sys/kernel/core_pattern) && echo ESCAPED; (: >> /proc/sysrq-trigger) && echo ESCAPED; mkdir /sys/fs/cgroup/x && echo ESCAPED

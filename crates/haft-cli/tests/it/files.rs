@@ -55,17 +55,17 @@ fn file_tools_reject_fifo_without_blocking() {
     let tree = here();
     assert!(Command::new("mkfifo").arg(tree.path("ws/fifo")).status().unwrap().success());
     for ran in [read(&tree, "fifo"), write(&tree, "fifo"), edit(&tree, "fifo")] {
-        check_failed(ran, "it is a FIFO, not a regular file");
+        check_failed(ran, "the path is a FIFO, not a regular file");
     }
 }
 
 #[test]
 fn file_tools_reject_devices() {
     let tree = here();
-    check_failed(read(&tree, "/dev/zero"), "it is a device, not a regular file");
+    check_failed(read(&tree, "/dev/zero"), "the path is a device, not a regular file");
     check_denied(write(&tree, "/dev/zero"), "Write denied: ");
     symlink("/dev/zero", tree.path("ws/zero")).unwrap();
-    check_failed(read(&tree, "zero"), "it is a device, not a regular file");
+    check_failed(read(&tree, "zero"), "the path is a device, not a regular file");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn file_tools_reject_directories() {
     let tree = here();
     tree.directory("ws/sub");
     for ran in [read(&tree, "sub"), write(&tree, "sub"), edit(&tree, "sub")] {
-        check_failed(ran, "it is a directory, not a regular file");
+        check_failed(ran, "the path is a directory, not a regular file");
     }
     check_failed(write(&tree, "sub/"), "the path names a directory");
     check_failed(write(&tree, "."), "the path names a directory");
@@ -108,7 +108,7 @@ fn file_over_size_limit_is_rejected() {
     let tree = here();
     File::create(tree.path("ws/huge")).unwrap().set_len(65 << 20).unwrap();
     for ran in [read(&tree, "huge"), edit(&tree, "huge")] {
-        check_failed(ran, "it has 68157440 bytes, more than the 67108864 allowed");
+        check_failed(ran, "the file has 68157440 bytes, more than the 67108864 allowed");
     }
 }
 
@@ -129,8 +129,8 @@ fn binary_or_non_utf8_file_is_rejected() {
     fs::write(tree.path("ws/nul"), b"ab\0cd").unwrap();
     fs::write(tree.path("ws/latin"), b"caf\xe9").unwrap();
     for tool in [read, edit] {
-        check_failed(tool(&tree, "nul"), "it is a binary file (NUL byte at 2)");
-        check_failed(tool(&tree, "latin"), "it is not UTF-8 (invalid byte at 3)");
+        check_failed(tool(&tree, "nul"), "the file is binary (NUL byte at 2)");
+        check_failed(tool(&tree, "latin"), "the file is not UTF-8 (invalid byte at 3)");
     }
 }
 

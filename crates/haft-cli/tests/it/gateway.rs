@@ -12,6 +12,7 @@ mod hostile;
 mod http;
 mod logins;
 mod oauth;
+mod operator;
 mod passed;
 mod programs;
 mod protocol;

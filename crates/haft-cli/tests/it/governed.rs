@@ -42,7 +42,7 @@ fn ask_rule_denies_without_a_terminal() {
 }
 
 #[test]
-fn policy_explain_reports_decision_without_running() {
+fn policy_explain_reports_the_decision_without_making_the_call() {
     let tree = tree();
     config(&tree, BASH_RULES);
     tree.file("ws/kept", "");
@@ -54,7 +54,7 @@ fn policy_explain_reports_decision_without_running() {
 }
 
 #[test]
-fn policy_explain_shows_how_a_line_was_read() {
+fn policy_explain_shows_how_a_command_line_was_parsed() {
     let tree = tree();
     config(&tree, BASH_RULES);
     let explain = |words: &[&str], line: &str| {
@@ -64,7 +64,7 @@ fn policy_explain_shows_how_a_line_was_read() {
     };
     let text = explain(&[], "sudo -n env A=1 rm kept");
     assert!(
-        text.contains("read in `sudo -n env A=1 rm kept`") && text.contains("deny  A=.. rm kept"),
+        text.contains("found inside `sudo -n env A=1 rm kept`") && text.contains("deny  A=.. rm kept"),
         "{text}"
     );
     let json: serde_json::Value =
@@ -81,7 +81,7 @@ fn project_config_applies_only_while_trusted() {
     let tree = tree();
     tree.file("ws/haft.json", r#"{"toolsDenied": ["current_date"]}"#);
     let ran = tree.haft(&["call", "current_date"]).output().expect_code(0);
-    assert!(ran.stderr.contains("is ignored"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("haft ignores the configuration file"), "{}", ran.stderr);
     tree.haft(&["trust", "--yes"]).output().expect_code(0);
     tree.haft(&["call", "current_date"]).output().expect_code(4);
     tree.file("ws/haft.json", r#"{"toolsDenied": ["current_date" ]}"#);
@@ -123,7 +123,7 @@ fn invalid_config_stops_calls_and_lists_all_errors() {
 }
 
 #[test]
-fn flags_override_config() {
+fn command_line_flags_override_the_configuration() {
     let tree = tree();
     config(&tree, r#"{"sandbox": {"mode": "network", "limits": {"openFiles": 99}}}"#);
     let ran = tree.confined(&["-v"], "ulimit -n").output().expect_code(0);
@@ -181,7 +181,7 @@ fn stored_output_is_readable_only_in_its_session() {
     assert!(child.wait().unwrap().success());
     let line = format!("{{\"id\":3,\"tool\":\"tool_output\",\"args\":{{\"handle\":\"{handle}\"}}}}\n");
     let other = tree.haft(&["call", "--stdin"]).stdin(line).output().expect_code(0);
-    assert!(other.stdout.contains("no such stored output"), "{}", other.stdout);
+    assert!(other.stdout.contains("no stored output has this handle"), "{}", other.stdout);
 }
 
 #[test]
@@ -250,7 +250,8 @@ fn groups_and_tools_denied_filter_the_tool_list() {
     assert!(ran.stderr.contains("the groups are builtin, files"), "{}", ran.stderr);
     let ran = tree.haft(&["call", "write", "{}"]).output().expect_code(4);
     assert!(
-        ran.stderr.contains("tool `write` is not active: `toolsDenied` matches this tool"),
+        ran.stderr
+            .contains("tool `write` is not active: `toolsDenied` of the configuration matches this tool"),
         "{}",
         ran.stderr
     );
@@ -264,7 +265,9 @@ fn inactive_tool_is_denied_with_reason() {
     config(&tree, &format!("{{{active}}}"));
     let ran = tree.haft(&["call", "current_date"]).output().expect_code(4);
     assert!(
-        ran.stderr.contains("`activeGroups` has none of the tool's groups (builtin, all)"),
+        ran.stderr.contains(
+            "`activeGroups` of the configuration contains none of the tool's groups (builtin, all)"
+        ),
         "{}",
         ran.stderr
     );
@@ -275,7 +278,11 @@ fn inactive_tool_is_denied_with_reason() {
     assert_eq!(listed(&tree, "all"), ["read", "current_date"]);
     config(&tree, r#"{"tools": {"current_date": {"enabled": false}}}"#);
     let ran = tree.haft(&["call", "current_date"]).output().expect_code(4);
-    assert!(ran.stderr.contains("`enabled` is false for this tool in `tools`"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`tools` of the configuration sets `enabled: false` for this tool"),
+        "{}",
+        ran.stderr
+    );
 }
 
 fn listed(tree: &TestTree, group: &str) -> Vec<String> {
@@ -294,7 +301,7 @@ fn string_arguments_are_coerced_and_reported() {
 }
 
 #[test]
-fn config_limits_tools_per_provider() {
+fn max_tools_per_provider_setting_limits_the_tools_of_a_provider() {
     let tree = tree();
     config(
         &tree,
@@ -316,7 +323,7 @@ pub(crate) fn handle_in(text: &str) -> String {
 }
 
 #[test]
-fn trust_shows_all_that_would_run_and_asks_first() {
+fn trust_shows_every_program_that_would_run_and_asks_first() {
     let tree = tree();
     tree.file(
         "ws/haft.json",
@@ -339,7 +346,7 @@ fn trust_shows_all_that_would_run_and_asks_first() {
         assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
     }
     for (key, code) in [("n", 4), ("\n", 4), ("y", 0)] {
-        assert!(trusted().starts_with("nothing is trusted"), "{key:?}");
+        assert!(trusted().starts_with("no file is trusted"), "{key:?}");
         let mut run = tree.haft(&["trust"]).on_terminal();
         run.wait_for("trust these 3 files? [y] yes, any other key: no");
         run.type_keys(key);

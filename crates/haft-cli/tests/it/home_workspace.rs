@@ -6,7 +6,7 @@ use haft_testkit::{HaftCommand, TestTree};
 use super::call::here;
 use super::run::{self, bash, told};
 
-const QUESTION: &str = "work in it? [y] yes, any other key: no";
+const QUESTION: &str = "use your home directory as the workspace? [y] yes, any other key: no";
 
 /// Returns a test tree whose home directory contains haft's home directory and a secret.
 fn tree() -> TestTree {
@@ -51,7 +51,7 @@ fn mcp_add_in_the_home_directory_asks_nothing_and_starts_nothing() {
     let run = in_home(&tree, tree.haft(&["mcp", "add", "a", "--", "touch", "made"])).on_terminal();
     let shown = run.finish().expect_code(0).stdout;
     assert!(
-        shown.contains("its tools cannot be listed yet: the workspace is your home directory"),
+        shown.contains("haft cannot list the tools of the server yet: the workspace is your home directory"),
         "{shown}"
     );
     assert!(tree.text("user/.haft/haft.json").contains("touch") && !tree.exists("user/made"), "{shown}");

@@ -74,7 +74,7 @@ fn obedient_model_changes_and_sends_nothing_after_untrusted_text() {
 
 /// The corpus is only useful if an obedient model does harm without the setting.
 #[test]
-fn obedient_model_changes_and_sends_data_without_the_setting() {
+fn obedient_model_changes_and_sends_data_if_untrusted_text_is_allowed() {
     let (text, tool, arguments) = corpus().remove(0);
     let tree = tree("allow");
     let steps = [
@@ -94,7 +94,7 @@ fn mark_of(body: &str) -> String {
 }
 
 #[test]
-fn the_model_reads_output_between_delimiters_that_name_its_source() {
+fn untrusted_output_reaches_the_model_between_delimiters_that_name_its_source() {
     for after_untrusted in ["allow", "ask"] {
         let tree = tree(after_untrusted);
         let model = server([

@@ -33,7 +33,7 @@ fn trusted_project_instructions_join_the_system_text() {
     tree.file("ws/CLAUDE.md", "Run the tests.\n");
     let (request, stderr) = asked(&[]);
     assert!(!request.contains("Indent with tabs"), "an untrusted file has no effect: {request}");
-    assert!(stderr.contains("AGENTS.md` is not used as instructions: it is not trusted"), "{stderr}");
+    assert!(stderr.contains("AGENTS.md` as instructions: it is not trusted"), "{stderr}");
 
     let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
     assert!(
@@ -73,7 +73,7 @@ fn project_instructions_are_capped_and_can_be_turned_off() {
 }
 
 #[test]
-fn images_of_the_request_reach_every_format() {
+fn images_of_a_request_are_sent_in_every_wire_format() {
     for model in FORMATS {
         let tree = here();
         let server = server([ScriptStep::text("x")]);
@@ -86,7 +86,7 @@ fn images_of_the_request_reach_every_format() {
     let tree = here();
     tree.file("ws/text.png", "no image");
     let ran = run(&tree, &server([]), &["-m", "openai/m", "--image", "text.png"]).expect_code(42);
-    assert!(ran.stderr.contains("text.png: unknown image format"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("text.png: the image format is unknown"), "{}", ran.stderr);
 }
 
 #[test]

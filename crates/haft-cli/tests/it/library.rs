@@ -77,7 +77,7 @@ fn missing_launcher_is_reported_in_the_result() {
     let output =
         embed("missing_launcher_is_reported_in_the_result", &copy, &tree, &[("PATH", "/nonexistent")]);
     let answer = answer(&output, &tree);
-    assert!(answer.starts_with("true ") && answer.contains("no sandbox launcher found"), "{answer}");
+    assert!(answer.starts_with("true ") && answer.contains("haft found no sandbox launcher"), "{answer}");
     assert!(answer.contains("; call haft::init()") && !answer.contains("ran\n"), "{answer}");
 }
 
@@ -181,7 +181,7 @@ async fn config_applies_to_tools_registered_later() {
     let glob = |pattern: &str| haft_core::glob::ToolGlob::new(pattern).unwrap();
     let (registry, orchestrator) = with_registry(&tree, |config| config.tools_denied = vec![glob("COUNT")]);
     registry.register(CountingTool(0.into())).unwrap();
-    let denied = "denied: tool `count` is not active: `toolsDenied` matches this tool";
+    let denied = "denied: tool `count` is not active: `toolsDenied` of the configuration matches this tool";
     assert_eq!(count(&orchestrator).await.unwrap_err(), denied);
     let (registry, orchestrator) = with_registry(&tree, |config| {
         let kept = ToolKeys {

@@ -83,14 +83,17 @@ fn changed_tool_is_quarantined_until_a_person_accepts_the_difference() {
     );
 
     let checked = tree.haft(&["lock", "--check"]).output().expect_code(3);
-    for part in
-        ["~ mcp/s `add`: description changed", "\\u{200b}", "speaks to the model", "+ mcp/s `mul`: new tool"]
-    {
+    for part in [
+        "~ mcp/s `add`: description changed",
+        "\\u{200b}",
+        "gives orders to the model",
+        "+ mcp/s `mul`: new tool",
+    ] {
         assert!(checked.stdout.contains(part), "{part}: {}", checked.stdout);
     }
     tree.haft(&["lock"]).output().expect_code(4);
     let unread = tree.haft(&["lock", "review"]).output().expect_code(4);
-    assert!(unread.stderr.contains("there is no terminal"), "{}", unread.stderr);
+    assert!(unread.stderr.contains("haft needs a terminal"), "{}", unread.stderr);
     assert_eq!(tree.text("ws/haft.lock"), first);
 
     tree.haft(&["lock", "review", "--yes"]).output().expect_code(0);
@@ -160,7 +163,7 @@ fn list_of_searched_sources_withholds_instructions_that_differ_from_the_lock() {
 }
 
 #[test]
-fn without_a_lock_each_change_is_reported_once() {
+fn without_a_lock_file_each_changed_definition_is_reported_once() {
     let tree = tree();
     serve(&tree, &[tool("add", "Adds.")]);
     let first = call(&tree, "s__add").expect_code(0);
@@ -177,11 +180,11 @@ fn unusable_lock_file_stops_every_call_with_the_reason() {
     let tree = tree();
     serve(&tree, &[tool("add", "Adds.")]);
     let absent = tree.haft(&["lock", "--check"]).output().expect_code(42);
-    assert!(absent.stderr.contains("`haft lock` writes one"), "{}", absent.stderr);
+    assert!(absent.stderr.contains("`haft lock` writes the lock file"), "{}", absent.stderr);
     tree.haft(&["lock"]).output().expect_code(0);
     let good = tree.text("ws/haft.lock");
     for (text, reason) in [
-        ("{".to_owned(), "this is not a lock file"),
+        ("{".to_owned(), "the file is not a lock file"),
         (good.replace("\"lockVersion\": 1", "\"lockVersion\": 9"), "lock version 9"),
         (format!("<<<<<<< ours\n{good}=======\n>>>>>>> theirs\n"), "unresolved merge conflict"),
         (good.replace("Adds.", "Adds!"), "does not match its definition"),

@@ -9,7 +9,7 @@ mod ordinary;
 mod home_workspace;
 // The remaining guarantees on a kernel with fewer features.
 mod degraded;
-// Processes: none outlives its call.
+// Processes of commands: none outlives its call.
 mod processes;
 // Limits on the resources of a command.
 mod limits;

@@ -103,7 +103,10 @@ fn schema_that_does_not_compile_warns_in_list_test_and_verbose_call() {
     configure(&tree, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
     let reason = "the schema does not compile";
     let listed = tree.haft(&["tools"]).output().expect_code(0).stderr;
-    assert!(listed.contains(&format!("the arguments of `bad__echo` are not checked: {reason}")), "{listed}");
+    assert!(
+        listed.contains(&format!("haft does not check the arguments of tool `bad__echo`: {reason}")),
+        "{listed}"
+    );
     let tested = tree.haft(&["mcp", "test", "bad"]).output().expect_code(0).stdout;
     assert!(tested.contains(&format!("unchecked  echo: {reason}")), "{tested}");
     let called = tree.haft(&["call", "-v", "bad__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
@@ -122,11 +125,11 @@ fn runs_and_checks_report_a_schema_that_was_reduced_for_its_provider() {
     for model in ["openai/m", "anthropic/m", "gemini/m", "ollama/m"] {
         let server = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
         let ran = haft(&tree, &server, &["run", "-m", model, "go"]).output().expect_code(0);
-        let warning = "tool `bad__echo` of `bad` is shown to the model in a reduced form: ";
+        let warning = "haft shows the model a reduced schema of the tool `bad__echo` of `bad`: ";
         assert!(ran.stderr.contains(warning), "{model}: {}", ran.stderr);
     }
     let checked = tree.haft(&["tools", "check", "--provider", "anthropic"]).output().expect_code(0).stdout;
-    assert!(checked.contains("bad__echo:\n  /properties/text: `type` is unknown"), "{checked}");
+    assert!(checked.contains("bad__echo:\n  /properties/text: `type`: the type is unknown"), "{checked}");
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn hanging_server_is_restarted_after_tool_timeout() {
 }
 
 #[test]
-fn response_with_wrong_id_is_ignored() {
+fn mcp_response_with_wrong_id_is_ignored() {
     let tree = tree();
     configure(&tree, "wrong-id", &[], r#", "requestTimeout": 300"#);
     echo(&tree).expect_code(124);
@@ -272,7 +275,7 @@ fn stdout_noise_is_ignored_and_invalid_utf8_is_replaced() {
 fn oversized_or_too_deep_result_fails_only_its_call() {
     let tree = tree();
     for (mode, expected) in
-        [("huge-result", "larger than"), ("endless-line", "larger than"), ("deep", "cannot be read")]
+        [("huge-result", "larger than"), ("endless-line", "larger than"), ("deep", "cannot parse")]
     {
         configure(&tree, mode, &[], "");
         let ran = tree.haft(&["call", "--json", "bad__echo", "{}"]).output().expect_code(3);

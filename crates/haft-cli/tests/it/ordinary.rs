@@ -124,7 +124,7 @@ for name in (\"db\", \"/dev/shm/db\"):
 
 /// Run this only as the current user: the toolchain is often below a private home directory.
 #[test]
-fn cargo_works() {
+fn cargo_starts_in_the_sandbox() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").into());
     let ran = TestTree::new(TestUser::Ourselves)
         .confined(&[], &format!("'{cargo}' --version"))
@@ -161,7 +161,7 @@ fn locale_and_timezone_are_passed_to_commands() {
 }
 
 #[test]
-fn commands_work_in_full_and_network_mode() {
+fn ordinary_commands_work_in_full_and_network_mode() {
     check_with(
         &["--mode", "full"],
         "git init -q .; python3 -c 'print(1)'; echo x > /tmp/haft-test-$$; rm /tmp/haft-test-$$",

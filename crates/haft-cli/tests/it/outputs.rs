@@ -67,7 +67,7 @@ fn jq_filter_on_the_command_line_is_sandboxed_and_has_a_timeout() {
     tree.file("home/haft.json", r#"{"toolTimeout": "300ms"}"#);
     let ended = ask("last(repeat(1))").expect_code(42);
     assert!(
-        ended.stderr.contains("the query took more than 300 ms (`toolTimeout`) and was stopped"),
+        ended.stderr.contains("haft stopped the query, because it took more than 300 ms (`toolTimeout`)"),
         "{}",
         ended.stderr
     );
@@ -194,7 +194,7 @@ fn invalid_handle_gives_the_same_error_as_an_expired_one() {
         let answer = session.call("tool_output", &json!({"handle": handle}));
         let text = answer["content"].as_str().unwrap();
         assert!(
-            text.starts_with("no such stored output; it may have expired: ") && text.len() < 300,
+            text.starts_with("no stored output has this handle; it may have expired: ") && text.len() < 300,
             "{text}"
         );
         assert_eq!(answer["error_kind"], "failed");
@@ -242,7 +242,7 @@ fn unusable_output_store_fails_at_start() {
     tree.file("home/data/outputs", "");
     let ran = tree.haft(&["call", "current_date"]).output().expect_code(1);
     assert!(
-        ran.stderr.contains("the output store cannot be opened") && ran.stderr.contains("hint: "),
+        ran.stderr.contains("haft cannot open the store of tool outputs") && ran.stderr.contains("hint: "),
         "{}",
         ran.stderr
     );

@@ -18,7 +18,7 @@ fn run(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
 const FRAMED: &str = "Review\n\nStandard input of this command, 10 bytes:\n<stdin>\n+new line\n</stdin>";
 
 #[test]
-fn piped_input_joins_the_request() {
+fn piped_input_is_added_to_the_request() {
     let tree = here();
     let server =
         server([ScriptStep::text("a"), ScriptStep::text("b")].map(|step| step.expecting(user(FRAMED))));
@@ -31,7 +31,7 @@ fn piped_input_joins_the_request() {
 
 /// A terminal shows the run, while the input comes from a pipe.
 #[test]
-fn on_a_terminal_piped_input_joins_the_request() {
+fn redirected_input_is_added_to_the_request_on_a_terminal() {
     let tree = here();
     let server =
         server([ScriptStep::text("Looks good.").expecting(user("Review the change\n\nStandard input"))]);
@@ -42,7 +42,7 @@ fn on_a_terminal_piped_input_joins_the_request() {
 }
 
 #[test]
-fn a_long_input_is_stored_and_read_through_its_handle() {
+fn long_piped_input_is_stored_and_read_through_its_handle() {
     let tree = here();
     let lines = (1..=20_000).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat();
     let server = server([ScriptStep::text("It has 20,000 lines.").expecting(user("It is stored."))]);
@@ -63,7 +63,7 @@ fn missing_stdin_leaves_the_request_unchanged() {
     for stdin in ["", " \n"] {
         run(&tree, &server, &["Review"]).stdin(stdin).output().expect_code(0);
     }
-    // The pipe stays open and empty.
+    // Keep the pipe open without data: haft must stop waiting after `--stdin-wait`.
     let mut child = run(&tree, &server, &["--stdin-wait", "100ms", "Review"]).start();
     let stdin = child.stdin.take();
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -79,12 +79,12 @@ fn missing_stdin_leaves_the_request_unchanged() {
 }
 
 #[test]
-fn input_that_is_not_text_or_too_long_is_an_error() {
+fn piped_input_that_is_not_text_or_too_long_is_an_error() {
     let tree = here();
     let server = server([]);
     let ran = run(&tree, &server, &["Review"]).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
     assert!(
-        ran.stderr.contains("standard input cannot be used") && ran.stderr.contains("hint: "),
+        ran.stderr.contains("haft cannot use standard input") && ran.stderr.contains("hint: "),
         "{}",
         ran.stderr
     );

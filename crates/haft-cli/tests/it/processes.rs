@@ -225,7 +225,7 @@ fn stopped_keeper_does_not_delay_the_timeout() {
 }
 
 #[test]
-fn orphans_are_reaped() {
+fn orphaned_processes_of_a_command_are_reaped() {
     for user in users() {
         let tree = TestTree::new(user);
         let script = "set -e; for i in {1..1200}; do (true &); done; echo reaped";
@@ -235,7 +235,7 @@ fn orphans_are_reaped() {
 }
 
 #[test]
-fn kill_all_reaches_only_processes_of_the_call() {
+fn kill_of_all_processes_reaches_only_processes_of_the_call() {
     for user in users() {
         let tree = TestTree::new(user);
         let ran = tree

@@ -83,10 +83,11 @@ fn truncated_prompt_and_model_fallback_are_always_reported() {
     let cut =
         || [ScriptStep::text("done").using(ScriptUsage { input: 10, output: 1, ..ScriptUsage::default() })];
     let ran = run_in(&here(), cut(), &["-m", "ollama/m", "go"]).expect_code(0);
-    assert!(ran.stderr.contains("! the server cut the prompt: it read 10 tokens"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("! the model server cut the prompt: it read 10 tokens"), "{}", ran.stderr);
     let ran =
         run_in(&here(), cut(), &["-m", "ollama/m", "--output-format", "stream-json", "go"]).expect_code(0);
-    let noted = |line: &str| line.contains(r#""type":"note""#) && line.contains("the server cut the prompt");
+    let noted =
+        |line: &str| line.contains(r#""type":"note""#) && line.contains("the model server cut the prompt");
     assert!(ran.stdout.lines().any(noted), "{}", ran.stdout);
     let (failing, good) = (
         server([ScriptStep::fail(ErrorResponse::new(401, "wrong key"))]),
@@ -96,7 +97,7 @@ fn truncated_prompt_and_model_fallback_are_always_reported() {
         .env("OPENAI_BASE_URL", &format!("{}/v1", failing.url()))
         .output()
         .expect_code(0);
-    let told = "! openai/a failed, so a fallback model was used: wrong key";
+    let told = "! the model openai/a failed, so haft used a fallback model: wrong key";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
 }
 
@@ -381,7 +382,7 @@ fn denied_call_is_reported_to_model_and_in_exit_code() {
 }
 
 #[test]
-fn unknown_tool_names_in_tool_lists_are_warned_about() {
+fn unknown_tool_names_in_tool_lists_cause_a_warning() {
     let check = |words: &[&str], told: &[&str]| {
         let ran = run([ScriptStep::text("ok")], &[words, &["go"]].concat()).expect_code(0);
         let warnings = ran.stderr.lines().filter(|line| line.contains("there is no tool")).count();
@@ -394,7 +395,7 @@ fn unknown_tool_names_in_tool_lists_are_warned_about() {
     check(&["--tools", "bsh,read"], &["bsh"]);
     check(&["--allowed-tools", "read"], &[]);
     check(&["--allowed-tools", "raed"], &["raed"]);
-    // The agents that it uses may contain typos too.
+    // haft also warns about typos in the files of sub-agents.
     let tree = here();
     tree.file("ws/lead.md", "---\nagents: a.md\nrouter: {destinations: [b.md]}\n---\n");
     tree.file("ws/a.md", "---\ntools: [raed]\nhandoff: b.md\n---\n");

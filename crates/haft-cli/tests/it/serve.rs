@@ -54,7 +54,8 @@ fn first_start_prints_a_working_api_key_once() {
     assert!(get(&address, "/healthz", "").starts_with("HTTP/1.1 200"));
     assert!(get(&address, "/v1/models", "").starts_with("HTTP/1.1 401"));
     let errors = stop(child);
-    let key = errors.lines().find_map(|line| line.strip_prefix("API key, shown only now: ")).unwrap();
+    let key =
+        errors.lines().find_map(|line| line.strip_prefix("API key (haft shows it only now): ")).unwrap();
 
     let (child, address) = start(&tree, &[]);
     assert!(get(&address, "/v1/models", key).starts_with("HTTP/1.1 200"));
@@ -88,11 +89,11 @@ fn keys_are_listed_without_their_secrets() {
     tree.haft(&["keys", "revoke", "key_none"]).output().expect_code(42);
     tree.haft(&["keys", "create", "x", "--scope", "root"]).output().expect_code(2);
     let local = tree.haft(&["keys", "create", "x", "--tenant", "local"]).output().expect_code(2);
-    assert!(local.stderr.contains("tenant of the person at the terminal"), "{}", local.stderr);
+    assert!(local.stderr.contains("is reserved for the user at the terminal"), "{}", local.stderr);
 }
 
 #[test]
-fn check_reports_problems_without_serving() {
+fn serve_check_reports_problems_without_serving() {
     let tree = tree();
     tree.haft(&["serve", "--check", "--address", "127.0.0.1:0"]).output().expect_code(0);
     let open =
@@ -144,7 +145,7 @@ fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid
     });
     assert!(models().contains("openai/second") && has_counted(r#"{outcome="ok"} 1"#), "{}", models());
     let errors = stop(child);
-    assert!(errors.contains("the old configuration stays in use"), "{errors}");
+    assert!(errors.contains("haft cannot reload the configuration and keeps the old one"), "{errors}");
 }
 
 #[test]
@@ -196,7 +197,12 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
     refusals(2);
     assert!(has("/api/v1/agents", "Second agent.") && has("/api/v1/skills", "Second skill."));
     let errors = stop(child);
-    for part in ["the old configuration stays in use", "helper.md", "whole number", "SKILL.md"] {
+    for part in [
+        "haft cannot reload the configuration and keeps the old one",
+        "helper.md",
+        "whole number",
+        "SKILL.md",
+    ] {
         assert!(errors.contains(part), "{part}: {errors}");
     }
 }

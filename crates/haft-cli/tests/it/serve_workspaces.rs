@@ -165,7 +165,7 @@ pub(crate) fn bash(command: &str) -> ScriptStep {
 }
 
 #[test]
-fn commands_see_only_their_own_conversation() {
+fn commands_see_only_the_workspace_of_their_own_conversation() {
     let name = format!("mine-{}", unique_marker());
     let look = || ScriptStep::call("looker__look", json!({ "name": name }));
     // The command line of the server contains `--address`, and the name of the file `mine-`. This command contains

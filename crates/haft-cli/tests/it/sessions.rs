@@ -176,7 +176,7 @@ fn finished_session_accepts_further_requests() {
 }
 
 #[test]
-fn running_session_cannot_be_resumed_or_removed() {
+fn session_in_use_cannot_be_resumed_or_removed() {
     let tree = here();
     let slow = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
     let server = server([ScriptStep::text("x").at_pace(slow)]);
@@ -240,7 +240,7 @@ fn run_with_full_journal_ends_before_its_next_call() {
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(said["finish"], "unrecorded", "{said}");
     assert!(
-        ran.stderr.contains("the journal cannot be written") && ran.stderr.contains("hint:"),
+        ran.stderr.contains("haft cannot write the journal of the run") && ran.stderr.contains("hint:"),
         "{}",
         ran.stderr
     );

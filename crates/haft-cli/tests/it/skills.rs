@@ -37,7 +37,7 @@ fn skills_check_reports_errors_with_file_and_line() {
     );
     let listed = tree.haft(&["skills", "list"]).output().expect_code(0);
     assert!(
-        listed.stdout.contains("browser") && listed.stderr.contains("a skill with an error is ignored"),
+        listed.stdout.contains("browser") && listed.stderr.contains("haft ignores a skill with an error"),
         "{listed:?}"
     );
     let one = tree.haft(&["skills", "check", "--json", "../home/skills/bad"]).output().expect_code(42);
@@ -129,7 +129,7 @@ fn trust_command_escapes_control_characters_in_file_names() {
 }
 
 #[test]
-fn flat_skills_and_keys_of_other_programs_are_read() {
+fn skill_files_without_a_directory_and_with_keys_of_other_programs_are_read() {
     let tree = tree();
     tree.file("home/skills/flat.md", "---\nname: flat\ndescription: y\nversion: 1\n---\nHi.\n");
     tree.file("home/skills/README.md", "# About these skills\n");
@@ -145,7 +145,7 @@ fn flat_skills_and_keys_of_other_programs_are_read() {
 }
 
 #[test]
-fn skills_of_claude_code_are_used_once_trusted_and_lists_what_has_no_effect() {
+fn trusted_skills_of_claude_code_are_used_and_the_list_names_keys_without_effect() {
     let tree = tree();
     tree.file("ws/.claude/skills/pdf/SKILL.md", "---\ndescription: Fills in forms\nmodel: opus\n---\nHi.\n");
     tree.file(
@@ -158,8 +158,8 @@ fn skills_of_claude_code_are_used_once_trusted_and_lists_what_has_no_effect() {
     assert!(trusted.contains("skill pdf") && trusted.contains("haft cannot use the skill"), "{trusted}");
     let found = listed();
     assert!(found.stdout.contains("pdf  ") && !found.stdout.contains("person"), "{}", found.stdout);
-    assert!(found.stderr.contains("SKILL.md:3: `model` has no effect in haft"), "{}", found.stderr);
-    assert!(found.stderr.contains("only a person may start this skill"), "{}", found.stderr);
+    assert!(found.stderr.contains("SKILL.md:3: the key `model` has no effect in haft"), "{}", found.stderr);
+    assert!(found.stderr.contains("the skill lets only a person start it"), "{}", found.stderr);
     // haft uses its own skill with the same name instead.
     tree.file("home/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Own\n---\nHi.\n");
     assert!(listed().stdout.contains("Own") && !listed().stdout.contains("Fills"), "{}", listed().stdout);

@@ -51,7 +51,7 @@ fn budget_in_dollars_needs_known_prices() {
 }
 
 #[test]
-fn a_model_that_never_stops_calling_gets_one_request_after_its_budget() {
+fn model_that_never_stops_calling_tools_gets_one_request_after_its_budget() {
     let price = json!({ "openai/m": { "price": { "input": 1000, "output": 1000 } } });
     for (budget, requests) in [("{tokens: 400}", 2), ("{tokens: 900}", 4), ("{usd: 0.01}", 2)] {
         let tree = here();
@@ -101,7 +101,7 @@ fn tool_choice_is_sent_or_rejected_before_the_first_request() {
 }
 
 #[test]
-fn an_answer_that_does_not_fit_its_schema_is_repaired_once_and_never_printed() {
+fn answer_that_does_not_match_its_schema_is_requested_once_more_and_never_printed() {
     let tree = here();
     tree.file(
         "ws/schema.json",

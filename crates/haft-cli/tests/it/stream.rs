@@ -116,7 +116,7 @@ fn call_ids_are_echoed_verbatim() {
 }
 
 #[test]
-fn answers_have_exactly_five_keys() {
+fn each_result_line_of_a_stream_has_exactly_five_keys() {
     let calls = lines([bash(1, "echo ok"), bash(2, "exit 3"), json!({ "id": 3, "tool": "nosuch" })]);
     let answers = answers(&here(), &[], calls + "broken\n");
     assert_eq!(answers.len(), 4);
@@ -151,8 +151,8 @@ fn invalid_line_gets_an_error_and_the_stream_continues() {
         assert_eq!(answers[1]["id"], "good", "{shown}");
         assert_eq!(answers[1]["is_error"], false, "{shown}");
     };
-    check(b"nonsense", Value::Null, "not a call");
-    check(b"{\"id\":1,\"tool\":\"bash\"", Value::Null, "not a call");
+    check(b"nonsense", Value::Null, "not a tool call");
+    check(b"{\"id\":1,\"tool\":\"bash\"", Value::Null, "not a tool call");
     check(b"[1,\"current_date\",{}]", Value::Null, "not a JSON object");
     check(b"\"text\"", Value::Null, "not a JSON object");
     check(br#"{"id":1}"#, json!(1), "missing field `tool`");
@@ -164,10 +164,10 @@ fn invalid_line_gets_an_error_and_the_stream_continues() {
         json!(4),
         "'command' must be string; got number 5",
     );
-    check(b"{\"id\":5,\"tool\":\"bash\",\"args\":{\"command\":\"\xff\"}}", json!(5), "not a call");
+    check(b"{\"id\":5,\"tool\":\"bash\",\"args\":{\"command\":\"\xff\"}}", json!(5), "not a tool call");
     let nested = format!("{{\"id\":6,\"tool\":\"bash\",\"args\":{deep}{}}}", "]".repeat(1_000_000));
     check(nested.as_bytes(), json!(6), "nest too deep");
-    check(format!("{{\"id\":7,\"tool\":\"bash\",\"args\":{deep}").as_bytes(), Value::Null, "not a call");
+    check(format!("{{\"id\":7,\"tool\":\"bash\",\"args\":{deep}").as_bytes(), Value::Null, "not a tool call");
     let long = json!({ "id": 8, "tool": "bash", "args": { "command": "x".repeat(9 << 20) } });
     check(long.to_string().as_bytes(), Value::Null, "bytes; the limit is");
 }
@@ -240,7 +240,7 @@ fn ordered_reads_run_concurrently() {
 }
 
 #[test]
-fn answers_come_in_the_order_of_completion() {
+fn stream_results_are_printed_in_the_order_of_completion() {
     let tree = here();
     let mut stream = StdinCallStream::start(&tree, &[]);
     stream.send_bash(1, &wait_for("go"));
@@ -356,7 +356,7 @@ fn unreadable_stdin_exits_with_1() {
     command.args(["call", "--stdin"]).env("HAFT_HOME", tree.path("home")).current_dir(tree.path("ws"));
     let output = command.stdin(fs::File::open(tree.root()).unwrap()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input cannot be read: "));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: haft cannot read standard input: "));
 }
 
 /// Users often move a project away and clone it again while an editor keeps haft running.

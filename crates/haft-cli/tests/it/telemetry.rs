@@ -164,7 +164,7 @@ fn unreachable_collector_causes_one_warning() {
         assert_eq!(ran.stdout.lines().count(), 20);
         assert_eq!(ran.stderr.matches("warning").count(), 1, "{}", ran.stderr);
         assert!(
-            ran.stderr.contains(&format!("spans could not be delivered to http://{address}")),
+            ran.stderr.contains(&format!("haft could not deliver spans to the collector http://{address}")),
             "{}",
             ran.stderr
         );

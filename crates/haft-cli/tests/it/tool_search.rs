@@ -153,7 +153,7 @@ fn doctor_warns_of_tools_that_the_model_would_not_get() {
         5,
         "`openai` accepts at most 128 tools in a request\n           hint: set `toolSearch` to `auto`",
     );
-    check(20, small, 5, "the context window of `openai/m` has 1000 tokens");
+    check(20, small, 5, "the context window of the model `openai/m` has only 1000 tokens");
     check(20, never, 0, "all shown to models");
     check(200, model, 0, "");
 }
@@ -167,7 +167,7 @@ fn run_shows_cached_and_fresh_tokens_in_every_format() {
         let call = ScriptStep::call("current_date", json!({})).using(usage);
         let model_server = server([call, ScriptStep::text("Done.").using(usage)]);
         let ran = haft(&here(), &model_server, &["run", "-m", model, "go"]).output().expect_code(0);
-        // Ollama reports no cache.
+        // Ollama does not report how many tokens it read from its cache.
         let expected = if model == "ollama/m" {
             "100 tokens read, 10 written"
         } else {
@@ -238,7 +238,7 @@ fn approvals_queues_and_accounting_see_the_inner_tool() {
 }
 
 #[test]
-fn wrong_arguments_are_answered_with_the_schema() {
+fn tool_call_with_wrong_arguments_returns_the_schema() {
     let place = here();
     shop(&place, 100, &[], "");
     let model_server = server([
@@ -264,7 +264,7 @@ fn hidden_tool_called_by_its_own_name_runs() {
 }
 
 #[test]
-fn unusual_searches_and_nested_tool_calls_are_answered() {
+fn unusual_searches_and_nested_calls_of_tool_call_get_results() {
     let place = here();
     shop(&place, 100, &[], "");
     let nested =
@@ -366,7 +366,7 @@ fn tools_of_a_server_that_starts_late_are_found_by_search_and_the_list_is_unchan
     let model_server = server(gate_steps().into_iter().chain(steps));
     let ran = haft(&place, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     for text in [
-        "`shop` is still starting after 50 ms; its tools come later",
+        "`shop` is still starting after 50 ms; its tools will be available later",
         "the model found tools with `tool_search`: shop__",
     ] {
         assert!(ran.stderr.contains(text), "{text}: {}", ran.stderr);

@@ -28,7 +28,7 @@ fn search_prints_the_best_match_first() {
 }
 
 #[test]
-fn search_without_a_match_names_what_to_do() {
+fn search_without_a_match_prints_a_hint() {
     let output = here().haft(&["tools", "search", "zzqq"]).output().expect_code(42);
     assert!(output.stdout.is_empty(), "{output:?}");
     assert!(

@@ -50,8 +50,8 @@ fn unknown_and_inactive_tool_errors_match_the_troubleshooting_page() {
         check(&server(keys).expect_code(42), &[setting], &["error: Unknown tool: "]);
     }
     for (keys, setting) in [
-        (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not include it"),
-        (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` excludes it"),
+        (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not include the tool"),
+        (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` excludes the tool"),
     ] {
         let told = format!("error: tool `s__echo` is not active: {setting}");
         check(&server(keys).expect_code(4), &[&told], &[]);
@@ -69,7 +69,7 @@ fn tool_denied_by_its_server_is_denied_to_streams_and_models() {
     let answered: serde_json::Value = serde_json::from_str(&answered).unwrap();
     assert_eq!(answered["error_kind"], "denied", "{answered}");
     let call = || ScriptStep::call("s__echo", json!({"text": "x"}));
-    let told = "`mcpServers.s.toolsDenied` excludes it";
+    let told = "`mcpServers.s.toolsDenied` excludes the tool";
     let model = run::server([call(), run::told(ScriptStep::text("I may not."), told)]);
     let ran = run::haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(ran.stdout == "I may not.\n" && ran.stderr.contains("1 denied"), "{}", ran.stderr);
@@ -123,16 +123,18 @@ fn full_queue_error_matches_the_troubleshooting_page() {
         "raise `queues.NAME.maxConcurrency` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait"
     ));
     let found = tree.haft(&["doctor"]).output().expect_code(0).stdout;
-    assert!(found.contains("queue      default: 1 at once, 0 may wait"), "{found}");
+    assert!(found.contains("queue      default: 1 running and 0 waiting calls allowed"), "{found}");
 }
 
 #[test]
 fn doctor_reports_missing_keys_and_unused_queues() {
     let tree = tree(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"maxConcurrency": 2}}}"#);
     let without = tree.haft(&["doctor"]).output().expect_code(5).stdout;
-    let line = without.lines().find(|line| line.starts_with("models     anthropic: cannot be used: "));
+    let line = without
+        .lines()
+        .find(|line| line.starts_with("models     anthropic: haft cannot use this provider: "));
     let reason =
-        line.and_then(|line| line.split_once("used: ")).map(|(_, reason)| reason).unwrap_or_default();
+        line.and_then(|line| line.split_once("provider: ")).map(|(_, reason)| reason).unwrap_or_default();
     assert!(reason.contains("ANTHROPIC_API_KEY") && !reason.contains("anthropic: "), "{without}");
     let with = tree.haft(&["doctor"]).env("ANTHROPIC_API_KEY", "canary-key").output().expect_code(0).stdout;
     assert!(with.contains("models     anthropic: configured"), "{with}");
@@ -147,7 +149,7 @@ fn agent_cycle_error_matches_the_troubleshooting_page() {
     tree.file("home/agents/b.md", "---\nagents: a\n---\nYou ask back.\n");
     let ran =
         tree.haft(&["run", "-m", "openai/m", "@a", "go"]).env("OPENAI_API_KEY", "k").output().expect_code(42);
-    check(&ran, &[], &["agents call each other in a cycle: a > b > a; remove one of these links"]);
+    check(&ran, &[], &["agents call each other in a cycle: a > b > a; remove one of these calls"]);
     let checked = tree.haft(&["agents", "check"]).output().expect_code(42).stdout;
     assert!(checked.contains("a > b > a"), "{checked}");
     let found = tree.haft(&["doctor"]).output().expect_code(5).stdout;

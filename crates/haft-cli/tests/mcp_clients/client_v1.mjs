@@ -1,4 +1,4 @@
-// The official TypeScript SDK of the handshake era as a client of `haft mcp serve`,
+// The official TypeScript SDK, with a handshake, as a client of `haft mcp serve`,
 // over its standard streams or a URL. Prints a report as JSON.
 const sdk = (path) => import(`${process.env.MCP_SDK}/sdk/dist/esm/${path}.js`);
 const { Client } = await sdk("client/index");

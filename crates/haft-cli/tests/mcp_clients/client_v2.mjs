@@ -1,4 +1,4 @@
-// The official TypeScript client of both eras as a client of `haft mcp serve`,
+// The official TypeScript client, with and without a handshake, as a client of `haft mcp serve`,
 // over its standard streams or a URL. Prints a report as JSON.
 const sdk = (path) => import(`${process.env.MCP_SDK}/client/dist/${path}.mjs`);
 const { Client, StreamableHTTPClientTransport } = await sdk("index");

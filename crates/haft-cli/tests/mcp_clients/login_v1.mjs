@@ -1,4 +1,4 @@
-// The official TypeScript SDK of the handshake era logs in at the authorization server that the
+// The official TypeScript SDK, with a handshake, logs in at the authorization server that the
 // gateway names, and calls a tool. Prints a report as JSON.
 const sdk = (path) => import(`${process.env.MCP_SDK}/sdk/dist/esm/${path}.js`);
 const { Client } = await sdk("client/index");
@@ -32,7 +32,7 @@ try {
 } catch (error) {
   refused = error instanceof UnauthorizedError;
 }
-// The part of a person: opens the page, agrees, and is sent back with a code.
+// Acts as the user: opens the page, agrees, and follows the redirect with the code.
 const page = await fetch(authorization, { redirect: "manual" });
 await first.finishAuth(new URL(page.headers.get("location")).searchParams.get("code"));
 const connected = client();

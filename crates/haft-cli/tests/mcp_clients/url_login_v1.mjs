@@ -1,4 +1,4 @@
-// The official TypeScript SDK of the handshake era gets the URL of a login at an upstream server,
+// The official TypeScript SDK, with a handshake, gets the URL of a login at an upstream server,
 // opens it, waits for the end of the login, and repeats its call. Prints a report as JSON.
 const sdk = (path) => import(`${process.env.MCP_SDK}/sdk/dist/esm/${path}.js`);
 const { Client } = await sdk("client/index");
@@ -17,7 +17,7 @@ try {
 } catch (error) {
   asked = error instanceof UrlElicitationRequiredError ? error.elicitations[0] : null;
 }
-// The part of a person: opens the page, agrees, and is sent back to the local port.
+// Acts as the user: opens the page, agrees, and follows the redirect to the local port.
 const page = await fetch(`${asked.url}&account=sdk`);
 const id = await completed;
 const called = await client.callTool({ name: "far__whoami", arguments: {} });

@@ -1,4 +1,4 @@
-// Loaded into servers that would listen on every interface: in a test they listen on the loopback alone.
+// Tests load this file into servers that would listen on every interface, so that they listen only on the loopback.
 const { Server } = require("net");
 const listen = Server.prototype.listen;
 Server.prototype.listen = function (port, ...rest) {

@@ -1,4 +1,4 @@
-"""A small MCP server of the handshake era behind a real WebSocket library. Prints its port."""
+"""A small MCP server with a handshake, on a real WebSocket library. Prints its port."""
 import json
 from websockets.sync.server import serve
 

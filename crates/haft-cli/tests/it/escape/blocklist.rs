@@ -55,35 +55,35 @@ fn full_mode_can_write_outside_the_blocklist() {
 }
 
 checks!(blocked {
-    cannot_write_into_etc:
+    command_cannot_write_into_etc:
         "echo x >> /etc/passwd && echo ESCAPED; echo x > /etc/new && echo ESCAPED; echo x > /etc/ld.so.preload && echo ESCAPED";
-    cannot_write_a_program:
+    command_cannot_write_a_program:
         "for place in /bin /sbin /usr/bin /usr/sbin /usr/lib /lib /usr/libexec; do echo x > $place/new && echo ESCAPED $place; done";
-    cannot_overwrite_a_program:
+    command_cannot_overwrite_a_program:
         "cp /usr/bin/true /usr/bin/false && echo ESCAPED; ln -sf true /usr/bin/false && echo ESCAPED; chmod 777 /usr/bin/true && echo ESCAPED";
-    cannot_write_into_boot_and_dev:
+    command_cannot_write_into_boot_and_dev:
         "echo x > /boot/new && echo ESCAPED; echo x > /dev/new && echo ESCAPED; mkdir /dev/shm/../new && echo ESCAPED; ln -s x /dev/new && echo ESCAPED";
-    cannot_rename_a_blocked_directory:
+    command_cannot_rename_a_blocked_directory:
         "for name in /etc /boot /dev /proc /sys /usr/bin /usr/lib; do mv -T $name $name.x && echo ESCAPED $name; done";
-    cannot_rename_the_parent_of_a_blocked_directory: "mv -T /usr /usr.x && echo ESCAPED";
+    command_cannot_rename_the_parent_of_a_blocked_directory: "mv -T /usr /usr.x && echo ESCAPED";
 });
 
 #[test]
-fn cannot_replace_the_link_that_names_a_blocked_directory() {
+fn command_cannot_replace_the_link_that_names_a_blocked_directory() {
     blocked(
         "for name in /bin /sbin; do mv -T $name $name.x && echo ESCAPED $name; ln -sfn /opt $name && echo ESCAPED; done",
     );
 }
 
 checks!(blocked {
-    cannot_change_the_mode_of_a_blocked_directory:
+    command_cannot_change_the_mode_of_a_blocked_directory:
         "chmod 777 /etc && echo ESCAPED; chmod 666 /etc/passwd && echo ESCAPED; touch -d 2001-01-01 /usr/bin && echo ESCAPED";
-    cannot_hard_link_out_of_a_blocked_directory:
+    command_cannot_hard_link_out_of_a_blocked_directory:
         "ln /etc/passwd /var/tmp/haft-test-link && echo x >> /var/tmp/haft-test-link && echo ESCAPED";
 });
 
 #[test]
-fn cannot_grant_a_blocked_directory_for_writing() {
+fn blocked_directory_cannot_be_granted_for_writing() {
     EscapeTrial { flags: &["--writable", "/usr/lib"], ..TRIAL }
         .refused("(: >> /usr/lib/new-$$) && echo ESCAPED");
     for user in users() {

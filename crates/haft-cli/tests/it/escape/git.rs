@@ -14,54 +14,54 @@ const REPOSITORY: EscapeTrial<'static> =
     EscapeTrial { setup: INIT, watched: &["ws/.git/hooks", "ws/.git/config"], ..TRIAL };
 
 #[test]
-fn cannot_write_a_hook() {
+fn command_cannot_write_a_hook() {
     REPOSITORY.attempt("echo 'touch /tmp/x' > .git/hooks/pre-commit");
 }
 
 #[test]
-fn cannot_write_a_hook_without_hooks_directory() {
+fn command_cannot_write_a_hook_without_hooks_directory() {
     let watched = &["ws/.git/hooks/pre-commit"];
     EscapeTrial { setup: r#"git init -q --template= "$ws"; rm -rf "$ws/.git/hooks""#, watched, ..TRIAL }
         .attempt("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit");
 }
 
 #[test]
-fn cannot_replace_the_hooks() {
+fn command_cannot_replace_the_hooks() {
     REPOSITORY.attempt("mv .git/hooks .git/old; mkdir .git/hooks; echo x > .git/hooks/pre-commit");
 }
 
 #[test]
-fn cannot_link_the_hooks_elsewhere() {
+fn command_cannot_link_the_hooks_elsewhere() {
     REPOSITORY.attempt("mkdir evil; rm -rf .git/hooks; ln -sfn ../evil .git/hooks");
 }
 
 #[test]
-fn cannot_set_the_configuration() {
+fn command_cannot_set_the_configuration() {
     REPOSITORY.attempt("git config core.pager evil");
 }
 
 #[test]
-fn cannot_write_the_configuration() {
+fn command_cannot_write_the_configuration() {
     REPOSITORY.attempt("echo '[core] fsmonitor = evil' >> .git/config");
 }
 
 #[test]
-fn cannot_replace_the_configuration() {
+fn command_cannot_replace_the_configuration() {
     REPOSITORY.attempt("cp .git/config c; echo '[core] fsmonitor = evil' >> c; mv -f c .git/config");
 }
 
 #[test]
-fn cannot_replace_the_repository() {
+fn command_cannot_replace_the_repository() {
     REPOSITORY.attempt("mv .git old; cp -r old .git; echo x > .git/hooks/pre-commit");
 }
 
 #[test]
-fn cannot_delete_the_repository() {
+fn command_cannot_delete_the_repository() {
     REPOSITORY.attempt("rm -rf .git");
 }
 
 #[test]
-fn cannot_write_hooks_and_config_in_network_and_full_mode() {
+fn command_cannot_write_hooks_and_config_in_network_and_full_mode() {
     for mode in ["network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..REPOSITORY }
             .attempt("echo x > .git/hooks/pre-commit; git config a.b c");
@@ -86,13 +86,13 @@ const EVIL_DIRECTORY: &str = "cp -r .git evil; echo '[core] pager = EVIL' >> evi
     printf '#!/bin/sh\\necho EVIL' > evil/hooks/pre-commit; chmod +x evil/hooks/pre-commit";
 
 #[test]
-fn cannot_point_the_repository_to_another_common_directory() {
+fn command_cannot_point_the_repository_to_another_common_directory() {
     assert_git_executes_nothing_planted(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
 }
 
 /// An editor runs git all the time, even while a call runs.
 #[test]
-fn cannot_point_the_repository_elsewhere_while_the_call_runs() {
+fn command_cannot_point_the_repository_elsewhere_while_the_call_runs() {
     for user in users() {
         let place = EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, ..REPOSITORY }.arena(user);
         let mut call =
@@ -105,7 +105,7 @@ fn cannot_point_the_repository_elsewhere_while_the_call_runs() {
 
 /// The second call starts while the file of the first call exists. It writes the file again after the file was removed.
 #[test]
-fn cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
+fn command_cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
     for user in users() {
         let place = EscapeTrial { setup: r#"git init -q "$ws"; mkfifo "$ws/go" "$ws/go2""#, ..REPOSITORY }
             .arena(user);
@@ -142,20 +142,20 @@ impl WaitingCall {
 }
 
 #[test]
-fn cannot_move_head_away_before_the_next_call() {
+fn command_cannot_move_head_away_before_the_next_call() {
     let evil = "printf '#!/bin/sh\\necho EVIL' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; mv .git/H .git/HEAD";
     assert_git_executes_nothing_planted(&["mv .git/HEAD .git/H", evil]);
 }
 
 #[test]
-fn cannot_hide_the_head_behind_a_dangling_link() {
+fn command_cannot_hide_the_head_behind_a_dangling_link() {
     let evil =
         "git config core.pager EVIL; echo '[core] pager = EVIL' >> .git/config; mv -f .git/H .git/HEAD";
     assert_git_executes_nothing_planted(&["mv .git/HEAD .git/H; ln -s nowhere .git/HEAD", evil]);
 }
 
 #[test]
-fn cannot_write_hooks_and_config_of_a_worktree() {
+fn command_cannot_write_hooks_and_config_of_a_worktree() {
     let setup = r#"git init -q "$outside/main"; cd "$outside/main"
         git -c user.name=n -c user.email=e commit -qm x --allow-empty; git worktree add -q "$ws/tree""#;
     let way = EscapeTrial {
@@ -171,7 +171,7 @@ fn cannot_write_hooks_and_config_of_a_worktree() {
 }
 
 #[test]
-fn cannot_write_hooks_of_a_separate_git_directory() {
+fn command_cannot_write_hooks_of_a_separate_git_directory() {
     let setup = r#"git init -q --separate-git-dir="$ws/real" "$ws""#;
     let way = EscapeTrial { setup, watched: &["ws/.git", "ws/real/hooks", "ws/real/config"], ..TRIAL };
     way.attempt("echo x > real/hooks/pre-commit");
@@ -208,7 +208,7 @@ fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
 
 /// The other directories in which the operator allows writes may be repositories too.
 #[test]
-fn cannot_change_the_repository_of_a_writable_directory() {
+fn command_cannot_change_the_repository_of_a_writable_directory() {
     for mode in ["workspace", "network", "full"] {
         EscapeTrial {
             setup: r#"git init -q "$outside/repo""#,
@@ -221,7 +221,7 @@ fn cannot_change_the_repository_of_a_writable_directory() {
 }
 
 #[test]
-fn cannot_change_a_repository_below_a_writable_directory() {
+fn command_cannot_change_a_repository_below_a_writable_directory() {
     for mode in ["workspace", "network", "full"] {
         EscapeTrial {
             setup: r#"git init -q "$outside/all/a/repo""#,
@@ -244,7 +244,7 @@ fn git_writable_flag_allows_writing_hooks_and_config() {
 
 /// git uses such a repository as soon as the index of the root repository refers to it.
 #[test]
-fn cannot_write_hooks_and_config_of_a_nested_repository() {
+fn command_cannot_write_hooks_and_config_of_a_nested_repository() {
     let setup =
         r#"git init -q "$ws"; git init -q "$ws/a/b"; git init -q --separate-git-dir "$ws/a/dir" "$ws/c""#;
     let watched =
@@ -264,7 +264,7 @@ fn cannot_write_hooks_and_config_of_a_nested_repository() {
 
 /// `commondir` of a linked worktree names the configuration that git uses in it, even if the worktree is elsewhere.
 #[test]
-fn cannot_redirect_a_linked_worktree() {
+fn command_cannot_redirect_a_linked_worktree() {
     let setup = r#"git init -q "$ws"; cd "$ws"; git -c user.name=n -c user.email=e commit -q --allow-empty -m x
         git worktree add -q "$outside/linked" -b b"#;
     let worktree = EscapeTrial { setup, watched: &["ws/.git/worktrees/linked/commondir"], ..TRIAL };
@@ -280,7 +280,7 @@ fn cannot_redirect_a_linked_worktree() {
 
 /// A submodule that is not checked out has a git directory, which git uses at the next update.
 #[test]
-fn cannot_change_the_configuration_of_a_submodule() {
+fn command_cannot_change_the_configuration_of_a_submodule() {
     let setup =
         r#"git init -q "$ws"; mkdir -p "$ws/.git/modules"; git init -q --bare "$ws/.git/modules/lib""#;
     let watched = &["ws/.git/modules/lib/config", "ws/.git/modules/lib/hooks"];
@@ -361,13 +361,13 @@ fn new_repository_with_a_separate_common_directory_is_reported() {
 }
 
 #[test]
-fn result_says_how_many_repositories_are_not_protected() {
+fn call_result_states_how_many_repositories_are_not_protected() {
     for user in users() {
         let setup = r#"for n in $(seq 67); do mkdir -p "$ws/r$n/.git"; echo x > "$ws/r$n/.git/HEAD"; done"#;
         let place = EscapeTrial { setup, ..TRIAL }.arena(user);
         let ran = place.haft(&["call", "--json", "bash", r#"{"command":"true"}"#]).output().expect_code(0);
         let said =
-            "configuration of 3 repositories below the root of the workspace can be changed; at most 64";
+            "configuration of 3 repositories below the root of the workspace; haft protects at most 64";
         let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         let weaker = result["notes"]["sandbox"]["weaker"].to_string();
         assert!(weaker.contains(said) && ran.stderr.contains(said), "as {user:?}: {ran:?}");

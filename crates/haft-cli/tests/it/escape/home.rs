@@ -32,13 +32,13 @@ fn assert_home_is_not_read(script: &str) {
 }
 
 #[test]
-fn cannot_read_the_database() {
+fn command_cannot_read_the_database() {
     assert_home_is_not_read(r#"cat "$home/data/db""#);
 }
 
 /// Caches of MCP servers may contain tokens.
 #[test]
-fn cannot_read_a_cache() {
+fn command_cannot_read_a_cache() {
     for way in WAYS {
         EscapeTrial {
             setup: r#"mkdir -p "$home/cache/server"; cp "$home/data/db" "$home/cache/server/token""#,
@@ -49,18 +49,18 @@ fn cannot_read_a_cache() {
 }
 
 checks!(assert_home_is_not_read {
-    cannot_read_the_configuration: r#"cat "$home/haft.json""#;
-    cannot_read_through_dots_and_links:
+    command_cannot_read_the_configuration: r#"cat "$home/haft.json""#;
+    command_cannot_read_haft_home_through_dots_and_links:
         r#"cd /; cat ".$home/../home/./data//db"; ln -s "$home" "$ws/link"; cat "$ws/link/data/db"
            ln -s "$home/data/db" "$ws/link2"; cat "$ws/link2"; cat "/proc/self/root$home/data/db"; cat "/proc/1/root$home/data/db""#;
-    cannot_read_through_a_hard_link:
+    command_cannot_read_haft_home_through_a_hard_link:
         r#"for to in /tmp . "$home/workspace"; do ln "$home/data/db" "$to/hard-$$" && cat "$to/hard-$$"; rm -f "$to/hard-$$"; done"#;
-    cannot_read_after_moving_home:
+    command_cannot_read_haft_home_after_moving_it:
         r#"mv "$home" "$home.moved"; cat "$home.moved/data/db"; mv "$home.moved" "$home"; cat "$home/data/db""#;
 });
 
 #[test]
-fn cannot_list_the_data_directory() {
+fn command_cannot_list_the_data_directory() {
     for way in WAYS {
         way.refused(
             r#"ls "$home/data" | grep db && echo ESCAPED; find "$home" -name db | grep . && echo ESCAPED"#,
@@ -69,30 +69,30 @@ fn cannot_list_the_data_directory() {
 }
 
 checks!(assert_home_is_unchanged {
-    cannot_write_the_database: r#"echo x > "$home/data/db""#;
-    cannot_write_the_configuration: r#"echo x > "$home/haft.json""#;
-    cannot_delete_home: r#"rm -rf "$home/data" "$home/haft.json""#;
-    cannot_add_to_home:
+    command_cannot_write_the_database: r#"echo x > "$home/data/db""#;
+    command_cannot_write_the_configuration: r#"echo x > "$home/haft.json""#;
+    command_cannot_delete_haft_home: r#"rm -rf "$home/data" "$home/haft.json""#;
+    command_cannot_add_files_to_haft_home:
         r#"echo x > "$home/new"; mkdir "$home/data/new" "$home/agents"; echo x > "$home/data/journal""#;
-    cannot_write_skills: r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#;
-    cannot_move_home_away: r#"mv "$home" "$home.moved""#;
-    cannot_move_the_parent_of_home_away: r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#;
+    command_cannot_write_skills: r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#;
+    command_cannot_move_haft_home_away: r#"mv "$home" "$home.moved""#;
+    command_cannot_move_the_parent_of_haft_home_away: r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#;
 });
 
 #[test]
-fn cannot_swap_home_for_a_link() {
+fn command_cannot_replace_haft_home_by_a_link() {
     assert_home_is_unchanged(r#"mkdir "$ws/evil"; mv "$home" "$home.moved"; ln -sfn "$ws/evil" "$home""#);
 }
 
 #[test]
-fn cannot_create_missing_config_file() {
+fn command_cannot_create_missing_config_file() {
     for way in WAYS {
         EscapeTrial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
     }
 }
 
 #[test]
-fn cannot_create_missing_haft_home() {
+fn command_cannot_create_missing_haft_home() {
     for user in users() {
         let tree = arena("/tmp", user);
         let home = tree.root().join("later/home");
@@ -108,7 +108,7 @@ fn cannot_create_missing_haft_home() {
 }
 
 #[test]
-fn cannot_read_or_write_symlinked_haft_home() {
+fn command_cannot_read_or_write_symlinked_haft_home() {
     for user in users() {
         let tree = arena("/tmp", user);
         let link = tree.root().join("link");
@@ -124,7 +124,7 @@ fn cannot_read_or_write_symlinked_haft_home() {
 
 /// Protection is by name: a file that is created while a command runs is hidden like one that existed before.
 #[test]
-fn cannot_read_home_files_created_while_the_command_runs() {
+fn command_cannot_read_haft_home_files_created_while_it_runs() {
     for user in users() {
         for way in WAYS {
             let setup = r#"rm "$home/haft.json"; mkfifo "$ws/go" "$home/workspace/go""#;
@@ -153,14 +153,14 @@ fn cannot_read_home_files_created_while_the_command_runs() {
 }
 
 #[test]
-fn only_the_workspace_inside_home_is_writable() {
+fn only_the_workspace_inside_haft_home_is_writable() {
     let inside = EscapeTrial { flags: &["--workspace", "@/home/workspace"], ..TRIAL };
     inside.granted(r#"pwd | grep -q home/workspace && echo x > note && cat "$home/skills/one" > /dev/null && echo granted"#);
     TRIAL.refused(r#"echo x > "$home/workspace/note" && echo ESCAPED"#);
 }
 
 #[test]
-fn cannot_read_secrets() {
+fn command_cannot_read_secrets() {
     for mode in ["workspace", "network"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.attempt_to_read(
             r#"cat "$user/.ssh/id_ed25519" "$user/.netrc" "$user/.docker/config.json" "$user/.config/gcloud/token"
@@ -170,20 +170,20 @@ fn cannot_read_secrets() {
 }
 
 #[test]
-fn cannot_read_secrets_through_links() {
+fn command_cannot_read_secrets_through_links() {
     attempt_to_read(
         r#"ln "$user/.netrc" hard; cat hard; ln -s "$user/.ssh" soft; cat soft/id_ed25519; cat "/proc/1/root$user/.netrc""#,
     );
 }
 
 #[test]
-fn cannot_read_secrets_behind_a_symlink() {
+fn command_cannot_read_secrets_behind_a_symlink() {
     EscapeTrial { setup: r#"mv "$user/.ssh" "$user/dotfiles"; ln -s dotfiles "$user/.ssh""#, ..TRIAL }
         .attempt_to_read(r#"cat "$user/dotfiles/id_ed25519" "$user/.ssh/id_ed25519""#);
 }
 
 #[test]
-fn cannot_read_secrets_in_a_writable_directory() {
+fn command_cannot_read_secrets_in_a_writable_directory() {
     EscapeTrial { below: "/tmp", watched: &["user/.ssh", "user/.netrc"], ..TRIAL }.attempt_to_read(
         r#"mv "$user/.ssh" "$user/x"; cat "$user/x/id_ed25519"; mv "$user" "$user.x"; cat "$user.x/.netrc""#,
     );
@@ -241,7 +241,7 @@ fn writable_flag_opens_only_the_named_directory() {
 
 /// If root works in the project of another user, the command runs as that user, whose secrets must stay hidden.
 #[test]
-fn cannot_read_secrets_of_the_workspace_owner() {
+fn command_cannot_read_secrets_of_the_workspace_owner() {
     if !users().contains(&TestUser::Nobody) {
         return;
     }

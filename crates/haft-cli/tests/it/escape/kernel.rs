@@ -9,26 +9,26 @@ use haft_testkit::{TestUser, checks, copy_program, libc, users};
 use super::{CANARY, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 checks!(refused {
-    cannot_mount_tmpfs_over_a_directory: r#"mount -t tmpfs none "$outside" && echo ESCAPED"#;
-    cannot_bind_mount_a_directory: r#"mkdir copy; mount --bind "$outside" copy && echo ESCAPED"#;
-    cannot_mount_an_overlay:
+    command_cannot_mount_tmpfs_over_a_directory: r#"mount -t tmpfs none "$outside" && echo ESCAPED"#;
+    command_cannot_bind_mount_a_directory: r#"mkdir copy; mount --bind "$outside" copy && echo ESCAPED"#;
+    command_cannot_mount_an_overlay:
         r#"mkdir up work; mount -t overlay none -o "lowerdir=$outside,upperdir=up,workdir=work" "$outside" && echo ESCAPED"#;
-    cannot_remount_the_root_writable:
+    command_cannot_remount_the_root_writable:
         r#"mount -o remount,rw / && echo ESCAPED; mount -o remount,rw,bind / && echo ESCAPED
            mount -o remount,rw,bind "$ws" && echo ESCAPED; echo x > "$outside/file""#;
-    cannot_unmount_the_cover_of_haft_home:
+    command_cannot_unmount_the_cover_of_haft_home:
         r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#;
-    cannot_unmount_the_workspace_and_proc:
+    command_cannot_unmount_the_workspace_and_proc:
         r#"umount -l "$ws" && echo ESCAPED; umount -l /proc && echo ESCAPED; umount -l / && echo ESCAPED"#;
-    cannot_pivot_root: "mkdir -p new/old; pivot_root new new/old && echo ESCAPED";
-    cannot_chroot: "chroot / true && echo ESCAPED";
-    cannot_unshare_a_user_namespace:
+    command_cannot_pivot_root: "mkdir -p new/old; pivot_root new new/old && echo ESCAPED";
+    command_cannot_chroot: "chroot / true && echo ESCAPED";
+    command_cannot_unshare_a_user_namespace:
         "unshare -Ur true && echo ESCAPED; unshare -Urm mount -o remount,rw,bind / && echo ESCAPED";
-    cannot_unshare_other_namespaces:
+    command_cannot_unshare_other_namespaces:
         "for kind in m n p i u C T; do unshare -$kind true && echo ESCAPED; done";
-    cannot_enter_the_namespaces_of_the_first_process:
+    command_cannot_enter_the_namespaces_of_the_first_process:
         "nsenter -t 1 -m -- true && echo ESCAPED; nsenter -t 1 -a -- true && echo ESCAPED";
-    cannot_clone_into_a_new_user_namespace: &python(&format!(
+    command_cannot_clone_into_a_new_user_namespace: &python(&format!(
         "for flags in ({}, {}, {}):
     got = call({}, flags | signal.SIGCHLD, 0, 0, 0, 0)
     if got == 0: os._exit(0)
@@ -38,7 +38,7 @@ checks!(refused {
         libc::CLONE_NEWNET,
         libc::SYS_clone
     ));
-    cannot_clone3_into_a_new_user_namespace: &python(&format!(
+    command_cannot_clone3_into_a_new_user_namespace: &python(&format!(
         "words = struct.pack('8Q', {}, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
 got = call({}, words, len(words))
 if got == 0: os._exit(0)
@@ -46,16 +46,16 @@ print('ESCAPED' if got > 0 else errno.errorcode[ctypes.get_errno()])",
         libc::CLONE_NEWUSER,
         libc::SYS_clone3
     ));
-    cannot_make_a_device_and_read_the_disk:
+    command_cannot_make_a_device_and_read_the_disk:
         r#"for place in . /tmp /dev/shm; do
              for disk in /sys/block/*/dev; do
                node=$place/node-$$; mknod "$node" b $(tr : ' ' < "$disk") && head -c 1 "$node" && echo ESCAPED; rm -f "$node"
              done
              mknod "$place/node-$$" c 1 1 && head -c 1 "$place/node-$$" && echo ESCAPED; rm -f "$place/node-$$"
            done"#;
-    cannot_read_a_disk:
+    command_cannot_read_a_disk:
         r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; ls /sys/block > /dev/null"#;
-    cannot_write_a_disk:
+    command_cannot_write_a_disk:
         r#"for disk in /sys/block/*; do dd if=/dev/null of="/dev/${disk##*/}" conv=notrunc && echo ESCAPED; done"#;
 });
 
@@ -80,7 +80,7 @@ for place, _, names in os.walk('/dev'):
 }
 
 #[test]
-fn cannot_open_fuse_kvm_memory_and_terminal_devices() {
+fn command_cannot_open_fuse_kvm_memory_and_terminal_devices() {
     refused(
         r#"for name in fuse kvm mem port kmsg tty console ptmx pts/ptmx; do (exec 3<> "/dev/$name") && echo "ESCAPED $name"; done"#,
     );
@@ -99,7 +99,7 @@ for place in PLACES:
             except OSError: pass";
 
 #[test]
-fn cannot_set_a_kernel_parameter() {
+fn command_cannot_set_a_kernel_parameter() {
     let script = python(&OPEN_ALL_FOR_WRITING.replace("PLACES", "['/proc/sys', '/proc/irq', '/proc/fs']"));
     for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
@@ -107,14 +107,14 @@ fn cannot_set_a_kernel_parameter() {
 }
 
 checks!(refused {
-    cannot_set_the_program_for_core_dumps:
+    command_cannot_set_the_program_for_core_dumps:
         ": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED";
-    cannot_trigger_magic_sysrq:
+    command_cannot_trigger_magic_sysrq:
         ": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED";
 });
 
 #[test]
-fn cannot_write_below_sys() {
+fn command_cannot_write_below_sys() {
     let script = python(
         &OPEN_ALL_FOR_WRITING
             .replace("PLACES", "['/sys/kernel', '/sys/module', '/sys/class', '/sys/power', '/sys/block']"),
@@ -125,7 +125,7 @@ fn cannot_write_below_sys() {
 }
 
 #[test]
-fn cannot_move_to_another_cgroup() {
+fn command_cannot_move_to_another_cgroup() {
     let script = r#"for place in /sys/fs/cgroup /sys/fs/cgroup/*; do
         mkdir "$place/haft-test" && echo ESCAPED && rmdir "$place/haft-test"; echo $$ > "$place/cgroup.procs" && echo ESCAPED; done"#;
     for mode in ["workspace", "full"] {
@@ -155,39 +155,39 @@ macro_rules! refused_system_calls {
 }
 
 refused_system_calls! { "workspace":
-    trace_the_keeper SYS_ptrace "16, 1, 0, 0";
-    trace_own_process SYS_ptrace "0, 0, 0, 0";
-    read_memory_of_the_keeper SYS_process_vm_readv "1, 0, 0, 0, 0, 0";
-    write_memory_of_the_keeper SYS_process_vm_writev "1, 0, 0, 0, 0, 0";
-    take_a_descriptor_of_the_keeper SYS_pidfd_getfd "os.pidfd_open(1), 3, 0";
-    set_up_io_uring SYS_io_uring_setup "1, b'\\0' * 120";
-    load_a_bpf_program SYS_bpf "5, b'\\0' * 120, 120";
-    open_a_perf_event SYS_perf_event_open "b'\\0' * 120, 0, -1, -1, 0";
-    handle_page_faults_with_userfaultfd SYS_userfaultfd "1";
-    read_the_kernel_keyring SYS_keyctl "0, -3, 0";
-    add_a_key_to_the_kernel_keyring SYS_add_key "b'user', b'k', b'v', 1, -2";
-    open_by_handle SYS_open_by_handle_at "0, b'\\0' * 32, 0";
-    watch_the_file_system_with_fanotify SYS_fanotify_init "0, 0";
+    command_cannot_trace_the_keeper SYS_ptrace "16, 1, 0, 0";
+    command_cannot_trace_own_process SYS_ptrace "0, 0, 0, 0";
+    command_cannot_read_memory_of_the_keeper SYS_process_vm_readv "1, 0, 0, 0, 0, 0";
+    command_cannot_write_memory_of_the_keeper SYS_process_vm_writev "1, 0, 0, 0, 0, 0";
+    command_cannot_take_a_descriptor_of_the_keeper SYS_pidfd_getfd "os.pidfd_open(1), 3, 0";
+    command_cannot_set_up_io_uring SYS_io_uring_setup "1, b'\\0' * 120";
+    command_cannot_load_a_bpf_program SYS_bpf "5, b'\\0' * 120, 120";
+    command_cannot_open_a_perf_event SYS_perf_event_open "b'\\0' * 120, 0, -1, -1, 0";
+    command_cannot_handle_page_faults_with_userfaultfd SYS_userfaultfd "1";
+    command_cannot_read_the_kernel_keyring SYS_keyctl "0, -3, 0";
+    command_cannot_add_a_key_to_the_kernel_keyring SYS_add_key "b'user', b'k', b'v', 1, -2";
+    command_cannot_open_a_file_by_handle SYS_open_by_handle_at "0, b'\\0' * 32, 0";
+    command_cannot_watch_the_file_system_with_fanotify SYS_fanotify_init "0, 0";
 }
 
 refused_system_calls! { "full":
-    open_tree_in_full_mode SYS_open_tree "-100, b'/', 1";
-    open_a_file_system_in_full_mode SYS_fsopen "b'tmpfs', 0";
-    change_a_mount_in_full_mode SYS_mount_setattr "-100, b'/', 0, b'\\0' * 32, 32";
-    enter_a_namespace_in_full_mode SYS_setns "os.open('/proc/self/ns/mnt', os.O_RDONLY), 0";
-    unshare_in_full_mode SYS_unshare "0x10000000";
-    set_up_io_uring_in_full_mode SYS_io_uring_setup "1, b'\\0' * 120";
-    load_a_kernel_module_in_full_mode SYS_finit_module "0, b'', 0";
-    load_another_kernel_in_full_mode SYS_kexec_load "0, 0, 0, 0";
-    set_the_clock_in_full_mode SYS_clock_settime "0, b'\\0' * 16";
-    read_the_kernel_log_in_full_mode SYS_syslog "3, b'\\0' * 16, 16";
+    command_cannot_open_tree_in_full_mode SYS_open_tree "-100, b'/', 1";
+    command_cannot_open_a_file_system_in_full_mode SYS_fsopen "b'tmpfs', 0";
+    command_cannot_change_a_mount_in_full_mode SYS_mount_setattr "-100, b'/', 0, b'\\0' * 32, 32";
+    command_cannot_enter_a_namespace_in_full_mode SYS_setns "os.open('/proc/self/ns/mnt', os.O_RDONLY), 0";
+    command_cannot_unshare_in_full_mode SYS_unshare "0x10000000";
+    command_cannot_set_up_io_uring_in_full_mode SYS_io_uring_setup "1, b'\\0' * 120";
+    command_cannot_load_a_kernel_module_in_full_mode SYS_finit_module "0, b'', 0";
+    command_cannot_load_another_kernel_in_full_mode SYS_kexec_load "0, 0, 0, 0";
+    command_cannot_set_the_clock_in_full_mode SYS_clock_settime "0, b'\\0' * 16";
+    command_cannot_read_the_kernel_log_in_full_mode SYS_syslog "3, b'\\0' * 16, 16";
 }
 
 /// The number of `open_tree_attr`, for which `libc` has no constant yet.
 const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
 #[test]
-fn cannot_open_tree_with_attributes() {
+fn command_cannot_open_tree_with_attributes() {
     for mode in ["workspace", "full"] {
         system_call(mode, SYS_OPEN_TREE_ATTR, "-100, b'/', 0, 0, 0");
     }
@@ -276,13 +276,13 @@ fn program_with_file_capabilities_gains_no_privileges() {
 }
 
 #[test]
-fn cannot_read_kernel_memory_and_log() {
+fn command_cannot_read_kernel_memory_and_log() {
     refused("head -c 1 /proc/kcore > /dev/null && echo ESCAPED; dmesg > /dev/null && echo ESCAPED");
 }
 
 /// A setuid file that root left in the workspace would give root privileges to any user who runs it later.
 #[test]
-fn cannot_create_setuid_program() {
+fn command_cannot_create_setuid_program() {
     refused(
         "cp /usr/bin/id one && chmod 2755 one && echo ESCAPED; install -m 2755 /usr/bin/id five && echo ESCAPED",
     );

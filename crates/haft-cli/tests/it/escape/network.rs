@@ -138,7 +138,7 @@ attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
 /// A netlink socket may query interfaces but not change them. The request would set the loopback interface to its
 /// current state.
 #[test]
-fn cannot_change_an_interface_by_netlink() {
+fn command_cannot_change_an_interface_by_netlink() {
     for mode in ["workspace", "network", "full"] {
         EscapeTrial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
             "

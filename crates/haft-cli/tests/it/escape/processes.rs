@@ -6,14 +6,14 @@ use haft_testkit::{HaftOutput, TestTree, checks, libc, users};
 use super::{CANARY, ESCAPED, EscapeTrial, TRIAL, python, refused, tried, whole};
 
 checks!(assert_environment_is_not_leaked {
-    cannot_read_the_environment_of_any_process:
+    command_cannot_read_the_environment_of_any_process:
         &[],
         r"cat /proc/*/environ | tr '\0' '\n'; cat /proc/*/task/*/environ | tr '\0' '\n'";
-    cannot_read_the_environment_in_full_mode: &["--mode", "full"], r"env; cat /proc/*/environ | tr '\0' '\n'";
+    command_cannot_read_the_environment_in_full_mode: &["--mode", "full"], r"env; cat /proc/*/environ | tr '\0' '\n'";
 });
 
 #[test]
-fn cannot_read_the_memory_of_the_keeper() {
+fn command_cannot_read_the_memory_of_the_keeper() {
     let read_all = "
 for line in open('/proc/1/maps'):
     low, high = (int(part, 16) for part in line.split()[0].split('-'))
@@ -32,12 +32,12 @@ for line in open('/proc/1/maps'):
 }
 
 #[test]
-fn cannot_read_secret_variable_from_own_environment() {
+fn command_cannot_read_secret_variable_from_own_environment() {
     assert_environment_is_not_leaked(&[], "env; set");
 }
 
 #[test]
-fn cannot_inject_code_through_environment_variables() {
+fn command_cannot_inject_code_through_environment_variables() {
     for user in users() {
         let tree = TRIAL.arena(user);
         let evil = tree.file("outside/evil.sh", "echo ESCAPED");
@@ -92,16 +92,16 @@ fn environment_contains_only_allowlisted_variables() {
 }
 
 checks!(inherited {
-    cannot_write_to_an_inherited_descriptor:
+    command_cannot_write_to_an_inherited_descriptor:
         "exec 9>> FILE",
         "echo x >&9; echo x > /proc/self/fd/9; for fd in /proc/*/fd/*; do echo x >> $fd; done 2> /dev/null";
-    cannot_walk_from_an_inherited_directory:
+    command_cannot_walk_from_an_inherited_directory:
         "exec 9< DIR",
         "cd /proc/self/fd/9 && echo x > file; echo x > /proc/self/fd/9/file; echo x > /dev/fd/9/file";
 });
 
 #[test]
-fn cannot_take_the_control_socket_of_the_keeper() {
+fn command_cannot_take_the_control_socket_of_the_keeper() {
     let take = python(&format!(
         "keeper = os.pidfd_open(1)
 for number in range(3, 20): refused({}, keeper, number, 0)",
@@ -113,7 +113,7 @@ for number in range(3, 20): refused({}, keeper, number, 0)",
 }
 
 #[test]
-fn cannot_trace_the_keeper_in_full_mode() {
+fn command_cannot_trace_the_keeper_in_full_mode() {
     // Detach at once, because a keeper that stays stopped would block the test.
     let attach = python(&format!(
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
@@ -123,17 +123,17 @@ fn cannot_trace_the_keeper_in_full_mode() {
 }
 
 checks!(assert_cannot_reach_test_process {
-    cannot_signal_a_process_outside: "kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED";
-    cannot_limit_a_process_outside: "prlimit --pid PID --nofile && echo ESCAPED";
-    cannot_renice_a_process_outside:
+    command_cannot_signal_a_process_outside: "kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED";
+    command_cannot_limit_a_process_outside: "prlimit --pid PID --nofile && echo ESCAPED";
+    command_cannot_renice_a_process_outside:
         "renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED";
-    cannot_see_a_process_outside:
+    command_cannot_see_a_process_outside:
         "ls -d /proc/PID && echo ESCAPED; grep -l 'haft-test-binar[y]' /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED";
 });
 
 /// A confined process cannot create a weaker sandbox, neither by running haft nor by calling its launcher.
 #[test]
-fn cannot_escape_by_running_haft_inside_the_sandbox() {
+fn command_cannot_escape_by_running_haft_inside_the_sandbox() {
     let haft = haft_testkit::binary();
     refused(&format!(
         r#"export HAFT_HOME="$ws/home"; mkdir "$HAFT_HOME"
@@ -147,7 +147,7 @@ fn cannot_escape_by_running_haft_inside_the_sandbox() {
 }
 
 #[test]
-fn cannot_write_to_the_directory_haft_started_in() {
+fn command_cannot_write_to_the_directory_haft_started_in() {
     for user in users() {
         let tree = TRIAL.arena(user);
         let before = tree.snapshot();
@@ -166,13 +166,13 @@ fn cannot_write_to_the_directory_haft_started_in() {
 }
 
 checks!(refused {
-    cannot_kill_the_keeper:
+    command_cannot_kill_the_keeper:
         "kill -KILL 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -CHLD 1; kill -SEGV 1; kill -SYS 1";
-    cannot_stop_the_keeper: "kill -STOP 1; kill -TSTP 1; kill -TTIN 1";
+    command_cannot_stop_the_keeper: "kill -STOP 1; kill -TSTP 1; kill -TTIN 1";
 });
 
 #[test]
-fn cannot_see_or_remove_shared_memory_of_others() {
+fn command_cannot_see_or_remove_shared_memory_of_others() {
     use std::process::Command;
     let made = Command::new("ipcmk").args(["-M", "4096", "-p", "0666"]).output().unwrap();
     let text = String::from_utf8(made.stdout).unwrap();
@@ -182,14 +182,14 @@ fn cannot_see_or_remove_shared_memory_of_others() {
 }
 
 #[test]
-fn cannot_leave_data_in_shared_memory() {
+fn command_cannot_leave_data_in_shared_memory() {
     let name = haft_testkit::unique_marker();
     refused(&format!("echo x > /dev/shm/{name} || echo ESCAPED no shared memory at all"));
     assert!(!std::path::Path::new("/dev/shm").join(&name).exists());
 }
 
 #[test]
-fn cannot_read_shared_memory_of_others() {
+fn command_cannot_read_shared_memory_of_others() {
     let path = std::path::Path::new("/dev/shm").join(haft_testkit::unique_marker());
     std::fs::write(&path, CANARY).unwrap();
     refused(&format!("cat {} && echo ESCAPED; ls -A /dev/shm | grep . && echo ESCAPED", path.display()));
@@ -198,7 +198,7 @@ fn cannot_read_shared_memory_of_others() {
 
 /// If this were possible, a command could type into the terminal in which haft runs.
 #[test]
-fn cannot_type_into_the_terminal() {
+fn command_cannot_type_into_the_terminal() {
     let on_a_terminal = ["python3", "-c", "import pty, sys; pty.spawn(sys.argv[1:])"];
     for user in users() {
         let tree = TRIAL.arena(user);
@@ -218,7 +218,7 @@ print('tty' if any(os.isatty(number) for number in range(3)) else 'no tty')",
 }
 
 #[test]
-fn standard_input_is_empty() {
+fn standard_input_of_a_command_is_empty() {
     for user in users() {
         let tree = TRIAL.arena(user);
         let ran = tree.confined(&[], "cat; readlink /proc/self/fd/0").stdin(CANARY).output();

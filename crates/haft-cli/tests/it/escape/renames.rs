@@ -48,7 +48,7 @@ fn replace(tree: &TestTree, from: &str, name: &str, content: &str) {
     std::fs::rename(next, tree.path(name)).unwrap();
 }
 
-/// Tries in a loop to write the configuration, until it is told to stop.
+/// Tries in a loop to write the configuration, until the test stops it.
 const WRITE: &str = "
 print('ready', flush=True)
 while not os.path.exists('stop'):
@@ -97,21 +97,21 @@ fn no_silent_change(user: TestUser, trial: EscapeTrial<'_>, attack: &str) {
 }
 
 #[test]
-fn cannot_write_a_configuration_that_git_replaces() {
+fn command_cannot_write_a_configuration_that_git_replaces() {
     for user in users() {
         no_silent_change(user, REPOSITORY, WRITE);
     }
 }
 
 #[test]
-fn cannot_rename_over_a_configuration_that_git_replaces() {
+fn command_cannot_rename_over_a_configuration_that_git_replaces() {
     for user in users() {
         no_silent_change(user, REPOSITORY, RENAME);
     }
 }
 
 #[test]
-fn cannot_write_a_configuration_that_git_replaces_without_namespaces() {
+fn command_cannot_write_a_configuration_that_git_replaces_without_namespaces() {
     for user in users() {
         no_silent_change(user, EscapeTrial { wrapper: WITHOUT_NAMESPACES, ..REPOSITORY }, WRITE);
     }
@@ -119,7 +119,7 @@ fn cannot_write_a_configuration_that_git_replaces_without_namespaces() {
 
 /// If the user runs `git config`, the sandboxed command keeps running and still cannot write to the file.
 #[test]
-fn a_replaced_configuration_is_covered_again() {
+fn replaced_git_configuration_is_protected_again() {
     let wait = r#"echo ready; read -r _ < go
         for i in $(seq 2000); do grep -q "$ws/.git/config " /proc/self/mountinfo && break; done
         echo EVIL >> .git/config; mv own .git/config; git config user.name; git status --short > /dev/null && echo works"#;
@@ -138,7 +138,7 @@ fn a_replaced_configuration_is_covered_again() {
 
 /// A repository that is replaced as a whole cannot be protected again, so the command ends.
 #[test]
-fn a_replaced_repository_ends_the_command() {
+fn replacing_the_repository_ends_the_command() {
     for user in users() {
         let tree = REPOSITORY.arena(user);
         let child = start(REPOSITORY, &tree, "echo ready; read -r _ < go; echo x > .git/hooks/pre-commit");
@@ -153,7 +153,7 @@ fn a_replaced_repository_ends_the_command() {
 
 /// Reads secrets in a loop while they are replaced.
 #[test]
-fn cannot_read_secrets_that_are_replaced() {
+fn command_cannot_read_secrets_that_are_replaced() {
     const NAMES: [&str; 3] = ["user/.git-credentials", "user/.docker/config.json", "user/.ssh"];
     let read = python(
         "
@@ -197,7 +197,7 @@ fn replace_directory(tree: &TestTree, name: &str) {
 /// A running command swaps `.git` for a link while other calls start. haft, which is not confined, must not create its
 /// placeholders behind the link.
 #[test]
-fn cannot_swap_the_repository_for_a_link_while_calls_start() {
+fn command_cannot_replace_the_repository_by_a_link_while_calls_start() {
     let swap = "
 print('ready', flush=True)
 os.makedirs('dir/objects', exist_ok=True)

@@ -25,7 +25,7 @@ fn with_secrets(tree: &TestTree) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_listed_secret_is_hidden_except_in_the_open_mode() {
+fn every_listed_secret_is_hidden_except_in_full_mode() {
     for user in users() {
         for (mode, wrapper) in [
             ("workspace", &[][..]),

@@ -26,7 +26,7 @@ fn mcp_add_and_remove_preserve_the_rest_of_the_config() {
     args.extend(words.iter().map(String::as_str));
     let added = tree.haft(&args).output().expect_code(0);
     assert!(added.stdout.contains("added `time`") && added.stdout.contains(": 3 tools (about "), "{added:?}");
-    assert!(added.stdout.contains("`haft mcp test time` lists them"), "{added:?}");
+    assert!(added.stdout.contains("`haft mcp test time` lists the tools"), "{added:?}");
     assert!(tree.text("home/haft.json").contains("// mine"));
     let again = tree.haft(&args).output().expect_code(42);
     assert!(again.stderr.contains("already has an entry `time`"), "{}", again.stderr);
@@ -62,7 +62,9 @@ fn mcp_add_prints_the_token_cost_of_the_tools_or_why_it_is_unknown() {
     assert!(tried.contains(&format!("tools      3, about {} tokens", added["tokens"])), "{added}: {tried}");
     let added = tree.haft(&["mcp", "add", "gone", "--", "no-such-program"]).output().expect_code(0);
     assert!(
-        added.stdout.contains("its tools cannot be listed yet: the server process could not be started"),
+        added.stdout.contains(
+            "haft cannot list the tools of the server yet: the server process could not be started"
+        ),
         "{added:?}"
     );
     assert!(tree.text("home/haft.json").contains("no-such-program"));
@@ -163,7 +165,7 @@ fn server_log_gives_the_restart_reason() {
     configure(&tree, "exits-mid-call", &[], "");
     let mut stream = McpCallStream::open(&tree, &["--trace-mcp"]);
     assert!(stream.ask("bad__slow", "{}").contains("unknown_outcome"));
-    let why = "ready ► restarting: the server ended with exit code 3";
+    let why = "ready ► restarting: the MCP server ended with exit code 3";
     eventually("it is told", || tree.text("home/data/mcp/bad.log").contains(why));
     assert!(stream.end_and_read().contains(&format!("mcp bad • {why}")));
 }

@@ -70,8 +70,8 @@ fn malformed_handshake_fails_with_a_specific_error() {
     for (mode, expected) in [
         ("huge-greeting", "the limit is 1048576"),
         ("strange-version", "which haft does not support"),
-        ("strange-greeting", "handshake response cannot be parsed"),
-        ("strange-list", "the list of tools cannot be read"),
+        ("strange-greeting", "haft cannot parse the MCP server's handshake response"),
+        ("strange-list", "haft cannot parse the tool list"),
     ] {
         let ran = called(mode).expect_code(5);
         assert!(ran.stderr.contains(expected) && ran.stderr.len() < 4_000, "{mode}: {ran:?}");

@@ -247,7 +247,12 @@ fn each_http_failure_has_a_specific_error() {
             Vec::new(),
             "elsewhere.invalid",
         ),
-        ("200 OK", "content-type: text/event-stream\r\n", b"data: {\"jsonrpc\"".to_vec(), "before its reply"),
+        (
+            "200 OK",
+            "content-type: text/event-stream\r\n",
+            b"data: {\"jsonrpc\"".to_vec(),
+            "before it sent its reply",
+        ),
     ];
     for (status, headers, body, expected) in cases {
         let tree = tree();
@@ -301,7 +306,7 @@ fn interrupt_sends_cancelled_and_deletes_the_session() {
 }
 
 #[test]
-fn call_to_a_vanished_server_is_unavailable() {
+fn call_to_a_vanished_server_fails_with_unavailable() {
     let tree = tree();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -409,12 +414,12 @@ fn forgotten_session_is_reopened_and_the_call_retried() {
 }
 
 #[test]
-fn login_fails_if_the_server_requires_none() {
+fn mcp_login_fails_if_the_server_requires_no_login() {
     let tree = tree();
     let (url, _asked) = legacy(|request| json(request, TEXT));
     configure(&tree, &url, "");
     let ran = tree.haft(&["mcp", "login", "far"]).output().expect_code(5);
-    let expected = "the server does not require a login\nhint: `haft mcp test far`";
+    let expected = "the MCP server does not require a login\nhint: `haft mcp test far`";
     assert!(ran.stderr.contains(expected), "{}", ran.stderr);
 }
 

@@ -14,7 +14,7 @@ fn json(tree: &TestTree, args: &[&str], code: i32) -> Value {
 }
 
 #[test]
-fn servers_of_other_programs_are_added_once_and_work() {
+fn imported_servers_of_other_programs_are_added_once_and_work() {
     let tree = tree();
     let server = tree.misbehaving_server("good", &[]);
     tree.file(
@@ -33,7 +33,7 @@ fn servers_of_other_programs_are_added_once_and_work() {
     for part in [
         "+ near",
         "+ far  https://example.com/mcp",
-        "- odd: it has neither",
+        "- odd: the server has neither",
         "goose",
         "not valid YAML",
         "- near: cursor has",
@@ -47,12 +47,12 @@ fn servers_of_other_programs_are_added_once_and_work() {
     let called = tree.haft(&["call", "near__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
     assert_eq!(called.stdout, "echo: hi\n");
     let again = tree.haft(&["mcp", "import"]).output().expect_code(0);
-    assert!(again.stdout.contains("nothing to add"), "{}", again.stdout);
+    assert!(again.stdout.contains("haft found no server to add"), "{}", again.stdout);
     assert_eq!(tree.text("user/.cursor/mcp.json"), before);
 }
 
 #[test]
-fn one_program_or_one_file_can_be_chosen() {
+fn mcp_import_can_be_limited_to_one_program_or_one_file() {
     let tree = tree();
     tree.file("user/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
     tree.file("user/.gemini/settings.json", r#"{"mcpServers": {"b": {"httpUrl": "https://e.com"}}}"#);
@@ -71,7 +71,7 @@ fn one_program_or_one_file_can_be_chosen() {
 }
 
 #[test]
-fn command_can_be_added_without_dashes_and_options_may_follow_a_url() {
+fn mcp_add_accepts_a_command_without_dashes_and_options_after_a_url() {
     let tree = tree();
     tree.haft(&["mcp", "add", "a", "-e", "K=v", "npx", "-y", "pkg", "--flag", "--env", "x"])
         .output()
@@ -131,7 +131,7 @@ fn mcp_install_adds_and_removes_the_entry_in_a_client_file() {
 /// Such files contain tokens of servers. A copy that haft makes must not be readable by users who cannot read the file
 /// itself.
 #[test]
-fn files_of_other_programs_and_their_copies_are_secrets() {
+fn import_files_of_other_programs_and_their_backups_are_hidden_as_secrets() {
     let home = Path::new("/home/u");
     let secrets = haft_sandbox::default_secrets(home);
     let is_hidden = |name: &str| secrets.iter().any(|secret| home.join(name).starts_with(secret));
@@ -159,7 +159,7 @@ fn token(tree: &TestTree) -> String {
 }
 
 #[test]
-fn value_that_another_program_asks_for_is_asked_once_and_kept() {
+fn variable_that_another_program_prompts_for_is_asked_once_and_stored() {
     let tree = tree();
     asking(&tree);
     let mut run = tree.haft(&["mcp", "import", "vscode"]).on_terminal();
@@ -182,7 +182,7 @@ fn value_that_another_program_asks_for_is_asked_once_and_kept() {
 }
 
 #[test]
-fn env_file_gives_the_values_of_variables_in_use() {
+fn env_file_sets_only_the_variables_that_imported_servers_use() {
     let tree = tree();
     asking(&tree);
     tree.file("ws/.env", "# keys\nexport NOTES_KEY='from-the-file'\nUNUSED=1\n");
@@ -198,7 +198,7 @@ fn env_file_gives_the_values_of_variables_in_use() {
 }
 
 #[test]
-fn value_in_the_env_file_is_not_asked_for() {
+fn variable_with_a_value_in_the_env_file_is_not_asked_for() {
     let tree = tree();
     asking(&tree);
     tree.file("ws/.env", "NOTES_KEY=from-the-file\n");
@@ -211,7 +211,7 @@ fn value_in_the_env_file_is_not_asked_for() {
 }
 
 #[test]
-fn value_is_stored_in_the_keyring_if_the_tokens_are_stored_there() {
+fn variable_is_stored_in_the_keyring_if_the_tokens_are_stored_there() {
     let tree = tree();
     asking(&tree);
     let keyring = SecretService::start(&tree);
@@ -225,14 +225,17 @@ fn value_is_stored_in_the_keyring_if_the_tokens_are_stored_there() {
     let called = || keyring.haft(&tree, &call).output().expect_code(0).stdout;
     assert_eq!(called(), "token of 12 characters\n");
     let without = tree.haft(&call).output();
-    assert!(without.stderr.contains("they are in the keyring") && without.code != Some(0), "{without:?}");
+    assert!(
+        without.stderr.contains("the variables are in the keyring") && without.code != Some(0),
+        "{without:?}"
+    );
     let other = tree.haft(&["call", "bash", r#"{"command": "true"}"#]).env("NOTES_KEY", "other").output();
     assert!(!other.stderr.contains("keyring"), "the environment wins: {other:?}");
     assert_eq!(called(), "token of 12 characters\n", "nothing is lost");
 }
 
 #[test]
-fn value_in_the_file_moves_to_the_keyring_with_the_next_value() {
+fn variable_in_the_token_file_moves_to_the_keyring_with_the_next_value() {
     let tree = tree();
     asking(&tree);
     tree.file("home/data/tokens/.variables.json", r#"{"NOTES_KEY": "of-an-older-haft"}"#);

@@ -82,7 +82,7 @@ fn browser_login_authorizes_calls_until_logout() {
     place.haft(&["mcp", "logout", "far"]).output().expect_code(0);
     assert!(!place.path("home/data/tokens/far.json").exists());
     let again = place.haft(&["mcp", "logout", "far"]).output().expect_code(0);
-    assert!(again.stdout.contains("no token"), "{}", again.stdout);
+    assert!(again.stdout.contains("haft has no stored token"), "{}", again.stdout);
     let refused = echo(&place).expect_code(5);
     assert!(refused.stderr.contains("haft mcp login far"), "{refused:?}");
 }
@@ -212,7 +212,7 @@ fn next_login_requests_the_missing_scope_in_addition_to_the_old_ones() {
     log_in(&place);
     server.demand("write");
     let refused = echo(&place).expect_code(5);
-    assert!(refused.stderr.contains("requires scopes"), "{refused:?}");
+    assert!(refused.stderr.contains("requires OAuth scopes"), "{refused:?}");
     log_in(&place);
     assert_eq!(server.requested_scopes(), "read write");
     echo(&place).expect_code(0);

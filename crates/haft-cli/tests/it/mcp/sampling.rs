@@ -72,11 +72,14 @@ fn sampling_is_off_by_default_and_refused_without_terminal() {
     let refused = answered(asked(&tree, &model, &json!({})));
     assert_eq!(
         (&refused["code"], &refused["message"]),
-        (&json!(-1), &json!("no user is available to allow the request"))
+        (&json!(-1), &json!("no user is available to allow the sampling request"))
     );
     configure(&tree, "modern", &[], r#", "sampling": {"model": "openai/m"}"#);
     let ran = asked(&tree, &model, &json!({ "what": "" })).expect_code(3);
-    assert!(ran.stdout.contains("`sampling/createMessage` and was refused: no user is available"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("`sampling/createMessage`, and haft refused it: no user is available"),
+        "{ran:?}"
+    );
     configure(&tree, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
     let refused = answered(asked(&tree, &model, &json!({})));
     assert!(refused["message"].as_str().unwrap().contains("or `models.default`"), "{refused}");
@@ -94,9 +97,12 @@ fn terminal_user_reviews_and_approves_sampling() {
     tree.file("home/haft.json", &config);
     let answered = |typed| answered_at_a_terminal(&tree, &["call", "bad__echo", "{}"], "(yes or no", typed);
     let shown = answered("no\n");
-    assert!(shown.contains("Allow `mine/m` to write up to 50 tokens for the server?"), "{shown}");
+    assert!(shown.contains("Allow `mine/m` to write up to 50 tokens for the MCP server?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
-    assert!(shown.contains("the user rejected the request") && model.requests().is_empty(), "{shown}");
+    assert!(
+        shown.contains("the user rejected the sampling request") && model.requests().is_empty(),
+        "{shown}"
+    );
     let shown = answered("yes\n");
     assert!(shown.contains("Paris."), "{shown}");
 }
@@ -111,7 +117,7 @@ fn oversized_or_invalid_sampling_sends_no_model_request() {
         assert!(refused["message"].as_str().unwrap().contains(expected), "{what}: {refused}");
     };
     check("large", -1, "the limit is 1048576");
-    check("nonsense", -32602, "cannot be read");
+    check("nonsense", -32602, "haft cannot parse the parameters");
     check("tools", -32602, "`tools` are not supported");
     assert!(model.requests().is_empty());
     answered(asked(&tree, &model, &json!({ "what": "greedy" })));
@@ -159,7 +165,7 @@ fn a_run_does_not_wait_for_a_server_that_hangs() {
     let model = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
     let ran = haft(&tree, &model, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
     assert!(ran.stdout.contains("Done."), "{ran:?}");
-    let warning = "MCP server `slow` is still starting after 50 ms; its tools come later";
+    let warning = "MCP server `slow` is still starting after 50 ms; its tools will be available later";
     assert!(ran.stderr.contains(warning), "{}", ran.stderr);
 }
 
@@ -182,7 +188,7 @@ fn sampling_in_a_run_uses_and_bills_the_run_model() {
 }
 
 #[test]
-fn server_everything_gets_its_sampling_answer() {
+fn server_everything_gets_an_answer_to_its_sampling_request() {
     let tree = tree();
     let model = server([ScriptStep::text("Forty-two.")]);
     let config = json!({ "mcpServers": { "real": {

@@ -187,7 +187,7 @@ fn colliding_server_name_is_skipped_with_an_error() {
     );
     let listed = tree.haft(&["tools"]).output().expect_code(0);
     assert!(listed.stdout.contains("a_b__echo"), "{}", listed.stdout);
-    assert_eq!(listed.stderr.matches("`a.b` cannot be used").count(), 1, "{}", listed.stderr);
+    assert_eq!(listed.stderr.matches("haft cannot use MCP server `a.b`").count(), 1, "{}", listed.stderr);
     assert!(listed.stderr.contains("tool names of `a b`"), "{}", listed.stderr);
     let rows = tree.haft(&["mcp", "list", "--json"]).output().expect_code(0).stdout;
     let rows: Value = serde_json::from_str(&rows).unwrap();
@@ -210,7 +210,7 @@ fn server_start_failure_is_reported_once() {
     configure(&tree, "exits-at-once", &[], "");
     let ran = tree.haft(&["call", "bad__echo", "{}"]).output().expect_code(5);
     assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
-    // The warning is not about the called tool, but is still reported.
+    // haft also reports a warning that is not about the called tool.
     let ran = tree.haft(&["call", "nothing__like_it", "{}"]).output();
     assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
 }

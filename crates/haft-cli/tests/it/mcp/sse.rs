@@ -108,7 +108,7 @@ fn call(tree: &TestTree, url: &str) -> HaftOutput {
 }
 
 #[test]
-fn sse_server_is_posted_to_at_its_announced_endpoint() {
+fn client_posts_to_the_endpoint_that_the_sse_server_announces() {
     let (url, server) = start(SseStreamBehavior::Steady);
     let tree = tree();
     let ran = call(&tree, &url).expect_code(0);
@@ -132,7 +132,7 @@ fn broken_sse_stream_without_event_ids_is_unknown_outcome() {
     let (url, server) = start(SseStreamBehavior::Lossy);
     let tree = tree();
     let ran = call(&tree, &url);
-    assert!(ran.stdout.contains("not known whether it took effect"), "{ran:?}");
+    assert!(ran.stdout.contains("does not know whether it took effect"), "{ran:?}");
     assert_eq!(server.count(|request| request.calls("tools/call")), 1, "it is not called twice");
     let again = call(&tree, &url).expect_code(0);
     assert!(again.stdout.contains("heard"), "{again:?}");

@@ -20,7 +20,7 @@ fn dig(tree: &TestTree) -> HaftOutput {
 }
 
 #[test]
-fn tool_that_requires_a_task_is_called_as_one() {
+fn tool_that_requires_a_task_is_called_as_a_task() {
     for form in ["core", "extension"] {
         let tree = tree();
         configure(&tree, form, "none", "");
@@ -83,13 +83,13 @@ fn task_that_misbehaves_fails_its_call_with_the_reason() {
         }
     };
     let both = ["core", "extension"];
-    check(&both, "unknown-status", "the server sent the unknown task status `resting`");
-    check(&both, "other-id", "the state of the task `task-of-another` when asked about `task-0`");
-    check(&["core"], "no-id", "a task without an id");
-    check(&["core"], "no-result", "cannot be read");
+    check(&both, "unknown-status", "the MCP server sent the unknown task status `resting`");
+    check(&both, "other-id", "the state of the task `task-of-another` when haft asked about `task-0`");
+    check(&["core"], "no-id", "a task whose id is missing");
+    check(&["core"], "no-result", "haft cannot parse");
     check(&["extension"], "no-result", "completed the task without a result");
     check(&both, "fails", "the disk is full");
-    check(&both, "cancels", "the server cancelled the task: the quota is used up");
+    check(&both, "cancels", "the MCP server cancelled the task: the quota is used up");
     check(&both, "forgets", "no such task");
     check(&both, "tool-error", "task: hi");
 }

@@ -125,7 +125,7 @@ fn damaged_journal_in_a_recording_is_an_error() {
     let text = place.text("ws/r.jsonl").replacen("{\"stepped\":", "{\"slept\":", 1);
     place.file("ws/bad.jsonl", &text);
     let ran = place.haft(&["sessions", "show", "bad.jsonl"]).output().expect_code(42);
-    assert!(ran.stderr.contains("the journal in the recording cannot be read: line 2"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("haft cannot read the journal in the recording: line 2"), "{}", ran.stderr);
     place.haft(&["sessions", "show", "none.jsonl"]).output().expect_code(42);
 }
 

@@ -172,7 +172,7 @@ fn changed_tool_list_replays_identically() {
 }
 
 #[test]
-fn timed_out_runs_replay_identically() {
+fn timed_out_run_replays_identically() {
     let tree = agents(&[
         ("lead.md", "agents: a.md"),
         ("a.md", "timeout: 3s"),

@@ -81,7 +81,7 @@ fn redirects_are_limited_and_stay_on_their_host() {
     check(&around, "GET", 3, "redirects more than 5 times");
     let canary = CannedServer::new(answer("200 OK", "", "stolen"));
     let away = CannedServer::new(answer("302 Found", &format!("Location: {}\r\n", canary.url()), ""));
-    check(&away, "GET", 4, "not followed");
+    check(&away, "GET", 4, "does not follow");
     let inside =
         CannedServer::new(answer("307 Temporary", "Location: http://169.254.169.254/latest\r\n", ""));
     check(&inside, "GET", 4, "169.254.169.254");
@@ -95,10 +95,10 @@ fn broken_connection_retries_only_get_requests() {
     check(&server, "GET", 5, "the request to");
     assert_eq!(server.heads().len(), 3);
     let server = silent();
-    check(&server, "POST", 3, "it is not known whether the request took effect");
+    check(&server, "POST", 3, "haft does not know whether the request took effect");
     assert_eq!(server.heads().len(), 1);
     let early = CannedServer::new("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
-    check(&early, "GET", 3, "broke before the end of the answer");
+    check(&early, "GET", 3, "broke before the end of the response");
     let nonsense = CannedServer::new("this is no HTTP\r\n\r\n");
     check(&nonsense, "GET", 5, "the request to");
 }
@@ -234,7 +234,7 @@ fn secret_header_is_sent_and_never_printed() {
     // Without the variable, only this tool is missing.
     let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert!(
-        ran.stderr.contains("restTools.it is ignored: `headers.Authorization`: variable `TOKEN_OF_IT`"),
+        ran.stderr.contains("haft ignores `restTools.it`: `headers.Authorization`: variable `TOKEN_OF_IT`"),
         "{}",
         ran.stderr
     );

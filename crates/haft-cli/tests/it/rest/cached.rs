@@ -49,7 +49,7 @@ fn entries(tree: &TestTree) -> Vec<PathBuf> {
 }
 
 #[test]
-fn two_processes_make_one_cached_call() {
+fn second_process_uses_the_cached_output_of_the_first() {
     let server = counter();
     let tree = tree(&server);
     let ran: Vec<HaftOutput> = (0..2).map(|_| call(&tree, &["--json"], "oslo")).collect();
@@ -67,7 +67,7 @@ fn two_processes_make_one_cached_call() {
 }
 
 #[test]
-fn two_processes_at_once_make_one_cached_call() {
+fn concurrent_processes_make_one_request_for_equal_cached_calls() {
     let server = CannedServer::with(|before, stream| {
         // Wait long enough for the other process to start and ask for the same output.
         std::thread::sleep(Duration::from_secs(2));

@@ -115,7 +115,10 @@ fn echoed_oauth_credentials_are_redacted() {
     let echo = format!("you are {ID} with {SECRET}");
     let refusing = CannedServer::new(answer("400 Bad", "", &echo));
     let ran = call(&fine(), &refusing, &["get"]);
-    assert!(ran.stdout.contains("returned no token: HTTP 400; check clientId and clientSecret"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("returned no access token: HTTP 400; check clientId and clientSecret"),
+        "{ran:?}"
+    );
     for status in ["200 OK", "500 Oops"] {
         let repeating = CannedServer::new(answer(status, "", "you sent Bearer t0ken-number-0"));
         let ran = call(&repeating, &tokens(3600), &["get"]);
@@ -123,5 +126,5 @@ fn echoed_oauth_credentials_are_redacted() {
     }
     let page = CannedServer::new(answer("200 OK", "Content-Type: text/html\r\n", "<html>log in"));
     let ran = call(&fine(), &page, &["get"]);
-    assert!(ran.stdout.contains("the answer has no `access_token`"), "{ran:?}");
+    assert!(ran.stdout.contains("the response has no `access_token`"), "{ran:?}");
 }

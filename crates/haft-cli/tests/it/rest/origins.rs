@@ -149,7 +149,7 @@ fn numbered(all: impl IntoIterator<Item = (Value, Value)>) -> BTreeMap<String, (
 
 /// Tries servers of an operation, of its path and of the whole document, in every notation.
 #[test]
-fn no_server_of_a_description_gets_a_credential() {
+fn server_in_an_openapi_document_gets_no_credential() {
     let attack = Attack::new();
     let (service, thief) = (attack.service(), attack.thief());
     let (host, port) = thief.rsplit_once(':').unwrap();
@@ -205,7 +205,7 @@ fn no_server_of_a_description_gets_a_credential() {
 
 /// Tries paths of a document and arguments of a model, in the path, the query, a header and a cookie.
 #[test]
-fn no_path_and_no_argument_changes_the_recipient() {
+fn path_or_argument_cannot_change_the_recipient_of_a_credential() {
     let attack = Attack::new();
     let thief = attack.thief();
     let paths = [
@@ -260,7 +260,7 @@ fn no_path_and_no_argument_changes_the_recipient() {
 
 /// An OpenAPI document can choose where the API key is sent in a request, and can name the token endpoint.
 #[test]
-fn no_security_scheme_sends_a_secret_elsewhere() {
+fn security_scheme_cannot_send_a_secret_to_another_origin() {
     let attack = Attack::new();
     let (service, thief) = (attack.service(), attack.thief());
     let flow =
@@ -288,7 +288,7 @@ fn no_security_scheme_sends_a_secret_elsewhere() {
 }
 
 #[test]
-fn no_redirect_takes_a_credential_to_another_origin() {
+fn redirect_to_another_origin_gets_no_credential() {
     let attack = Attack::new();
     let places = locations(&attack.service(), &attack.thief()).len();
     let statuses = [301, 302, 303, 307, 308];
@@ -296,12 +296,12 @@ fn no_redirect_takes_a_credential_to_another_origin() {
     let ran = attack.call(&numbered(paths.map(|path| (plain(&path), json!({})))));
     attack.check_thief_got_nothing(&ran);
     assert!(attack.service.heads().len() >= places * statuses.len(), "{ran:?}");
-    assert!(ran.stdout.contains("not to localhost") || ran.stdout.contains("not followed"), "{ran:?}");
+    assert!(ran.stdout.contains("not to localhost") || ran.stdout.contains("does not follow"), "{ran:?}");
 }
 
 /// An attacker may control even a token endpoint that the operator named.
 #[test]
-fn no_redirect_of_a_token_endpoint_takes_the_client_secret_along() {
+fn redirect_of_a_token_endpoint_gets_no_client_secret() {
     let attack = Attack::new();
     let tree = TestTree::new(TestUser::Ourselves);
     let root = json!({ "components": { "securitySchemes": { "s": { "type": "oauth2", "flows": {} } } } });
@@ -324,7 +324,7 @@ fn no_redirect_of_a_token_endpoint_takes_the_client_secret_along() {
 
 /// The host of the OpenAPI document is not the service, and haft downloads the document again every day.
 #[test]
-fn host_of_an_openapi_document_gets_no_credential_and_cannot_choose_who_gets_one() {
+fn host_of_an_openapi_document_gets_no_credential_and_cannot_choose_its_recipient() {
     let service = CannedServer::new(answer("200 OK", "", "fine"));
     let thief = CannedServer::new(answer("200 OK", "", "stolen"));
     let named = thief.url();

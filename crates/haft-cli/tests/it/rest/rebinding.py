@@ -1,7 +1,7 @@
-"""Becomes a small network of its own for a command: a name whose answer changes, a public server and a private one.
+"""Runs a command in a small private network: a DNS name whose answer changes, a public server and a private server.
 
-The first word is what the name answers, one time after the other: addresses, several of one answer joined by `+`. The second is
-what the public server says. The rest is the command. Who was connected to is said at the end, on standard error.
+The first argument lists the successive DNS answers; `+` joins several addresses of one answer. The second argument is the
+reply of the public server. The other arguments are the command. At the end, prints the contacted servers on standard error.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ def answer_names(server):
         query, who = server.recvfrom(512)
         end = query.index(0, 12) + 5
         addresses = []
-        # Only questions for IPv4 addresses count; to all others there is no answer.
+        # Count only queries for IPv4 addresses, and return no address for other queries.
         if struct.unpack("!H", query[end - 4 : end - 2])[0] == 1:
             addresses = answers[min(asked, len(answers) - 1)].split("+")
             asked += 1

@@ -1,4 +1,4 @@
-"""A shop that publishes its own description, and remembers every request it got."""
+"""A shop server that publishes its own OpenAPI document, and stores every request that it received."""
 
 import sys
 from typing import Annotated

@@ -7,7 +7,7 @@ use super::{bash, haft, here, journals, resume, run, server};
 fn sessions_are_listed_shown_and_removed() {
     let tree = here();
     let empty = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
-    assert_eq!(empty, "no sessions; `haft run` starts one\n");
+    assert_eq!(empty, "there are no sessions; `haft run` starts one\n");
     tree.haft(&["resume"]).output().expect_code(42);
     let usage = ScriptUsage { input: 1200, output: 30, ..ScriptUsage::default() };
     let server = server([ScriptStep::say([bash("echo hi")]).using(usage), ScriptStep::text("done")]);
@@ -20,7 +20,7 @@ fn sessions_are_listed_shown_and_removed() {
     assert_eq!((&list[0]["calls"], &list[0]["model_requests"]), (&1.into(), &2.into()));
     let shown = tree.haft(&["sessions", "show", &id[..6]]).output().expect_code(0).stdout;
     for part in
-        ["say hi", "1-1 bash ok", "openai/m ok [", "1200 tokens in, 30 out", "models: 2, ", "s in all", id]
+        ["say hi", "1-1 bash ok", "openai/m ok [", "1200 tokens in, 30 out", "models: 2, ", "s in total", id]
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -41,7 +41,7 @@ fn sessions_are_listed_shown_and_removed() {
 }
 
 #[test]
-fn session_with_a_damaged_first_line_is_named() {
+fn session_list_names_a_session_with_a_damaged_first_line() {
     let tree = here();
     let server = server([ScriptStep::text("done")]);
     run(&tree, &server, &["go"]).expect_code(0);
@@ -69,14 +69,14 @@ fn unreadable_session_is_reported_and_others_work() {
     std::fs::write(&path, text.replacen("\"stepped\"", "\"slept\"", 1)).unwrap();
     run(&tree, &server, &["another"]).expect_code(0);
     let list = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
-    assert!(list.contains("cannot be read: line 2") && list.contains("another"), "{list}");
+    assert!(list.contains(": line 2 of the journal") && list.contains("another"), "{list}");
     let id = path.file_stem().unwrap().to_str().unwrap();
     let ran = resume(&tree, &server, &[id]).expect_code(42);
     assert!(ran.stderr.contains("line 2") && ran.stderr.contains("hint:"), "{}", ran.stderr);
 }
 
 #[test]
-fn last_never_skips_an_unreadable_newest_session() {
+fn session_name_last_never_skips_an_unreadable_newest_session() {
     let tree = here();
     let server = server([ScriptStep::text("done")]);
     run(&tree, &server, &["the first"]).expect_code(0);
@@ -128,5 +128,5 @@ fn resume_works_from_any_directory_if_the_workspace_exists() {
     assert_eq!(resume(&tree, &server, &["last", "more"]).expect_code(0).stdout, "two\n");
     std::fs::remove_dir_all(tree.path("ws/deep")).unwrap();
     let ran = resume(&tree, &server, &["last", "more"]).expect_code(42);
-    assert!(ran.stderr.contains("its directory") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the directory `") && ran.stderr.contains("hint:"), "{}", ran.stderr);
 }
