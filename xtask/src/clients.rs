@@ -16,7 +16,7 @@ pub(crate) fn install() -> Result<(), String> {
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
-    // Packages from an earlier list must not remain.
+    // Remove the old directory, so that no package of an earlier list remains.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     fs::copy(PACKAGES, directory.join("package.json")).map_err(|error| format!("{PACKAGES}: {error}"))?;

@@ -111,7 +111,7 @@ impl Gateway {
             .current_dir(&workspace)
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("the gateway does not start: {error}"))?;
+            .map_err(|error| format!("xtask cannot start the gateway for the conformance suite: {error}"))?;
         let mut address = String::new();
         if let Some(output) = child.stdout.as_mut() {
             BufReader::new(output).read_line(&mut address).map_err(|error| error.to_string())?;

@@ -27,13 +27,13 @@ pub(crate) fn count() -> Result<(), String> {
         return Err(format!("cargo tree: {}", String::from_utf8_lossy(&output.stderr)));
     }
     let crates = distinct(&String::from_utf8_lossy(&output.stdout));
-    println!("{crates} of at most {limit}");
+    println!("{crates} crates; the limit is {limit}");
     if crates <= limit {
         return Ok(());
     }
     Err(format!(
         "the default build has {crates} crates, and `{LIMIT_KEY}` in Cargo.toml allows {limit}; \
-         find a lighter way, put the dependency behind a feature, or raise the limit and write the reason above it"
+         use fewer dependencies, put the new dependency behind a feature, or raise the limit and write the reason above it"
     ))
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_packages_count_once() {
+    fn package_that_is_listed_twice_counts_once() {
         assert_eq!(distinct("a v1.0.0\nb v1.0.0\na v1.0.0 (*)\n\na v2.0.0\n"), 3);
     }
 

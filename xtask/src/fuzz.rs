@@ -9,7 +9,7 @@ use crate::step::{run, run_with};
 /// The time that each target runs in `cargo xtask test --long`, in seconds.
 pub(crate) const SECONDS_DEFAULT: u32 = 600;
 
-/// The memory limit of a target, in megabytes. No reply needs more, so exceeding the limit is a finding.
+/// The memory limit of a target, in megabytes. No valid input needs more memory, so exceeding the limit is a finding.
 const MEMORY_MEGABYTES_MAX: u32 = 1024;
 
 /// The time limit for one input, in seconds.
@@ -39,7 +39,9 @@ pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
 fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String> {
     let corpus = format!("fuzz/corpus/{target}");
     if !Path::new(&corpus).is_dir() {
-        return Err(format!("{corpus} is missing: a target begins with a few inputs"));
+        return Err(format!(
+            "the directory {corpus} is missing; a fuzz target needs a corpus with a few inputs"
+        ));
     }
     let found = products.join("found").join(target);
     fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
@@ -82,11 +84,11 @@ fn products() -> PathBuf {
 mod tests {
     use super::*;
 
-    /// The targets for all untrusted input of haft, except for model replies.
+    /// The parsers of untrusted input that must have a fuzz target. The parsers of model replies are not in this list.
     const READERS: [&str; 6] = ["agent", "config", "journal", "mcp", "openapi", "shell_line"];
 
     #[test]
-    fn every_reader_has_a_target_and_every_target_has_a_corpus() {
+    fn every_parser_has_a_fuzz_target_and_every_fuzz_target_has_a_corpus() {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let targets = targets(&repository).unwrap();
         for reader in READERS {
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_runs_for_ten_minutes_and_its_new_inputs_are_kept() {
+    fn fuzz_target_runs_for_ten_minutes_and_its_new_inputs_are_kept() {
         let words = arguments("found/mcp", "fuzz/corpus/mcp", SECONDS_DEFAULT);
         assert_eq!(words[0], "-max_total_time=600");
         assert_eq!(words[words.len() - 2..], ["found/mcp", "fuzz/corpus/mcp"]);

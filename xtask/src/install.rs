@@ -47,7 +47,10 @@ pub(crate) fn packages(programs: &[(&str, &'static str)]) -> Result<(), String> 
         return Ok(());
     }
     if !exists("apt-get") || !is_root() {
-        return Err(format!("the tests need these packages: {}", missing.join(" ")));
+        return Err(format!(
+            "the tests need these Debian packages, which are not installed: {}",
+            missing.join(" ")
+        ));
     }
     run("apt-get", &["update", "-qq"])?;
     run("apt-get", &[&["install", "-y", "-qq", "--no-install-recommends"], missing.as_slice()].concat())

@@ -33,7 +33,7 @@ pub(crate) fn check(file: &Path, text: &str, slips: &mut Vec<String>) {
     for (line, literal) in literals(without_tests(text)) {
         if let Some(advice) = ADVICE.iter().find(|advice| literal.contains(**advice)) {
             slips.push(format!(
-                "{}:{line}: a text of a library contains {advice:?}; haft-cli/src/hints.rs adds hints",
+                "{}:{line}: a string of a library contains {advice:?}; move the hint to haft-cli/src/hints.rs",
                 file.display()
             ));
         }

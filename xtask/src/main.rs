@@ -1,5 +1,9 @@
 //! The development tasks of the project. `cargo xtask` lists them.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a script talks to the person who runs it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a task prints to the terminal of the developer"
+)]
 
 mod api;
 mod check;
@@ -22,15 +26,15 @@ mod tidy;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test          install what the tests need, then run every check that CI runs; --long also runs the long races, the escapes at landlock and the fuzzes
-cargo xtask fuzz [S]      every reader of foreign data with made-up bytes, S seconds each (600)
-cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, hints in libraries
-cargo xtask lengths       report how long functions are, and name the longest
-cargo xtask prose         count patterns of unclear language; fails when a count rises
-cargo xtask deny          licences, sources and bans of dependencies; unused ones; how many the default build has
-cargo xtask install       install what the tests need
-cargo xtask conformance   the official conformance suite of MCP against our client and our server
-cargo xtask bench         what the sandbox, MCP calls, turns of a run, requests to models and a large API cost (release build); --long also installs wrk and LiteLLM, and compares haft serve with them";
+cargo xtask test          install the programs that the tests need, then run every check of CI; --long also runs the long race tests, the escape tests at the level landlock, and the fuzz targets
+cargo xtask fuzz [S]      run every fuzz target (the parsers of untrusted data) for S seconds each; the default is 600
+cargo xtask tidy          check for shell scripts, paths of one machine, wrong crate manifests, and hints in libraries
+cargo xtask lengths       report the lengths of all functions, and name the longest ones
+cargo xtask prose         count patterns of unclear language; fails if a count rises
+cargo xtask deny          check licences, sources and bans of dependencies, unused dependencies, and the number of crates
+cargo xtask install       install the programs and packages that the tests need
+cargo xtask conformance   run the official MCP conformance suite with haft's client and server
+cargo xtask bench         measure the sandbox, MCP calls, turns of runs, model requests and a large API (release build); --long also installs wrk and LiteLLM, and compares haft serve with LiteLLM";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();

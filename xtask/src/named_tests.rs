@@ -11,17 +11,17 @@ const NAMES_MIN: usize = 40;
 
 /// Reports each test that the page names and that is in no source file.
 pub(crate) fn check(files: &[PathBuf], slips: &mut Vec<String>) {
-    let Ok(page) = fs::read_to_string(PAGE) else { return slips.push(format!("{PAGE}: cannot be read")) };
+    let Ok(page) = fs::read_to_string(PAGE) else { return slips.push(format!("xtask cannot read {PAGE}")) };
     let names = named(&page);
     if names.len() < NAMES_MIN {
-        slips.push(format!("{PAGE}: names {} tests, expected at least {NAMES_MIN}", names.len()));
+        slips.push(format!("{PAGE}: found {} test names, expected at least {NAMES_MIN}", names.len()));
     }
     for promise in page.lines().filter(|line| is_promise(line) && named(line).is_empty()) {
-        slips.push(format!("{PAGE}: a promise names no test: {promise}"));
+        slips.push(format!("{PAGE}: this promise names no test: {promise}"));
     }
     let read = |file: &Path| fs::read_to_string(file).unwrap_or_default();
     let missing = names.iter().filter(|name| !files.iter().any(|file| is_in(name, file, read)));
-    slips.extend(missing.map(|name| format!("{PAGE}: there is no test `{name}`")));
+    slips.extend(missing.map(|name| format!("{PAGE}: the test `{name}` does not exist")));
 }
 
 /// Returns the names in the last column of the tables.
@@ -75,7 +75,7 @@ mod tests {
     const PAGE: &str = "| promise | tests |\n|---|---|\n| It `holds`. | `a::b::one`, `a::tests::two` |\n| It does not. | |\n";
 
     #[test]
-    fn names_are_read_from_the_last_column() {
+    fn test_names_are_read_from_the_last_table_column() {
         assert_eq!(named(PAGE), ["a::b::one", "a::tests::two"]);
     }
 

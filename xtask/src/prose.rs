@@ -108,7 +108,7 @@ impl ProseCounts {
                 continue;
             };
             let begins = before.as_ref().is_none_or(|before| before.ends_with(['.', ':']));
-            // A question may start with such a word.
+            // Do not count a question, because it may start with such a word.
             let opens = begins && patterns.opener.is_match(&words) && !words.contains('?');
             self.comments += 1;
             self.opening += u32::from(opens || patterns.sentence.is_match(&words));
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_counted_in_comments_and_type_names() {
+    fn unclear_language_is_counted_in_comments_and_type_names() {
         let mut tally = ProseCounts::default();
         let patterns = ProsePatterns::new().unwrap();
         let text = "// What is kept here.\n// it is told by nobody\nlet x = 1; // not counted\n/// Why not?\nstruct Told;\n";

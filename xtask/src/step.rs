@@ -30,7 +30,7 @@ fn finish(mut command: Command, line: &str) -> Result<(), String> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{line}` failed: {status}")),
-        Err(error) => Err(format!("`{line}` could not be started: {error}")),
+        Err(error) => Err(format!("xtask could not start `{line}`: {error}")),
     }
 }
 

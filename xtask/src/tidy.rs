@@ -29,10 +29,13 @@ fn check_name(file: &Path, slips: &mut Vec<String>) {
     let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
     let is_rust = file.extension().is_some_and(|extension| extension == "rs");
     if file.extension().is_some_and(|extension| extension == "sh") {
-        slips.push(format!("{}: scripts belong into xtask", file.display()));
+        slips.push(format!("{}: shell scripts are not allowed; write an xtask instead", file.display()));
     }
     if is_rust && ["utils", "util", "common", "helpers", "helper", "types", "misc"].contains(&name) {
-        slips.push(format!("{}: a file is named after its one concept", file.display()));
+        slips.push(format!(
+            "{}: the file name is too vague; name the file after its one concept",
+            file.display()
+        ));
     }
 }
 
@@ -41,7 +44,7 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
     let in_tests =
         file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs");
     if is_rust && !in_tests && !text.trim_start().starts_with("//!") {
-        slips.push(format!("{}: opens with a `//!` sentence", file.display()));
+        slips.push(format!("{}: the file must begin with a `//!` comment", file.display()));
     }
     for (at, line) in text.lines().enumerate() {
         // Split the strings, so that this file does not match itself.
@@ -49,10 +52,14 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
         let path =
             foreign.iter().find(|path| line.contains(**path) && !line.contains(concat!("/Us", "ers/u")));
         if let Some(path) = path {
-            slips.push(format!("{}:{}: an absolute path of one machine: {path}", file.display(), at + 1));
+            slips.push(format!(
+                "{}:{}: the line contains a path of one machine: {path}",
+                file.display(),
+                at + 1
+            ));
         }
         if line.ends_with(' ') || line.contains('\t') && is_rust {
-            slips.push(format!("{}:{}: trailing space or tab", file.display(), at + 1));
+            slips.push(format!("{}:{}: the line contains a trailing space or a tab", file.display(), at + 1));
         }
     }
 }
@@ -61,17 +68,18 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
 /// because it is the only crate that may use `unsafe`.
 fn check_crates(slips: &mut Vec<String>) {
     let Ok(crates) = fs::read_dir("crates") else {
-        return slips.push("run from the root of the project".into());
+        return slips
+            .push("xtask cannot find the directory `crates`; run xtask in the root of the project".into());
     };
     for entry in crates.flatten() {
         let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
         let name = entry.file_name().to_string_lossy().into_owned();
         let own_lints = name == "haft-sandbox" && manifest.contains("unsafe_code = \"deny\"");
         if !own_lints && !manifest.contains("[lints]\nworkspace = true") {
-            slips.push(format!("crates/{name}: does not take the workspace's lints"));
+            slips.push(format!("crates/{name}: the manifest must contain `[lints]` with `workspace = true`"));
         }
         if !manifest.contains("description = ") {
-            slips.push(format!("crates/{name}: has no description"));
+            slips.push(format!("crates/{name}: the manifest has no `description`"));
         }
     }
 }
@@ -140,13 +148,11 @@ fn check_arrows(slips: &mut Vec<String>) {
         let name = entry.file_name().to_string_lossy().into_owned();
         let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
         let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
-            slips.push(format!(
-                "crates/{name}: missing from the table of allowed dependencies in xtask/src/tidy.rs"
-            ));
+            slips.push(format!("crates/{name}: the crate is missing from `ARROWS` in xtask/src/tidy.rs"));
             continue;
         };
         for dependency in dependencies(&manifest).filter(|dependency| !allowed.contains(dependency)) {
-            slips.push(format!("crates/{name}: must not depend on {dependency}"));
+            slips.push(format!("crates/{name}: the crate must not depend on {dependency}"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! An agent with a tool of the program that answers one request: `cargo run -p haft --example ask -- openai/gpt-4o 'How
 //! many words ...'`.
-#![expect(clippy::print_stdout, reason = "an example shows its answer")]
+#![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use haft::prelude::*;
 use serde_json::json;
@@ -21,7 +21,7 @@ impl Tool for CountWords {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Must come before any thread starts, because the sandbox starts this binary again.
+    // `init` must come before any thread starts, because the sandbox starts this binary again.
     haft::init();
     tokio::runtime::Runtime::new()?.block_on(run())
 }

@@ -1,5 +1,5 @@
 //! A custom model provider. Any type that streams events can be one.
-#![expect(clippy::print_stdout, reason = "an example shows its answer")]
+#![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use futures_util::stream;
 use haft::core::conversation::PartBody;
@@ -9,7 +9,7 @@ use haft::core::model_reply::StopReason;
 use haft::core::model_request::ModelRequest;
 use haft::prelude::*;
 
-/// Repeats the last message.
+/// A model that repeats the last message of the conversation.
 struct Parrot;
 
 impl ModelProvider for Parrot {
@@ -36,7 +36,7 @@ impl ModelProvider for Parrot {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Must come before any thread starts, because the sandbox starts this binary again.
+    // `init` must come before any thread starts, because the sandbox starts this binary again.
     haft::init();
     tokio::runtime::Runtime::new()?.block_on(run())
 }

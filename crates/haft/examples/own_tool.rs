@@ -1,5 +1,5 @@
 //! A custom tool in a few lines.
-#![expect(clippy::print_stdout, reason = "an example shows its answer")]
+#![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use haft::prelude::*;
 use serde_json::json;

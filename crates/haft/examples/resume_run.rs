@@ -1,6 +1,6 @@
 //! Continues a run after its process has ended: `resume_run start` stops in the middle, and `resume_run ID` finishes
 //! the run.
-#![expect(clippy::print_stdout, reason = "an example shows its answer")]
+#![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use haft::config::agents::graph::AgentGraph;
 use haft::config::agents::{AgentOverrides, loader};
@@ -12,7 +12,7 @@ use serde_json::json;
 const AGENT: &str = "---\nmodels: openai/gpt-4o\n---\nYou ask for the weather.\n";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Must come before any thread starts, because the sandbox starts this binary again.
+    // `init` must come before any thread starts, because the sandbox starts this binary again.
     haft::init();
     tokio::runtime::Runtime::new()?.block_on(run())
 }

@@ -1,5 +1,5 @@
 //! Starts a run, prints its events as they happen, and allows every call for which the rules require approval.
-#![expect(clippy::print_stdout, reason = "an example shows its answer")]
+#![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use haft::config::agents::graph::AgentGraph;
 use haft::config::agents::{AgentOverrides, loader};
@@ -9,7 +9,7 @@ use haft::{ApprovalDecision, EventSeq, ParkReason, RunSecrets, RunSpec, RunState
 const AGENT: &str = "---\nmodels: openai/gpt-4o\ntools: [current_date]\n---\nYou tell the date.\n";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Must come before any thread starts, because the sandbox starts this binary again.
+    // `init` must come before any thread starts, because the sandbox starts this binary again.
     haft::init();
     tokio::runtime::Runtime::new()?.block_on(run())
 }
