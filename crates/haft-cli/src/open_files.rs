@@ -46,7 +46,7 @@ mod tests {
         (serve.connections_max, serve.run_limits.concurrent_runs_max) = (1_000, 100);
         assert_eq!(shortage(1_456, &serve), None);
         let warning = shortage(1_455, &serve).unwrap();
-        assert!(warning.contains("can open 1455 files") && warning.contains("allow 1456"), "{warning}");
+        assert!(warning.contains("can open 1455 files") && warning.contains("need 1456"), "{warning}");
         serve.connections_max = usize::MAX;
         assert!(shortage(u64::MAX - 1, &serve).is_some());
     }
