@@ -53,7 +53,7 @@ async fn ask(
     let offers = offers(request);
     let typed = turn.key(&choices(&offers, remembered)).await?;
     let chosen = chosen(&typed, &offers);
-    terminal::prompt(chosen.map_or("→ no", |offer| offer.confirmation));
+    terminal::prompt(chosen.map_or("→ denied", |offer| offer.confirmation));
     Some(chosen.map_or(ApprovalAnswer::Deny, |offer| offer.answer))
 }
 

@@ -122,7 +122,7 @@ mod tests {
         };
         let mut deep = chain(2000);
         deep.insert("g02000".into(), vec!["x".into()]);
-        assert!(flatten(&deep).unwrap_err()[0].1.contains("16 deep"));
+        assert!(flatten(&deep).unwrap_err()[0].1.contains("16 levels deep"));
         let hub: Vec<String> = (0..2000).map(|n| format!("t{n}")).collect();
         let mut wide: RawGroups = (0..2000).map(|n| (format!("w{n}"), vec!["@hub".to_owned()])).collect();
         wide.insert("hub".into(), hub);

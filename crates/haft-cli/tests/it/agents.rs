@@ -828,7 +828,7 @@ fn trusted_agents_of_other_programs_run_with_the_tools_that_haft_has() {
     let checked = tree.haft(&["agents", "check"]).output().expect_code(0);
     for note in [
         "`tools`: haft ignores `Grep`",
-        "`model`: `opus` names no provider",
+        "`model`: the model `opus` names no provider",
         "`permission`: `haft.json` sets the rules",
     ] {
         assert!(checked.stderr.contains(note), "{note}: {}", checked.stderr);

@@ -33,7 +33,7 @@ fn trusted_project_instructions_join_the_system_text() {
     tree.file("ws/CLAUDE.md", "Run the tests.\n");
     let (request, stderr) = asked(&[]);
     assert!(!request.contains("Indent with tabs"), "an untrusted file has no effect: {request}");
-    assert!(stderr.contains("AGENTS.md` as instructions: it is not trusted"), "{stderr}");
+    assert!(stderr.contains("AGENTS.md` as instructions: the file is not trusted"), "{stderr}");
 
     let trusted = tree.haft(&["trust", "--yes"]).output().expect_code(0).stdout;
     assert!(

@@ -218,7 +218,11 @@ fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accountin
     assert!(server.get(&bert, "/v1/models").head.starts_with("HTTP/1.1 200"));
     for unknown in ["acme/anna", "acme/team/anna"] {
         let refused = haft(&["delete", "--principal", unknown, "--yes"]).expect_code(42);
-        assert!(refused.stderr.contains(&format!("no data of {unknown}")), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains(&format!("no data of the principal {unknown}")),
+            "{}",
+            refused.stderr
+        );
         let other = server.tree.path("outside/other.tar");
         haft(&["export", "--principal", unknown, other.to_str().unwrap()]).expect_code(42);
         assert!(!other.exists());

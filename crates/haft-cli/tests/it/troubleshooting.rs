@@ -53,7 +53,7 @@ fn unknown_and_inactive_tool_errors_match_the_troubleshooting_page() {
         (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not include the tool"),
         (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` excludes the tool"),
     ] {
-        let told = format!("error: tool `s__echo` is not active: {setting}");
+        let told = format!("error: tool `s__echo` is not active: the setting {setting}");
         check(&server(keys).expect_code(4), &[&told], &[]);
     }
 }

@@ -193,7 +193,7 @@ fn invalid_schemas_are_rejected_on_read() {
         "description: a\noutput:\n  schemaRef: none.json",
         "researcher.md:4: haft cannot read the schema file `none.json`: there is no such file",
     );
-    check_error("output: {schemaRef: bad.json}", "researcher.md:2: `bad.json` is not JSON");
+    check_error("output: {schemaRef: bad.json}", "researcher.md:2: the schema file `bad.json` is not JSON");
     check_error("output: {schema: {type: nonsense}}", "the schema does not compile");
     check_error("input: {schema: {}, schemaRef: out.json}", "not both");
     check_error("output: {format: markdown, schema: {type: object}}", "`schema` needs `format: json`");

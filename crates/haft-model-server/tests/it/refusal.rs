@@ -139,7 +139,7 @@ fn failed_expectation_reports_every_difference() {
     let told = [
         "the list of offered tools should be [\\\"read\\\"]; found []",
         "the tool choice should be Required; found Auto",
-        "the system text should contain `be brief`; it is ``",
+        "the system text should contain `be brief`; found ``",
         "the request body should contain `seed`",
     ];
     for words in told {

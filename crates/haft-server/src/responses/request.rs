@@ -567,7 +567,7 @@ mod tests {
     #[test]
     fn unknown_top_level_fields_are_ignored_with_a_warning() {
         let request = parse_value(json!({"input": "x", "shiny": 1, "user": "u"})).unwrap();
-        assert_eq!(request.warnings, ["ignored the unknown field `shiny`"]);
+        assert_eq!(request.warnings, ["the server ignored the unknown field `shiny`"]);
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn operator_allows_or_denies_a_call_at_the_terminal() {
         run.wait_for(QUESTION);
         run.type_keys("y");
         assert_eq!(text(&allowed.join().unwrap()).trim(), "done");
-        run.wait_for("→ once");
+        run.wait_for("→ allowed once");
 
         let denied = scope.spawn(|| session.call("echo done"));
         run.wait_for(QUESTION);

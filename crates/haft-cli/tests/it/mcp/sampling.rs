@@ -97,7 +97,9 @@ fn terminal_user_reviews_and_approves_sampling() {
     tree.file("home/haft.json", &config);
     let answered = |typed| answered_at_a_terminal(&tree, &["call", "bad__echo", "{}"], "(yes or no", typed);
     let shown = answered("no\n");
-    assert!(shown.contains("Allow `mine/m` to write up to 50 tokens for the MCP server?"), "{shown}");
+    // The terminal breaks the question into lines.
+    let question = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(question.contains("Allow `mine/m` to write up to 50 tokens for the MCP server?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
     assert!(
         shown.contains("the user rejected the sampling request") && model.requests().is_empty(),

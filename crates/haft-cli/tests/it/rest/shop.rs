@@ -125,7 +125,7 @@ fn invalid_openapi_description_is_not_added() {
     );
     check(
         r#"{"openapi": "3.0.0", "servers": [{"url": "https://a.com"}], "paths": {}}"#,
-        "none of the operations",
+        "cannot use any operation",
     );
     tree.haft(&["rest", "add", "bad name", "x.json"]).output().expect_code(2);
     tree.haft(&["rest", "add", "x", "gone.json"]).output().expect_code(42);
