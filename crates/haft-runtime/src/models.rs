@@ -600,7 +600,7 @@ mod tests {
         check("openai/gpt-5", &tools(128, 100), None);
         check("openai/gpt-5", &tools(129, 100), Some("accepts at most 128 tools"));
         check("anthropic/claude-sonnet-4-5", &tools(129, 100), None);
-        check("anthropic/claude-sonnet-4-5", &tools(1_000, 2_000), Some("has 200000 tokens"));
+        check("anthropic/claude-sonnet-4-5", &tools(1_000, 2_000), Some("has only 200000 tokens"));
         check("anthropic/my-own", &tools(40, 1 << 20), Some("accepts at most 33554432 bytes"));
         check("ollama/my-own", &tools(40, 1 << 20), None);
     }

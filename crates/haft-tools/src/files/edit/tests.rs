@@ -88,11 +88,11 @@ fn edit_refuses_missing_large_binary_and_special_files() {
     File::options().write(true).open(&large).unwrap().set_len(READ_FILE_BYTES_MAX + 1).unwrap();
     check_error(&large, first("a", "b"), "more than the 67108864 allowed");
     check_error(&fixture.path("missing"), first("a", "b"), "No such file or directory");
-    check_error(&fixture.fifo("fifo"), first("a", "b"), "it is a FIFO");
-    check_error(&fixture.directory("directory"), first("a", "b"), "it is a directory");
+    check_error(&fixture.fifo("fifo"), first("a", "b"), "the path is a FIFO");
+    check_error(&fixture.directory("directory"), first("a", "b"), "the path is a directory");
     check_error(&fixture.file("nul", "a\0"), first("a", "b"), "the file is binary");
     check_error(&fixture.file("latin1", b"a\xe9"), first("a", "b"), "the file is not UTF-8");
-    check_error("/dev/zero", first("a", "b"), "it is a device");
+    check_error("/dev/zero", first("a", "b"), "the path is a device");
     check_error("", first("a", "b"), "the path is empty");
 }
 

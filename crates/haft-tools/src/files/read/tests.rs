@@ -38,12 +38,12 @@ fn read_returns_the_content_unchanged() {
 #[test]
 fn read_refuses_special_files_and_directories() {
     let fixture = FileFixture::new();
-    check_error(&fixture.fifo("fifo"), "it is a FIFO");
-    check_error(&fixture.socket("socket"), "it is a socket");
-    check_error(&fixture.directory("directory"), "it is a directory");
-    check_error(&fixture.link("to-fifo", "fifo"), "it is a FIFO");
-    check_error("/dev/zero", "it is a device");
-    check_error("/dev/null", "it is a device");
+    check_error(&fixture.fifo("fifo"), "the path is a FIFO");
+    check_error(&fixture.socket("socket"), "the path is a socket");
+    check_error(&fixture.directory("directory"), "the path is a directory");
+    check_error(&fixture.link("to-fifo", "fifo"), "the path is a FIFO");
+    check_error("/dev/zero", "the path is a device");
+    check_error("/dev/null", "the path is a device");
 }
 
 #[test]

@@ -61,12 +61,12 @@ fn new_file_gets_the_default_mode() {
 #[test]
 fn special_files_and_directories_are_not_replaced() {
     let fixture = FileFixture::new();
-    check_error(&fixture.fifo("fifo"), "it is a FIFO");
-    check_error(&fixture.socket("socket"), "it is a socket");
-    check_error(&fixture.directory("directory"), "it is a directory");
-    check_error(&fixture.link("to-fifo", "fifo"), "it is a FIFO");
-    check_error("/dev/null", "it is a device");
-    check_error("/dev/full", "it is a device");
+    check_error(&fixture.fifo("fifo"), "the path is a FIFO");
+    check_error(&fixture.socket("socket"), "the path is a socket");
+    check_error(&fixture.directory("directory"), "the path is a directory");
+    check_error(&fixture.link("to-fifo", "fifo"), "the path is a FIFO");
+    check_error("/dev/null", "the path is a device");
+    check_error("/dev/full", "the path is a device");
     assert_eq!(fixture.names("."), ["directory", "fifo", "socket", "to-fifo"]);
 }
 

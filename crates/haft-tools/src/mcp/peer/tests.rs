@@ -217,7 +217,7 @@ async fn server_request_is_declined_unless_one_run_has_a_call_in_flight() {
         let _anna = table.host.calls.begin(caller("anna"));
         let _bert = table.host.calls.begin(caller("bert"));
         let reply = reply_to(method, &table, &transport).await;
-        assert!(reply.contains(r#""code":-1,"message":"calls of several runs"#), "{method}: {reply}");
+        assert!(reply.contains(r#""code":-1,"message":"tool calls of several runs"#), "{method}: {reply}");
     }
 }
 

@@ -28,7 +28,7 @@ fn queries_extract_line_and_byte_ranges() {
     check("last 99 lines", TEXT, TEXT);
     check("bytes 0-3", TEXT, "one");
     check("bytes 4-9999", "héllo", "lo");
-    check_error("lines 9-10", TEXT, "there are 4 lines");
+    check_error("lines 9-10", TEXT, "the output has 4 lines");
     check_error("lines 0-1", TEXT, "counted from 1");
     check_error("lines 3-1", TEXT, "ends before it begins");
     check_error("lines x-1", TEXT, "whole number");
