@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn compact_definition_lists_every_required_parameter_within_its_size_limit() {
+    fn compact_definition_lists_every_required_parameter_within_its_limit() {
         let schema = json!({"type": "object", "required": ["title", "labels"], "properties": {
             "body": {"type": "string", "description": "The text of the issue.\nMarkdown."},
             "labels": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
