@@ -41,7 +41,7 @@ impl std::fmt::Debug for AgentReadContext<'_> {
     }
 }
 
-/// The largest agent file that is read, and the largest text after expansion, in bytes.
+/// The maximum size of an agent file, and of its text after expansion, in bytes.
 pub const AGENT_BYTES_MAX: usize = 1024 * 1024;
 
 impl AgentDefinition {

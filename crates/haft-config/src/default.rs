@@ -3,7 +3,8 @@
 
 /// The default timeout of a tool call.
 pub(super) const TOOL_TIMEOUT_MS: u64 = 300_000;
-/// The largest output that a model gets in full, in bytes. haft stores a larger output and shows a part of it.
+/// The maximum size of an output that a model gets in full, in bytes. haft stores a larger output and shows a part of
+/// it.
 pub(super) const TOOL_RESPONSE_BYTES_MAX: u64 = 12_288;
 /// The maximum number of concurrent calls in a queue. A queue exists to limit calls, so its default is one.
 pub(super) const QUEUE_CONCURRENT: u64 = 1;
@@ -35,7 +36,7 @@ pub(super) const MCP_SAMPLING_OUTPUT_TOKENS_MAX: u32 = 1024;
 /// server that needs more.
 pub(super) const MCP_SAMPLING_REQUESTS_MAX: u32 = 8;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
-/// The maximum number of pieces up to which the mode `auto` returns a stored output in full. Of a longer output, `auto`
+/// The maximum number of chunks up to which the mode `auto` returns a stored output in full. Of a longer output, `auto`
 /// returns only the beginning and the end.
 pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;
 pub(super) const OUTPUT_OVERLAP_PERCENT: u64 = 10;

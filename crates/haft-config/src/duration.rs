@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_parse_with_units_and_reject_bad_values() {
+    fn duration_strings_parse_and_invalid_ones_are_rejected() {
         let check =
             |text: &str, millis: u64| assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         check("90s", 90_000);

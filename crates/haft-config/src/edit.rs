@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_and_removing_entries_preserves_comments() {
+    fn adding_and_removing_config_entries_preserves_comments() {
         let path = Path::new("/x");
         let text = "{\n  // why\n  \"toolTimeout\": 5, /* ms */\n}\n";
         let one = added(path, text, entry("time"), &json!({ "command": "uvx", "args": ["a"] })).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::error::ConfigError;
 
-/// The largest configuration file that is read, in bytes. Configurations are written by hand and are small.
+/// The maximum size of a configuration file, in bytes. Configurations are written by hand and are small.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Returns the bytes of a file, or `None` if it does not exist.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_small_utf8_regular_files_are_read() {
+    fn only_small_regular_utf8_files_are_read_as_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let check = |name: &str, expected: &str| {
             let path = dir.path().join(name);

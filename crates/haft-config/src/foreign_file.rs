@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::edit::{self, ConfigEntry, EditError};
 use crate::file;
 
-/// The largest file of another program that is changed, in bytes.
+/// The maximum size of a file of another program that haft changes, in bytes.
 const FOREIGN_BYTES_MAX: u64 = 16 << 20;
 
 /// The suffix of the copy that is made before the first change.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_changed_since_it_was_read_is_not_written() {
+    fn foreign_file_that_changed_since_it_was_read_is_not_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mcp.json");
         fs::write(&path, "{}").unwrap();

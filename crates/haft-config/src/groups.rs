@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn group_cycles_and_unknown_groups_are_reported_with_path() {
+    fn tool_group_cycles_and_unknown_groups_are_reported_with_path() {
         let check = |groups: &[(&str, &[&str])], path: &str, expected: &str| {
             let errors = flatten(&written(groups)).unwrap_err();
             assert_eq!(errors.len(), 1, "{errors:?}");

@@ -127,7 +127,7 @@ mod tests {
     use crate::read::read;
 
     #[test]
-    fn higher_layer_overrides_keys_and_replaces_lists() {
+    fn higher_config_layer_overrides_keys_and_replaces_lists() {
         let mut layers = ConfigLayers::default();
         let files = [
             (

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_oauth_grant_requires_its_keys() {
+    fn missing_key_of_an_oauth_grant_is_an_error() {
         let secret = || Some(ExpandedSecret("s".into()));
         let provider = || {
             Some(IdentityProviderSettings {

@@ -121,7 +121,7 @@ mod tests {
         };
         fs::write(project.join("rules.md"), "Run the tests.").unwrap();
         link(Path::new("rules.md"), "CLAUDE.md");
-        assert_eq!(load().files.len(), 2, "a link inside the project counts");
+        assert_eq!(load().files.len(), 2, "a link to a file in the project is read");
         fs::write(dir.path().join("key"), "Run the tests.").unwrap();
         link(&dir.path().join("key"), "CLAUDE.md");
         assert_eq!(project_instruction_files(&project), [project.join("AGENTS.md")]);

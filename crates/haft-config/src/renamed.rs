@@ -9,7 +9,7 @@ struct RenamedKey {
     object: &'static str,
     old: &'static str,
     new: &'static str,
-    /// The unit of the old key in milliseconds, if the old value was a number in another unit than the new one.
+    /// The number of milliseconds in the old key's unit, such as 1000 for seconds; `None` if the unit did not change.
     old_unit_ms: Option<u64>,
 }
 

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn webhook_secret_must_follow_the_standard_webhooks_form() {
+    fn webhook_secret_must_have_the_standard_webhooks_format() {
         let check =
             |text: &str, expected: bool| assert_eq!(WebhookSecret::parse(text).is_ok(), expected, "{text}");
         check("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", true);

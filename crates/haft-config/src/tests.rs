@@ -79,7 +79,7 @@ fn schema_defaults_match_resolved_defaults() {
 }
 
 #[test]
-fn without_files_every_key_has_its_default() {
+fn config_without_files_has_all_defaults() {
     let resolved = resolve_text("{}").unwrap();
     assert_eq!(resolved.sandbox.mode, SandboxMode::Workspace);
     assert_eq!(resolved.sandbox.limits, haft_core::settings::limits::CommandLimits::default());
@@ -157,7 +157,7 @@ fn every_limit_of_the_server_reaches_the_resolved_config() {
 }
 
 #[test]
-fn every_key_reaches_the_resolved_config() {
+fn every_config_key_reaches_the_resolved_config() {
     let resolved = resolve_text(EVERY_KEY).unwrap();
     let sandbox = &resolved.sandbox;
     assert_eq!((sandbox.mode, sandbox.workspace.as_deref()), (SandboxMode::Network, Some(Path::new("/w"))));
@@ -261,7 +261,7 @@ fn every_key_reaches_the_resolved_config() {
 }
 
 #[test]
-fn references_between_keys_are_checked_with_position() {
+fn invalid_reference_between_keys_is_reported_with_its_position() {
     let check = |text: &str, expected: &str| {
         let told = resolve_text(text).unwrap_err();
         assert!(told.contains(expected), "{text}: {told}");
@@ -390,7 +390,7 @@ fn errors_of_all_config_files_are_reported_together() {
 }
 
 #[test]
-fn inspect_lists_only_keys_set_by_the_file() {
+fn inspect_lists_only_the_keys_that_the_file_sets() {
     let fixture = ConfigFixture::new();
     let path =
         fixture.write("project/haft.json", r#"{"naming": "bare", "tools": {"x": {"queue": "of-home"}}}"#);
@@ -412,7 +412,10 @@ fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
         fs::write(&path, &expected).unwrap();
         return;
     }
-    assert!(found == expected, "{name} is not what the keys say; run the tests with UPDATE_DOCS=1");
+    assert!(
+        found == expected,
+        "{name} does not match the schema of the keys; run the tests with UPDATE_DOCS=1"
+    );
 }
 
 #[test]

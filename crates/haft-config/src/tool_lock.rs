@@ -24,7 +24,7 @@ pub const LOCK_FILE_NAME: &str = "haft.lock";
 /// The format version that haft writes. It is also the newest version that haft reads.
 const LOCK_VERSION: u64 = 1;
 
-/// The largest lock file that is read, in bytes. It contains the definitions of all tools.
+/// The maximum size of a lock file, in bytes. It contains the definitions of all tools.
 const LOCK_BYTES_MAX: u64 = 64 << 20;
 
 /// The beginnings of lines that a version control system writes into a file with a conflict.
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_future_conflicting_and_edited_locks_are_refused_with_the_reason() {
+    fn invalid_lock_file_is_refused_with_the_reason() {
         let good = print(&example());
         let check = |text: &str, expected: &str| {
             let problem = parse(text).unwrap_err();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn project_lock_wins_over_the_lock_of_home() {
+    fn project_lock_file_overrides_the_lock_file_in_home() {
         let dir = tempfile::tempdir().unwrap();
         let (project, root) = (dir.path().join("project"), dir.path().join("home"));
         for directory in [&project, &root] {

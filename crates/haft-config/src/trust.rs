@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_trusted_only_while_its_content_is_unchanged() {
+    fn project_file_is_trusted_only_while_its_content_is_unchanged() {
         let (one, other) = (FileDigest::of(b"{}"), FileDigest::of(b"{ }"));
         assert_eq!(decide(Some(&one), &one), FileTrust::Trusted);
         assert_eq!(decide(Some(&one), &other), FileTrust::Changed);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_trust_change_fails_with_try_again() {
+    fn concurrent_trust_change_fails_and_asks_to_try_again() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
         crate::home::create(&home).unwrap();

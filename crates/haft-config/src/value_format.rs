@@ -49,7 +49,7 @@ const FORMATS: [ValueFormat; 14] = [
     },
     ValueFormat {
         name: "haft-template",
-        expected: "a text that may contain ${VARIABLES}",
+        expected: "a string that may contain ${VARIABLES}",
         read: |text, _| template(text),
     },
     ValueFormat { name: "haft-path", expected: "a path", read: path },

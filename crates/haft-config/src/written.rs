@@ -58,7 +58,7 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = default::TOOL_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(super) tool_timeout: Option<Millis>,
 
-    /// The size of the largest output that a model gets in full; `tools.<name>.output` sets what happens to a larger one
+    /// The maximum size of an output that a model gets in full; `tools.<name>.output` sets what happens to a larger output
     #[schemars(range(min = 1), extend("default" = default::TOOL_RESPONSE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(super) tool_response_max_bytes: Option<u64>,
 
@@ -221,7 +221,7 @@ pub(super) struct RawSandboxLimits {
     #[schemars(range(min = 1), extend("default" = limit("open-files")))]
     pub(super) open_files: Option<u64>,
 
-    /// The size of the largest file that a command may write
+    /// The maximum size of a file that a command writes
     #[schemars(range(min = 1), extend("default" = limit("file-bytes"), "x-unit" = "bytes"))]
     pub(super) file_bytes: Option<u64>,
 
@@ -249,14 +249,14 @@ pub(super) struct RawTool {
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) timeout: Option<Millis>,
 
-    /// The longest time without progress; haft stops a call that reports no progress for longer
+    /// The maximum time without progress; haft stops a call that reports no progress for longer
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) idle_timeout: Option<Millis>,
 
     /// What happens to an output that is too large: `store` stores it and shows a handle, `truncate` cuts it, `pass` shows all of it
     pub(super) output: Option<RawOversizeAction>,
 
-    /// The size of the largest output of the tool that a model gets in full, instead of `toolResponseMaxBytes`
+    /// The maximum size of an output of this tool that a model gets in full; replaces `toolResponseMaxBytes` for this tool
     #[schemars(range(min = 1), extend("x-unit" = "bytes"))]
     pub(super) max_bytes: Option<u64>,
 
@@ -284,7 +284,7 @@ pub(super) struct RawCatalog {
     #[schemars(range(min = 1), extend("default" = default::TOOLS_PER_PROVIDER_MAX))]
     pub(super) max_tools_per_provider: Option<u64>,
 
-    /// The longest time that a tool source may take to start; haft reports a slower source and leaves it out
+    /// The maximum time that a tool source may take to start; haft reports a slower source and leaves it out
     #[schemars(extend("default" = default::WARMUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(super) warmup_timeout: Option<Millis>,
 }
@@ -372,15 +372,15 @@ pub(super) struct RawToolOutput {
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
 
-    /// The maximum number of pieces in which the mode `auto` returns a stored output; of a longer output it returns the beginning and the end
+    /// The maximum number of chunks in which the mode `auto` returns a stored output; of a longer output it returns the beginning and the end
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_CHUNKS_MAX))]
     pub(super) max_chunks: Option<u64>,
 
-    /// The part of a piece that the next piece repeats
+    /// The part of a chunk that the next chunk repeats
     #[schemars(range(min = 0, max = 50), extend("default" = default::OUTPUT_OVERLAP_PERCENT, "x-unit" = "percent"))]
     pub(super) overlap_percent: Option<u64>,
 
-    /// If the average line has at least this many bytes, pieces may end within a line; otherwise they end at line ends
+    /// If the average line has at least this many bytes, chunks may end within a line; otherwise they end at line ends
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_AVG_LINE_BYTES, "x-unit" = "bytes"))]
     pub(super) avg_line_bytes_threshold: Option<u64>,
 

@@ -17,7 +17,7 @@ pub trait AccountingStore: Send + Sync {
         lines: &'a [AccountingLine],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Sums up the lines of a tenant from a given time on. The time is in milliseconds since 1970.
+    /// Sums up the lines of a tenant since a given time, which is in milliseconds since 1970.
     fn summarize<'a>(
         &'a self,
         tenant: &'a str,
@@ -39,7 +39,7 @@ pub enum AccountingLine {
     },
 }
 
-/// Sums over all lines from a given time on.
+/// The totals of all lines since a given time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccountingSummary {
     /// The tools, sorted by the number of calls, most first.

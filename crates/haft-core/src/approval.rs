@@ -86,9 +86,9 @@ pub struct ApprovalRequest {
 pub enum ApprovalAnswer {
     /// Allows this call only.
     AllowOnce,
-    /// Allows this exact call from now on, in this workspace.
+    /// Allows this exact call in this workspace, now and later.
     AllowExact,
-    /// Allows commands that start with the offered prefix from now on, in this workspace.
+    /// Allows commands that start with the offered prefix in this workspace, now and later.
     AllowPrefix,
     /// Allows, from now on in this workspace, every call for which the listed rules require approval.
     AllowRule,

@@ -93,7 +93,7 @@ impl RawArguments {
         &self.0
     }
 
-    /// Appends the next piece of a streamed text.
+    /// Appends the next chunk of streamed text.
     pub fn push_text(&mut self, more: &str) {
         self.0.push_str(more);
     }

@@ -32,7 +32,7 @@ impl ContextLimits {
 
 /// The token budget of one run. The tool calls of a turn share it and cannot together reserve more than is left.
 ///
-/// A text never has more tokens than bytes. As long as this upper bound fits, the budget need not count tokens, and its
+/// A text never has more tokens than bytes. While this upper bound fits, the budget need not count tokens, and its
 /// decisions are the same as with exact counts. The tokenizer's vocabulary is therefore loaded only when a context is
 /// nearly full.
 pub struct ContextWindow {
@@ -316,7 +316,7 @@ mod tests {
 
     impl TokenCounter for PanickingCounter {
         fn count(&self, text: &str) -> Tokens {
-            unreachable!("{} bytes are counted", text.len())
+            unreachable!("the budget counted the tokens of {} bytes", text.len())
         }
     }
 
@@ -330,14 +330,18 @@ mod tests {
         reserved.settle_uncounted("x".repeat(100), 400).unwrap();
         assert_eq!(budget.taken_tokens(), 3 * 25 + 400);
         let (reserved, text) = budget.reserve(0).unwrap().settle_uncounted("one".to_owned(), 0).unwrap_err();
-        assert_eq!((reserved.tokens(), text.as_str()), (0, "one"), "a byte more than there may be");
+        assert_eq!(
+            (reserved.tokens(), text.as_str()),
+            (0, "one"),
+            "a text whose bytes exceed the window is returned"
+        );
     }
 
     #[test]
     fn reported_usage_replaces_all_earlier_estimates() {
         let budget = budget(130);
         budget.add("x".repeat(400));
-        assert_eq!(budget.taken_tokens(), 105, "counted, as it may be too much");
+        assert_eq!(budget.taken_tokens(), 105, "the text is counted because its bytes exceed the window");
         budget.report(50);
         assert_eq!(budget.usage(), ContextUsage { current_tokens: 45, pending_tokens: 0, schema_tokens: 5 });
         budget.set_tools(&tools_of_bytes(40));
@@ -368,7 +372,7 @@ mod tests {
         first.resize(10).unwrap();
         let second = budget.reserve(85).unwrap();
         assert_eq!(first.resize(11).unwrap_err().left_tokens, 10);
-        assert_eq!(first.tokens(), 10, "one that cannot grow stays as it was");
+        assert_eq!(first.tokens(), 10, "a failed resize leaves the reservation unchanged");
         drop(second);
         first.settle();
         assert_eq!(budget.usage(), ContextUsage { current_tokens: 10, pending_tokens: 0, schema_tokens: 5 });
@@ -382,7 +386,7 @@ mod tests {
         budget.report(1_000);
         assert_eq!(budget.left_tokens(), 0);
         assert_eq!(budget.reserve(1).unwrap_err().cause, ShortageCause::Context);
-        assert!(budget.reserve(0).is_ok(), "nothing needs no room");
+        assert!(budget.reserve(0).is_ok(), "a reservation of 0 tokens succeeds in a full window");
     }
 
     /// An operation on a budget, for the property tests.
@@ -505,7 +509,7 @@ mod tests {
                 }
                 let usage = budget.usage();
                 let promised: u64 = held.iter().map(Reservation::tokens).sum();
-                prop_assert_eq!(usage.pending_tokens, promised, "pending is what is held, no more and no less");
+                prop_assert_eq!(usage.pending_tokens, promised, "pending tokens equal the tokens of all reservations");
             }
             held.clear();
             prop_assert_eq!(budget.usage().pending_tokens, 0);

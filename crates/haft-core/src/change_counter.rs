@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 /// for a change.
 ///
 /// This is a counter and not a callback, because a provider may announce at any moment, even during a call or while it
-/// holds a lock, and no other code must run at that point. Clones share the counter, so several providers can use the
+/// holds a lock, and no other code may run at that point. Clones share the counter, so several providers can use the
 /// same one.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeCounter(Arc<CounterState>);
@@ -37,7 +37,7 @@ impl Drop for CounterWait<'_> {
 }
 
 impl ChangeCounter {
-    /// Announces that `tools()` returns a different list from now on. The next call uses the new list.
+    /// Announces that `tools()` now returns a different list. The next call uses the new list.
     pub fn announce(&self) {
         self.0.count.fetch_add(1, Ordering::Release);
         let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!((&mut waiting).now_or_never(), None);
         changes.announce();
         assert_eq!(waiting.now_or_never(), Some(1));
-        assert_eq!(changes.changed(seen).now_or_never(), Some(1), "announced before the wait began");
+        assert_eq!(changes.changed(seen).now_or_never(), Some(1), "a change before the wait ends the wait");
     }
 
     #[test]

@@ -116,8 +116,8 @@ mod tests {
             let mut covered = 0;
             for piece in &pieces {
                 let start = piece.as_ptr() as usize - text.as_ptr() as usize;
-                prop_assert!(start <= covered, "a gap before {start}");
-                prop_assert!(start + piece.len() > covered, "a piece that adds nothing");
+                prop_assert!(start <= covered, "text before {start} is in no chunk");
+                prop_assert!(start + piece.len() > covered, "the chunk contains no new text");
                 prop_assert!(piece.len() <= bytes_max.max(CHAR_BYTES_MAX));
                 covered = start + piece.len();
             }

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_fraction_is_clamped_and_invalid_fractions_are_dropped() {
+    fn out_of_range_progress_is_clamped_and_non_finite_progress_is_dropped() {
         let check =
             |progress: CallProgress, expected: Option<CallProgress>| assert_eq!(progress.bounded(), expected);
         let part = |fraction: f64, message: Option<&str>| CallProgress::Part {

@@ -262,11 +262,19 @@ mod tests {
             let mut decoder = SseDecoder::new(LIMITS);
             (0..times).find_map(|_| decoder.push(piece.as_bytes()).err())
         };
-        assert_eq!(push(&"x".repeat(101), 1), Some(FrameTooLarge), "a line without an end");
-        assert_eq!(push(&format!("data: {}\n", "x".repeat(95)), 1), Some(FrameTooLarge), "a line");
-        assert_eq!(push("data: 0123456789\n", 20), Some(FrameTooLarge), "an event");
+        assert_eq!(
+            push(&"x".repeat(101), 1),
+            Some(FrameTooLarge),
+            "a line without a newline is over the limit"
+        );
+        assert_eq!(
+            push(&format!("data: {}\n", "x".repeat(95)), 1),
+            Some(FrameTooLarge),
+            "a line is over the limit"
+        );
+        assert_eq!(push("data: 0123456789\n", 20), Some(FrameTooLarge), "an event is over the limit");
         assert_eq!(push(": 0123456789\n\n", 71), None);
-        assert_eq!(push(": 0123456789\n\n", 72), Some(FrameTooLarge), "the stream");
+        assert_eq!(push(": 0123456789\n\n", 72), Some(FrameTooLarge), "the stream is over the limit");
     }
 
     #[test]

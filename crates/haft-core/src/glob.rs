@@ -107,7 +107,7 @@ enum GlobToken {
     Set { negated: bool, ranges: Vec<(char, char)> },
 }
 
-/// A piece of the text to match. It is either known, or unknown and may be any text.
+/// A part of the text to match. It is either known, or unknown and may be any text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextPiece<'a> {
     Known(&'a str),
@@ -129,12 +129,12 @@ impl Glob {
         self.must_match(&[TextPiece::Known(text)])
     }
 
-    /// Returns true if the pattern matches for at least one value of the unknown pieces.
+    /// Returns true if the pattern matches for at least one value of the unknown parts.
     pub(crate) fn may_match(&self, pieces: &[TextPiece<'_>]) -> bool {
         self.run(pieces, PatternPositions::open)
     }
 
-    /// Returns true if the pattern matches for every value of the unknown pieces. Only `*` matches an unknown piece for
+    /// Returns true if the pattern matches for every value of the unknown parts. Only `*` matches an unknown part for
     /// every value.
     pub(crate) fn must_match(&self, pieces: &[TextPiece<'_>]) -> bool {
         self.run(pieces, PatternPositions::retain_wildcards)
@@ -216,13 +216,13 @@ impl PatternPositions {
         }
     }
 
-    /// Handles an unknown piece that may be any text: every later position becomes reachable.
+    /// Handles an unknown part that may be any text: every later position becomes reachable.
     fn open(&mut self, _: &[GlobToken]) {
         let first = self.0.iter().position(|&here| here).unwrap_or(self.0.len());
         self.0[first..].fill(true);
     }
 
-    /// Handles an unknown piece for which the pattern must match every value: only positions at a `*` stay reachable.
+    /// Handles an unknown part for which the pattern must match every value: only positions at a `*` stay reachable.
     fn retain_wildcards(&mut self, parts: &[GlobToken]) {
         let kept = parts.iter().enumerate().map(|(at, part)| self.0[at] && *part == GlobToken::Many);
         let kept = kept.chain([false]).collect();
@@ -364,7 +364,7 @@ mod tests {
         }
 
         #[test]
-        fn pattern_that_must_match_matches_whatever_the_unknown_part_is(
+        fn must_match_holds_for_every_value_of_the_unknown_part(
             glob in "[ab*?]{1,8}", before in "[ab]{0,3}", within in "[ab ]{0,3}", after in "[ab]{0,3}",
         ) {
             let glob = Glob::new(&glob).unwrap();

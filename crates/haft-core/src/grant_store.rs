@@ -91,7 +91,7 @@ impl OwnedGrants {
     }
 }
 
-/// Keeps grants in memory as long as the process runs, for programs that store nothing on disk.
+/// Keeps grants in memory until the process ends, for programs that store nothing on disk.
 #[derive(Debug, Default)]
 pub struct MemoryGrants(Mutex<BTreeMap<GrantOwner, OwnedGrants>>);
 

@@ -131,9 +131,9 @@ pub enum ReplyNote {
         /// The substitute that haft used instead of the feature.
         instead: String,
     },
-    /// The decoder skipped an event that it could not parse.
+    /// haft skipped an event that it could not use, or the calls beyond the limit.
     EventSkipped {
-        /// The reason why the decoder could not parse the event.
+        /// The reason why haft skipped this part of the reply.
         reason: String,
     },
     /// A call written as plain text was not valid JSON, and the parser repaired it.
@@ -197,7 +197,7 @@ impl fmt::Display for ReplyNote {
                 write!(f, "the provider does not support {what}: {instead}")
             }
             Self::EventSkipped { reason } => {
-                write!(f, "haft skipped an event of the model's reply stream: {reason}")
+                write!(f, "haft skipped a part of the model's reply: {reason}")
             }
             Self::CallRepaired { name, how } => {
                 write!(f, "haft repaired the model's call to `{name}`: {how}")
@@ -206,7 +206,7 @@ impl fmt::Display for ReplyNote {
                 write!(f, "the model {failed} failed, so haft used a fallback model: {problem}")
             }
             Self::CallUnread { problem } => {
-                write!(f, "haft could not parse a text that is tagged as a tool call: {problem}")
+                write!(f, "haft could not parse text that is tagged as a tool call: {problem}")
             }
         }
     }
@@ -279,7 +279,8 @@ impl ReplyFold {
     pub fn finish(self) -> ModelReply {
         let Self { id, model, parts, stop, usage, mut notes, calls, .. } = self;
         if calls > CALLS_PER_REPLY_MAX {
-            let reason = format!("a reply has at most {CALLS_PER_REPLY_MAX} calls; this one has {calls}");
+            let reason =
+                format!("the reply has {calls} calls; haft keeps only the first {CALLS_PER_REPLY_MAX}");
             notes.push(ReplyNote::EventSkipped { reason });
         }
         ModelReply { id, model, parts, stop: stop.unwrap_or(StopReason::CutOff), usage, notes }
@@ -355,7 +356,7 @@ mod tests {
     use crate::tool::CallId;
 
     #[test]
-    fn calls_beyond_the_limit_are_dropped_and_the_rest_of_the_reply_stays() {
+    fn reply_fold_drops_only_the_calls_beyond_the_limit() {
         let call = |index: usize| {
             let part = PartStart::Call { id: CallId(index.to_string()), name: "bash".into() };
             let delta = PartDelta::Text(format!("{{\"n\": {index}}}"));
@@ -372,12 +373,17 @@ mod tests {
         ];
         let mut fold = ReplyFold::default();
         let applied = (0..calls).flat_map(call).chain(text).filter(|event| fold.apply(event)).count();
-        assert_eq!(applied, 3 * CALLS_PER_REPLY_MAX + 2, "readers of the run see only these");
+        assert_eq!(
+            applied,
+            3 * CALLS_PER_REPLY_MAX + 2,
+            "the fold applies only the events of the text and of calls within the limit"
+        );
         let reply = fold.finish();
         assert_eq!(reply.calls().count(), CALLS_PER_REPLY_MAX);
         assert_eq!(reply.calls().last().unwrap().arguments.as_text(), "{\"n\": 999}");
         assert_eq!(reply.text(), "done");
-        let noted = "haft skipped an event of the model's reply stream: a reply has at most 1000 calls; this one has 100000";
+        let noted = "haft skipped a part of the model's reply: \
+                     the reply has 100000 calls; haft keeps only the first 1000";
         assert_eq!(reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(), [noted]);
     }
 }

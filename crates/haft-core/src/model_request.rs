@@ -14,7 +14,7 @@ pub struct ModelRequest {
     /// The instructions before the first message; empty for none.
     pub system: Arc<str>,
     /// The tools that the model sees. Encoders cache the encoded list by the identity of this `Arc`, not by its
-    /// content: reuse the same `Arc` as long as the catalog does not change.
+    /// content: reuse the same `Arc` while the catalog does not change.
     pub tools: Arc<[ModelTool]>,
     /// Tools that the model does not see until a search finds them, for formats that load tools by name. Other formats
     /// ignore this list; for them the search result defines the tools as text.

@@ -243,7 +243,7 @@ impl OpTree {
         self.operations.get(*position).map(|node| node.path.as_str())
     }
 
-    /// Returns the sums over all finished calls.
+    /// Returns the totals of all finished calls.
     pub fn totals(&self) -> OperationTotals {
         self.totals
     }

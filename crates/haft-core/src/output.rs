@@ -30,7 +30,7 @@ impl PartialEq for RawResult {
     }
 }
 
-/// One piece of content in a tool's output.
+/// One part of the content of a tool's output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputContent {
     /// Text, which is always valid UTF-8.

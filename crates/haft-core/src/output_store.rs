@@ -185,7 +185,7 @@ pub enum OutputPreview {
         /// The digest of the stored bytes.
         digest: Digest,
     },
-    /// The number of tokens. The content before this piece already shows the beginning of the text.
+    /// The number of tokens. The content before this part already shows the beginning of the text.
     Shown {
         /// The number of tokens in the whole text.
         tokens: Tokens,
@@ -296,7 +296,7 @@ mod tests {
             let notice = StoredOutput { stored: stored.clone(), reason, glimpse }.notice();
             let handle = format!("handle = \"session-{NAME}/{NAME}\"");
             for part in parts.iter().copied().chain([handle.as_str(), "tool_output"]) {
-                assert!(notice.contains(part), "{part} is not in {notice}");
+                assert!(notice.contains(part), "`{part}` is missing in: {notice}");
             }
             assert!(!notice.contains("All of it"), "{notice}");
         };

@@ -35,8 +35,8 @@ impl Principal {
         Self::new(LOCAL, LOCAL, "")
     }
 
-    /// Returns true if a tenant can have this name. Records and commands write a principal as `TENANT/SUBJECT`, so with
-    /// a slash in the name of a tenant, two principals could have the same text.
+    /// Returns true if a tenant can have this name: it is not empty and has no slash. Records and commands write a
+    /// principal as `TENANT/SUBJECT`, so with a slash in a tenant's name, two principals could have the same text.
     pub fn is_tenant_name(name: &str) -> bool {
         !name.is_empty() && !name.contains('/')
     }
@@ -51,8 +51,8 @@ impl Principal {
         &self.0.subject
     }
 
-    /// Returns true if both are the same subject of the same tenant. A subject owns its runs, independent of the
-    /// credential.
+    /// Returns true if both are the same subject of the same tenant. Ignores the credential, because a subject owns its
+    /// runs with every credential.
     pub fn is_subject_of(&self, other: &Self) -> bool {
         (self.tenant(), self.subject()) == (other.tenant(), other.subject())
     }

@@ -46,7 +46,7 @@ impl SecretRedactor {
         Self(words.into_iter().map(SecretString::from).collect())
     }
 
-    /// Starts to redact a text that arrives in pieces.
+    /// Starts to redact a text that arrives in chunks.
     pub fn redact_stream(&self) -> StreamRedactor<'_> {
         StreamRedactor { redactor: self, tail: String::new() }
     }
@@ -124,7 +124,7 @@ fn replace_bytes(bytes: Vec<u8>, secret: &[u8]) -> Vec<u8> {
     if clean.is_empty() { bytes } else { [&clean, rest].concat() }
 }
 
-/// Redacts a text that arrives in pieces, including secrets that are split between pieces.
+/// Redacts a text that arrives in chunks, including secrets that are split between chunks.
 #[derive(Debug)]
 pub struct StreamRedactor<'a> {
     redactor: &'a SecretRedactor,
@@ -133,7 +133,7 @@ pub struct StreamRedactor<'a> {
 }
 
 impl StreamRedactor<'_> {
-    /// Adds a piece, and returns the text that can be shown now.
+    /// Adds a chunk, and returns the text that can be shown now.
     pub fn push(&mut self, piece: &str) -> String {
         self.tail.push_str(piece);
         let rest = self.tail.split_off(self.redactor.safe_until(&self.tail));
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn secret_in_bytes_that_are_no_text_is_redacted() {
+    fn secret_in_bytes_that_are_not_utf8_is_redacted() {
         let redactor = SecretRedactor::of(["t0ken-of-mine"]);
         let bytes = [b"\xff t0ken-of-mine, t0ken-of-mine".as_slice(), b" end"].concat();
         assert_eq!(redactor.redact_bytes(bytes), b"\xff [redacted], [redacted] end");
     }
 
     #[test]
-    fn beginning_of_a_secret_at_the_end_of_a_cut_text_is_left_out() {
+    fn partial_secret_at_the_end_of_truncated_text_is_removed() {
         let redactor = SecretRedactor::of(["t0ken-of-mine"]);
         assert_eq!(redactor.redact_truncated("it is t0ken-of-mi"), "it is ");
         assert_eq!(redactor.redact_truncated("t0ken-of-mine and more"), "[redacted] and more");

@@ -119,7 +119,7 @@ pub enum ToolErrorKind {
     Denied,
     /// A user must decide first. The run repeats the call after the decision.
     ApprovalPending,
-    /// The arguments are not JSON, or do not fit the tool's schema.
+    /// The arguments are not JSON, or do not match the tool's schema.
     InvalidArguments,
     /// A limit of the run, such as its budget, is used up.
     LimitExceeded,
@@ -174,7 +174,7 @@ impl ToolErrorKind {
             Self::Denied => ("denied", false, "this call is not permitted"),
             Self::ApprovalPending => ("approval_pending", false, "this call waits for approval"),
             Self::InvalidArguments => {
-                ("invalid_arguments", false, "the arguments do not fit the tool's schema")
+                ("invalid_arguments", false, "the arguments do not match the tool's schema")
             }
             Self::LimitExceeded => ("limit_exceeded", false, "a limit of this run is used up"),
             Self::QueueFull => ("queue_full", true, "too many calls are waiting for this tool"),

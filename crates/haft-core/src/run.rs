@@ -86,7 +86,8 @@ pub struct ArchiveRequest {
     pub text: String,
 }
 
-/// Readings that only the driver has: the clock, the meters of the whole tree, and the size of the next request.
+/// Values that only the driver can measure: the time, the remaining budget of this run and its parents, and the size
+/// and cost of the next request.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DriverReadings {
     /// The current time, in milliseconds since the Unix epoch.
@@ -167,7 +168,7 @@ impl AgentRun {
         Self { request, plan, state, notes: Vec::new() }
     }
 
-    /// Replaces the tools after the catalog has changed. The model sees the new tools from the next request on.
+    /// Replaces the tools after the catalog has changed. The model sees the new tools starting with the next request.
     pub fn set_tools(&mut self, tools: &Arc<[ModelTool]>) {
         self.request.tools = self.plan.shown(tools);
     }
@@ -414,9 +415,10 @@ impl AgentRun {
         state.forced.or_else(|| self.last_turn())
     }
 
-    /// Returns true if only one more request may be sent. The cost of a request is estimated before it is sent, because
-    /// the exact cost is known only afterwards. The first request is not estimated: no size has been measured yet, and
-    /// an estimate from the tools alone would end a run with a small budget before its first request.
+    /// Returns true if only one more request may be sent: a limit is reached, or the next request would probably exceed
+    /// it. The cost is estimated, because the exact cost is known only after the request. The first request is not
+    /// estimated: no size has been measured yet, and an estimate from the tools alone would end a run with a small
+    /// budget before its first request.
     fn is_budget_spent(&self, readings: &DriverReadings) -> bool {
         readings.left.used_up().is_some() || self.state.counts.has_asked() && readings.is_short()
     }

@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(truncate_chars(text, chars_max), expected);
             let mut capped = CappedText::new(chars_max);
             capped.push(text.as_bytes());
-            assert_eq!(capped.finish(), expected, "capped");
+            assert_eq!(capped.finish(), expected, "`CappedText` and `truncate_chars` agree");
         };
         check("", 0, "");
         check("short", 10, "short");
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_does_not_depend_on_how_it_is_split_into_chunks(bytes: Vec<u8>, cuts in prop::collection::vec(0usize..64, 0..8)) {
+        fn text_does_not_depend_on_the_chunk_boundaries(bytes: Vec<u8>, cuts in prop::collection::vec(0usize..64, 0..8)) {
             let mut text = CappedText::new(usize::MAX);
             let mut shown = String::new();
             let mut rest = bytes.as_slice();

@@ -66,8 +66,8 @@ impl TokenCounter for LengthEstimator {
 }
 
 /// Estimates tokens without a vocabulary. Splits a text like the tokenizers of current models do, into words, groups of
-/// digits and punctuation, and assumes a number of tokens for each piece. Prose, code, numbers and encoded data differ
-/// by a factor of three in bytes per token, so the length alone would be a poor estimate.
+/// digits and punctuation, and assumes a number of tokens for each of these segments. Prose, code, numbers and encoded
+/// data differ by a factor of three in bytes per token, so the length alone would be a poor estimate.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TokenEstimator;
 
@@ -79,7 +79,7 @@ impl TokenCounter for TokenEstimator {
     }
 }
 
-/// The kind of a piece of text that tokenizers do not join with other kinds.
+/// The kind of a text segment. Tokenizers do not join segments of different kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum PieceKind {
     #[default]
@@ -113,14 +113,14 @@ impl PieceKind {
     }
 }
 
-/// Adds up the estimated tokens of the pieces of a text.
+/// Adds up the estimated tokens of the segments of a text.
 #[derive(Debug, Default)]
 struct PieceCounter {
     kind: PieceKind,
-    /// The length of the current piece in characters.
+    /// The length of the current segment in characters.
     chars: u64,
     last: char,
-    /// True while the current piece repeats one character, which tokenizers join into long tokens.
+    /// True while the current segment repeats one character, which tokenizers join into long tokens.
     is_repeated: bool,
     tokens: u64,
 }
@@ -164,7 +164,7 @@ impl PieceCounter {
     }
 }
 
-// The average lengths of pieces in the vocabulary `o200k`. A test of haft-runtime compares the estimate with this
+// The average lengths of segments in the vocabulary `o200k`. A test of haft-runtime compares the estimate with this
 // vocabulary.
 const SPACES_PER_TOKEN: u64 = 40;
 const REPEATED_PER_TOKEN: u64 = 8;
@@ -203,7 +203,7 @@ mod tests {
 
     impl TokenCounter for CharacterCounter {
         fn count(&self, text: &str) -> Tokens {
-            assert!(text.len() <= COUNTED_BYTES_MAX, "{} bytes to count", text.len());
+            assert!(text.len() <= COUNTED_BYTES_MAX, "the counter got a text of {} bytes", text.len());
             Tokens::Counted(text.chars().count() as u64)
         }
     }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn token_estimate_depends_on_the_kind_of_text_and_is_marked_as_estimate() {
+    fn token_estimate_depends_on_the_kind_of_text() {
         let check = |text: &str, expected: &str| assert_eq!(TokenEstimator.count(text).to_string(), expected);
         check("", "about 0");
         check("The quick brown fox.", "about 5");

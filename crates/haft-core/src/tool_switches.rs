@@ -37,7 +37,7 @@ impl TurnedOffTools {
 }
 
 impl ToolSwitches {
-    /// Replaces the tools and groups that are turned off, from the next call on.
+    /// Replaces the tools and groups that are turned off, starting with the next call.
     pub fn replace(&self, off: TurnedOffTools) {
         *self.0.off.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(off);
         self.0.changes.announce();
@@ -79,6 +79,6 @@ mod tests {
         check("look", &[], None);
         check("look", &[group("docs"), group("web")], Some("by b"));
         check("look", &[group("docs")], None);
-        assert_ne!(held.changes().count(), seen, "every catalog notices the change");
+        assert_ne!(held.changes().count(), seen, "the change counter of every clone increases");
     }
 }

@@ -81,7 +81,7 @@ impl Schema {
         }
     }
 
-    /// Returns true if these arguments are certainly valid for this tool. Returns false if the schema is unusable.
+    /// Returns true if these arguments are valid for this tool. Returns false if haft cannot use the schema.
     pub fn accepts(&self, arguments: &ParsedArguments) -> bool {
         match self {
             Self::Checked(schema) => schema.accepts(arguments),
@@ -194,7 +194,7 @@ impl ValidArguments {
     /// Deserializes the arguments into the tool's own type.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T, ToolError> {
         T::deserialize(&self.object).map_err(|error| {
-            let message = format!("Error: the arguments do not fit the tool: {error}");
+            let message = format!("Error: the arguments do not match the tool's parameters: {error}");
             ToolError::new(ToolErrorKind::InvalidArguments, message)
         })
     }

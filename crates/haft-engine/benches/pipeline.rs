@@ -294,7 +294,7 @@ fn thousand(criterion: &mut Criterion) {
     gate.forget_permits(CALLS);
     let region = Region::new(ALLOCATOR);
     let mut all = Box::pin(all_of(calls()));
-    assert!(!runtime.block_on(poll_once(all.as_mut())), "the gate is shut");
+    assert!(!runtime.block_on(poll_once(all.as_mut())), "no call ends while the gate is closed");
     let held = region.change();
     let held = (held.bytes_allocated - held.bytes_deallocated) / CALLS;
     let waiting = orchestrator.config().queues.snapshot()[0].waiting;
@@ -303,7 +303,7 @@ fn thousand(criterion: &mut Criterion) {
     let left = region.change();
     let left = left.bytes_allocated.cast_signed() - left.bytes_deallocated.cast_signed();
     assert_eq!(waiting, CALLS - 8);
-    assert!(entered.lock().unwrap().is_sorted(), "first come, first served");
+    assert!(entered.lock().unwrap().is_sorted(), "calls start in arrival order");
     println!(
         "\n{CALLS} calls before a queue of 8: {held} bytes for each while they wait, {left} bytes left after all\n"
     );

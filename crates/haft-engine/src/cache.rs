@@ -159,7 +159,7 @@ impl CacheMemory {
         (FlightMember { memory: self.clone(), key }, baton)
     }
 
-    /// Returns true if the output fits the cache or another call waits for it.
+    /// Returns true if the output fits into the cache or another call waits for it.
     fn is_wanted(&self, key: &Digest, bytes: usize) -> bool {
         let state = self.lock();
         state.lru.takes(bytes) || state.flights.get(key).is_some_and(|flight| flight.seats > 1)

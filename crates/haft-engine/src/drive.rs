@@ -125,7 +125,7 @@ impl RunDriver<'_> {
         // A failed journal must not prevent the abort. On resume, the missing record shows that the run did not finish.
         let _ = self.append(&RunInput::Aborted(why.clone()));
         run.abort(why);
-        // The end time of the run comes from these readings, so a replay needs them too.
+        // The end time of the run comes from these measured values, so a replay needs them too.
         let readings = self.readings(run);
         let _ = self.append(&RunInput::Stepped(readings));
         match run.next_step(&readings) {

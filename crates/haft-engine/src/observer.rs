@@ -17,7 +17,7 @@ use crate::options::CallOptions;
 /// A change to the tools of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolListChange {
-    /// The model sees only these tools from now on. Only recordings of older versions have this change.
+    /// The model now sees only these tools. Only recordings of older versions have this change.
     Replaced(Arc<[ModelTool]>),
     /// The model sees these tools in addition.
     Appended(Arc<[ModelTool]>),
@@ -31,7 +31,7 @@ pub trait RunObserver: fmt::Debug + Send + Sync {
     /// Reports a change to the tools before the next step. The driver uses the returned value.
     fn tools(&self, place: RunPosition, live: Option<ToolListChange>) -> Option<ToolListChange>;
 
-    /// Reports the clock and meter readings of a step. The driver uses the returned value.
+    /// Reports the time and the budget that the driver measured for a step. The driver uses the returned values.
     fn readings(&self, place: RunPosition, live: DriverReadings) -> DriverReadings;
 
     /// Returns a recorded result for the call. If there is one, the driver does not execute the call.

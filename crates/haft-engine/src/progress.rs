@@ -101,6 +101,6 @@ mod tests {
         assert!(!meter.takes(2, now));
         assert!(meter.takes(1, now));
         assert!(!meter.takes(1, now + WINDOW));
-        assert!(meter.takes(0, now + WINDOW), "a sign of life has no text");
+        assert!(meter.takes(0, now + WINDOW), "progress without text is not limited");
     }
 }

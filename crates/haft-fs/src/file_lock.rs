@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn second_holder_gets_the_lock_only_after_the_first_closed_the_file() {
+    fn second_holder_gets_the_file_lock_only_after_the_first_closes_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.lock");
         let (first, second) = (open_lock_file(&path).unwrap(), open_lock_file(&path).unwrap());

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn public_file_replaces_a_link_and_leaves_the_link_target_unchanged() {
+    fn public_file_replaces_a_link_but_not_the_target_of_the_link() {
         let directory = tempfile::tempdir().unwrap();
         let (path, target) = (directory.path().join("link"), directory.path().join("key"));
         replace(&target, b"secret").unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_directory_of_a_new_file_is_created_and_other_errors_are_returned() {
+    fn missing_directory_of_a_new_file_is_created() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a/file.json");
         for text in ["one", "two"] {

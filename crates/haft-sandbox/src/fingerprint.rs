@@ -45,7 +45,7 @@ mod tests {
         let first = now();
         fs::write(path("ws/file"), "").unwrap();
         fs::write(path("user/.ssh/key"), "").unwrap();
-        assert_eq!(now(), first, "neither the workspace nor a secret may change it");
+        assert_eq!(now(), first, "changes in the workspace or in a secret keep the fingerprint");
         fs::write(path("user/note"), "").unwrap();
         assert_ne!(now(), first);
         // Use no hidden paths in this test, because the entries next to them change together with the directory.

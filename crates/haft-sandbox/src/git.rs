@@ -245,10 +245,14 @@ mod tests {
         let paths = git_paths(&ws, std::slice::from_ref(&ws)).unwrap();
         assert_eq!(paths.pinned, [ws.join(".git")]);
         assert_eq!(paths.frozen, GIT_NAMES.map(|(name, _)| ws.join(".git").join(name)));
-        assert!(ws.join(".git/hooks").is_dir(), "a missing name is made, so that it can be frozen");
+        assert!(ws.join(".git/hooks").is_dir(), "a missing directory is created, so that it can be frozen");
         assert_eq!(fs::read_to_string(ws.join(".git/config")).unwrap(), "kept");
         assert_eq!(fs::read_to_string(ws.join(".git/commondir")).unwrap(), ".\n");
-        assert_eq!(git_paths(&ws, std::slice::from_ref(&ws)).unwrap(), paths, "the second look is the same");
+        assert_eq!(
+            git_paths(&ws, std::slice::from_ref(&ws)).unwrap(),
+            paths,
+            "a second inspection returns the same paths"
+        );
     }
 
     #[test]
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn repository_below_a_non_utf8_name_does_not_block_calls() {
+    fn repository_below_a_non_utf8_name_does_not_block_commands() {
         let (_dir, ws) = place(&[("a/.git/HEAD", "x")]);
         let odd = ws.join(OsStr::from_bytes(b"odd\xff"));
         fs::create_dir_all(odd.join(".git")).unwrap();
@@ -311,7 +315,7 @@ mod tests {
         assert!(paths.frozen.contains(&root.join("main/.git/hooks")));
         assert!(paths.frozen.contains(&root.join("main/.git/worktrees/ws/commondir")));
         let outside = git_paths(&root.join("ws"), &[root.join("ws")]).unwrap();
-        assert_eq!(outside.frozen, [root.join("ws/.git")], "what is not writable needs no freezing");
+        assert_eq!(outside.frozen, [root.join("ws/.git")], "paths outside the writable roots are not frozen");
     }
 
     /// git accepts pointer files in these forms. If haft did not parse them in the same way, the repository would be

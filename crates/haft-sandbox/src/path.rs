@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn resolving_many_paths_gives_the_same_as_resolving_each() {
+    fn resolving_paths_together_or_one_by_one_gives_equal_results() {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().canonicalize().unwrap();
         std::fs::create_dir_all(real.join("home/.config/tool")).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn between_returns_the_directories_without_both_ends() {
+    fn between_returns_the_directories_strictly_between_two_paths() {
         let check = |root: &str, path: &str, expected: &[&str]| {
             let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
             assert_eq!(between(Path::new(root), Path::new(path)), expected);

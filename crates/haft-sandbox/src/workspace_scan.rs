@@ -299,8 +299,8 @@ impl WorkspaceScan {
         found
     }
 
-    /// Returns true if there are more directories than a scan enters. The command may have created files in directories
-    /// that were not scanned.
+    /// Returns true if there are more directories than a scan enters. The command may then have created files in
+    /// directories that were not scanned.
     pub fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }
@@ -407,8 +407,8 @@ fn stamp(path: &Path) -> Option<FileStamp> {
     })
 }
 
-/// Returns true if the directory last changed long enough ago. Uses the change time (ctime), which a command cannot
-/// set.
+/// Returns true if the directory last changed long enough ago for its scan to be cached. Uses the change time (ctime),
+/// which a command cannot set.
 fn is_settled(stamp: FileStamp, now: SystemTime) -> bool {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(stamp.changed.0).is_ok_and(|changed| changed + SETTLED_AFTER.as_secs() < now.as_secs())
@@ -511,7 +511,7 @@ mod tests {
 
     /// Without this rule, a command could create an empty `.git` in one call and fill it unnoticed in the next.
     #[test]
-    fn an_empty_dot_git_is_a_new_repository_when_it_is_filled() {
+    fn filled_dot_git_directory_is_a_new_repository() {
         let (_dir, root) = place();
         fs::create_dir_all(root.join("a/.git")).unwrap();
         let before = WorkspaceScan::of(slice::from_ref(&root));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn scan_around_a_file_finds_the_repository_that_the_file_completes() {
+    fn scan_around_a_file_finds_new_repositories_and_changed_run_files() {
         let (_dir, root) = place();
         let check = |name: &str, repositories: &[&str], run_files: &[&str]| {
             let before = WorkspaceScan::around(slice::from_ref(&root), &root.join(name));
@@ -548,7 +548,7 @@ mod tests {
 
     /// git uses the configuration of such a directory as soon as a user runs git in it.
     #[test]
-    fn a_repository_without_dot_git_is_found() {
+    fn repository_without_a_dot_git_directory_is_found() {
         let (_dir, root) = place();
         fs::create_dir(root.join("src")).unwrap();
         let before = WorkspaceScan::of(slice::from_ref(&root));
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn every_root_is_scanned_once() {
+    fn workspace_scan_scans_every_root_once() {
         let (_dir, root) = place();
         file(root.join("ws/a/.git/HEAD"), "x");
         file(root.join("granted/b/.git/HEAD"), "x");

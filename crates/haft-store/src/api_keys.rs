@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(record.principal(), Principal::new("acme", "anna", &record.id));
         let before = store.version();
         assert_eq!(store.revoke(&[record.id.clone(), "key_none".into()]).unwrap(), [record]);
-        assert_ne!(store.version(), before, "a server must notice the change");
+        assert_ne!(store.version(), before, "the version changes with every change");
         assert_eq!(store.load().unwrap().find(secret.expose(), 9), KeyLookup::Unknown);
     }
 

@@ -104,7 +104,7 @@ mod tests {
         std::fs::write(home.data().join("approvals.json"), old.to_string()).unwrap();
         let warning = import(&home).unwrap();
         assert!(warning.starts_with("2 remembered rules were dropped"), "{warning}");
-        assert_eq!(import(&home), None, "the warning is given once");
+        assert_eq!(import(&home), None, "the second import returns no warning");
         let owner = GrantOwner::of(&Principal::local());
         let grants = FileGrants::of(&home).load(&owner, "/any").await.unwrap();
         let ids: Vec<_> = grants.iter().map(|grant| grant.id).collect();
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(ids, [expected.id]);
         let other = GrantOwner { subject: "other".into(), ..owner };
         assert_eq!(FileGrants::of(&home).list(&other).await.unwrap(), []);
-        assert!(home.data().join(IMPORTED).exists(), "the old file stays readable");
+        assert!(home.data().join(IMPORTED).exists(), "the old file is kept under another name");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const BLOCK_BYTES: usize = 512;
 
-/// The longest file name that fits into a tar header. A longer name has an entry of its own.
+/// The maximum length of a file name in a tar header. A longer name has an entry of its own.
 const NAME_BYTES_MAX: usize = 100;
 
 /// The value of `O_NOFOLLOW`: do not open a symbolic link.
@@ -230,7 +230,7 @@ mod tests {
                 archive.add_tree(Path::new(name), &directory.path().join(name)).unwrap();
             }
         });
-        assert_eq!(archive.files, 1, "the link is not followed");
+        assert_eq!(archive.files, 1, "a link to a file is not followed");
         archive.skipped.sort();
         assert_eq!(archive.skipped, [tree.join("locked"), tree.join("secret")]);
         set_mode(&tree.join("locked"), 0o700);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_lines_have_the_same_fields_and_truncated_texts_and_the_file_is_rotated() {
+    fn audit_lines_have_the_same_fields_and_bounded_length() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let limits = LineFileLimits { bytes_max: 1_500, lock_wait: Duration::from_secs(1) };

@@ -250,7 +250,7 @@ mod tests {
         let home = Home::at(&directory.path().join("home"));
         let path = directory.path().join("backup.tar");
         let write = || without_capabilities(|| backup(&home, &path, ExistingFile::Replaced, |_, _| ()));
-        assert_eq!(write().unwrap_err().kind(), io::ErrorKind::NotFound, "there is no data");
+        assert_eq!(write().unwrap_err().kind(), io::ErrorKind::NotFound, "a backup without data fails");
         let locked = home.data().join("events/acme");
         fs::create_dir_all(&locked).unwrap();
         fs::write(locked.join("run.jsonl"), "x").unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn linked_backup_replaces_no_existing_file() {
+    fn link_to_does_not_replace_an_existing_backup() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("backup.tar");
         PartFile::beside(&path).unwrap().link_to(&path).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_is_private_complete_and_replaces_nothing_unasked() {
+    fn backup_has_all_files_and_replaces_an_old_backup_only_on_request() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(&directory.path().join("home"));
         let file = |name: &str, text: &str| {
@@ -294,7 +294,7 @@ mod tests {
         file("grants/acme/anna.lock", "");
         let path = directory.path().join("backup.tar");
         let refused = backup(&home, &path, ExistingFile::Refused, |_, _| ()).unwrap();
-        assert_eq!(refused.files, 4, "two responses, a record of an unfinished one, and a blob");
+        assert_eq!(refused.files, 4, "the backup has two responses, one unfinished record and a blob");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let again = backup(&home, &path, ExistingFile::Refused, |_, _| ()).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_is_visible_only_to_its_subject() {
+    fn conversation_is_visible_only_to_its_subject() {
         let directory = tempfile::tempdir().unwrap();
         let store = ConversationStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k");

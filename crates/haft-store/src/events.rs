@@ -233,7 +233,7 @@ impl FileEvents {
         lock(&self.ends).get(key).copied().unwrap_or_default()
     }
 
-    /// Finds the end of the log, reading on from the last known end.
+    /// Finds the end of the log. Starts to read at the last known end.
     fn find_end(&self, key: &RunKey) -> io::Result<LogPosition> {
         let known = self.known_end(key);
         let file = match File::open(self.path(key)) {

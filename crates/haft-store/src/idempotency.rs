@@ -148,8 +148,12 @@ mod tests {
             };
             assert_eq!(bind(&anna, "k", 1).await, 1);
             assert_eq!(bind(&anna, "k", 2).await, 1);
-            assert_eq!(bind(&bert, "k", 3).await, 3, "another subject");
-            assert_eq!(bind(&Principal::new("u", "anna", "1"), "k", 4).await, 4, "another tenant");
+            assert_eq!(bind(&bert, "k", 3).await, 3, "another subject has its own keys");
+            assert_eq!(
+                bind(&Principal::new("u", "anna", "1"), "k", 4).await,
+                4,
+                "another tenant has its own keys"
+            );
             keys.release(&anna, "k").await;
             assert_eq!(bind(&anna, "k", 5).await, 5);
         })

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_has_one_holder_at_a_time_and_leaves_no_file() {
+    fn lock_file_has_one_holder_at_a_time_and_is_then_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("below/x.lock");
         let first = LockFile::try_lock(&path).unwrap().unwrap();
@@ -76,10 +76,10 @@ mod tests {
         let second = LockFile::try_lock(&path).unwrap().unwrap();
         let third = LockFile::replace(&path).unwrap();
         drop(second);
-        assert!(LockFile::is_held(&path), "the replaced holder removes no file of its successor");
+        assert!(LockFile::is_held(&path), "a replaced holder does not remove the new lock file");
         drop(third);
         fs::write(&path, "").unwrap();
-        assert!(!LockFile::is_held(&path) && !path.exists(), "a killed process leaves its file");
+        assert!(!LockFile::is_held(&path) && !path.exists(), "the lock file of a killed process is removed");
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_preserve_order_and_bound_the_relative_error() {
+    fn log_slots_preserve_order_and_bound_the_relative_error() {
         let around = |power: u32| {
             let number = 1_u64 << power;
             [number.saturating_sub(1), number, number | 1, number | (number >> 1), number | (number >> 8)]
@@ -39,7 +39,7 @@ mod tests {
         for number in numbers {
             let middle = slot_midpoint(slot_of(number));
             assert_eq!(slot_of(middle), slot_of(number), "{number}");
-            assert!(middle.abs_diff(number) <= number / 250, "{number} became {middle}");
+            assert!(middle.abs_diff(number) <= number / 250, "the slot of {number} has the middle {middle}");
             assert!(number >= 256 || middle == number);
         }
     }

@@ -31,8 +31,8 @@ pub(crate) fn read_owned<T>(
     Ok(owned)
 }
 
-/// Returns true if the error concerns only one file, so that haft can still read the others. A parser returns the first
-/// two kinds.
+/// Returns true if the error concerns only one file, so that haft can still read the others. The first two kinds are
+/// errors of a parser.
 fn concerns_one_file(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, IsADirectory, PermissionDenied, UnexpectedEof};
     matches!(error.kind(), InvalidData | UnexpectedEof | PermissionDenied | IsADirectory)

@@ -407,7 +407,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_unfinished_response_is_listed_until_it_ends() {
+    fn unfinished_response_is_listed_until_it_ends() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         assert_eq!(store.unfinished(), []);
@@ -426,7 +426,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_response_is_visible_only_to_its_subject() {
+    fn response_is_visible_only_to_its_subject() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k1");
@@ -446,7 +446,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn stream_events_follow_the_record_and_survive_the_expiry_of_approvals() {
+    fn stream_events_of_a_response_survive_the_expiry_of_approvals() {
         let directory = tempfile::tempdir().unwrap();
         let store = ResponseStore::of(&Home::at(directory.path()));
         let (anna, bert) = (Principal::new("acme", "anna", "k"), Principal::new("acme", "bert", "k"));
@@ -462,7 +462,11 @@ pub(crate) mod tests {
             stored.skip(1).unwrap();
             assert_eq!(stored.next(2).unwrap(), events[1..3]);
             assert!(store.expire_approvals(&anna, "resp_1", |messages| messages).unwrap());
-            assert_eq!(stored.next(9).unwrap(), events[3..], "the file was replaced");
+            assert_eq!(
+                stored.next(9).unwrap(),
+                events[3..],
+                "open events stay readable after the file is replaced"
+            );
             assert_eq!(stored.next(9).unwrap(), [""; 0]);
             stored.skip(1).unwrap();
         }
@@ -485,7 +489,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damaged_file_hides_no_other_response_and_an_unreadable_directory_is_an_error() {
+    fn damaged_response_file_hides_no_other_response() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let store = ResponseStore::of(&home);

@@ -158,7 +158,8 @@ impl TenantData {
             })
         };
         let is_local = tenant == directory_of(Principal::local().tenant());
-        // The event logs of the local user belong to runs in the terminal. They are kept as long as their sessions.
+        // The event logs of the local user belong to runs in the terminal. They are removed together with their
+        // sessions.
         let swept = SWEPT.into_iter().filter(|(_, kind)| !(is_local && *kind == StoredKind::Events));
         swept.flat_map(in_directory).collect()
     }
@@ -220,7 +221,7 @@ mod tests {
         RetentionLimits { keep: Duration::MAX, responses_max: u64::MAX, bytes_max: u64::MAX };
 
     #[test]
-    fn oldest_files_are_removed_until_the_limits_hold() {
+    fn retention_removes_the_oldest_files_until_the_limits_hold() {
         let now = SystemTime::now();
         let file = |name: &str, kind, hours: u32, bytes| StoredFile {
             kind,
@@ -272,7 +273,7 @@ mod tests {
         responses.begin(&open).unwrap();
         assert!(data.measure(0)["acme"] > 20_000, "{:?}", data.measure(0));
         data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now());
-        assert_eq!(responses.list(&anna).unwrap().len(), 2, "they changed within the last hour");
+        assert_eq!(responses.list(&anna).unwrap().len(), 2, "files of the last hour are kept");
         data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now() + 2 * HOUR);
         let left: Vec<String> = responses.list(&anna).unwrap().into_iter().map(|one| one.id).collect();
         assert_eq!(left, ["resp_open"]);
@@ -280,7 +281,7 @@ mod tests {
         assert!(events("run-open") && !events("run-old"));
     }
     #[test]
-    fn unmeasurable_workspace_counts_with_the_maximum_workspace_size() {
+    fn unmeasurable_workspace_counts_as_one_of_the_maximum_size() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let (data, store) = (TenantData::of(&home), WorkspaceStore::of(&home));
@@ -292,7 +293,10 @@ mod tests {
         fs::create_dir_all(&tmp).unwrap();
         fs::write(tmp.join("file"), vec![b'x'; 100_000]).unwrap();
         let before = data.measure(1 << 30)["acme"];
-        assert!((200_000..300_000).contains(&before), "the workspace and its /tmp: {before}");
+        assert!(
+            (200_000..300_000).contains(&before),
+            "the size includes the workspace and its /tmp: {before}"
+        );
         nest_deeply(hidden.directory());
         let after = data.measure(1 << 30)["acme"];
         assert!((before..before + 20_000).contains(&(after - (1 << 30))), "{after}");

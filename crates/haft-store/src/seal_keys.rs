@@ -139,7 +139,7 @@ mod tests {
     const MONTH_MS: u64 = 30 * 24 * 3_600_000;
 
     #[test]
-    fn a_key_is_replaced_after_its_lifetime_and_stays_readable() {
+    fn seal_key_is_replaced_after_its_lifetime_and_stays_readable() {
         let directory = tempfile::tempdir().unwrap();
         let store = SealKeyStore::of(&Home::at(directory.path()));
         let first = store.newest(5).unwrap();

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_without_a_new_entry_are_removed_with_their_content() {
+    fn sweep_removes_directories_without_a_new_entry() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("one/below")).unwrap();
         fs::write(root.path().join("file"), "").unwrap();
@@ -109,6 +109,6 @@ mod tests {
         assert!(is_due(one, hour));
         assert!(!is_due(one, hour));
         assert!(is_due(other, hour));
-        assert!(is_due(one, Duration::ZERO), "the interval has passed");
+        assert!(is_due(one, Duration::ZERO), "a sweep is due after the interval");
     }
 }

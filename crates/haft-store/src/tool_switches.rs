@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tool_switches_survive_a_restart_and_a_damaged_file_is_an_error() {
+    fn tool_switches_survive_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let store = ToolSwitchStore::of(&Home::at(directory.path()));
         assert_eq!(store.load().unwrap(), StoredSwitches::default());

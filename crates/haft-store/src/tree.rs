@@ -182,7 +182,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn directory_tree_without_permissions_and_with_long_paths_is_removed() {
+    fn tree_removal_handles_missing_permissions_and_long_paths() {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree");
         fs::create_dir_all(tree.join("a/b/c")).unwrap();
@@ -212,6 +212,10 @@ pub(crate) mod tests {
         set_mode(directory.path(), 0o700);
         assert_eq!(failed.kind(), io::ErrorKind::PermissionDenied);
         assert!(failed.to_string().contains("tree"), "{failed}");
-        assert_eq!(fs::read_dir(&tree).unwrap().count(), 0, "only the directory itself is left");
+        assert_eq!(
+            fs::read_dir(&tree).unwrap().count(),
+            0,
+            "the tree is empty except for the directory itself"
+        );
     }
 }

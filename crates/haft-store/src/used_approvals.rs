@@ -59,8 +59,8 @@ impl UsedApprovalStore {
         }
     }
 
-    /// Adds a mark, and returns when it is on the disk. Returns false if the mark existed before, also if another process
-    /// added it.
+    /// Adds a mark, and returns when it is on the disk. Returns false if the mark existed before, even if another
+    /// process added it.
     pub fn add(&self, digest: &str, expires_ms: u64) -> io::Result<bool> {
         let path = self.directory.join(digest);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_mark_key_and_unreadable_approval_mark_are_kept() {
+    fn damaged_key_is_an_error_and_unreadable_approval_mark_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let store = UsedApprovalStore::of(&Home::at(directory.path()));
         store.key().unwrap();

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_removes_unused_workspaces_and_never_one_in_use() {
+    fn sweep_removes_unused_workspaces_but_none_in_use() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let store = WorkspaceStore::of(&home);
@@ -326,21 +326,21 @@ mod tests {
             set_mode(&tmp.join("locked"), 0o000);
         }
         store.sweep(HOUR, SystemTime::now);
-        assert!(unused.exists() && tmps[1].exists(), "it was used less than an hour ago");
+        assert!(unused.exists() && tmps[1].exists(), "a workspace used in the last hour is kept");
         without_capabilities(|| store.sweep(HOUR, later));
         assert!(used.directory().exists() && !unused.exists());
         assert!(tmps[0].exists() && !tmps[1].exists());
         let left: Vec<_> = sweep::entries(unused.parent().unwrap()).map(|entry| entry.file_name()).collect();
-        assert_eq!(left, ["resp_1"], "nothing is left of the removed workspace");
+        assert_eq!(left, ["resp_1"], "the removed workspace has no files left");
         let kept = used.directory().to_owned();
         drop(used);
         store.sweep(HOUR, later);
-        assert!(!kept.exists(), "the lease has ended");
+        assert!(!kept.exists(), "a workspace without a lease is removed");
         assert!(store.open(&anna, conversation("resp_1")).unwrap().directory().exists());
     }
 
     #[test]
-    fn workspace_used_after_the_time_of_the_sweep_is_kept() {
+    fn sweep_keeps_a_workspace_with_a_last_use_in_the_future() {
         let directory = tempfile::tempdir().unwrap();
         let store = WorkspaceStore::of(&Home::at(directory.path()));
         let anna = Principal::new("acme", "anna", "k");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_belongs_to_its_subject_and_the_shared_one_to_the_tenant() {
+    fn only_the_shared_workspace_belongs_to_the_whole_tenant() {
         let directory = tempfile::tempdir().unwrap();
         let store = WorkspaceStore::of(&Home::at(directory.path()));
         let (anna, bert) = (Principal::new("acme", "anna", "k"), Principal::new("acme", "bert", "k"));
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!((of_anna.len(), unreadable.len()), (1, 0));
         assert_eq!(of_anna[0].directory, own.directory());
         assert!(store.of_principal(&bert).unwrap().0.is_empty());
-        assert!(hold(&of_anna[0].record).unwrap().is_none(), "it is in use");
+        assert!(hold(&of_anna[0].record).unwrap().is_none(), "a workspace with a lease cannot be held");
         drop(own);
         assert!(hold(&of_anna[0].record).unwrap().is_some());
         for id in ["", "resp_../x", "anna", "conv_a/b", ".removed_x", "_shared"] {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_in_an_agent_text_are_expanded_once() {
+    fn variables_in_an_agent_file_are_expanded_once() {
         check("a ${MOOD} b", Ok("a kind ${NOT_EXPANDED} b"));
         check("${NO:-rest} ${EMPTY:-full} [${EMPTY}]", Ok("rest full []"));
         check("$${MOOD} $5 {a} {{ x }} {{", Ok("${MOOD} $5 {a} {{ x }} {{"));

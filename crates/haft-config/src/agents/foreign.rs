@@ -145,7 +145,7 @@ fn keys_of_lines(yaml: &str) -> Option<Map<String, Value>> {
 }
 
 /// Reads the value of a line as YAML. As plain text, the value would keep its quotes, brackets and comments, and would
-/// then match no tool name. A description is always a text.
+/// then match no tool name. A description is always a string.
 fn value_of_line(key: &str, text: &str) -> Option<Value> {
     match text {
         _ if key == "description" => Some(text.into()),

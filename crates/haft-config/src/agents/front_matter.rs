@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_split_into_front_matter_and_body() {
+    fn agent_file_is_split_into_front_matter_and_body() {
         let check = |text: &str, expected: Result<(&str, usize, &str, usize), usize>| {
             let found = split("a.md", text);
             let found = found.map(|p| (p.yaml, p.yaml_line, p.body, p.body_line)).map_err(|error| error.line);

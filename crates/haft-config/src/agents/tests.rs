@@ -144,7 +144,7 @@ fn every_agent_key_is_parsed() {
 }
 
 #[test]
-fn key_list_matches_the_parsed_keys() {
+fn list_of_agent_keys_matches_the_parsed_keys() {
     let written: Vec<_> =
         ALL.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(':')).collect();
     let mut names: Vec<_> = written.iter().map(|(key, _)| *key).collect();
@@ -153,7 +153,7 @@ fn key_list_matches_the_parsed_keys() {
 }
 
 #[test]
-fn invalid_keys_and_values_are_reported_with_their_line() {
+fn invalid_agent_keys_and_values_are_reported_with_their_line() {
     check_error(
         "description: a\nmaxTurn: 3",
         "team/researcher.md:3: unknown key `maxTurn`; did you mean `maxTurns`?",
@@ -188,7 +188,7 @@ fn invalid_keys_and_values_are_reported_with_their_line() {
 }
 
 #[test]
-fn invalid_schemas_are_rejected_on_read() {
+fn agent_file_with_an_invalid_schema_is_rejected() {
     check_error(
         "description: a\noutput:\n  schemaRef: none.json",
         "researcher.md:4: haft cannot read the schema file `none.json`: there is no such file",
@@ -218,7 +218,7 @@ fn structured_output_selects_a_report_by_default() {
 }
 
 #[test]
-fn word_lists_accept_string_or_list_and_cache_accepts_off() {
+fn word_list_is_a_string_or_a_list() {
     assert_eq!(whole("models: a/b, c/d").models, ["a/b", "c/d"]);
     assert_eq!(whole("models: a/b").models, ["a/b"]);
     assert_eq!(whole("allowedTools: []").reach.allowed_tools, Some(Vec::new()));
@@ -230,7 +230,7 @@ fn word_lists_accept_string_or_list_and_cache_accepts_off() {
 }
 
 #[test]
-fn oversized_deep_or_alias_bomb_file_is_rejected() {
+fn agent_file_that_is_too_large_deep_or_an_alias_bomb_is_rejected() {
     let error = read(&"x".repeat(AGENT_BYTES_MAX + 1)).unwrap_err().to_string();
     assert!(error.contains("the limit is 1048576"), "{error}");
     let deep = format!("description: {}{}", "[".repeat(5000), "]".repeat(5000));
@@ -247,7 +247,7 @@ fn oversized_deep_or_alias_bomb_file_is_rejected() {
 
 /// A path that the user writes needs no trust, but the files that the agent includes must be in its directory.
 #[test]
-fn agent_given_by_path_cannot_include_a_file_through_a_link_out_of_its_directory() {
+fn agent_given_by_path_cannot_include_files_outside_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let file = dir.path().join(name);
@@ -277,7 +277,7 @@ fn agent_given_by_path_cannot_include_a_file_through_a_link_out_of_its_directory
 }
 
 #[test]
-fn old_key_budget_seconds_works_with_a_warning_unless_budget_time_is_set() {
+fn old_key_budget_seconds_is_accepted_with_a_warning() {
     let time = |budget: &str| read(&format!("---\nbudget: {budget}\n---\n")).unwrap().budget.time;
     assert_eq!(time("{seconds: 60}"), Some(Duration::from_mins(1)));
     assert_eq!(time("{seconds: 60, time: 5s}"), Some(Duration::from_secs(5)));

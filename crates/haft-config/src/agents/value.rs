@@ -12,11 +12,11 @@ use super::written::RawCompactionKeys;
 use crate::duration;
 use crate::resolved::CompactionStart;
 
-/// A single word, one text with several words separated by commas, or a list of words.
+/// A single word, a string with several words separated by commas, or a list of words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WordList(pub(super) Vec<String>);
 
-/// Milliseconds, or a text such as `90s`.
+/// Milliseconds, or a string such as `90s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DurationValue(pub(super) Duration);
 
@@ -126,7 +126,7 @@ impl<'de> Visitor<'de> for WordListVisitor {
     type Value = WordList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, or a list of texts")
+        f.write_str("a string, or a list of strings")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<WordList, E> {

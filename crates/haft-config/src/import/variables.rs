@@ -86,7 +86,7 @@ fn variable_name(text: &str) -> String {
     if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { format!("V_{name}") } else { name }
 }
 
-/// Converts the values of a map of texts. Leaves out other values, with a note.
+/// Converts the values of a map of strings. Leaves out other values, with a note.
 pub(super) fn rewrite_map(
     map: &Map<String, Value>,
     style: VariableStyle,

@@ -32,7 +32,7 @@ fn comments_trailing_commas_and_bom_are_accepted() {
 }
 
 #[test]
-fn config_values_are_normalized() {
+fn parsed_config_values_are_normalized() {
     check(r#"{"toolTimeout": "1.5h"}"#, &json!({"toolTimeout": 5_400_000}));
     check(r#"{"toolTimeout": 1500}"#, &json!({"toolTimeout": 1500}));
     check(r#"{"tools": {"a*": {"cache": "off"}}}"#, &json!({"tools": {"a*": {"cache": "off"}}}));
@@ -44,7 +44,7 @@ fn config_values_are_normalized() {
 }
 
 #[test]
-fn old_names_of_keys_and_modes_work_with_a_warning() {
+fn old_names_of_keys_and_modes_are_accepted_with_a_warning() {
     let text = "{\"cache\": {\"bytesMax\": 5},\n \"sandbox\": {\"mode\": \"rx\"}}";
     let layer = read_text(text).unwrap();
     let expected = json!({"cache": {"maxBytes": 5}, "sandbox": {"mode": "network"}});

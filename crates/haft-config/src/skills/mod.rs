@@ -26,7 +26,7 @@ use crate::resolved::McpServerSettings;
 /// The name of a skill file. Each skill file is in its own directory.
 pub const FILE_NAME: &str = "SKILL.md";
 
-/// The largest skill file that is read, in bytes.
+/// The maximum size of a skill file, in bytes.
 pub const SKILL_BYTES_MAX: usize = 256 << 10;
 
 /// One skill, with all its keys checked and resolved.

@@ -165,14 +165,17 @@ impl SkillReader<'_> {
         name
     }
 
-    /// Returns the text of a required key. Reports an error if it is missing, empty, too long or not a text.
+    /// Returns the value of a required key. Reports an error if it is missing, empty, too long or not a string.
     fn text(&mut self, key: &str, chars_max: usize) -> String {
         match self.keys.get(key) {
             Some(Value::String(text)) if !text.trim().is_empty() && text.chars().count() <= chars_max => {
                 text.trim().to_owned()
             }
             Some(_) => {
-                self.wrong(&[key], format!("the key `{key}` must be a text of 1 to {chars_max} characters"));
+                self.wrong(
+                    &[key],
+                    format!("the key `{key}` must be a string of 1 to {chars_max} characters"),
+                );
                 String::new()
             }
             None => {
@@ -182,7 +185,7 @@ impl SkillReader<'_> {
         }
     }
 
-    /// Returns a list of words, from a list or from one text that is split at `between`.
+    /// Returns a list of words, from a list or from one string that is split at `between`.
     fn words(&mut self, at: &[&str], value: Option<&Value>, between: char) -> Vec<String> {
         let words: Option<Vec<&str>> = match value {
             None | Some(Value::Null) => Some(Vec::new()),

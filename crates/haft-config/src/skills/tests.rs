@@ -75,7 +75,7 @@ fn yaml_and_toml_skills_parse_equally() {
             args.into_iter().map(|word| word.0).collect::<Vec<_>>(),
             env.into_values().map(|value| value.0).collect::<Vec<_>>(),
         ),
-        McpEndpoint::Remote { .. } => unreachable!("it has a command"),
+        McpEndpoint::Remote { .. } => unreachable!("the server has a command"),
     };
     assert_eq!(
         process(&toml),
@@ -251,5 +251,8 @@ fn unknown_skill_keys_are_warnings() {
             "s/SKILL.md:5: unknown key `version`"
         ]
     );
-    assert!(read("---\nname: a\ndescription: y\n---\n").unwrap().warnings.is_empty(), "`y` is a text");
+    assert!(
+        read("---\nname: a\ndescription: y\n---\n").unwrap().warnings.is_empty(),
+        "`y` is a string, not a boolean"
+    );
 }

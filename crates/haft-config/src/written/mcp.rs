@@ -83,11 +83,11 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("default" = true))]
     pub(crate) shared: Option<bool>,
 
-    /// The longest time that haft waits for a reply or for progress of a request
+    /// The maximum time that haft waits for a reply or for progress of a request
     #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) request_timeout: Option<Millis>,
 
-    /// The longest time that the server may take to start, including the download of its package
+    /// The maximum time that the server may take to start, including the download of its package
     #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(crate) startup_timeout: Option<Millis>,
 
@@ -132,7 +132,7 @@ pub(crate) enum RawMcpTransport {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct McpDefaults {
-    /// The longest time that a run waits for servers whose tools are not known yet; the tools of a slower server join the run when that server is ready
+    /// The maximum time that a run waits for servers whose tools are not known yet; the tools of a slower server join the run when that server is ready
     #[schemars(extend("default" = default::MCP_READY_WAIT_MS, "x-unit" = "milliseconds"))]
     pub(crate) ready_wait: Option<Millis>,
 }

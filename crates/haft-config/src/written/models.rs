@@ -45,15 +45,15 @@ pub(in super::super) struct RawProvider {
     #[schemars(extend("default" = "streamed"))]
     pub(in super::super) delivery: Option<RawDelivery>,
 
-    /// The longest time that a connection may take to open
+    /// The maximum time that a connection may take to open
     #[schemars(extend("default" = default::CONNECT_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) connect_timeout: Option<Millis>,
 
-    /// The longest time until the first byte of the reply
+    /// The maximum time until the first byte of the reply
     #[schemars(extend("default" = default::FIRST_BYTE_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) first_byte_timeout: Option<Millis>,
 
-    /// The longest pause between two parts of a reply
+    /// The maximum pause between two parts of a reply
     #[schemars(extend("default" = default::CHUNK_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) chunk_timeout: Option<Millis>,
 
@@ -80,7 +80,7 @@ pub(in super::super) struct RawProvider {
     #[schemars(range(max = 100), extend("default" = CLAUDE_CODE_RESUMES_MAX))]
     pub(in super::super) max_resumes: Option<u32>,
 
-    /// The longest wait that haft accepts from `Retry-After`; if the provider asks for a longer wait, the request fails
+    /// The maximum wait that haft accepts from `Retry-After`; if the provider asks for a longer wait, the request fails
     #[schemars(extend("default" = default::RETRY_AFTER_MAX_MS, "x-unit" = "milliseconds"))]
     pub(in super::super) max_retry_after: Option<Millis>,
 }

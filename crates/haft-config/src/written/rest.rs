@@ -68,23 +68,23 @@ pub(crate) struct RawStreaming {
     #[schemars(extend("default" = ""))]
     pub(crate) line_prefix: Option<String>,
 
-    /// The field of a piece that contains the type of the piece
+    /// The field of an event that contains the type of the event
     #[schemars(extend("default" = "type"))]
     pub(crate) discriminator_field: Option<String>,
 
-    /// The value of `discriminatorField` that marks the last piece
+    /// The value of `discriminatorField` in the last event
     #[schemars(extend("default" = "done"))]
     pub(crate) done_value: Option<String>,
 
-    /// The field of the last piece that contains the whole answer
+    /// The field of the last event that contains the whole answer
     #[schemars(extend("default" = "answer"))]
     pub(crate) answer_field: Option<String>,
 
-    /// The value of `discriminatorField` that marks a piece with a part of the answer
+    /// The value of `discriminatorField` in events that contain a part of the answer
     #[schemars(extend("default" = "token"))]
     pub(crate) token_value: Option<String>,
 
-    /// The field that contains a part of the answer, in a piece that `tokenValue` marks
+    /// The field that contains a part of the answer, in an event with the type `tokenValue`
     #[schemars(extend("default" = "content"))]
     pub(crate) token_field: Option<String>,
 

@@ -27,7 +27,7 @@ pub(crate) struct RawServe {
     #[schemars(extend("default" = []))]
     pub(crate) issuers: Option<Vec<RawTokenIssuer>>,
 
-    /// The MCP servers that a request may name by their `server_url`: none (`off`), those at `public` addresses, or `any`, also in the network of the server
+    /// The MCP servers that a request may name by their `server_url`: none (`off`), those at `public` addresses, or all (`any`), even those in the network of the server
     #[schemars(extend("default" = "public"))]
     pub(crate) server_urls: Option<RawServerUrls>,
 
@@ -35,7 +35,7 @@ pub(crate) struct RawServe {
     #[schemars(range(min = 1), extend("default" = default::SERVE_RUNS_MAX))]
     pub(crate) max_runs: Option<u64>,
 
-    /// The maximum number of runs that wait; one tenant can take half of the places, and haft refuses further runs
+    /// The maximum number of waiting runs; haft refuses further runs, and refuses a tenant that would fill more than half of the queue
     #[schemars(extend("default" = default::SERVE_WAITING_RUNS_MAX))]
     pub(crate) max_waiting_runs: Option<u64>,
 
@@ -160,7 +160,7 @@ pub(crate) struct RawKeyLimits {
     /// The maximum number of responses in progress at the same time
     pub(crate) concurrent_responses: Option<u32>,
 
-    /// The cost of models in a month, in US dollars
+    /// The maximum cost of models in a month, in US dollars
     pub(crate) usd_per_month: Option<u32>,
 }
 

@@ -54,7 +54,7 @@ fn almost_valid_json_is_repaired_and_each_repair_recorded() {
 }
 
 #[test]
-fn text_ending_inside_a_value_is_marked_cut_off() {
+fn arguments_that_end_inside_a_value_are_marked_cut_off() {
     let check = |text: &str, expected: Value, cut_off: bool| {
         let parsed = parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
         assert_eq!(Value::Object(parsed.object().clone()), expected, "{text:?}");
@@ -194,7 +194,7 @@ proptest! {
     #[test]
     fn repairing_valid_json_changes_nothing(value in any_object()) {
         let text = serde_json::to_string_pretty(&value).unwrap();
-        let Ok(mended) = repair::mend(&text, 0, NESTING_MAX) else { panic!("stuck on {text}") };
+        let Ok(mended) = repair::mend(&text, 0, NESTING_MAX) else { panic!("valid JSON is rejected: {text}") };
         prop_assert_eq!(serde_json::from_str::<Value>(&mended.text).unwrap(), value);
         prop_assert_eq!(mended.repairs, Vec::<&str>::new());
     }
@@ -210,7 +210,7 @@ proptest! {
     #[test]
     fn parsing_json_like_text_never_panics_and_records_every_repair(text in r#"\{("a"|'b'|"\\'"|:|,|\[|\]|\{|\}|1|True|nul|"|'|\\|\n|\u{a0}| ){0,12}\}?"#) {
         if let Ok(parsed) = parse(&text) {
-            prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text), "nothing is repaired in silence");
+            prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text), "repairs are recorded only for invalid JSON");
             let again = RawArguments::from_value(parsed.value()).parse(&ArgumentLimits::default()).unwrap();
             prop_assert_eq!(again.repairs(), &[] as &[&str]);
         }

@@ -76,12 +76,12 @@ fn text_of(conversation: &Conversation) -> String {
 }
 
 #[test]
-fn plan_moves_outputs_first_and_summarizes_if_that_frees_too_little() {
+fn plan_summarizes_turns_only_if_moving_outputs_frees_too_little() {
     use CompactionScope::{Outputs, Turns};
     let check = |outputs: &[usize], tokens: u64, expected: Option<(CompactionScope, usize)>| {
         let plan = CompactionPlan::of(&turns(outputs), &room(tokens));
         let found = plan.map(|plan| (plan.scope, plan.recent_from));
-        assert_eq!(found, expected, "{outputs:?} in {tokens}");
+        assert_eq!(found, expected, "outputs {outputs:?}, {tokens} tokens");
     };
     check(&[], 100, None);
     check(&[4000], 100, None);
@@ -146,7 +146,7 @@ fn archive_reference_does_not_move_to_the_archive_again() {
 }
 
 #[test]
-fn compaction_drops_the_preview_of_a_stored_output_before_and_after_a_resume() {
+fn compaction_drops_previews_of_stored_outputs_even_after_a_resume() {
     let stored = StoredOutput {
         stored: entry(20_000, 7),
         reason: StoreReason::SizeCap,
@@ -187,13 +187,15 @@ fn images_stay_when_text_of_the_same_output_is_moved() {
     conversation.push(Message::assistant(vec![MessagePart::text("ok")])).unwrap();
     let plan = CompactionPlan { scope: CompactionScope::Outputs, recent_from: 3, summary_tokens_max: 0 };
     let compacted = plan.without_outputs(&conversation, &span()).unwrap();
-    let PartBody::Reply(reply) = &compacted.messages()[2].parts[0].body else { panic!("no reply") };
+    let PartBody::Reply(reply) = &compacted.messages()[2].parts[0].body else {
+        panic!("expected a tool reply")
+    };
     assert_eq!(reply.content.len(), 2);
     assert_eq!(reply.content[1], image);
 }
 
 #[test]
-fn summary_replaces_old_turns_and_keeps_requests_recent_turns_and_open_calls() {
+fn summary_keeps_user_requests_recent_turns_and_open_calls() {
     let mut conversation = turns(&[2000, 2000]);
     conversation.push(Message::system("a note of the operator")).unwrap();
     conversation.push(Message::user("a second request")).unwrap();
@@ -246,7 +248,7 @@ fn second_summary_replaces_the_first_one() {
 }
 
 #[test]
-fn last_task_status_survives_every_compaction_word_for_word() {
+fn last_task_status_survives_every_compaction_unchanged() {
     let status = "{\"status\": \"in-progress\", \"pending\":  \"two  things\"}";
     let call = called("s", TASK_STATUS, status);
     let mut conversation = Conversation::default();

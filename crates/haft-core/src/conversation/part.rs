@@ -1,11 +1,11 @@
-//! The pieces of a message.
+//! The parts of a message.
 
 use std::sync::Arc;
 
 use crate::output::OutputContent;
 use crate::tool::{CallId, ToolCall};
 
-/// One piece of a message, and its identity in the wire format from which it was decoded.
+/// One part of a message, and its identity in the wire format from which it was decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessagePart {
     /// The content, which every format can encode or describe.

@@ -145,7 +145,7 @@ fn each_delta_gets_the_kind_of_its_part_in_its_own_session() {
     assert_eq!(read(one, delta(0)), Some(LogEvent::ReasoningDelta { text: "t".into() }));
     assert_eq!(read(one, delta(1)), Some(LogEvent::TextDelta { text: "t".into() }));
     assert_eq!(read(other, delta(0)), Some(LogEvent::TextDelta { text: "t".into() }));
-    assert_eq!(read(other, delta(1)), None, "a part that never started");
+    assert_eq!(read(other, delta(1)), None, "a delta of a part without a start is dropped");
 }
 
 #[test]
@@ -220,7 +220,9 @@ fn audited_events() -> [Event; 3] {
 
 /// Returns the field names of an event, in order.
 fn fields(kind: &LogEvent) -> Vec<String> {
-    let Value::Object(fields) = serde_json::to_value(kind).unwrap() else { panic!("{kind:?} is no object") };
+    let Value::Object(fields) = serde_json::to_value(kind).unwrap() else {
+        panic!("{kind:?} is not an object")
+    };
     fields.into_iter().map(|(name, _)| name).collect()
 }
 

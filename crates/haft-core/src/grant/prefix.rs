@@ -95,8 +95,7 @@ fn prefix_of(judged: &JudgedCommand) -> Option<Vec<String>> {
     (prefix.len() > 1 || !is_interpreter(program)).then_some(prefix)
 }
 
-/// Returns true if the word is a bare program name. A path is not offered as a prefix, because the file at the path may
-/// change.
+/// Returns true if the word is a bare program name. Returns false for a path, because the file at the path may change.
 fn is_program(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.+".contains(&byte);
     word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && word.bytes().all(is_plain)

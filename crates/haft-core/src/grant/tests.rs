@@ -109,7 +109,7 @@ fn grant_does_not_cover_a_call_with_a_different_binding() {
         let offline = with(&|binding| binding.confinement.network = ResourceAccess::Deny);
         let grant = Grant::new(&offline, grant.scope.clone(), decision());
         let covered = with_call(&rules, "git status", &binding(), |call| grant.covers(call, NOW_MS));
-        assert!(!covered, "network was not granted: {grant:?}");
+        assert!(!covered, "a grant without network covers no call with network: {grant:?}");
     }
 }
 
@@ -207,7 +207,7 @@ fn several_grants_together_cover_a_line_of_several_commands() {
 }
 
 #[test]
-fn prefix_grant_covers_no_other_command_when_the_whole_tool_needs_approval() {
+fn prefix_grant_covers_no_other_command_if_the_tool_needs_approval() {
     let status = [grant(prefix("git status"))];
     for rules in [rules(PermissionDecision::Allow, &["ask bash"]), rules(PermissionDecision::Ask, &[])] {
         assert!(covers(&status, &rules, "git status && git status -s"));
@@ -265,7 +265,7 @@ fn offered_prefix_always_covers_the_requested_call() {
     let (binding, digest) = (binding(), Digest::of_text(""));
     let read =
         AskedCall { binding: &binding, digest, exposed: "read", line: None, rules: &rules, ruling: &ruling };
-    assert_eq!(offered_prefix(&read), None, "a tool without a command line");
+    assert_eq!(offered_prefix(&read), None, "a tool without a command line has no prefix");
 }
 
 fn request(arguments: Value) -> ApprovalRequest {
@@ -298,7 +298,7 @@ fn each_approval_answer_creates_the_matching_grant_scope() {
     let long = request(json!({"a": "x".repeat(1_000), "b": 1}));
     let [GrantScope::Exact { description, .. }] = &*GrantScope::of_answer(ApprovalAnswer::AllowExact, &long)
     else {
-        panic!("one scope")
+        panic!("expected exactly one scope")
     };
     assert!(description.starts_with("a: xxx") && description.len() == DESCRIPTION_CHARS_MAX);
 }
@@ -337,7 +337,7 @@ fn imported_grant_covers_calls_only_in_the_narrowest_sandbox() {
     };
     assert!(covered(&narrow, "make"));
     assert!(!covered(&narrow, "make x"));
-    assert!(!covered(&binding(), "make"), "the network was not approved");
+    assert!(!covered(&binding(), "make"), "an imported grant covers no call with network");
     let other =
         GrantBinding { owner: GrantOwner { subject: "bert".into(), ..narrow.owner.clone() }, ..narrow };
     assert!(!covered(&other, "make"));

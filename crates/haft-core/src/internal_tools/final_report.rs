@@ -176,8 +176,8 @@ impl ReportShape {
         Ok(RunReport { status: ReportStatus::Success, format: self.format, content, metadata: Map::new() })
     }
 
-    /// Parses the text as JSON that fits the schema. Drops `null` values of absent properties: a provider that enforces
-    /// a schema without optional properties sends `null` for them.
+    /// Parses the text as JSON that matches the schema. Drops `null` values of absent properties: a provider that
+    /// enforces a schema without optional properties sends `null` for them.
     fn fitted(&self, text: &str) -> Option<Value> {
         let schema = self.schema.as_ref()?;
         schema.compiled.fit(serde_json::from_str(unfenced(text)).ok()?, text.len()).ok()
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_report_needs_status_and_content() {
+    fn text_report_needs_status_and_content() {
         let shape = ReportShape::plain(ReportFormat::Markdown);
         check(
             &shape,

@@ -57,7 +57,7 @@ impl ReportFormat {
     /// Returns the instruction for the model.
     pub fn rule(self) -> &'static str {
         match self {
-            Self::Json => "Write one JSON value that fits the schema, and nothing around it.",
+            Self::Json => "Write one JSON value that matches the schema, and no other text.",
             Self::Markdown => "Write GitHub-flavoured Markdown; close every code fence.",
             Self::SlackBlockKit => {
                 "Write a JSON array of at most 50 Slack Block Kit blocks; a section's text has at most 3000 characters, \

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_call_is_unwrapped_in_every_form_that_models_write() {
+    fn inner_call_is_found_in_every_shape_that_models_write() {
         check(&json!({"name": "a__b", "arguments": {"x": 1}}), Ok(("a__b", r#"{"x":1}"#)));
         check(&json!({"name": " a__b ", "arguments": "{\"x\": 1}"}), Ok(("a__b", "{\"x\": 1}")));
         check(&json!({"name": "a__b", "x": 1}), Ok(("a__b", r#"{"x":1}"#)));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn compact_definition_lists_every_required_parameter_within_its_size_limit() {
+    fn compact_definition_lists_every_required_parameter_within_its_limit() {
         let schema = json!({"type": "object", "required": ["title", "labels"], "properties": {
             "body": {"type": "string", "description": "The text of the issue.\nMarkdown."},
             "labels": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},

@@ -147,7 +147,11 @@ mod tests {
         assert_eq!(found[3], request("bash", "4").name_at(1).as_str());
         assert_eq!(found[1].len(), "b_12345678".len());
         let suffixed = NameRequest { first: NameForm::Suffixed, ..request("c", "5") };
-        assert_eq!(names(&[], &[suffixed, request("c", "6")])[1], "c", "the owner keeps the plain name");
+        assert_eq!(
+            names(&[], &[suffixed, request("c", "6")])[1],
+            "c",
+            "a tool without a forced suffix gets the plain name"
+        );
     }
 
     #[test]

@@ -121,7 +121,7 @@ mod tests {
             let found = edits(&positions(left.as_bytes()), left.len(), right.as_bytes());
             prop_assert_eq!(found, strsim::osa_distance(&left, &right));
             let (few, many) = (LetterCounts::of(left.as_bytes()), LetterCounts::of(right.as_bytes()));
-            prop_assert!(few.edits_min(&many) <= found, "the bound is never above the distance");
+            prop_assert!(few.edits_min(&many) <= found, "the lower bound is at most the edit distance");
         }
     }
 

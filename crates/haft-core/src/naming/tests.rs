@@ -152,7 +152,7 @@ fn tools_keep_their_names_when_other_tools_are_added_or_removed() {
     assert_eq!(exposed(&first), ["x"]);
     let second = after(&first, &["b/x"]);
     let of_b = exposed(&second)[0].to_owned();
-    assert_eq!(masked(&of_b), "x_#", "the name belongs to a tool that may come back");
+    assert_eq!(masked(&of_b), "x_#", "the plain name stays reserved for the removed tool");
     let third = after(&second, &["c/x", "b/x", "a/x", "a/x"]);
     assert_eq!(exposed(&third)[1..3], [of_b.as_str(), "x"]);
     assert_eq!(masked(exposed(&third)[0]), "x_#");
@@ -160,13 +160,13 @@ fn tools_keep_their_names_when_other_tools_are_added_or_removed() {
     assert_eq!(
         exposed(&table(NamingScheme::Bare, &["a/x", "b/x"]))[1],
         of_b,
-        "the name it has in every process"
+        "the suffixed name is the same in every process"
     );
 }
 
 /// An unknown name is compared with every tool, so most tools must be ruled out without computing their distance.
 #[test]
-fn unknown_name_among_10_000_tools_is_faster_than_all_distances() {
+fn nearest_name_among_10_000_is_found_without_all_edit_distances() {
     let names: Vec<String> = (0..10_000).map(|number| format!("idle/tool_{number}")).collect();
     let table = table(NamingScheme::Double, &names.iter().map(String::as_str).collect::<Vec<_>>());
     let time = |work: &dyn Fn()| {
@@ -185,7 +185,7 @@ fn unknown_name_among_10_000_tools_is_faster_than_all_distances() {
         }
     });
     let nearest = time(&|| drop(std::hint::black_box(table.nearest(written))));
-    assert!(nearest < distances / 2, "{nearest:?} for the nearest, {distances:?} for all distances");
+    assert!(nearest < distances / 2, "nearest name took {nearest:?}, all distances took {distances:?}");
 }
 
 #[test]

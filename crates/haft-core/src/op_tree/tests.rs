@@ -84,7 +84,7 @@ fn tree_of(events: &[Event]) -> OpTree {
 }
 
 #[test]
-fn calls_nest_under_their_turn_and_sub_agent_calls_under_the_parent_call() {
+fn calls_of_a_sub_agent_are_nested_under_the_parent_call() {
     let first = operation(1, 1, 1, None);
     let agent = operation(2, 1, 1, None);
     let inner = operation(3, 2, 3, Some(2));
@@ -104,7 +104,7 @@ fn calls_nest_under_their_turn_and_sub_agent_calls_under_the_parent_call() {
     assert_eq!(tree.path(OperationId(4)), Some("1-2.3-1.1-1"));
     let totals = tree.totals();
     assert_eq!((totals.calls, totals.errors, totals.bytes_in, totals.bytes_out), (4, 1, 8, 40));
-    assert_eq!(totals.latency, Duration::from_millis(10), "what runs inside a call is a part of it");
+    assert_eq!(totals.latency, Duration::from_millis(10), "the latency of nested calls is not added again");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn told(place: RunPosition, number: u32, failure: Option<ModelErrorKind>) -> Eve
 }
 
 #[test]
-fn model_attempts_are_listed_under_their_turn_and_totals_add_their_cost() {
+fn model_attempts_count_in_their_turn_and_in_the_totals() {
     let mut tree = OpTree::new(3);
     let (first, second) = (place(1, 1, None), place(1, 2, None));
     for event in [

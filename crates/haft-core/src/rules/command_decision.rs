@@ -139,8 +139,8 @@ pub(super) fn extra_effect(command: &ShellCommand) -> Option<String> {
     Some(format!("the shell expands `{}`", shown(&word.text)))
 }
 
-/// Returns true if a redirection needs no approval. Bash opens network connections for `/dev/tcp` and `/dev/udp`, even
-/// for reading.
+/// Returns true if a redirection needs no approval: it reads a file, or writes to `/dev/null`. Reading from `/dev/tcp`
+/// or `/dev/udp` needs approval, because Bash opens a network connection for it.
 fn is_harmless(redirection: &Redirection) -> bool {
     let Some(target) = ShellWord::as_literal(&redirection.target) else { return false };
     match redirection.access {

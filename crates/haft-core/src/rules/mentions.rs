@@ -112,8 +112,8 @@ fn without_quotes(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, '\\' | '\'' | '"' | '`')).collect()
 }
 
-/// Returns true if a word may begin after this text. A letter before it means no, except for the letter of an escape
-/// (`\\nrm`) or of an option (`-xrm`).
+/// Returns true if a word may begin after this text. Returns false if the text ends with a letter, except for the
+/// letter of an escape (`\\nrm`) or of an option (`-xrm`).
 fn begins_word(before: &str) -> bool {
     let run_start = before
         .rfind(|c: char| !is_word_char(c))

@@ -46,7 +46,7 @@ impl FinalReport {
         }
     }
 
-    /// Returns true if programs read the answer. A program must not get an answer in any other form.
+    /// Returns true if programs read the answer, so that an answer in any other format must be rejected.
     pub fn is_structured(&self) -> bool {
         self.shape().is_some_and(|shape| shape.format().is_structured())
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn report_truncated_by_the_length_limit_is_detected_as_cut() {
+    fn report_truncated_by_the_length_limit_is_detected_as_cut_off() {
         let json = ReportFormat::Json;
         check(ReportFormat::Text, "<haft-ab12-FINAL>half a sen", &StopReason::Length, Err("CUT"));
         check(

@@ -75,7 +75,7 @@ pub enum FinishReason {
     ToolChoiceUnmet,
     /// The model ended without the required report, several times in a row.
     NoReport,
-    /// The model's reports did not fit the required format or schema.
+    /// The model's reports did not match the required format or schema.
     InvalidReport,
     /// The model refused to answer.
     Refused,

@@ -13,7 +13,7 @@ use crate::tool::CallId;
 /// An input that changes the state of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunInput {
-    /// The driver asked for the next step, with these readings.
+    /// The driver asked for the next step, with these measured values.
     Stepped(DriverReadings),
     /// The model replied. The run may still reject the reply as unusable.
     Replied(ModelReply),

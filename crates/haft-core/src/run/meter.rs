@@ -77,7 +77,7 @@ impl Meter {
         self.tally().bill = bill;
     }
 
-    /// Sends every event also to `keeper` from now on. Later calls have no effect.
+    /// Also sends every later event to `keeper`. Further calls of this function have no effect.
     pub fn set_keeper(&self, keeper: Arc<dyn EventSink>) {
         self.keeper.get_or_init(|| keeper);
     }
@@ -307,7 +307,11 @@ mod tests {
         let left = [&root, &one, &other, &below].map(|meter| meter.left(Duration::ZERO).tokens);
         assert_eq!(left, [Some(45), Some(15), Some(45), Some(15)]);
         spend(&other, 40, 0);
-        assert_eq!(below.left(Duration::ZERO).tokens, Some(5), "others have used up what was left");
+        assert_eq!(
+            below.left(Duration::ZERO).tokens,
+            Some(5),
+            "a sibling's spending reduces the remaining tokens"
+        );
     }
 
     #[test]
@@ -319,7 +323,10 @@ mod tests {
         let held = one.hold(SpendAmount { tokens: 40, calls: 2 });
         let left = other.left(Duration::ZERO);
         assert_eq!((left.tokens, left.calls), (Some(50), Some(1)));
-        assert!((left.usd.unwrap() - 0.5).abs() < 1e-9, "forty tokens at the price of ten: {left:?}");
+        assert!(
+            (left.usd.unwrap() - 0.5).abs() < 1e-9,
+            "40 reserved tokens have the average price of the spent tokens: {left:?}"
+        );
         drop(held);
         assert_eq!(other.left(Duration::ZERO).tokens, Some(90));
     }
@@ -358,7 +365,7 @@ mod tests {
             (other.is_blocked_by_reservations(30), other.is_blocked_by_reservations(31)),
             (false, true)
         );
-        assert!(!other.is_blocked_by_reservations(91), "it would not fit without the reservation either");
+        assert!(!other.is_blocked_by_reservations(91), "a request over the whole budget does not wait");
         drop(held);
         assert!(!other.is_blocked_by_reservations(31));
     }
@@ -371,11 +378,15 @@ mod tests {
         let woken = Arc::new(WakeCounter::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
-        assert_eq!(other.poll_settled(0, &mut cx), Poll::Ready(()), "nothing is in the way");
+        assert_eq!(
+            other.poll_settled(0, &mut cx),
+            Poll::Ready(()),
+            "without reservations, the run does not wait"
+        );
         let held =
             [one.hold(SpendAmount { tokens: 60, calls: 0 }), one.hold(SpendAmount { tokens: 60, calls: 0 })];
         assert_eq!(other.poll_settled(0, &mut cx), Poll::Pending);
-        assert_eq!(other.poll_settled(0, &mut cx), Poll::Pending, "asked again, it is woken once");
+        assert_eq!(other.poll_settled(0, &mut cx), Poll::Pending, "a second poll still waits");
         assert_eq!(woken.count(), 0);
         drop(held);
         assert_eq!(woken.count(), 1);
@@ -384,7 +395,7 @@ mod tests {
         assert_eq!(other.poll_settled(0, &mut cx), Poll::Pending);
         spend(&one, 100, 0);
         drop(held);
-        assert_eq!(woken.count(), 2, "also when nothing was left of it");
+        assert_eq!(woken.count(), 2, "a release wakes the run even if the reserved tokens are spent");
         assert_eq!(other.poll_settled(0, &mut cx), Poll::Ready(()));
     }
 

@@ -221,8 +221,7 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Returns true if the model may call only the final report. In this case a missing report has its own, clearer
-    /// message.
+    /// Returns true if the model may call only the final report. A missing report then has its own, clearer message.
     fn wants_report(&self) -> bool {
         self.choice() == ToolChoice::Named(FINAL_REPORT.into())
     }
@@ -260,7 +259,7 @@ impl AgentRun {
     }
 
     /// Returns the text of an unusable reply as the answer, unless a program expects data. A program must not get text
-    /// that does not fit its schema.
+    /// that does not match its schema.
     fn fallback(&self, text: String) -> Option<RunAnswer> {
         (!text.trim().is_empty() && !self.plan.report.is_structured()).then_some(RunAnswer::Text(text))
     }

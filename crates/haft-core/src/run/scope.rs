@@ -52,7 +52,7 @@ impl RunScope {
         now.saturating_duration_since(self.began).saturating_sub(self.parked.total(now))
     }
 
-    /// Returns the deadline of the run if it is not parked from now on.
+    /// Returns the deadline of the run, assuming that the run is not parked again.
     pub fn deadline(&self, now: Instant) -> Instant {
         self.until.checked_add(self.parked.total(now)).unwrap_or(self.until)
     }

@@ -242,8 +242,8 @@ fn inner_id(batch: &CallId, at: usize, all: &[ToolCall]) -> CallId {
     CallId(id)
 }
 
-/// Returns true if the reply was cut off inside the arguments. A repaired call would do only a part of what the model
-/// meant.
+/// Returns true if the reply was cut off inside the arguments. Such a call is not repaired, because it would do only a
+/// part of what the model meant.
 fn was_cut(stop: &StopReason, call: &ToolCall) -> bool {
     match stop {
         StopReason::Length | StopReason::CutOff => {

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(limits.set("open-files", 0), Err(LimitError::Zero("open-files".into())));
         let too_small = LimitError::TooSmall { name: "processes".into(), min: 301 };
         assert_eq!(limits.set("processes", 300), Err(too_small));
-        assert_eq!(limits, CommandLimits::default(), "a refused value changes nothing");
+        assert_eq!(limits, CommandLimits::default(), "a rejected value leaves the limits unchanged");
         limits.set("processes", 301).unwrap();
     }
 }

@@ -42,11 +42,11 @@ pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
 pub enum ReplyDelivery {
     /// The provider sends the whole reply when it is complete.
     Whole,
-    /// The provider sends the reply in pieces, while the model writes it.
+    /// The provider sends the reply in parts while the model writes it.
     Streamed,
 }
 
-/// The way in which a model is told about its tools and calls them.
+/// The way in which a model gets its tools and calls them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCalling {
     /// The model uses its provider's own tool-calling API.

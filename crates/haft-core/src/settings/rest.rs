@@ -40,9 +40,9 @@ pub struct StreamSettings {
     /// The name of the field in the last event that holds the answer. If it is empty, the collected tokens are the
     /// answer.
     pub answer_field: String,
-    /// The event type of events that hold a piece of the answer.
+    /// The event type of events that hold a part of the answer.
     pub token_value: String,
-    /// The name of the field that holds the piece.
+    /// The name of the field that holds this part.
     pub token_field: String,
     /// The time limit for the whole stream.
     pub timeout: Duration,

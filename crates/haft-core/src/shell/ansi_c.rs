@@ -2,7 +2,7 @@
 
 use super::ShellWord;
 
-/// Decodes the text between the quotes. The word is opaque if an escape does not stand for exactly one character.
+/// Decodes the text between the quotes. The word is opaque if an escape does not encode exactly one character.
 pub(super) fn decode(quoted: &str) -> ShellWord {
     let mut word = ShellWord::default();
     let mut rest = quoted;

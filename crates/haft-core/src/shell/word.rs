@@ -295,7 +295,7 @@ impl ShellParser<'_> {
         let mut open = 0_usize;
         loop {
             if self.is_next("<(") || self.is_next(">(") {
-                return Err(ShellError::Unclear { what: "`<(` in an arithmetic expression" });
+                return Err(ShellError::Unclear { what: "`<(` or `>(` in an arithmetic expression" });
             }
             match self.peek().ok_or(ShellError::Unclosed { what: "`((`" })? {
                 b')' if open == 0 => {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortened_string_ends_at_a_char_boundary_and_reports_the_omitted_length() {
+    fn shortened_string_ends_at_a_char_boundary_with_the_omitted_length() {
         let shortened = shorten_value(&json!("é".repeat(100)), 100).unwrap();
         assert_eq!(shortened, json!(format!("{}… (82 more characters)", "é".repeat(18))));
     }
@@ -171,12 +171,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shortened_value_fits_the_limit_and_fitting_value_is_unchanged(value in value(), bytes_max in 0usize..3_000) {
+        fn only_values_over_the_limit_are_shortened(value in value(), bytes_max in 0usize..3_000) {
             let text = value.to_string();
             match shorten_value(&value, bytes_max) {
                 Some(shortened) if text.len() <= bytes_max => prop_assert_eq!(shortened, value),
                 Some(shortened) => prop_assert!(shortened.to_string().len() <= bytes_max),
-                None => prop_assert!(bytes_max < PART_BYTES_MIN, "{} bytes were not enough for {}", bytes_max, text),
+                None => prop_assert!(bytes_max < PART_BYTES_MIN, "no value of {} bytes: {}", bytes_max, text),
             }
         }
     }

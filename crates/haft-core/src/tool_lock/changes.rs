@@ -298,7 +298,8 @@ fn changed_tool(source: String, tool: &str, locked: &CanonicalTool, found: &Cano
     LockChange::ToolChanged { source, tool: tool.to_owned(), parts, compatibility }
 }
 
-/// Merges a tool that was removed from one source and a tool with the same definition that was added to another source.
+/// Replaces a removal and an addition by one `ToolRehomed` change if both have the same definition and different
+/// sources.
 fn rehomed(changes: &mut Vec<LockChange>, locked: &ToolLock) {
     let mut joined = Vec::new();
     for (at, change) in changes.iter().enumerate() {

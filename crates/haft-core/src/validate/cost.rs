@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn only_references_that_lead_back_to_themselves_are_counted_for_each_call() {
+    fn only_recursive_references_are_counted_for_each_call() {
         let check = |schema: Value, expected: SchemaCost| {
             assert_eq!(SchemaCost::of(&schema, None), Ok(expected), "{schema}");
         };
@@ -325,13 +325,13 @@ mod tests {
         let circle = json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"items": {"$ref": "#/$defs/a"}}}});
         check(circle, SchemaCost::ByCounting);
         let Ok(SchemaCost::PerValue { schemas }) = SchemaCost::of(&doubling("anyOf", 60), None) else {
-            panic!("no circle")
+            panic!("the schema has no cycle")
         };
         assert!(schemas > CHECK_STEPS_MAX, "{schemas}");
     }
 
     #[test]
-    fn schema_that_recurses_twice_per_level_exceeds_the_cost_limit_for_deep_values() {
+    fn doubly_recursive_schema_exceeds_the_cost_limit_for_deep_values() {
         let into_c = json!({"properties": {"c": {"$ref": "#"}}});
         let twice = json!({"anyOf": [into_c.clone(), into_c]});
         let deep = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({"c": inner}));

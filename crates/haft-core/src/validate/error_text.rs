@@ -31,7 +31,7 @@ fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => unknown(error, schema, unexpected),
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            format!("{path} fits none of the allowed forms ({}); got {got}", forms(context, schema))
+            format!("{path} matches none of the allowed schemas ({}); got {got}", forms(context, schema))
         }
         ValidationErrorKind::Pattern { pattern } => {
             format!("{path} must match the pattern {}; got {got}", excerpt(pattern, EXCERPT_CHARS_MAX))
@@ -116,7 +116,8 @@ fn values(options: &Value) -> String {
     }
 }
 
-/// Lists the first error for each allowed form, which the model would have to correct to match this form.
+/// Joins the first error of each `anyOf` or `oneOf` branch. To match the branch, the model has to correct at least this
+/// error.
 fn forms(context: &[Vec<ValidationError<'_>>], schema: &Value) -> String {
     let firsts = context.iter().filter_map(|errors| errors.first());
     firsts.take(FORMS_MAX).map(|error| sentence(error, schema)).collect::<Vec<_>>().join(" | ")

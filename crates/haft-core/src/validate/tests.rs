@@ -60,7 +60,7 @@ fn schema_errors_state_the_expected_and_the_actual_value() {
     );
     check(
         json!({"command": "ls", "one": []}),
-        "Error: 'one' fits none of the allowed forms ('one' must be string; got array of 0 items | \
+        "Error: 'one' matches none of the allowed schemas ('one' must be string; got array of 0 items | \
          'one' must be integer; got array of 0 items); got array of 0 items",
     );
     check(
@@ -94,7 +94,7 @@ fn schema_draft_defaults_to_2020_12() {
         let schema = json!({"$schema": schema, "properties": {"a": {"items": [{"type": "string"}]}}});
         Schema::compile(&schema).validate(parsed(&json!({"a": [1]}))).is_ok_and(|valid| !valid.unvalidated())
     };
-    assert!(!tuple(json!("http://json-schema.org/draft-07/schema#")), "draft 7 knows lists of items");
+    assert!(!tuple(json!("http://json-schema.org/draft-07/schema#")), "draft 7 validates arrays in `items`");
     let prefix = json!({"properties": {"a": {"prefixItems": [{"type": "string"}]}}});
     assert_eq!(message(&prefix, &json!({"a": [1]})), "Error: 'a[0]' must be string; got number 1");
 }
@@ -206,7 +206,7 @@ fn null_of_an_optional_non_nullable_property_is_removed() {
 }
 
 #[test]
-fn schema_fit_removes_null_optionals_and_reports_other_mismatches() {
+fn fit_removes_optional_nulls_and_reports_other_mismatches() {
     let schema = Schema::compile(&json!({
         "type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"],
     }));
@@ -233,7 +233,7 @@ fn argument_coercion_has_bounded_size_depth_and_rounds() {
     assert!(mended(&list, &json!({"a": vec!["1"; 64]})).is_some());
     assert!(mended(&list, &json!({"a": vec!["1"; 65]})).is_none());
     let large = json!({"a": serde_json::to_string(&vec![1; 300_000]).unwrap()});
-    assert!(mended(&list, &large).is_some(), "one large string is the habit");
+    assert!(mended(&list, &large).is_some(), "a single large string is coerced");
     let started = Instant::now();
     assert!(mended(&list, &json!({"a": vec!["1"; 300_000]})).is_none());
     assert!(started.elapsed() < Duration::from_mins(1));
@@ -242,7 +242,10 @@ fn argument_coercion_has_bounded_size_depth_and_rounds() {
     let nested = (0..10).fold("1".to_owned(), |inner, _| serde_json::to_string(&vec![inner]).unwrap());
     let recursive = json!({"$defs": {"n": {"anyOf": [{"type": "integer"}, {"items": {"$ref": "#/$defs/n"}, "type": "array"}]}},
         "properties": {"a": {"$ref": "#/$defs/n"}}});
-    assert!(mended(&recursive, &json!({"a": nested})).is_none(), "four rounds and no more");
+    assert!(
+        mended(&recursive, &json!({"a": nested})).is_none(),
+        "a value that needs more than four rounds is not coerced"
+    );
 }
 
 #[test]
@@ -250,14 +253,16 @@ fn schema_check_validates_a_value_without_coercing_it() {
     let schema = Schema::compile(&json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
     assert_eq!(schema.check(&json!({"a": 1}), 7), Ok(()));
     let told = schema.check(&json!({"a": "1"}), 9).unwrap_err();
-    assert_eq!(told, "'a' must be integer; got string \"1\"", "nothing is mended here");
+    assert_eq!(told, "'a' must be integer; got string \"1\"", "`check` coerces no value");
 }
 
 #[test]
 fn unusable_schema_skips_validation_and_records_the_reason() {
     let check = |schema: &Value, expected: &str| {
         let schema = Schema::compile(schema);
-        let Schema::Unchecked { reason } = &schema else { panic!("compiled, not {expected}") };
+        let Schema::Unchecked { reason } = &schema else {
+            panic!("the schema compiled; expected the error {expected}")
+        };
         assert!(reason.contains(expected), "{reason}");
         let valid = schema.validate(parsed(&json!({"a": 1}))).unwrap();
         assert!(valid.unvalidated());
@@ -298,7 +303,7 @@ fn exponential_schema_is_rejected_by_the_step_limit() {
     let unfit = Schema::compile(&schema).fit(json!({"a": null}), 10).unwrap_err();
     assert!(unfit.contains("takes more than 2000000 steps"), "{unfit}");
     assert!(said.contains("takes more than 2000000 steps"), "{said}");
-    assert!(started.elapsed() < Duration::from_mins(1), "2^200 steps were not taken");
+    assert!(started.elapsed() < Duration::from_mins(1), "the check stops before 2^200 steps");
 }
 
 #[test]
@@ -322,5 +327,5 @@ fn accepting_valid_arguments_copies_nothing() {
     };
     let copying = time(&|| drop(std::hint::black_box(arguments.clone())));
     let accepting = time(&|| assert!(schema.accepts(&arguments)));
-    assert!(accepting < copying / 2, "{accepting:?} to accept, {copying:?} to copy");
+    assert!(accepting < copying / 2, "`accepts` took {accepting:?}, a copy took {copying:?}");
 }

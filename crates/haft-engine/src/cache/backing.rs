@@ -1,7 +1,7 @@
 //! The store behind the cache. It outlives the process, and other processes share it.
 //!
 //! A store never makes a call fail: an error, a timeout and an unreadable entry are all treated as a miss. If several
-//! processes make equal calls at once, only one reaches the provider, as long as the store works.
+//! processes make equal calls at once, only one reaches the provider, unless the store fails.
 
 use std::fmt;
 use std::sync::Arc;

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn computed_values_are_shared_per_tool_list_and_dropped_with_it() {
+    fn computed_values_of_a_tool_list_are_shared_until_it_is_dropped() {
         let shared = SharedDefinitions::default();
         let list = || -> Arc<[ToolDefinition]> { Arc::new([]) };
         let (first, second) = (list(), list());
@@ -88,6 +88,6 @@ mod tests {
         drop(first);
         let third = list();
         shared.values(&third);
-        assert_eq!(shared.0.lock().unwrap().len(), 2, "the second and the third");
+        assert_eq!(shared.0.lock().unwrap().len(), 2, "only the values of live lists are kept");
     }
 }

@@ -57,7 +57,7 @@ impl ProviderListing {
         }
     }
 
-    /// Returns true if the provider still returns the same list. A provider that panics returns no list.
+    /// Returns true if the provider still returns the same list. Returns false if the provider panics.
     pub(super) fn is_current(&self, provider: &dyn ToolProvider) -> bool {
         catch_unwind(AssertUnwindSafe(|| provider.tools()))
             .is_ok_and(|tools| Arc::ptr_eq(&tools, &self.tools))

@@ -42,7 +42,7 @@ impl Snapshot {
         Self::sorted((sources, seen), names, listings, entries)
     }
 
-    /// Builds the next snapshot. An entry keeps its compiled schemas as long as its provider returns the same list.
+    /// Builds the next snapshot. An entry keeps its compiled schemas while its provider returns the same list.
     pub(super) fn renewed(
         &self,
         sources: Arc<CatalogSources>,

@@ -170,7 +170,7 @@ mod tests {
                     places.push(place);
                 }
                 JoinOutcome::Waits(place) => places.push(place),
-                JoinOutcome::Full => panic!("{script}: full"),
+                JoinOutcome::Full => panic!("{script}: the waiting list is full"),
             }
         }
         let_in
@@ -229,14 +229,14 @@ mod tests {
         let mut line = WaitingList::new(NonZeroUsize::new(2).unwrap(), 9);
         let inside = |joined: JoinOutcome| match joined {
             JoinOutcome::In(place) | JoinOutcome::Waits(place) => place,
-            JoinOutcome::Full => panic!("full"),
+            JoinOutcome::Full => panic!("the waiting list is full"),
         };
         let places: Vec<_> =
             (0..5).map(|number| inside(line.join(&anna, Priority::High, || ("anna", number)))).collect();
         inside(line.join(&bert, Priority::Low, || ("bert", 0)));
         inside(line.join(&bert, Priority::Low, || ("bert", 1)));
         assert_eq!(line.leave(&anna, places[0]), Some(("bert", 0)), "bert has no running call");
-        assert_eq!(line.leave(&anna, places[1]), Some(("anna", 2)), "now anna has none");
+        assert_eq!(line.leave(&anna, places[1]), Some(("anna", 2)), "anna has no running call");
         assert_eq!(line.leave(&anna, places[2]), Some(("anna", 3)));
         assert_eq!((line.in_use(), line.waiting()), (2, 2));
     }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn search_answer_defines_five_tools_and_lists_other_names_within_its_size_limit() {
+    fn search_answer_defines_five_tools_and_lists_the_names_of_others() {
         let all: Vec<FoundTool> = (0..20).map(|n| found(&format!("server__tool_number_{n}"), 1.0)).collect();
         let FoundTools { text, defined, rest } = answer(&all, &BTreeMap::new(), &LengthEstimator);
         assert_eq!(defined.len(), 5);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn weak_matches_are_answered_with_the_nearest_sources() {
+    fn search_answer_for_weak_matches_lists_the_nearest_sources() {
         let sources: BTreeMap<String, usize> =
             [("files".to_owned(), 3), ("github".to_owned(), 40), ("mail".to_owned(), 7)].into();
         let check = |all: &[FoundTool], expected: &str| {

@@ -107,7 +107,7 @@ fn rebuilt_search_index_finds_new_tools_and_not_removed_ones() {
 }
 
 #[test]
-fn coverage_is_the_share_of_the_query_that_a_tool_matches() {
+fn search_coverage_is_the_share_of_the_query_that_a_tool_matches() {
     let tools = catalog();
     let index = ToolSearchIndex::new(&tools);
     let best = |query: &str| index.search(query, 1)[0].coverage;

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn ascii_splitter_returns_the_same_words_as_the_unicode_splitter() {
+    fn ascii_and_unicode_splitters_return_the_same_words() {
         let check = |text: &str| {
             let (mut fast, mut general) = (Vec::new(), Vec::new());
             split_ascii(text, |word| fast.push(word.to_owned()));

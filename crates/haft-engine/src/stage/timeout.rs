@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smallest_timeout_applies_and_a_tie_is_attributed_to_the_tool() {
+    fn smallest_timeout_applies_and_the_tool_timeout_wins_a_tie() {
         let slow = QueueName::new("slow").unwrap();
         let check = |tool: u64, queue: u64, global: u64, expected: (u64, LimitOwner<'_>)| {
             let limits =

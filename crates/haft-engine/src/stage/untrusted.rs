@@ -46,8 +46,8 @@ pub(crate) fn after_untrusted(
     }
 }
 
-/// Returns true if the call may change data or send data to an untrusted party. A request that only reads sends data
-/// too, because its address can contain a secret.
+/// Returns true if the call may change data or send data to an untrusted party. A network request counts as sending
+/// even if it only reads, because its address can contain a secret.
 fn changes_or_sends(tool: &ResolvedTool<'_>, trusted_effects: Effects) -> bool {
     match tool.entry().identity().kind {
         ProviderKind::Mcp | ProviderKind::Rest => true,
@@ -195,14 +195,14 @@ mod tests {
 
     /// The mark must be the same in a replay, because recordings are replayed byte by byte.
     #[test]
-    fn the_same_output_has_the_same_delimiters() {
+    fn equal_outputs_have_equal_delimiters() {
         let delimited = |source: &str| delimit(Ok(ToolOutput::text("x")), Some(source)).unwrap();
         assert_eq!(delimited("a"), delimited("a"));
         assert_ne!(delimited("a"), delimited("b"));
     }
 
     #[test]
-    fn errors_are_delimited_and_trusted_outputs_are_not() {
+    fn untrusted_errors_are_delimited_but_trusted_outputs_are_not() {
         let error = delimit(Err(ToolError::new(ToolErrorKind::Denied, "x")), Some("a")).unwrap_err();
         assert!(error.message.starts_with("[data ") && error.message.contains("\nx\n"), "{}", error.message);
         assert_eq!(delimit(Ok(ToolOutput::text("x")), None).unwrap().as_text(), "x");

@@ -14,7 +14,7 @@ async fn check(tool: &str, arguments: &str, expected: &str) {
     let (orchestrator, log) = orchestrator();
     let result = orchestrator.execute(call(tool, arguments)).await;
     assert_eq!(said(&result), expected, "{arguments}");
-    assert_eq!(result.call.arguments.as_text(), arguments, "the asker's own text comes back");
+    assert_eq!(result.call.arguments.as_text(), arguments, "the result has the original arguments");
     let reached = result.outcome.is_ok();
     assert_eq!(result.receipt.executed, reached, "{arguments}");
     assert_eq!(log.lines().len(), if reached { 2 } else { 1 }, "{:?}", log.lines());
@@ -115,7 +115,7 @@ async fn coerced_string_arguments_are_noted_on_the_receipt() {
     let result = orchestrator.execute(call("page", written)).await;
     assert_eq!(said(&result), "page: 5");
     assert_eq!(result.receipt.notes["mended"], json!(["limit", "tags"]));
-    assert_eq!(result.call.arguments.as_text(), written, "the asker's own text comes back");
+    assert_eq!(result.call.arguments.as_text(), written, "the result has the original arguments");
     let result = orchestrator.execute(call("page", r#"{"limit": "five"}"#)).await;
     assert_eq!(said(&result), "invalid_arguments: Error: 'limit' must be integer; got string \"five\"");
     assert!(!result.receipt.notes.contains_key("mended"));

@@ -151,11 +151,11 @@ async fn all_events_of_a_call_share_one_operation_id_and_position() {
     let operations: Vec<_> = events.iter().map(|event| event.operation().unwrap().id).collect();
     assert_eq!(operations[0], operations[1]);
     assert_eq!(operations[2], operations[3]);
-    assert_ne!(operations[0], operations[2], "equal ids of an asker are different calls");
+    assert_ne!(operations[0], operations[2], "calls with equal call ids have different operation ids");
     assert!(events.iter().all(|event| event.operation().unwrap().place == place));
     assert!(
         events.iter().all(|event| event.operation().unwrap().call.0.len() == 64),
-        "an id is told in part"
+        "long call ids are truncated in events"
     );
     let Event::ToolFinished { tool: ToolReference::Known(tool), .. } = &events[1] else {
         panic!("{events:?}")
@@ -219,7 +219,7 @@ impl ToolProvider for LeakyProvider {
 }
 
 #[tokio::test]
-async fn no_failure_kind_leaks_arguments_or_results_into_events() {
+async fn events_of_failed_calls_contain_no_arguments_or_results() {
     let builtins = FakeProvider::builtins(SharedLog::default());
     let ways = ToolErrorKind::ALL.iter().map(|kind| kind.name()).chain(["panic", "ok"]);
     let mut calls: Vec<_> =

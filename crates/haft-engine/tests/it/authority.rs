@@ -89,16 +89,16 @@ async fn approval_answer_decides_a_call_that_needs_approval() {
 }
 
 #[tokio::test]
-async fn exactly_allowed_call_needs_no_second_approval_but_other_calls_do() {
+async fn exact_grant_covers_equal_calls_but_no_other_calls() {
     let asked = SharedLog::default();
     let rules = vec![rule("echo", None, PermissionDecision::Ask)];
     let orchestrator = governed(rules, Some(ApprovalAnswer::AllowExact), &asked);
     for _ in 0..2 {
         assert_eq!(said(&orchestrator.execute(call("echo", r#"{"text": "ls"}"#)).await), "echo: ls");
     }
-    assert_eq!(asked.lines().len(), 1, "the same call is asked about once");
+    assert_eq!(asked.lines().len(), 1, "the second equal call needs no approval");
     orchestrator.execute(call("echo", r#"{"text": "ls -l"}"#)).await;
-    assert_eq!(asked.lines().len(), 2, "another call is another question");
+    assert_eq!(asked.lines().len(), 2, "a different call needs approval");
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn echo(run: &TestRig, line: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_grant_of_one_principal_does_not_cover_another() {
+async fn grant_of_one_principal_does_not_cover_another() {
     let answers = [
         (ApprovalAnswer::AllowExact, "ls"),
         (ApprovalAnswer::AllowPrefix, "ls -l"),
@@ -145,8 +145,12 @@ async fn a_grant_of_one_principal_does_not_cover_another() {
         for line in ["ls", line] {
             assert_eq!(echo(&bert, line).await, "denied: the user refused this call", "{answer:?}");
         }
-        assert_eq!(asked.lines().len(), 3, "{answer:?}: bert is asked about each of his calls");
-        assert_eq!(echo(&anna, line).await, format!("echo: {line}"), "his refusals take nothing from her");
+        assert_eq!(asked.lines().len(), 3, "{answer:?}: each call of bert needs approval");
+        assert_eq!(
+            echo(&anna, line).await,
+            format!("echo: {line}"),
+            "bert's refusals do not affect the grant of anna"
+        );
         assert_eq!(asked.lines().len(), 3, "{answer:?}");
     }
 }
@@ -160,7 +164,11 @@ async fn grant_covers_a_later_run_of_its_principal_without_an_approver() {
         let principal = Principal::new("acme", "anna", "key-2");
         anna.with(RunContext { grants, principal, approver: None, ..anna.context().clone() })
     };
-    assert_eq!(echo(&later(anna.context().grants.clone()), "ls").await, "echo: ls", "with a renewed key");
+    assert_eq!(
+        echo(&later(anna.context().grants.clone()), "ls").await,
+        "echo: ls",
+        "the grant covers a call with another credential"
+    );
     let denied = echo(&later(Arc::new(MemoryGrants::default())), "ls").await;
     assert!(denied.contains("needs approval, and no user is available to approve it"), "{denied}");
 }
@@ -169,7 +177,7 @@ const REMEMBERED: [ApprovalAnswer; 3] =
     [ApprovalAnswer::AllowExact, ApprovalAnswer::AllowPrefix, ApprovalAnswer::AllowRule];
 
 #[tokio::test]
-async fn a_grant_does_not_cover_a_call_in_another_workspace() {
+async fn grant_does_not_cover_a_call_in_another_workspace() {
     for answer in REMEMBERED {
         let asked = SharedLog::default();
         let (anna, _) = two_principals(answer, &asked);
@@ -182,7 +190,7 @@ async fn a_grant_does_not_cover_a_call_in_another_workspace() {
 }
 
 #[tokio::test]
-async fn a_grant_does_not_cover_a_less_strict_sandbox() {
+async fn grant_does_not_cover_a_less_strict_sandbox() {
     let narrow = SandboxBinding { mode: SandboxMode::Network, network: ResourceAccess::Deny };
     let wider = [
         SandboxBinding { network: ResourceAccess::Allow, ..narrow },
@@ -194,7 +202,7 @@ async fn a_grant_does_not_cover_a_less_strict_sandbox() {
         let within = |confinement| anna.with(RunContext { confinement, ..anna.context().clone() });
         echo(&within(narrow), "ls").await;
         echo(&within(SandboxBinding::NARROWEST), "ls").await;
-        assert_eq!(asked.lines().len(), 1, "{answer:?}: a narrower sandbox is covered");
+        assert_eq!(asked.lines().len(), 1, "{answer:?}: the grant covers a narrower sandbox");
         for (count, confinement) in wider.into_iter().enumerate() {
             echo(&within(confinement), "ls").await;
             assert_eq!(asked.lines().len(), 2 + count, "{answer:?} {confinement:?}");
@@ -203,7 +211,7 @@ async fn a_grant_does_not_cover_a_less_strict_sandbox() {
 }
 
 #[tokio::test]
-async fn a_grant_does_not_cover_a_tool_whose_definition_changed() {
+async fn grant_does_not_cover_a_tool_whose_definition_changed() {
     for answer in REMEMBERED {
         let asked = SharedLog::default();
         let run = RunContext { workspace: "/w".into(), ..run(Some(answer), &asked) };
@@ -227,7 +235,7 @@ async fn a_grant_does_not_cover_a_tool_whose_definition_changed() {
 }
 
 #[tokio::test]
-async fn a_remembered_prefix_allows_no_other_command_of_the_same_rule() {
+async fn remembered_prefix_allows_no_other_command_of_the_same_rule() {
     let asked = SharedLog::default();
     let rules = vec![rule("echo", Some("git *"), PermissionDecision::Ask)];
     let git = governed(rules, Some(ApprovalAnswer::AllowPrefix), &asked);
@@ -274,7 +282,7 @@ impl GrantStore for BrokenStore {
 }
 
 #[tokio::test]
-async fn an_approved_call_runs_once_when_its_grant_cannot_be_stored() {
+async fn approved_call_runs_once_when_its_grant_cannot_be_stored() {
     let asked = SharedLog::default();
     let rig = governed(vec![rule("echo", None, PermissionDecision::Ask)], None, &SharedLog::default());
     let run = rig
@@ -330,7 +338,7 @@ async fn approval_of(session: u128, turn: u32, id: &str) -> ApprovalId {
 }
 
 #[tokio::test]
-async fn an_approval_id_is_the_same_for_the_same_session_turn_and_call() {
+async fn approval_id_is_the_same_for_the_same_session_turn_and_call() {
     let approval = approval_of(7, 1, "c1").await;
     assert_eq!(approval_of(7, 1, "c1").await, approval);
     assert_eq!(ApprovalId::parse(&approval.to_string()), Some(approval));

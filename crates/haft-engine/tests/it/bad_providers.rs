@@ -119,7 +119,7 @@ async fn provider_warnings(fault: ProviderFault) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faulty_provider_is_reported_by_name_and_affects_no_other() {
+async fn faulty_provider_is_named_in_a_warning_and_affects_no_other_provider() {
     let check = async |fault: ProviderFault, expected: &[&str]| {
         let expected: Vec<String> =
             expected.iter().map(|line| format!("tool provider `bad`: {line}")).collect();
@@ -171,7 +171,7 @@ async fn sixteen_providers_warm_up_concurrently() {
     let config = CatalogConfig { warmup_timeout: Duration::from_secs(3), ..CatalogConfig::default() };
     let warnings = Catalog::with(providers, config).warm_up().await;
     assert_eq!(warnings.len(), 20);
-    assert_eq!(began.elapsed().as_secs(), 6, "sixteen, then the other four");
+    assert_eq!(began.elapsed().as_secs(), 6, "16 providers warm up first, then the other 4");
 }
 
 #[test]
@@ -188,11 +188,11 @@ fn tools_per_provider_limit_is_configurable() {
 
 /// This test runs in its own process, so that it does not measure the memory of other tests.
 #[test]
-fn a_huge_output_is_truncated_without_being_copied() {
+fn huge_output_is_truncated_without_a_copy() {
     const BYTES: usize = 256 * 1024 * 1024;
     const ALONE: &str = "HAFT_TEST_MEMORY_ALONE";
     if std::env::var_os(ALONE).is_none() {
-        let name = "bad_providers::a_huge_output_is_truncated_without_being_copied";
+        let name = "bad_providers::huge_output_is_truncated_without_a_copy";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let output = command.args([name, "--exact"]).env(ALONE, "1").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

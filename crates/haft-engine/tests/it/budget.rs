@@ -121,7 +121,7 @@ async fn images_use_context_tokens_and_are_stored_when_they_do_not_fit() {
     let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let wide = budget(100_000);
     orchestrator.execute_with(call("picture", "{}"), options(&wide)).await;
-    assert!(wide.usage().current_tokens > 3_000, "two pictures: {:?}", wide.usage());
+    assert!(wide.usage().current_tokens > 3_000, "two images take more than 3000 tokens: {:?}", wide.usage());
     let narrow = budget(1_500);
     let text = orchestrator.execute_with(call("picture", "{}"), options(&narrow)).await.text();
     assert!(text.contains("11 bytes, sha256") && text.contains("token_budget"), "{text}");

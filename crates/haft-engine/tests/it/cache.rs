@@ -27,7 +27,7 @@ fn caching_orchestrator() -> TestRig {
 
 fn is_hit(result: &ToolResult) -> bool {
     let noted = result.receipt.notes.get("cache") == Some(&Value::from("hit"));
-    assert_eq!(noted, !result.receipt.executed, "what came from the cache was not executed");
+    assert_eq!(noted, !result.receipt.executed, "a call is executed exactly if the cache has no output");
     noted
 }
 

@@ -99,11 +99,15 @@ async fn cached_output_of_one_process_answers_an_equal_call_in_another() {
     let first = process(&store).execute(call("structured", "{}")).await;
     let other = process(&store);
     let second = other.execute(call("structured", "{}")).await;
-    assert_eq!(second.outcome.unwrap(), first.outcome.unwrap(), "with its structured part");
+    assert_eq!(
+        second.outcome.unwrap(),
+        first.outcome.unwrap(),
+        "the cached output equals the original output"
+    );
     assert!(first.receipt.executed && !second.receipt.executed);
     let asked = store.asked();
     check(&other, "structured", "{}", true).await;
-    assert_eq!(store.asked(), asked, "a hit in memory does not ask the store");
+    assert_eq!(store.asked(), asked, "a hit in memory does not query the store");
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +150,7 @@ async fn cache_store_is_queried_only_for_cacheable_calls_with_a_source_digest() 
 
     assert!(process.execute(call("count_fail", "{}")).await.outcome.is_err());
     check(&process, "partial", "{}", false).await;
-    assert_eq!(store.entries.lock().unwrap().len(), 0, "neither a failure nor half an output is stored");
+    assert_eq!(store.entries.lock().unwrap().len(), 0, "failed calls and partial outputs are not stored");
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,14 +209,14 @@ async fn concurrent_equal_calls_query_the_store_once() {
     let first = process(&store);
     let results = first.execute_all(vec![call("count", "{}"); 10], CallOptions::default()).await;
     assert!(results.iter().all(|result| result.text() == "0"));
-    assert_eq!(store.asked(), 3, "a `get` before and under the lease, and one `put`");
+    assert_eq!(store.asked(), 3, "one `get` before the lease, one under it, and one `put`");
     let results = process(&store).execute_all(vec![call("count", "{}"); 10], CallOptions::default()).await;
     assert!(results.iter().all(|result| result.text() == "0" && !result.receipt.executed));
     assert_eq!(store.asked(), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_calls_of_two_processes_at_once_reach_the_tool_once() {
+async fn concurrent_equal_calls_of_two_processes_reach_the_tool_once() {
     let store = Arc::<FakeStore>::default();
     let slow = || call("slow_read", r#"{"text": "a"}"#);
     let (one, other) = (process(&store), process(&store));
@@ -222,22 +226,22 @@ async fn equal_calls_of_two_processes_at_once_reach_the_tool_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_is_made_again_when_the_process_that_made_it_fails_or_hangs() {
+async fn second_process_makes_a_call_that_failed_or_hangs_in_the_first() {
     let store = Arc::<FakeStore>::default();
     let (one, other) = (process(&store), process(&store));
     let (first, second) =
         tokio::join!(one.execute(call("count_fail", "{}")), other.execute(call("count_fail", "{}")));
-    assert!(first.receipt.executed && second.receipt.executed, "a failure is not shared");
+    assert!(first.receipt.executed && second.receipt.executed, "each process makes the call after a failure");
 
     let hanging = process(&store);
     let hang = hanging.execute(call("hang", "{}"));
     let short = CallOptions { timeout: Some(Duration::from_secs(4)), ..CallOptions::default() };
     let waits = async {
         let result = other.execute_with(call("hang", "{}"), short).await;
-        assert!(result.receipt.executed, "it waits for half of its time and then makes the call itself");
+        assert!(result.receipt.executed, "the second process makes the call after half of its timeout");
     };
     tokio::select! {
-        _ = hang => panic!("the call of the first process ended"),
+        _ = hang => panic!("the call of the first process did not hang"),
         () = waits => {}
     }
 }

@@ -44,7 +44,7 @@ async fn unannounced_tool_list_change_is_seen_only_after_warm_up() {
     server.list_quietly(&["two"]);
     assert!(Arc::ptr_eq(&before, &orchestrator.catalog().snapshot()));
     assert!(orchestrator.catalog().warm_up().await.is_empty());
-    assert_eq!(names(&orchestrator), ["s__two"], "after warming up every list is read again");
+    assert_eq!(names(&orchestrator), ["s__two"], "warm-up reads every list again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +52,7 @@ async fn tool_list_change_does_not_affect_a_call_in_flight() {
     let server = ChangingProvider::new("s", &["shift", "other"]);
     let orchestrator = orchestrator(&[server], NamingScheme::Double);
     let mut shifting = orchestrator.execute(call("s__shift", "{}")).boxed();
-    assert!(shifting.as_mut().now_or_never().is_none(), "it is under way");
+    assert!(shifting.as_mut().now_or_never().is_none(), "the call is in flight");
     assert_eq!(said(&orchestrator.execute(call("s__shifted", "{}")).await), "s/shifted");
     assert!(orchestrator.execute(call("s__other", "{}")).await.outcome.is_err());
     assert_eq!(said(&shifting.await), "s/shift");
@@ -64,7 +64,7 @@ async fn tools_keep_their_exposed_names_after_list_changes() {
     let orchestrator = orchestrator(&[Arc::clone(&left), Arc::clone(&right)], NamingScheme::Bare);
     assert_eq!(names(&orchestrator), ["x"]);
     right.list(&["x"]);
-    let [_, of_right] = &names(&orchestrator)[..] else { panic!("two tools") };
+    let [_, of_right] = &names(&orchestrator)[..] else { panic!("expected two tools") };
     left.list(&[]);
     assert_eq!(names(&orchestrator), [of_right.as_str()]);
     assert_eq!(said(&orchestrator.execute(call(of_right, "{}")).await), "r/x");
@@ -126,7 +126,7 @@ fn catalog_entries_are_reused_while_their_list_is_unchanged() {
     let find = |name: &str| orchestrator.catalog().resolve(name).unwrap();
     let (old_left, old_right) = (find("l__x"), find("r__x"));
     left.list(&["x", "y"]);
-    assert!(!Arc::ptr_eq(&old_left, &find("l__x")), "another list");
+    assert!(!Arc::ptr_eq(&old_left, &find("l__x")), "a changed list has new entries");
     assert!(Arc::ptr_eq(&old_right, &find("r__x")));
 }
 
@@ -187,7 +187,10 @@ fn adding_or_removing_a_provider_renames_no_other_tool() {
     let kept = catalog.resolve("one__a").unwrap();
     catalog.add(three);
     assert_eq!(names(&orchestrator), ["one__a", "one__b", "three__a", "three__b", "two__a", "two__b"]);
-    assert!(Arc::ptr_eq(&kept, &catalog.resolve("one__a").unwrap()), "an entry keeps its compiled schemas");
+    assert!(
+        Arc::ptr_eq(&kept, &catalog.resolve("one__a").unwrap()),
+        "the entry is reused with its compiled schemas"
+    );
     let removed = catalog.remove(&Namespace::new("three").unwrap());
     assert_eq!((removed.len(), names(&orchestrator)), (1, before));
     assert!(catalog.remove(&Namespace::new("three").unwrap()).is_empty());
@@ -201,7 +204,7 @@ async fn catalog_changed_resolves_on_every_kind_of_change() {
     let check = async |change: &dyn Fn()| {
         let seen = catalog.snapshot();
         let mut changed = Box::pin(catalog.changed(&seen));
-        assert!((&mut changed).now_or_never().is_none(), "nothing has changed yet");
+        assert!((&mut changed).now_or_never().is_none(), "the catalog has not changed yet");
         change();
         assert!(!Arc::ptr_eq(&seen, &changed.await));
     };

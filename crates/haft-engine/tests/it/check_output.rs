@@ -76,7 +76,7 @@ async fn output_schema_mismatch_is_noted_and_fails_in_strict_mode() {
         let result = orchestrator_returning(promised.clone(), given.clone(), OrchestratorConfig::default());
         let result = result.execute(call("give", "{}")).await;
         assert_eq!(marked(&result), complaint);
-        assert_eq!(result.outcome.unwrap().structured, given, "what was given is given on");
+        assert_eq!(result.outcome.unwrap().structured, given, "the structured output is unchanged");
         let result = orchestrator_returning(promised, given, strict()).execute(call("give", "{}")).await;
         assert_eq!(result.error_kind(), complaint.map(|_| ToolErrorKind::Failed));
         if let Some(complaint) = complaint {
@@ -112,7 +112,7 @@ async fn strict_mode_denies_a_call_with_an_uncompilable_output_schema() {
 }
 
 #[tokio::test]
-async fn cached_schema_mismatch_is_noted_again_and_strict_mismatch_is_not_cached() {
+async fn cached_output_schema_mismatch_is_noted_again() {
     let cached = |mut config: OrchestratorConfig| {
         config.policies.default.cache_ttl = Some(Duration::from_mins(1));
         orchestrator_returning(Some(rows()), Some(json!({"rows": "x"})), config)

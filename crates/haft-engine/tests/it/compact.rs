@@ -44,7 +44,7 @@ fn text_reply(text: &str) -> Vec<PartBody> {
 }
 
 #[tokio::test]
-async fn old_turns_become_a_summary_and_recent_ones_stay() {
+async fn summary_replaces_old_turns_but_not_recent_ones() {
     let found = compacted(10, vec![Ok(text_reply("Eight files were read."))]).await.unwrap();
     assert_eq!((found.summary.as_str(), found.messages), ("Eight files were read.", 16));
     assert!(found.after_tokens * 2 < found.before_tokens, "{} {}", found.before_tokens, found.after_tokens);
@@ -57,7 +57,7 @@ async fn old_turns_become_a_summary_and_recent_ones_stay() {
 }
 
 #[tokio::test]
-async fn second_request_replaces_an_unusable_summary() {
+async fn unusable_summary_is_requested_a_second_time() {
     let found = compacted(10, vec![Ok(text_reply("")), Ok(text_reply("Files were read."))]).await.unwrap();
     assert_eq!(found.summary, "Files were read.");
     let failed = compacted(10, vec![Ok(text_reply("")), Err(ModelErrorKind::Overloaded)]).await;
@@ -65,7 +65,7 @@ async fn second_request_replaces_an_unusable_summary() {
 }
 
 #[tokio::test]
-async fn conversation_without_old_turns_is_not_compacted_and_no_model_is_asked() {
+async fn conversation_without_old_turns_is_not_compacted() {
     for turns in [0, 1] {
         let found = compacted(turns, Vec::new()).await;
         assert!(matches!(found, Err(CompactError::NothingToCompact)), "{turns}: {found:?}");

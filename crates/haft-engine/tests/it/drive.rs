@@ -130,12 +130,12 @@ impl DriveFixture {
 pub(crate) fn done(driven: DriveOutcome) -> RunFinish {
     match driven {
         DriveOutcome::Done(finish) => finish,
-        other => panic!("not done: {other:?}"),
+        other => panic!("the run has not ended: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_calls_tools_and_ends_with_the_answer() {
+async fn run_calls_tools_and_ends_with_the_answer() {
     let world = DriveFixture::new();
     let models = ScriptedModel::new(vec![
         Ok(vec![call("1", "echo", r#"{"text":"a"}"#), call("2", "store", r#"{"text":"b"}"#)]),
@@ -286,7 +286,7 @@ async fn run_timeout_ends_the_run_during_a_model_or_tool_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_that_a_sub_agent_is_parked_does_not_count_against_the_deadline() {
+async fn parked_time_of_a_sub_agent_does_not_count_toward_the_deadline() {
     let world = DriveFixture::new();
     let models = ScriptedModel::new(vec![]);
     let scope = world.scope(Duration::from_secs(30));
@@ -318,11 +318,15 @@ async fn dropped_run_cancels_its_call_and_can_then_be_aborted() {
     run.abort(haft_core::run::AbortReason::Interrupted);
     let finish = done(driver.drive(&mut run).await.unwrap());
     assert_eq!(finish.reason.name(), "aborted");
-    assert_eq!(run.conversation().messages().len(), 3, "question, call and what became of it");
+    assert_eq!(
+        run.conversation().messages().len(),
+        3,
+        "the conversation has the request, the call and its result"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_context_forces_the_last_turn() {
+async fn full_context_forces_the_last_turn() {
     let world = DriveFixture::new();
     let models =
         ScriptedModel::new(vec![Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]), Ok(vec![text("so far")])]);

@@ -13,7 +13,7 @@ async fn check(tool: &str, output: OutputPolicy, expected: &str) {
 }
 
 #[tokio::test]
-async fn large_output_of_success_or_failure_is_truncated() {
+async fn large_output_of_a_successful_or_failed_call_is_truncated() {
     let cut = "éé\n... (output truncated: 1000000 total chars, showing first 2 and last 1)\né";
     check("huge", OutputPolicy::Truncate { chars_max: 3 }, cut).await;
     check("huge_fail", OutputPolicy::Truncate { chars_max: 3 }, cut).await;

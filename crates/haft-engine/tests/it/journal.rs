@@ -71,7 +71,7 @@ async fn journal_records_a_call_before_it_starts_and_after_it_ends() {
     driver.options.journal = Some(Arc::clone(&notebook) as _);
     done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
     let expected = ["step", "reply", "step", "begin 1", "end 1", "end 2", "step", "reply", "step"];
-    assert_eq!(notebook.entries(), expected, "a call that reaches no tool never begins");
+    assert_eq!(notebook.entries(), expected, "a call to an unknown tool has no `begin`");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +86,11 @@ async fn journal_syncs_for_mutating_calls_and_buffers_for_read_only_ones() {
         notebook.secured.lock().unwrap().clone()
     };
     let expected = [Durability::Synced, Durability::Synced, Durability::Ended];
-    assert_eq!(secured("store").await, expected, "before, after, and at the end of the run");
+    assert_eq!(
+        secured("store").await,
+        expected,
+        "syncs before the call, after it, and at the end of the run"
+    );
     assert_eq!(secured("echo").await, [Durability::Buffered, Durability::Buffered, Durability::Ended]);
 }
 

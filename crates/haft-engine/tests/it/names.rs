@@ -105,7 +105,7 @@ fn tool_list_is_sorted_and_builtins_keep_their_names() {
         let echoes: Vec<_> = exposed.iter().filter(|name| name.contains("echo")).collect();
         let shown: Vec<String> = echoes.iter().map(|name| without_digest(name)).collect();
         assert_eq!(shown, expected, "{scheme:?}");
-        assert_eq!(orchestrator.effects_of("echo"), Effects::ReadOnly, "the built-in");
+        assert_eq!(orchestrator.effects_of("echo"), Effects::ReadOnly, "`echo` is the built-in tool");
     };
     check(NamingScheme::Double, &["echo", "one__echo", "two__echo"]);
     check(NamingScheme::Bare, &["echo", "echo_#", "echo_#"]);
@@ -122,7 +122,7 @@ fn without_digest(name: &str) -> String {
 }
 
 #[test]
-fn effects_of_a_tool_are_found_by_alias_and_without_regard_to_case() {
+fn tool_effects_are_found_by_alias_and_by_name_in_any_case() {
     let orchestrator = with_servers(NamingScheme::Double);
     let check = |written: &str, expected: Effects| assert_eq!(orchestrator.effects_of(written), expected);
     check("Echo", Effects::ReadOnly);

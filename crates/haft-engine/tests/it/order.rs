@@ -23,8 +23,11 @@ async fn check(letters: &str, seconds: u64, expected_log: &str) {
     let results = orchestrator.execute_all(calls(letters), CallOptions::default()).await;
     assert_eq!(started.elapsed().as_secs(), seconds, "{letters}");
     let texts: String = results.iter().map(haft_core::result::ToolResult::text).collect();
-    assert_eq!(texts, letters, "results stand in call order");
-    assert!(results.iter().all(|result| result.receipt.latency.as_secs() == 1), "waiting is not latency");
+    assert_eq!(texts, letters, "results are in call order");
+    assert!(
+        results.iter().all(|result| result.receipt.latency.as_secs() == 1),
+        "latency excludes the time in the queue"
+    );
     let steps: Vec<_> = log.lines().into_iter().filter(|line| !line.starts_with("c1")).collect();
     assert_eq!(steps.join(", "), expected_log, "{letters}");
 }
@@ -62,6 +65,6 @@ async fn calls_of_sub_agents_do_not_wait_for_other_calls() {
     let started = tokio::time::Instant::now();
     let calls = [calls("A"), vec![ask("x"), ask("y")], calls("B")].concat();
     orchestrator.execute_all(calls, CallOptions::default()).await;
-    assert_eq!(started.elapsed().as_secs(), 2, "both agents beside A, then B");
+    assert_eq!(started.elapsed().as_secs(), 2, "A and both sub-agents run at once, then B");
     assert_eq!(log.lines()[..3], ["A in", "x in", "y in"]);
 }

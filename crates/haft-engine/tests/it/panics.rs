@@ -15,7 +15,7 @@ async fn panicking_tool_fails_only_its_own_call() {
         assert_eq!(
             results[0].text(),
             format!("tool `{tool}` failed inside haft; other tools still work"),
-            "no detail for the model"
+            "the model gets no detail of the panic"
         );
         assert!(results[0].receipt.executed);
         let source = results[0].outcome.as_ref().unwrap_err().source().unwrap().to_string();

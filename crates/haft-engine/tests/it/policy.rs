@@ -12,7 +12,7 @@ async fn check(approval: ApprovalPolicy, expected: &str) {
     let result = orchestrator.execute(call("echo", "{}")).await;
     assert_eq!(said(&result), expected);
     let other = orchestrator.execute(call("note", "{}")).await;
-    assert_eq!(said(&other), "noted", "the default holds for other tools");
+    assert_eq!(said(&other), "noted", "the default policy applies to other tools");
 }
 
 #[tokio::test]

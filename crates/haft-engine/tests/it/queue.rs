@@ -68,13 +68,13 @@ async fn queue_limits_concurrent_calls() {
         results[4].receipt.notes["queue"],
         json!({"name": "slow", "waited_ms": 2000, "in_use": 2, "waiting": 3})
     );
-    assert!(!results[0].receipt.notes.contains_key("queue"), "who did not wait is told nothing");
+    assert!(!results[0].receipt.notes.contains_key("queue"), "a call that did not wait has no `queue` note");
     let snapshot = orchestrator.config().queues.snapshot().remove(0);
     assert_eq!((snapshot.in_use, snapshot.waiting, snapshot.last_wait), (0, 0, Duration::from_secs(2)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_calls_pass_a_queue_of_eight_in_order() {
+async fn thousand_calls_pass_a_queue_of_eight_slots_in_order() {
     let mut config = through(queue(8, 1_000));
     config.policies.default.timeout = Duration::from_mins(5);
     let (orchestrator, log) = orchestrator_from(config);
@@ -171,7 +171,7 @@ async fn cancelled_call_leaves_the_queue_immediately() {
     let mut next = orchestrator.execute(slow("next")).boxed();
     assert!(next.as_mut().now_or_never().is_none());
     drop(running);
-    assert_eq!(fill(&orchestrator), (1, 0), "the slot went to the next one before it was polled");
+    assert_eq!(fill(&orchestrator), (1, 0), "the next waiter has the slot before it is polled");
     assert_eq!(said(&next.await), "next");
     assert_eq!(entered(&log), ["next"]);
     assert_eq!(fill(&orchestrator), (0, 0));

@@ -86,7 +86,7 @@ async fn oversized_output_is_stored_and_replaced_by_a_handle() {
     assert_eq!(shelf.kept.lock().unwrap().as_slice(), b"echo: too much to say");
     let text = said(&result);
     assert!(text.contains("size_cap") && text.contains(&format!("session-{NAME}/{NAME}")), "{text}");
-    assert!(text.ends_with("echo: too much to say"), "the beginning is shown: {text}");
+    assert!(text.ends_with("echo: too much to say"), "the answer shows the beginning of the output: {text}");
     assert!(result.receipt.notes.contains_key("stored"));
 }
 
@@ -118,8 +118,8 @@ async fn large_images_and_binary_output_are_stored_and_described() {
     let text = said(&result);
     assert!(text.starts_with("pictures\n[image: image/gif, 5x7 pixels, 11 bytes]\n[image: image/gif, 5x7 pixels, 6291466 bytes, sha256 "), "{text}");
     assert!(text.contains("\n[binary: application/octet-stream, 5 bytes, sha256 "), "{text}");
-    assert_eq!(shelf.kept.lock().unwrap().len(), 6_291_466 + 5, "all of the bytes are there");
-    assert!(!text.contains('\0'), "nothing is dumped");
+    assert_eq!(shelf.kept.lock().unwrap().len(), 6_291_466 + 5, "the store has all bytes");
+    assert!(!text.contains('\0'), "the answer contains no binary data");
     assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 2);
     let orchestrator = storing(None, 12_288);
     let text = said(&orchestrator.execute(call("picture", "{}")).await);
@@ -128,7 +128,7 @@ async fn large_images_and_binary_output_are_stored_and_described() {
 }
 
 #[tokio::test]
-async fn text_next_to_images_is_stored_and_images_keep_their_handles() {
+async fn large_text_is_stored_apart_from_the_images_of_an_output() {
     let shelf = FakeOutputStore::default();
     let orchestrator = storing(Some(shelf.clone()), 5);
     let result = orchestrator.execute(call("picture", "{}")).await;
@@ -139,7 +139,7 @@ async fn text_next_to_images_is_stored_and_images_keep_their_handles() {
     );
     assert!(
         text.contains("[image: image/gif, 5x7 pixels, 11 bytes]"),
-        "what is small is still carried: {text}"
+        "the answer keeps the small image: {text}"
     );
     assert_eq!(text.matches(", sha256 ").count(), 2, "{text}");
     assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 3);
@@ -219,7 +219,7 @@ async fn recall(run: &TestRig, handle: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_stored_output_cannot_be_read_from_another_run() {
+async fn stored_output_cannot_be_read_from_another_run() {
     let (anna, bert) = two_runs();
     let handle = store(&anna, "the words of anna").await;
     assert_eq!(recall(&anna, &handle).await, "echo: the words of anna");
@@ -235,7 +235,7 @@ async fn a_stored_output_cannot_be_read_from_another_run() {
 async fn concurrent_runs_read_only_their_own_stored_outputs() {
     let (anna, bert) = two_runs();
     let (of_anna, of_bert) = join(store(&anna, "the words of anna"), store(&bert, "the words of bert")).await;
-    assert_eq!(of_anna, of_bert, "only the store tells the outputs apart");
+    assert_eq!(of_anna, of_bert, "outputs of different runs may have equal handles");
     let read = join(recall(&anna, &of_anna), recall(&bert, &of_bert)).await;
     assert_eq!(read, ("echo: the words of anna".into(), "echo: the words of bert".into()));
 }

@@ -11,7 +11,7 @@ async fn hanging_call_is_stopped_at_the_tool_timeout() {
     assert_eq!(said(&result), "timeout: Tool `hang` timed out after 120s (timeout of the tool)");
     assert!(result.receipt.executed);
     assert_eq!(result.receipt.latency.as_secs(), 120);
-    assert_eq!(result.receipt.notes["sandbox"], "active", "what was noted before the end is kept");
+    assert_eq!(result.receipt.notes["sandbox"], "active", "the receipt keeps notes from before the timeout");
     assert_eq!(log.lines(), ["c1 hang started", "undone", "c1 hang finished timeout"]);
 }
 

@@ -26,7 +26,7 @@ async fn search(orchestrator: &Orchestrator, query: &str, options: CallOptions) 
     let result = orchestrator.execute_with(call("tool_search", &arguments), options).await;
     match result.outcome.unwrap().content.as_slice() {
         [OutputContent::FoundTools(found)] => FoundTools::clone(found),
-        other => panic!("not the answer of a search: {other:?}"),
+        other => panic!("expected the result of a search, found {other:?}"),
     }
 }
 
@@ -43,7 +43,7 @@ async fn search_uses_the_tool_list_from_its_start_if_the_list_changes() {
     let server = ChangingProvider::new("s", &["shy", "water_lawn", "water_plants"]);
     let orchestrator = orchestrator(&[Arc::clone(&server)]);
     let found = search(&orchestrator, "water", options(SearchScope::default())).await;
-    assert_eq!(server.tools().len(), 1, "the list changed meanwhile");
+    assert_eq!(server.tools().len(), 1, "the tool list changed during the search");
     assert_eq!(found.defined, ["s__water_lawn", "s__water_plants"]);
     let found = search(&orchestrator, "water", options(SearchScope::default())).await;
     assert!(found.text.contains("No good match"), "{}", found.text);
@@ -87,13 +87,13 @@ async fn search_during_list_changes_sees_one_consistent_tool_list() {
         let names = colours().await;
         let list = ["a", "b"].iter().position(|letter| names == expected(letter));
         seen[list.unwrap_or_else(|| panic!("{names:?}"))] += 1;
-        assert!(begun.elapsed() < SEARCHES_TIME_MAX, "both lists are found in time: {seen:?}");
+        assert!(begun.elapsed() < SEARCHES_TIME_MAX, "the search found too few lists in time: {seen:?}");
     }
     changes.abort();
     assert!(changes.await.unwrap_err().is_cancelled());
     for (letter, list) in ["a", "b"].iter().zip(LISTS) {
         server.list(list);
-        assert_eq!(colours().await, expected(letter), "the last list is the one that counts");
+        assert_eq!(colours().await, expected(letter), "the search uses the newest list");
     }
 }
 
@@ -132,7 +132,7 @@ fn exposed(orchestrator: &Orchestrator) -> ToolExposure {
 }
 
 #[test]
-fn mode_auto_hides_tools_above_either_limit() {
+fn tool_search_mode_auto_hides_tools_above_either_limit() {
     let check = |tools: usize, bytes: usize, is_hidden: bool| {
         let names: Vec<String> = (0..tools).map(|number| format!("t{number:02}")).collect();
         let schema = json!({"type": "object", "title": "x".repeat(bytes)});
@@ -156,7 +156,7 @@ fn mode_auto_hides_tools_above_either_limit() {
 }
 
 #[test]
-fn roster_lists_24_sources_in_order_and_counts_the_others() {
+fn roster_lists_24_sources_and_counts_the_others() {
     // Use two digits each, so that the names have the same order as the numbers.
     let mut sources: Vec<_> =
         (10..40).map(|number| ChangingProvider::new(&format!("s{number}"), &["one", "two"])).collect();

@@ -55,11 +55,11 @@ async fn calls_that_change_or_send_data_need_approval_after_untrusted_text() {
         assert_eq!(refused.receipt.notes["ruling"]["untrusted"], json!("web__fetch"));
         assert!(!refused.receipt.executed);
     }
-    assert_eq!(said(&rig.execute(call("echo", STORE)).await), "echo: x", "a call that only reads");
+    assert_eq!(said(&rig.execute(call("echo", STORE)).await), "echo: x", "a call that only reads is allowed");
 }
 
 #[tokio::test]
-async fn after_untrusted_text_ask_prompts_a_person_and_deny_refuses_without_a_prompt() {
+async fn after_untrusted_text_only_ask_prompts_a_user() {
     let asked = SharedLog::default();
     let consenting = || Some(Arc::new(Consenting(asked.clone())) as Arc<dyn Approver>);
     let asking = rig(PermissionDecision::Ask, consenting());
@@ -98,7 +98,7 @@ async fn command_output_is_untrusted_only_if_the_command_has_network() {
 }
 
 #[tokio::test]
-async fn without_the_setting_calls_need_no_approval_but_the_receipt_names_the_source() {
+async fn without_the_setting_untrusted_text_is_only_noted_on_the_receipt() {
     let rig = rig(PermissionDecision::Allow, None);
     let fetched = rig.execute(call("web__fetch", FETCH)).await;
     assert_eq!(fetched.receipt.notes["untrusted"], json!("web__fetch"));

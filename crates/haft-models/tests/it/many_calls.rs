@@ -98,7 +98,7 @@ fn streamed(format: ModelApiFormat, calls: usize) -> Vec<u8> {
 fn check(reply: &ModelReply, calls: usize, from: &str) {
     assert_eq!(reply.calls().count(), CALLS_PER_REPLY_MAX, "{from}");
     let notes: Vec<String> = reply.notes.iter().map(ToString::to_string).collect();
-    let expected = format!("a reply has at most {CALLS_PER_REPLY_MAX} calls; this one has {calls}");
+    let expected = format!("the reply has {calls} calls; haft keeps only the first {CALLS_PER_REPLY_MAX}");
     assert_eq!(
         notes.iter().filter(|note| note.ends_with(&expected)).count(),
         1,

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_cgroup_hierarchy_comes_first() {
+    fn memory_cgroup_hierarchy_is_listed_first() {
         let check = |memberships: &str, expected: &[&str]| {
             let found: Vec<PathBuf> = places(memberships).into_iter().map(|(place, _)| place).collect();
             assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{memberships}");

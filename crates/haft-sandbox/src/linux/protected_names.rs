@@ -180,9 +180,9 @@ impl NameWatch {
     }
 }
 
-/// Returns the name that was replaced. If the command may have changed the file at a name, returns this name as an
-/// error: a file was written while no mount covered it, or a second replacement happened, which the command itself may
-/// have made.
+/// Returns the name that was replaced, if any. Fails with a name if the command may have changed the file with this
+/// name. This is the case if the file was written while no mount covered it, or if a second replacement followed,
+/// because the command may have made this replacement.
 fn replaced_name(events: &[NameEvent], exposed: &BTreeSet<PathBuf>) -> Result<Option<PathBuf>, PathBuf> {
     let mut replaced: Option<&PathBuf> = None;
     for NameEvent { path, kind } in events {
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_single_replacement_without_other_changes_is_harmless() {
+    fn single_replacement_without_a_later_write_is_harmless() {
         let check =
             |events: &[(&str, NameChange)], exposed: &[&str], expected: Result<Option<&str>, &str>| {
                 let events: Vec<NameEvent> =

@@ -69,7 +69,10 @@ fn workspace_below_home_is_mounted_writable_last() {
     let names = step_names(&plan.steps);
     let workspace = format!("writable {}", place.path("home/workspace/w").display());
     assert_eq!(names.last(), Some(&workspace), "{names:?}");
-    assert!(!names.iter().any(|name| name.ends_with("home/data")), "covered with home: {names:?}");
+    assert!(
+        !names.iter().any(|name| name.ends_with("home/data")),
+        "`home/data` is hidden with home, not separately: {names:?}"
+    );
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn hide_neighbours_hides_all_other_workspaces() {
 }
 
 #[test]
-fn private_policy_mounts_a_private_tmp_and_hides_home_except_its_own_directories() {
+fn private_policy_hides_tmp_and_home_except_its_own_directories() {
     let place = PlanFixture { dir: tempfile::tempdir_in("/var/tmp").unwrap() };
     for name in ["user/.haft/workspace/anna", "user/.haft/workspace/bert", "user/.haft/skills", "user/more"] {
         std::fs::create_dir_all(place.path(name)).unwrap();
@@ -121,7 +124,7 @@ fn private_policy_mounts_a_private_tmp_and_hides_home_except_its_own_directories
     assert_eq!(
         kept,
         [(".haft/skills", false), (".haft/workspace/anna", true), ("more", true)],
-        "one cover, of the whole home"
+        "one hidden directory covers the whole home"
     );
     let blocked = |name: &str| crate::check::is_read_blocked(&place.path(name), &policy);
     assert!(
@@ -164,5 +167,8 @@ fn full_mode_pins_the_parents_of_blocklisted_paths() {
     let position = |name: &str| names.iter().position(|found| found == name);
     assert!(position("writable /usr").unwrap() < position("frozen /usr/bin").unwrap(), "{names:?}");
     assert!(position("frozen /etc").is_some() && position("writable /etc").is_none());
-    assert!(position("writable /").is_none(), "a link in the root could be replaced");
+    assert!(
+        position("writable /").is_none(),
+        "the root is not writable, because a link in it could be replaced"
+    );
 }

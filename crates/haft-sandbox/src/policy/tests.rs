@@ -33,7 +33,7 @@ fn project_and_haft_workspace_directories_are_accepted() {
 }
 
 #[test]
-fn a_workspace_that_exposes_home_or_a_secret_is_refused() {
+fn workspace_that_exposes_home_or_a_secret_is_refused() {
     let place = PolicyFixture::new();
     let exposes_home = |workspace: &str| {
         assert!(matches!(place.policy(workspace), Err(PolicyError::ExposesHome { .. })), "{workspace}");
@@ -58,7 +58,10 @@ fn allowed_home_is_a_workspace_with_its_secrets_hidden() {
     let policy = allowed(&user).unwrap();
     assert!(policy.hidden().contains(&place.path("user/.ssh")) && policy.hidden().contains(&home.data()));
     let server = policy.derive(SandboxMode::Network, &user).unwrap();
-    assert!(server.hidden().contains(&place.path("user/.ssh")), "a server in the same directory");
+    assert!(
+        server.hidden().contains(&place.path("user/.ssh")),
+        "a server in the same directory cannot read the secret"
+    );
     assert!(policy.writable(user.parent().unwrap()).is_err());
     for refused in ["", "user/.haft", "user/.ssh"] {
         assert!(allowed(&place.path(refused)).is_err(), "{refused}");
@@ -74,7 +77,7 @@ fn symlink_to_home_is_treated_as_home() {
 }
 
 #[test]
-fn missing_or_non_directory_workspace_is_a_named_error() {
+fn missing_workspace_and_non_directory_are_distinct_errors() {
     let place = PolicyFixture::new();
     assert!(matches!(place.policy("nowhere"), Err(PolicyError::Missing { .. })));
     assert!(matches!(place.policy("user/file"), Err(PolicyError::NotADirectory { .. })));
@@ -90,7 +93,7 @@ fn additional_writable_directories_may_not_expose_home() {
 }
 
 #[test]
-fn readable_unhides_a_secret_but_never_haft_data() {
+fn readable_setting_unhides_a_secret_but_never_haft_data() {
     let place = PolicyFixture::new();
     let policy = place.policy("user/project").unwrap();
     assert!(policy.hidden().contains(&place.path("user/.ssh")));

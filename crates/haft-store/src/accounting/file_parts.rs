@@ -143,7 +143,7 @@ mod tests {
             for part in parts {
                 each_line(part, |line| lines.push(line.len())).unwrap();
             }
-            assert_eq!(lines, text.lines().map(str::len).collect::<Vec<_>>(), "{count} parts");
+            assert_eq!(lines, text.lines().map(str::len).collect::<Vec<_>>(), "lines of {count} parts");
         }
         assert_eq!(parts(&file, 50, text.len() as u64).unwrap().len(), 1, "a small file is one part");
     }

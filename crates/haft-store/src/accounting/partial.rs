@@ -1,7 +1,7 @@
-//! Parses the fields of a usage record that the sums need, borrowed from the line.
+//! Parses only the fields of a usage record that a summary (`summary.rs`) adds up. Strings borrow from the line.
 //!
 //! Parsing a whole [`EventEnvelope`](haft_core::event_log::EventEnvelope) copies a dozen strings. This module reads
-//! only the fields that the sums need, and copies a string only if it has escapes. It reads the lines of older
+//! only the fields that a summary needs, and copies a string only if it has escapes. It reads the lines of older
 //! versions, which have fields in camel case and no envelope, and the events that [`quick_event`](super::quick_event)
 //! cannot read.
 
@@ -11,11 +11,11 @@ use serde::Deserialize;
 
 const CALL_START: &[u8] = br#"{"type":"tool","#;
 
-/// The name of the first field that no sum needs. A quote inside a JSON string has a backslash, so this text cannot
+/// The name of the first field that no summary needs. A quote inside a JSON string has a backslash, so this text cannot
 /// occur inside a string.
 const CALL_REST: &[u8] = br#","argumentsDigest":"#;
 
-/// The fields that any of the sums needs: an envelope has `at` and `event`, and a line without an envelope has some of
+/// The fields that a summary needs: an envelope has `at` and `event`, and a line without an envelope has some of
 /// the others.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -47,7 +47,7 @@ pub(super) struct PartialLine<'a> {
     principal: Option<BorrowedText<'a>>,
 }
 
-/// The fields of an event that any of the sums needs.
+/// The fields of an event that a summary needs.
 #[derive(Debug, Deserialize)]
 struct PartialEvent<'a> {
     #[serde(rename = "type", borrow)]
@@ -84,7 +84,7 @@ struct PartialUsage {
 #[derive(Debug, Deserialize)]
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The fields of a line that the sums need.
+/// The fields of a line that a summary needs.
 #[derive(Debug)]
 pub(super) struct SummedLine<'a> {
     /// The time, in milliseconds since 1970.
@@ -126,8 +126,8 @@ pub(super) struct PartialModelLine<'a> {
 }
 
 impl<'a> PartialLine<'a> {
-    /// Parses a line. Overwrites a byte in a line of an older version, to end the line before the fields that no sum
-    /// needs: parsing these fields would take half of the time.
+    /// Parses a line. Overwrites a byte in a line of an older version, to end the line before the fields that no
+    /// summary needs: parsing these fields would take half of the time.
     pub(super) fn parse(line: &'a mut [u8]) -> Option<Self> {
         let line = match summed_fields_end(line) {
             Some(end) => {
@@ -228,7 +228,7 @@ impl PartialEvent<'_> {
     }
 }
 
-/// Returns the end of the fields that the sums need, if the line is complete.
+/// Returns the end of the fields that a summary needs, if the line is complete.
 fn summed_fields_end(line: &[u8]) -> Option<usize> {
     let is_whole_call = line.starts_with(CALL_START) && line.ends_with(b"}");
     is_whole_call.then(|| memchr::memmem::find(line, CALL_REST))?
@@ -258,14 +258,14 @@ mod tests {
         let rest = r#","argumentsDigest":"aa","turn":1}"#;
         let expected = |tool: &str| Some((tool.to_owned(), 3));
         assert_eq!(call(&line("read", rest)), expected("read"));
-        assert_eq!(call(&line("read", "}")), expected("read"), "another order of fields");
+        assert_eq!(call(&line("read", "}")), expected("read"), "fields in another order are parsed");
         let quoted = r#"a\",\"argumentsDigest\":b"#;
         assert_eq!(
             call(&line(quoted, rest)),
             expected(r#"a","argumentsDigest":b"#),
-            "the name looks like the field"
+            "a tool name that looks like a field is parsed"
         );
-        assert_eq!(call(&line("read", &rest[..rest.len() - 1])), None, "a crash cut it off");
+        assert_eq!(call(&line("read", &rest[..rest.len() - 1])), None, "an incomplete line is rejected");
         assert_eq!(call(&line("read", r#","turn":1"#)), None);
     }
 
@@ -280,19 +280,19 @@ mod tests {
         let rest = r#","principal":"local","arguments_digest":"aa"}}"#;
         let expected = |tool: &str| Some((tool.to_owned(), 3));
         assert_eq!(call(&line("read", rest)), expected("read"));
-        assert_eq!(call(&line("read", "}}")), expected("read"), "without audit fields");
+        assert_eq!(call(&line("read", "}}")), expected("read"), "a line without audit fields is parsed");
         let quoted = r#"a\",\"principal\":b"#;
         assert_eq!(
             call(&line(quoted, rest)),
             expected(r#"a","principal":b"#),
-            "the name looks like the field"
+            "a tool name that looks like a field is parsed"
         );
-        assert_eq!(call(&line("read", &rest[..rest.len() - 1])), None, "a crash cut it off");
+        assert_eq!(call(&line("read", &rest[..rest.len() - 1])), None, "an incomplete line is rejected");
         assert_eq!(call(&line("read", r#","principal":"#)), None);
         let sorted = r#"{"at":1,"event":{"cached":false,"type":"tool_finished","executed":true,"latency_ms":2,"tool":"read",
             "bytes_out":3,"principal":"local"},"run":"r","seq":1}"#;
-        assert_eq!(call(sorted), expected("read"), "another order of fields");
+        assert_eq!(call(sorted), expected("read"), "fields in another order are parsed");
         let other = line("read", rest).replace("tool_finished", "tool_started");
-        assert_eq!(call(&other), None, "another kind of event");
+        assert_eq!(call(&other), None, "an event of another kind is not a call");
     }
 }

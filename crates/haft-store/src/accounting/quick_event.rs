@@ -1,12 +1,12 @@
 //! Reads the usual form of usage records without a JSON parser.
 //!
-//! The sums need ten of the thirty fields of a line, and a parser spends most of its time on the others. haft writes
+//! A summary needs ten of the thirty fields of a line, and a parser spends most of its time on the others. haft writes
 //! the fields in a fixed order, so a cursor that expects this order is several times as fast. Any other line, such as
 //! one with an escape in a string, is left to the parser.
 
 use super::partial::{PartialContent, PartialModelLine, PartialToolLine, SummedLine};
 
-/// Reads a line in its usual form. Ignores the fields after the last one that the sums need.
+/// Reads a line in its usual form. Ignores the fields after the last one that a summary needs.
 pub(super) fn read(line: &[u8]) -> Option<SummedLine<'_>> {
     // A line that a crash truncated does not have this end.
     let mut cursor = LineCursor { rest: line.strip_suffix(b"}}")? };

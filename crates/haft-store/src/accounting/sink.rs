@@ -145,7 +145,8 @@ impl SinkState {
         self.waiting.push_back((tenant, AccountingLine::Event(Box::new(envelope))));
     }
 
-    /// Returns true if the caller must write. One caller writes at a time, so that lines keep their order.
+    /// Returns true if the caller must write. Returns false while another caller writes, so that lines keep their
+    /// order.
     fn begin(&mut self, attempt: Attempt, retry_pause: Duration) -> bool {
         let is_paused = attempt == Attempt::AfterPause
             && self.failed_at.is_some_and(|failed_at| failed_at.elapsed() < retry_pause);

@@ -75,7 +75,7 @@ fn sum_file(file: &File, filter: LineFilter<'_>) -> io::Result<LineSums> {
     })
 }
 
-/// The sums of a part of the usage records.
+/// The summary of a part of the usage records.
 #[derive(Debug, Default)]
 pub(super) struct LineSums {
     tools: ToolSums,
@@ -243,7 +243,7 @@ pub(super) mod tests {
 
     pub(in super::super) const ALL: LineFilter<'_> = LineFilter { since_ms: 0, owner: LineOwner::Anyone };
 
-    /// Sums up lines in the format of older versions. The same calls in the current format must give the same sums.
+    /// Sums up lines in the format of older versions. The same calls in the current format must give the same summary.
     pub(in super::super) fn summary_of_lines(lines: &[OldLine]) -> AccountingSummary {
         let old = sum_of(lines.iter().map(|line| serde_json::to_vec(line).unwrap()));
         let new = sum_of(lines.iter().map(|line| serde_json::to_vec(&line.event()).unwrap()));
@@ -265,7 +265,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn merged_partial_sums_equal_the_whole_sum() {
+    fn merged_partial_summaries_equal_the_whole_summary() {
         let tool = |tool: u64, latency: u64| {
             let (latency, status) =
                 (latency * 7_919 % 50_000, if latency.is_multiple_of(3) { "ok" } else { "failed" });

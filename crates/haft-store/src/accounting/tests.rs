@@ -177,9 +177,9 @@ async fn accounting_sink_stores_each_event_under_its_tenant() {
 
 /// Older versions wrote the lines of all tenants to one file.
 #[tokio::test]
-async fn usage_records_of_an_older_version_belong_to_their_principal() {
+async fn usage_records_of_an_older_version_count_only_for_their_tenant() {
     let fixture = AccountingFixture::new();
-    let AccountingLine::Event(event) = line("a") else { panic!("an event") };
+    let AccountingLine::Event(event) = line("a") else { panic!("expected an event") };
     let new = serde_json::to_string(&event).unwrap();
     let old = r#"{"type":"tool","timestampMs":5,"status":"ok","errorKind":null,"tool":"a","callId":"1","principal":"local",
         "latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
@@ -230,7 +230,7 @@ fn usage_records_have_audit_fields_and_no_content() {
 /// Makes the file of usage records unwritable in three ways, each time followed by a repair: a full disk, a file in
 /// place of the directory, and a removed directory.
 #[test]
-fn usage_records_are_written_again_when_their_directory_becomes_writable() {
+fn sink_writes_usage_records_when_their_directory_becomes_writable() {
     let check = |break_it: fn(&AccountingFixture), repair: fn(&AccountingFixture)| {
         let fixture = AccountingFixture::new();
         let sink = fixture.sink(Duration::ZERO);
@@ -286,9 +286,9 @@ fn failed_write_is_not_retried_before_the_pause_ends() {
     sink.emit(call());
     fs::remove_file(fixture.path()).unwrap();
     sink.emit(call());
-    assert!(!fixture.path().exists(), "a full disk is not tried at each call");
+    assert!(!fixture.path().exists(), "the sink does not retry before the pause ends");
     drop(sink);
-    assert_eq!(calls(&fixture.summary()), 2, "the end of the process is the last chance");
+    assert_eq!(calls(&fixture.summary()), 2, "dropping the sink writes the pending records");
 }
 
 #[test]

@@ -38,7 +38,7 @@ const VERSION: u32 = 1;
 /// A full cache frees one eighth of each limit at once, so that most calls of `put` do not list the directory.
 const FREED_PARTS: u64 = 8;
 
-/// The shortest and the longest pause between two checks of the lease of another process. The pauses double.
+/// The minimum and the maximum pause between two checks of the lease of another process. The pauses double.
 const LEASE_PAUSE_MIN: Duration = Duration::from_millis(2);
 const LEASE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
@@ -103,15 +103,15 @@ impl FileCache {
         }
         private_file::create_parent_dir(&path)?;
         let Some(mut lock) = UsageFile::lock(&self.root)? else { return Ok(()) };
-        // Add the entry to the sums before it is written, so that after a crash the sums are too high rather than too
-        // low.
+        // Add the entry to the totals before it is written, so that after a crash the totals are too high rather than
+        // too low.
         let usage = self.with_room(lock.read(), &path, bytes);
         lock.write(usage.with(bytes))?;
         private_file::replace_unsynced_with_time(&path, &text, expiry(expires_ms))
     }
 
     /// Makes space for one more entry, and returns the usage of the cache without the entry at `path`. Sweeps if the
-    /// sums are unknown or old, or if the entry does not fit.
+    /// totals are unknown or old, or if the entry does not fit.
     fn with_room(&self, known: Option<CacheUsage>, path: &Path, bytes: u64) -> CacheUsage {
         let CacheLimits { entries_max, bytes_max } = self.limits;
         let others = |usage: CacheUsage| match path.symlink_metadata() {

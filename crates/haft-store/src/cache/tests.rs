@@ -108,7 +108,7 @@ async fn stored_output_round_trips_and_is_replaced_by_a_later_one() {
 }
 
 #[tokio::test]
-async fn entry_is_not_returned_to_another_tenant_or_call() {
+async fn cache_entry_is_not_returned_to_another_tenant_or_call() {
     for (name, store) in BothStores::with(ROOMY).stores {
         store.put(key("t", "a"), text("of t", 0)).await.unwrap();
         for other in [key("u", "a"), key("../t", "a"), key("T", "a"), key("", "a"), key("t", "b")] {
@@ -120,7 +120,7 @@ async fn entry_is_not_returned_to_another_tenant_or_call() {
 }
 
 #[tokio::test]
-async fn an_expired_entry_is_never_returned() {
+async fn expired_cache_entry_is_never_returned() {
     for (name, store) in BothStores::with(ROOMY).stores {
         for expires_ms in [0, 1, clock_ms() - 1, clock_ms()] {
             store.put(key("t", "a"), entry(&ToolOutput::text("old"), expires_ms)).await.unwrap();
@@ -137,7 +137,7 @@ async fn entry_limit_evicts_entries_that_expire_first() {
         }
         assert_eq!(left(&*store, "abcd").await, "acd", "{name}");
         store.put(key("t", "a"), text("again", 4)).await.unwrap();
-        assert_eq!(left(&*store, "acd").await.len(), 3, "{name}: replacing takes no room");
+        assert_eq!(left(&*store, "acd").await.len(), 3, "{name}: replacing an entry evicts no entry");
         store.put(key("t", "e"), text("x", 5)).await.unwrap();
         assert_eq!(left(&*store, "acde").await, "ace", "{name}");
     }
@@ -209,7 +209,7 @@ async fn sweep_removes_expired_entries_and_temp_files() {
     assert_eq!(files(&both.root()).len(), 1);
     assert_eq!(left(&**store, "abc").await, "c");
     FileCache::of(&Home::at(both.directory.path()), CacheLimits { entries_max: 0, ..ROOMY }).sweep();
-    assert_eq!(files(&both.root()), Vec::<PathBuf>::new(), "lower limits hold after a sweep");
+    assert_eq!(files(&both.root()), Vec::<PathBuf>::new(), "a sweep applies the lower entry limit");
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn put_sweeps_if_the_last_sweep_is_old_or_unknown() {
     let usage = both.root().join("usage.json");
     store.put(key("t", "a"), entry(&ToolOutput::text("old"), 1)).await.unwrap();
     store.put(key("t", "b"), text("x", 0)).await.unwrap();
-    assert_eq!(files(&both.root()).len(), 2, "the first `put` has swept a moment ago");
+    assert_eq!(files(&both.root()).len(), 2, "a `put` soon after a sweep does not sweep");
     for unusable in [r#"{"entries":2,"bytes":100,"swept_ms":0}"#, "{\"entr", ""] {
         fs::write(&usage, unusable).unwrap();
         store.put(key("t", "b"), text("x", 0)).await.unwrap();
@@ -229,7 +229,7 @@ async fn put_sweeps_if_the_last_sweep_is_old_or_unknown() {
 }
 
 #[tokio::test]
-async fn put_uses_stored_totals_instead_of_listing() {
+async fn put_uses_stored_totals_instead_of_listing_the_cache() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     store.put(key("t", "a"), text("x", 0)).await.unwrap();
@@ -241,7 +241,7 @@ async fn put_uses_stored_totals_instead_of_listing() {
 }
 
 #[tokio::test]
-async fn put_fails_in_an_unwritable_cache_and_is_skipped_in_a_locked_cache() {
+async fn put_fails_in_an_unwritable_cache_but_not_in_a_locked_cache() {
     let both = BothStores::with(ROOMY);
     let store = &both.stores[0].1;
     fs::create_dir_all(both.root().parent().unwrap()).unwrap();
@@ -253,7 +253,7 @@ async fn put_fails_in_an_unwritable_cache_and_is_skipped_in_a_locked_cache() {
     store.put(key("t", "a"), text("x", 0)).await.unwrap();
     let lock = usage::UsageFile::lock(&both.root()).unwrap().unwrap();
     store.put(key("t", "b"), text("x", 0)).await.unwrap();
-    assert_eq!(left(&**store, "ab").await, "a", "a reader needs no lock");
+    assert_eq!(left(&**store, "ab").await, "a", "a locked cache is readable but skips `put`");
     drop(lock);
     store.put(key("t", "b"), text("x", 0)).await.unwrap();
     assert_eq!(left(&**store, "ab").await, "ab");

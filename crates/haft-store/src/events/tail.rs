@@ -122,7 +122,7 @@ pub(super) fn claim_lines(epoch: Epoch, after: Option<u64>) -> Vec<u8> {
     [LINE_BREAK, claim.as_bytes()].concat()
 }
 
-/// Reads the events of a log from a position on.
+/// Reads the events of a log, starting at a position.
 pub(super) struct LogLines {
     reader: BufReader<File>,
     position: LogPosition,

@@ -46,7 +46,7 @@ async fn events_can_be_read_from_any_sequence_number() {
 }
 
 #[tokio::test]
-async fn writer_is_fenced_after_another_claim() {
+async fn event_log_writer_is_fenced_after_another_claim() {
     on_all(async |writer| {
         let (old, new) = (writer(), writer());
         old.append(&key(), Epoch::FIRST, &[event(1), event(2)]).await.unwrap();
@@ -143,7 +143,7 @@ impl WriterModel {
         let events = self.events(next, count);
         match self.writers[at].store.append(&key(), epoch, &events).await {
             Ok(()) => {
-                assert_eq!(epoch, newest, "a fenced writer appended");
+                assert_eq!(epoch, newest, "only the newest writer can append");
                 self.writers[at].next += count;
                 self.confirmed.extend(events.iter().map(|event| EventEnvelope::clone(event)));
             }
@@ -255,7 +255,7 @@ async fn events_are_visible_only_to_their_tenant() {
 }
 
 #[tokio::test]
-async fn log_that_another_process_removed_is_created_again() {
+async fn event_log_that_another_process_removed_is_created_again() {
     let directory = tempfile::tempdir().unwrap();
     let events = FileEvents::of(&Home::at(directory.path()));
     let runs: Vec<RunKey> =
@@ -284,7 +284,7 @@ async fn log_that_another_process_removed_is_created_again() {
 }
 
 #[tokio::test]
-async fn incomplete_last_line_is_skipped() {
+async fn incomplete_last_line_of_an_event_log_is_skipped() {
     let directory = tempfile::tempdir().unwrap();
     let events = FileEvents::of(&Home::at(directory.path()));
     events.append(&key(), Epoch::FIRST, &[event(1)]).await.unwrap();

@@ -67,7 +67,7 @@ async fn grants_round_trip_sorted_by_age() {
         for grant in all.iter().rev() {
             store.add(grant).await.unwrap();
         }
-        assert_eq!(store.list(&anna()).await.unwrap(), all, "the oldest first");
+        assert_eq!(store.list(&anna()).await.unwrap(), all, "grants are listed oldest first");
     })
     .await;
 }
@@ -104,7 +104,7 @@ async fn only_the_owner_can_revoke_a_grant() {
         store.add(&second).await.unwrap();
         assert!(!store.revoke(&owner("acme", "bert"), first.id).await.unwrap());
         assert!(store.revoke(&anna(), first.id).await.unwrap());
-        assert!(!store.revoke(&anna(), first.id).await.unwrap(), "it is gone");
+        assert!(!store.revoke(&anna(), first.id).await.unwrap(), "a revoked grant cannot be revoked again");
         assert_eq!(store.load(&anna(), "/w").await.unwrap(), [second]);
     })
     .await;

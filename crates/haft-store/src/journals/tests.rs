@@ -53,7 +53,7 @@ async fn content(store: &dyn JournalStore, key: &RunKey) -> (Vec<u64>, usize) {
 }
 
 #[tokio::test]
-async fn only_one_holder_can_append_and_a_later_claim_continues_the_journal() {
+async fn only_one_holder_at_a_time_can_append_to_a_journal() {
     on_all(async |store| {
         let (local, key) = (Principal::local(), key("local", 1));
         let journal = store.create(&key, opened(1, &local)).await.unwrap();
@@ -80,7 +80,7 @@ async fn only_one_holder_can_append_and_a_later_claim_continues_the_journal() {
 }
 
 #[tokio::test]
-async fn holder_is_fenced_after_a_takeover() {
+async fn journal_holder_is_fenced_after_a_takeover() {
     on_all(async |store| {
         let key = key("local", 1);
         let old = store.create(&key, opened(1, &Principal::local())).await.unwrap();
@@ -89,7 +89,7 @@ async fn holder_is_fenced_after_a_takeover() {
         assert_eq!((new.before, new.past.requests.len()), (HolderBefore::Fenced, 1));
         let fenced = JournalError::Fenced { epoch: Epoch(1), by: Epoch(2) };
         assert_eq!(old.append(&step(90)), Err(fenced.clone()));
-        assert_eq!(old.append(&step(91)), Err(fenced.clone()), "it stays fenced");
+        assert_eq!(old.append(&step(91)), Err(fenced.clone()), "the old holder stays fenced");
         assert_eq!(old.sync(Durability::Synced).await, Err(fenced));
         new.journal.append(&step(2)).unwrap();
         assert_eq!(content(store, &key).await, (vec![1, 2], 1));
@@ -226,7 +226,10 @@ async fn play(store: &dyn JournalStore, acts: &[HolderAction]) {
                     Ok(claimed) => {
                         let past: Vec<u64> =
                             claimed.past.requests.iter().map(|text| text.parse().unwrap()).collect();
-                        assert_eq!(past, expected, "the claimant sees every line that counts");
+                        assert_eq!(
+                            past, expected,
+                            "a new claim reads every line of earlier holders before their fencing"
+                        );
                         // A holder that took over gets the file lock only with its first append after the fenced holder
                         // has ended.
                         assert!(!is_held || takeover == Takeover::Allowed || took_over);
@@ -256,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn lines_of_two_claims_are_never_mixed(acts in acts()) {
+    fn journal_lines_of_two_claims_are_never_mixed(acts in acts()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(play(&MemoryJournals::default(), &acts));
         runtime.block_on(play(&files(&tempfile::tempdir().unwrap()), &acts));
@@ -282,7 +285,7 @@ fn only_one_of_several_concurrent_claims_succeeds() {
         let claims: Vec<_> = threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect();
         let newest = claims.iter().map(|(claimed, ..)| claimed.journal.epoch()).max().unwrap();
         let wins = claims.iter().filter(|(claimed, ..)| claimed.journal.epoch() == newest);
-        assert_eq!(wins.count(), 1, "no two holders of one epoch");
+        assert_eq!(wins.count(), 1, "exactly one claim succeeds per epoch");
         let appended = claims.iter().filter(|(_, appended, _)| appended.is_ok()).map(|(.., number)| *number);
         let mut appended: Vec<u64> = appended.collect();
         appended.sort_unstable();
@@ -325,21 +328,21 @@ fn model_finished(session: u128, failure: Option<ModelErrorKind>) -> Event {
 /// A turn needs fewer writes if its records wait for the next input. Two kinds of lines must not wait: an input, and a
 /// record that no input follows at once.
 #[tokio::test]
-async fn only_records_that_an_input_follows_wait_for_the_next_write() {
+async fn only_records_before_an_input_wait_for_the_next_write() {
     on_all(async |store| {
         let key = key("local", 1);
         let journal = store.create(&key, opened(1, &Principal::local())).await.unwrap();
         let lines = async || store.read(&key, 0, usize::MAX).await.unwrap().len();
         journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
-        assert_eq!(lines().await, 2, "a full disk must be noticed before a model is paid");
+        assert_eq!(lines().await, 2, "a step is written before the model request");
         journal.emit(model_finished(1, None));
         assert_eq!(lines().await, 2, "the record of a reply waits for the reply");
         journal.append(&step(1)).unwrap();
         assert_eq!(lines().await, 4, "an input is written at once, after the record that waited");
         journal.emit(model_finished(1, Some(ModelErrorKind::Overloaded)));
-        assert_eq!(lines().await, 5, "the next attempt may take long");
+        assert_eq!(lines().await, 5, "the record of a failed attempt is written at once");
         journal.emit(model_finished(2, None));
-        assert_eq!(lines().await, 6, "the inputs of a sub-agent are in another journal");
+        assert_eq!(lines().await, 6, "the record of a sub-agent is written at once");
         journal.emit(model_finished(1, None));
         journal.sync(Durability::Buffered).await.unwrap();
         assert_eq!(lines().await, 7);

@@ -38,7 +38,7 @@ async fn output_is_readable_only_by_its_run_and_tenant() {
             assert_eq!(store.read_range(&stored.handle, WHOLE_OUTPUT).await, Err(StoreError::NotFound));
             assert_eq!(store.delete(&stored.handle).await, Err(StoreError::NotFound));
         }
-        assert!(own.read_range(&stored.handle, 0..1).await.is_ok(), "no other run deleted it");
+        assert!(own.read_range(&stored.handle, 0..1).await.is_ok(), "another run cannot delete the output");
     })
     .await;
 }
@@ -57,7 +57,7 @@ async fn resumed_run_reads_its_earlier_outputs() {
 }
 
 #[tokio::test]
-async fn ranges_end_at_the_end_of_the_output_and_a_deleted_output_is_not_found() {
+async fn range_beyond_the_end_of_an_output_is_shortened() {
     on_all(async |stores| {
         let store = open(stores, &key("acme", 1));
         let handle = put(&*store, "0123456789").handle;
@@ -99,7 +99,7 @@ async fn output_beyond_its_limit_is_truncated_and_marked_incomplete() {
 }
 
 #[tokio::test]
-async fn memory_keeps_the_newest_outputs_within_the_total_limit() {
+async fn memory_store_keeps_the_newest_outputs_within_the_total_limit() {
     let limits = StoreLimits { total_bytes_max: 25, ..StoreLimits::default() };
     let stores = MemoryOutputs::default();
     let (one, other) =

@@ -1,7 +1,7 @@
 //! Removes outputs that are too old, or that exceed the total size, a few files at a time, in the background.
 //!
-//! A pass visits all outputs in the order of their names. It removes outputs that are too old, and sums up the sizes of
-//! the others by age. The next pass uses the sums to remove the oldest outputs, until the rest is below the total
+//! A pass visits all outputs in the order of their names. It removes outputs that are too old, and adds up the sizes of
+//! the others by age. The next pass uses these totals to remove the oldest outputs, until the rest is below the total
 //! limit. A pass continues where another process stopped: `haft call` runs for a few milliseconds, and such a process
 //! alone would never finish a pass over a large store.
 
@@ -76,8 +76,8 @@ impl Sweeper {
         }
     }
 
-    /// Finishes the current pass. If its sums exceed the total limit, a second pass removes the excess. `between_steps`
-    /// runs after each step except the last one, when the progress of the step is stored.
+    /// Finishes the current pass. If the kept outputs exceed the total limit, a second pass removes the excess.
+    /// `between_steps` runs after each step except the last one, when the progress of the step is stored.
     fn continue_sweep(
         &self,
         state: &mut SweepState,

@@ -85,7 +85,7 @@ fn reopened_session_reads_only_its_earlier_outputs() {
     put(&again, "two");
     assert_eq!(again.read_own(&stored.handle, WHOLE_OUTPUT).unwrap(), b"one");
     again.sweep(SystemTime::now() + 1_000 * HOUR);
-    assert!(again.is_empty(), "the earlier output and the later one have expired");
+    assert!(again.is_empty(), "the sweep removed both expired outputs");
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ fn partial_file_left_by_a_crash_cannot_be_read() {
     let store = FileStore::of_session(dir.path(), SessionId(1), limits(10, 100)).unwrap();
     assert!(store.is_empty());
     store.sweep(SystemTime::now() + HOUR);
-    assert!(file_bytes(dir.path()).is_empty(), "it goes when it is too old");
+    assert!(file_bytes(dir.path()).is_empty(), "the sweep removes an old partial file");
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn stores_of_one_session_see_the_same_outputs() {
     assert!(!other.is_empty());
     fs::remove_file(one.path(&stored.handle)).unwrap();
     assert_eq!(other.read_own(&stored.handle, WHOLE_OUTPUT), Err(StoreError::NotFound));
-    assert!(one.is_empty(), "another process removed it");
+    assert!(one.is_empty(), "a store without its removed output is empty");
 }
 
 #[test]
-fn output_over_limit_is_truncated_and_marked_incomplete() {
+fn output_over_its_limit_is_truncated_and_marked_incomplete() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(5, 100)).unwrap();
     let stored = put(&store, "1234567");
@@ -147,21 +147,24 @@ fn sweep_removes_oldest_outputs_and_expired_ones() {
     store.sweep(SystemTime::now());
     let left = handles.iter().filter(|handle| store.read_own(handle, WHOLE_OUTPUT).is_ok()).count();
     assert!((1..=2).contains(&left), "{left}");
-    assert!(store.read_own(&handles[3], WHOLE_OUTPUT).is_ok(), "the newest stays");
+    assert!(store.read_own(&handles[3], WHOLE_OUTPUT).is_ok(), "the sweep keeps the newest output");
     store.sweep(SystemTime::now() + HOUR);
     assert!(handles.iter().all(|handle| store.read_own(handle, WHOLE_OUTPUT) == Err(StoreError::NotFound)));
 }
 
 #[test]
-fn store_reports_empty_until_an_output_is_finished() {
+fn output_store_is_empty_until_an_output_is_finished() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
     assert!(store.is_empty());
     let spool = store.begin().unwrap();
-    assert!(store.is_empty(), "what is not whole cannot be asked about");
+    assert!(store.is_empty(), "an unfinished output does not count");
     spool.finish().unwrap();
     assert!(!store.is_empty());
-    assert!(FileStore::open(dir.path(), limits(10, 100)).unwrap().is_empty(), "another session has its own");
+    assert!(
+        FileStore::open(dir.path(), limits(10, 100)).unwrap().is_empty(),
+        "the store of another session is empty"
+    );
     store.sweep(SystemTime::now() + HOUR);
     assert!(store.is_empty());
 }
@@ -196,7 +199,7 @@ fn sweep_removes_empty_directories_once_they_are_old() {
     let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
     drop(store.begin().unwrap());
     store.sweep(SystemTime::now());
-    assert_eq!(directories(dir.path()).len(), 1, "it was just made");
+    assert_eq!(directories(dir.path()).len(), 1, "a new empty directory is kept");
     store.sweep(SystemTime::now() + HOUR);
     assert!(directories(dir.path()).is_empty());
 }
@@ -212,14 +215,14 @@ fn unfinished_output_leaves_no_file() {
 }
 
 #[test]
-fn open_fails_if_the_root_cannot_be_created() {
+fn output_store_fails_to_open_if_its_root_cannot_be_created() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
     assert!(FileStore::open(&dir.path().join("file/outputs"), StoreLimits::default()).is_err());
 }
 
 #[test]
-fn store_does_not_follow_symlinks() {
+fn output_store_does_not_follow_symlinks() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
     let stored = put(&store, "x");
@@ -237,10 +240,10 @@ fn sweep_removes_oldest_outputs_only_until_total_fits() {
     FileStore::open(dir.path(), kept).unwrap().sweep(SystemTime::now());
     let left: Vec<bool> = paths.iter().map(|path| path.exists()).collect();
     let removed = left.iter().filter(|left| !**left).count();
-    assert_eq!(removed, 301, "299 outputs of ten bytes fit");
+    assert_eq!(removed, 301, "299 outputs of ten bytes are below the limit");
     // Ages that differ by less than a percent are treated as equal, so the limit may be off by a few outputs.
     assert!(left[..290].iter().all(|left| !left) && left[310..].iter().all(|left| *left), "{left:?}");
-    assert!(!dir.path().join(".sweep").exists(), "the sweep has ended");
+    assert!(!dir.path().join(".sweep").exists(), "a finished sweep removes its state file");
 }
 
 #[test]
@@ -251,7 +254,7 @@ fn killed_sweep_is_continued_by_the_next_process() {
     let mut processes = 0;
     while sweeper.run_one_step(SystemTime::now()).unwrap() {
         processes += 1;
-        assert!(processes < 100, "each process gets further");
+        assert!(processes < 100, "the sweep ends after less than 100 steps");
         let state = dir.path().join(".sweep");
         let whole = fs::read(&state).unwrap();
         // A crash of the machine may leave any part of the state file. The sweep then starts from the beginning.
@@ -275,7 +278,7 @@ fn sweep_step_removes_at_most_256_entries() {
     let sweeper = Sweeper::new(dir.path(), StoreLimits { keep: HOUR, ..limits(10, u64::MAX) });
     sweeper.run_one_step(SystemTime::now()).unwrap();
     let removed = paths.iter().filter(|path| !path.exists()).count();
-    assert_eq!(removed, 256, "all are too old, and a step takes some of them");
+    assert_eq!(removed, 256, "one step removes 256 of 600 old outputs");
 }
 
 #[test]
@@ -288,7 +291,10 @@ fn newest_output_of_a_running_session_survives_total_limit() {
     age(&running.path(&newest), Duration::from_secs(40));
     other.sweep(SystemTime::now());
     assert_eq!(running.read_own(&older, WHOLE_OUTPUT), Err(StoreError::NotFound));
-    assert!(running.read_own(&newest, WHOLE_OUTPUT).is_ok(), "also when the sweep runs for another store");
+    assert!(
+        running.read_own(&newest, WHOLE_OUTPUT).is_ok(),
+        "the sweep of another store keeps the newest output"
+    );
 }
 
 /// Makes the last sweep of a store look as if it was some time ago.
@@ -303,13 +309,13 @@ fn opening_a_store_sweeps_once_per_interval() {
     let reader = FileStore::open(dir.path(), StoreLimits::untouched()).unwrap();
     let path = reader.path(&put(&reader, "old").handle);
     age(&path, HOUR);
-    assert!(reader.sweep_when_due().is_none(), "a reader removes nothing");
+    assert!(reader.sweep_when_due().is_none(), "a reader starts no sweep");
     age_sweep(dir.path(), HOUR);
     let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
-    assert!(store.sweep_when_due().is_none(), "`open` has started one");
+    assert!(store.sweep_when_due().is_none(), "`open` has already started a sweep");
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while path.exists() {
-        assert!(std::time::Instant::now() < deadline, "the sweep of `open` removes it");
+        assert!(std::time::Instant::now() < deadline, "the sweep of `open` did not remove the old output");
         std::thread::yield_now();
     }
 }
@@ -330,29 +336,29 @@ fn sweep_interval_is_shared_between_processes() {
     check(Duration::from_secs(90), Urgency::Routine, 0);
     fill(dir.path(), 1, 1);
     sweeper.run(Urgency::Routine);
-    assert_eq!(file_bytes(dir.path()).len(), 1, "the last sweep was a moment ago");
+    assert_eq!(file_bytes(dir.path()).len(), 1, "a sweep soon after another removes nothing");
     let later = SystemTime::now() + HOUR;
     sweeper.run_at(later).unwrap();
     let last = fs::metadata(dir.path()).unwrap().accessed().unwrap();
     assert!(
         later.duration_since(last).unwrap() < Duration::from_secs(1),
-        "the end of the sweep is on record"
+        "the access time of the directory is the end of the sweep"
     );
 }
 
 #[test]
-fn sweep_is_due_at_once_after_an_eighth_of_the_total_limit_is_stored() {
+fn sweep_is_due_when_over_an_eighth_of_the_total_limit_is_stored() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(100, 800)).unwrap();
     assert_eq!(store.due(), None, "`open` has started a sweep");
     put(&store, &"x".repeat(100));
-    assert_eq!(store.due(), None, "an eighth of the total");
+    assert_eq!(store.due(), None, "an eighth of the total limit starts no sweep");
     put(&store, "x");
     assert_eq!((store.due(), store.due()), (Some(Urgency::Pressing), None));
 }
 
 #[test]
-fn reopened_output_is_truncated_to_its_recorded_bytes_and_keeps_its_handle() {
+fn reopened_output_is_truncated_to_its_recorded_size() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), limits(20, 1 << 20)).unwrap();
     let append = |entry: &StoreEntry, text: &str| {
@@ -367,10 +373,14 @@ fn reopened_output_is_truncated_to_its_recorded_bytes_and_keeps_its_handle() {
     assert_eq!((&second.handle, second.bytes, second.lines, second.complete), (&first.handle, 14, 3, true));
     assert_eq!(store.read_own(&first.handle, WHOLE_OUTPUT).unwrap(), b"one\ntwo\nthree\n");
     let full = append(&second, "0123456789");
-    assert_eq!((full.bytes, full.complete), (20, false), "the limit of an output counts all of it");
+    assert_eq!((full.bytes, full.complete), (20, false), "the output limit includes the earlier bytes");
     fs::remove_file(store.path(&first.handle)).unwrap();
     assert_eq!(store.reopen(&second).err(), Some(StoreError::NotFound));
     let other = FileStore::open(dir.path(), limits(20, 1 << 20)).unwrap();
     let foreign = put(&store, "x");
-    assert_eq!(other.reopen(&foreign).err(), Some(StoreError::NotFound), "of another session");
+    assert_eq!(
+        other.reopen(&foreign).err(),
+        Some(StoreError::NotFound),
+        "an output of another session cannot be reopened"
+    );
 }

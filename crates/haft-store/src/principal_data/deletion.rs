@@ -38,7 +38,7 @@ pub enum DeleteError {
          deleted its data; try again when the run has ended"
     )]
     Busy,
-    #[error("haft cannot change its data: {0}")]
+    #[error("haft cannot change its data directory: {0}")]
     Io(#[from] io::Error),
     #[error("haft could not delete some data of this principal; remove the cause and try again: {}", .0.join("; "))]
     Incomplete(Vec<String>),

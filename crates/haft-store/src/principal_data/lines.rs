@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn principal_is_renamed_only_in_its_own_log_lines() {
+    fn deleted_principal_is_replaced_only_in_its_own_log_lines() {
         let check = |line: Value, owner: &str, expected: Option<Value>| {
             let text = line.to_string();
             let renamed =

@@ -82,7 +82,7 @@ fn second_deletion_removes_files_that_the_first_could_not_remove() {
     let failed = without_capabilities(|| fixture.data().delete()).unwrap_err();
     let DeleteError::Incomplete(failures) = &failed else { panic!("{failed}") };
     assert_eq!(failures.len(), 3, "{failures:?}");
-    assert!(workspace.exists() && response.exists(), "they name the files that are left");
+    assert!(workspace.exists() && response.exists(), "files in unwritable directories are left");
     assert!(!events.exists() && !mark.exists(), "the deletion continued after the first failure");
     assert!(fs::read_to_string(&log).unwrap().contains("acme/anna"));
     for path in [unreadable].into_iter().chain(locked) {
@@ -100,7 +100,7 @@ fn second_deletion_removes_files_that_the_first_could_not_remove() {
 }
 
 #[test]
-fn directories_that_a_command_made_hard_to_remove_are_deleted() {
+fn deletion_includes_unreadable_and_deeply_nested_directories() {
     let fixture = Fixture::new();
     let workspace = fixture.workspace().directory().to_owned();
     let tmp = private_tmp(&fixture.home, &fixture.anna, &workspace);
@@ -125,13 +125,16 @@ fn deletion_of_a_busy_principal_revokes_its_keys_and_removes_nothing() {
     assert!(keys.all().iter().all(|left| left.id != key));
     drop(lease);
     let gone = [GroupLock::Session(SessionId(7)), GroupLock::Workspace(fixture.home.data().join("gone"))];
-    assert!(gone.iter().all(|lock| matches!(fixture.data().hold(lock), Ok(None))), "a sweep was faster");
+    assert!(
+        gone.iter().all(|lock| matches!(fixture.data().hold(lock), Ok(None))),
+        "a missing session or workspace needs no lock"
+    );
     fixture.data().delete().unwrap();
     assert!(!response.exists());
 }
 
 #[test]
-fn deletion_includes_tokens_and_spending_of_old_keys_and_the_cache_of_the_tenant_only() {
+fn deletion_includes_the_spending_of_old_keys_and_the_tenants_cache() {
     let fixture = Fixture::new();
     let key = fixture.key();
     let line = |key: &str| format!("{{\"principal\":\"acme/anna\",\"key\":\"{key}\"}}\n");
@@ -158,7 +161,7 @@ fn deletion_includes_tokens_and_spending_of_old_keys_and_the_cache_of_the_tenant
 }
 
 #[test]
-fn damaged_files_are_reported_and_unreadable_directories_are_errors() {
+fn damaged_files_are_reported_but_unreadable_directories_are_errors() {
     let fixture = Fixture::new();
     let [response, ..] = fixture.response("resp_1");
     let damaged = [

@@ -103,7 +103,7 @@ impl FileClaim {
         Self { file: Arc::new(file), path, epoch, bytes_max, state, is_linked, batch, _lock: None }
     }
 
-    /// Keeps a lock as long as the claim exists.
+    /// Keeps a lock while the claim exists.
     pub(super) fn with_lock(self, lock: LockFile) -> Self {
         Self { _lock: Some(lock), ..self }
     }

@@ -104,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_task_waits_for_all_files_and_a_full_batch_is_synced_at_once() {
+    fn full_sync_batch_is_synced_at_once() {
         let mut batch = BatchState::default();
         assert_eq!(batch.add("0".into()), BatchStep::StartTimer);
         for number in 1..BATCH_FILES_MAX - 1 {
             assert_eq!(batch.add(number.to_string().into()), BatchStep::Wait);
         }
-        assert_eq!(batch.add("1".into()), BatchStep::Wait, "a file that is already in the batch");
+        assert_eq!(batch.add("1".into()), BatchStep::Wait, "a file already in the batch waits");
         assert_eq!(batch.add("last".into()), BatchStep::SyncNow);
     }
 

@@ -74,7 +74,7 @@ async fn only_the_end_of_a_run_waits_for_the_batched_sync() {
     let batch = SyncBatch::default();
     let journal = begin(&fixture.sessions().batching(batch.clone()), 1);
     journal.sync(Durability::Synced).await.unwrap();
-    assert!(batch.files().is_empty(), "a mutating call must be on disk before it starts");
+    assert!(batch.files().is_empty(), "`Synced` does not wait for the batch");
     journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
     journal.sync(Durability::Ended).await.unwrap();
     assert_eq!(batch.files(), [fixture.file(1)]);
@@ -142,7 +142,7 @@ fn incomplete_last_line_is_dropped_on_resume() {
 }
 
 #[test]
-fn unreadable_session_error_has_line_and_file_is_unchanged() {
+fn error_for_a_damaged_session_names_the_line() {
     let fixture = SessionsFixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap();
@@ -199,7 +199,7 @@ fn session_over_byte_limit_ends_with_a_complete_line() {
     let journal = begin(&fixture.limited(size + 10, Duration::MAX), 2);
     let full = journal.append(&RunInput::Stepped(DriverReadings::default())).unwrap_err();
     assert!(full.to_string().contains("sessions.maxBytes"), "{full}");
-    assert!(journal.append(&RunInput::Stopped).is_err(), "a line that is missing is not followed by others");
+    assert!(journal.append(&RunInput::Stopped).is_err(), "a full journal accepts no further line");
     assert_eq!(fs::metadata(fixture.file(2)).unwrap().len(), size);
 }
 
@@ -225,7 +225,7 @@ async fn concurrent_syncs_of_one_journal_succeed() {
 }
 
 #[test]
-fn time_waiting_for_approvals_clients_or_a_resume_is_not_work_time() {
+fn work_time_excludes_waiting_for_approvals_clients_or_a_resume() {
     let line = |at_ms: u64, input: RunInput| SessionJournalLine::Input {
         at_ms,
         input: haft_core::run::snapshot::StoredInput::of(&input),

@@ -58,10 +58,15 @@ pub(super) fn key(key: &str, value: &Value, agent: &mut AgentBuilder) -> Result<
         "effort" => agent.effort(key, value),
         "permissionMode" => permission_mode(value, agent)?,
         "mcpServers" => {
-            agent.note(key, "an agent file cannot add MCP servers; add the servers to `haft.json`");
+            let reason = "haft ignores this key, because an agent file cannot add MCP servers; \
+                          add the servers to `haft.json`";
+            agent.note(key, reason);
         }
-        "skills" => agent.note(key, &format!("an agent file cannot load skills; {ALL_SKILLS}")),
-        "hooks" => agent.note(key, "haft runs no hooks"),
+        "skills" => agent.note(
+            key,
+            &format!("haft ignores this key, because an agent file cannot load skills; {ALL_SKILLS}"),
+        ),
+        "hooks" => agent.note(key, "haft ignores this key, because haft runs no hooks"),
         // haft ignores these keys of Claude Code, because they do not change the work of the agent.
         "name" | "color" => {}
         _ => agent.no_such_setting(key),
@@ -147,7 +152,7 @@ fn no_such_tool(name: &str) -> &'static str {
 }
 
 /// Translates `mcp__*`, `mcp__SERVER` and `mcp__SERVER__TOOL` into an item for tools of MCP servers. The item matches the
-/// names of the server and the tool in every naming scheme. It cannot select a built-in tool or a group, also if a
+/// names of the server and the tool in every naming scheme. It cannot select a built-in tool or a group, even if a
 /// server is called `bash` or `builtin`.
 fn server_tool(name: &str) -> Option<String> {
     let name = name.strip_prefix(SERVER_PREFIX)?;
@@ -180,12 +185,15 @@ fn permission_mode(value: &Value, agent: &mut AgentBuilder) -> Result<(), String
             agent.deny(&["bash", "write", "edit"]);
             agent.deny_server_tools("permissionMode", "plan");
         }
-        _ => agent.note("permissionMode", "`haft.json` sets the rules and approvals"),
+        _ => agent.note(
+            "permissionMode",
+            "haft ignores this mode, because `haft.json` sets the rules and approvals",
+        ),
     }
     Ok(())
 }
 
-/// Returns the items of a list, or of a text with commas. A comma in parentheses separates arguments and not tools.
+/// Returns the items of a list, or of a string with commas. A comma in parentheses separates arguments and not tools.
 fn items(key: &str, value: &Value) -> Result<Vec<String>, String> {
     let items = match value {
         Value::Array(list) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),

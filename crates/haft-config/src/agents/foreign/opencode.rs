@@ -99,7 +99,10 @@ fn permissions(value: &Value, agent: &mut AgentBuilder) -> Result<(), String> {
             return Err("`permission`: expected tool names with allow, ask or deny".into());
         }
     }
-    agent.note("permission", "`haft.json` sets the rules and approvals; only denied tools are removed");
+    agent.note(
+        "permission",
+        "`haft.json` sets the rules and approvals, so haft only removes the denied tools",
+    );
     Ok(())
 }
 
@@ -152,7 +155,8 @@ fn model(value: &Value, agent: &mut AgentBuilder) {
     let name = value.as_str().unwrap_or_default();
     match name.split_once('/') {
         Some((provider, _)) if PROVIDER_NAMES.contains(&provider) => agent.set("models", name),
-        Some(_) | None => agent.note("model", &format!("haft has no provider for the model `{name}`")),
+        Some(_) | None => agent
+            .note("model", &format!("haft ignores the model `{name}`, because haft has no provider for it")),
     }
 }
 
@@ -160,6 +164,6 @@ fn number(key: &str, as_key: &str, value: &Value, agent: &mut AgentBuilder) {
     if value.is_number() {
         agent.set(as_key, value.clone());
     } else {
-        agent.note(key, "expected a number");
+        agent.note(key, "haft ignores this key, because its value is not a number");
     }
 }

@@ -64,7 +64,7 @@ fn opencode_agent_is_translated_with_notes_about_unsupported_keys() {
 }
 
 #[test]
-fn restriction_of_another_program_never_gives_more_tools() {
+fn translated_agent_never_has_more_tools_than_the_original() {
     let check = |path: &str, keys: &str, expected: Option<&[&str]>| {
         let expected = expected.map(|tools| tools.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(tools(path, keys), expected, "{keys}");
@@ -117,7 +117,7 @@ fn restriction_of_another_program_never_gives_more_tools() {
 }
 
 #[test]
-fn restriction_in_a_file_that_is_not_valid_yaml_still_applies() {
+fn tool_restriction_in_an_agent_file_with_invalid_yaml_still_applies() {
     let check = |keys: &str, expected: &[&str]| {
         let found = tools(CLAUDE, &format!("description: Use when: a: b\n{keys}"));
         assert_eq!(found.unwrap(), expected, "{keys}");
@@ -134,7 +134,7 @@ fn restriction_in_a_file_that_is_not_valid_yaml_still_applies() {
 }
 
 #[test]
-fn listed_tools_of_servers_never_select_builtin_tools() {
+fn server_tools_in_an_agent_file_never_select_builtin_tools() {
     let check = |item: &str, expected: &[&str]| {
         let expected: Vec<_> = ["read"].iter().chain(expected).map(ToString::to_string).collect();
         assert_eq!(tools(CLAUDE, &format!("tools: [Read, '{item}']")), Some(expected), "{item}");
@@ -157,7 +157,7 @@ fn listed_tools_of_servers_never_select_builtin_tools() {
 }
 
 #[test]
-fn denied_name_that_haft_cannot_deny_is_noted() {
+fn denied_tool_that_haft_cannot_deny_is_noted() {
     let check = |path: &str, keys: &str, expected: &[&str]| {
         let (_, notes) = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap();
         check_notes(&notes, expected);
@@ -175,7 +175,7 @@ fn denied_name_that_haft_cannot_deny_is_noted() {
 }
 
 #[test]
-fn file_with_an_unclear_restriction_is_refused() {
+fn agent_file_with_an_unclear_tool_restriction_is_refused() {
     let check = |path: &str, keys: &str, expected: &str| {
         let error = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap_err();
         assert!(error.contains(expected), "{keys}: {error}");

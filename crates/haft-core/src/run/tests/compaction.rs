@@ -75,7 +75,7 @@ fn old_outputs_move_to_the_archive_before_any_request_for_a_summary() {
     assert_eq!((compaction.scope, compaction.before_tokens), (CompactionScope::Outputs, before_tokens));
     assert_eq!(compaction.after_tokens, bench.readings.context_tokens.unwrap());
     assert!(compaction.after_tokens < before_tokens / 2 && compaction.items > 4, "{compaction:?}");
-    assert!(bench.replies().last().unwrap().starts_with("fact"), "the last outputs stay word for word");
+    assert!(bench.replies().last().unwrap().starts_with("fact"), "the last outputs are unchanged");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn turns_are_summarized_when_their_outputs_are_small() {
 }
 
 #[test]
-fn a_run_without_rules_or_below_the_threshold_does_not_compact() {
+fn run_without_compaction_rules_or_below_the_threshold_does_not_compact() {
     let mut off = filled(bench(RunPlan { compaction: None, ..plan() }), 1_000);
     assert!(off.until_model().is_none());
     assert_eq!(off.log, ["model auto"]);
@@ -108,7 +108,7 @@ fn context_full_ends_the_run_only_when_nothing_is_left_to_compact() {
     turn(&mut bench, 0, 400);
     bench.readings.context_tokens = Some(2_501);
     assert!(bench.until_model().is_none());
-    assert_eq!(bench.log, ["model none"], "the only turn is the last one, which stays");
+    assert_eq!(bench.log, ["model none"], "the last turn is not compacted");
     let finish = bench.play(vec![says("short")]).unwrap();
     assert_eq!(finish.reason, FinishReason::ContextFull);
 }
@@ -145,7 +145,7 @@ fn unusable_summary_is_requested_twice_and_then_replaced_by_a_list() {
         assert_eq!(bench.log, ["archive", "summarize", "summarize", "model auto"], "{name}");
         assert_eq!(notes(&mut bench), ["compaction_fault", "compaction_fault", "compacted"], "{name}");
         let PartBody::Text { text, .. } = &bench.run.conversation().messages()[1].parts[0].body else {
-            panic!("no text")
+            panic!("expected a text")
         };
         assert!(text.contains("The newest of the calls") && text.contains("grep PATTERN"), "{text}");
     }
@@ -153,11 +153,11 @@ fn unusable_summary_is_requested_twice_and_then_replaced_by_a_list() {
     again.summaries = [empty()].into();
     assert!(again.until_model().is_none());
     assert_eq!(again.log, ["archive", "summarize", "summarize", "model auto"]);
-    assert_eq!(notes(&mut again), ["compaction_fault", "compacted"], "the second attempt is used");
+    assert_eq!(notes(&mut again), ["compaction_fault", "compacted"], "the second summary is used");
 }
 
 #[test]
-fn a_failed_summary_does_not_end_the_run() {
+fn failed_summary_does_not_end_the_run() {
     let mut bench = filled(bench(plan()), 300);
     let RunStep::Archive(request) = bench.step() else { panic!("{:?}", bench.log) };
     bench.run.archived(stored(&request)).unwrap();
@@ -193,7 +193,7 @@ fn turns_leave_the_conversation_only_if_they_are_summarized_or_stored() {
 }
 
 #[test]
-fn a_run_compacts_once_per_turn_unless_its_context_is_still_full() {
+fn run_compacts_once_per_turn_unless_its_context_is_still_full() {
     let mut bench = filled(bench(plan()), 1_000);
     let RunStep::Archive(request) = bench.step() else { panic!("{:?}", bench.log) };
     bench.run.archived(stored(&request)).unwrap();
@@ -233,7 +233,7 @@ fn stop_request_ends_a_compaction_in_progress() {
 }
 
 #[test]
-fn a_later_request_keeps_the_archive_and_names_older_ones() {
+fn later_request_keeps_the_archive_and_names_older_archives() {
     let mut bench = filled(bench(plan()), 300);
     assert!(bench.until_model().is_none());
     bench.run.model_replied(says("answer")).unwrap();
@@ -248,7 +248,7 @@ fn a_later_request_keeps_the_archive_and_names_older_ones() {
     bench.run.archived(ArchiveOutcome::Stored(entry)).unwrap();
     assert!(bench.until_model().is_none());
     let PartBody::Text { text, .. } = &bench.run.conversation().messages()[1].parts[0].body else {
-        panic!("no text")
+        panic!("expected a text")
     };
     let earlier = format!("Read earlier messages in the same way with handle = \"{}\"", first.handle);
     assert!(text.contains(&earlier) && text.contains(&other.to_string()), "{text}");

@@ -178,13 +178,13 @@ fn stop_waits_for_running_tools_but_not_for_client_tools() {
 #[test]
 fn run_is_between_turns_only_after_all_calls_of_a_usable_reply() {
     let mut bench = RunTestBench::new(RunPlan::default());
-    assert!(!bench.run.is_between_turns(), "the model was not asked yet");
+    assert!(!bench.run.is_between_turns(), "a run without a request is not between turns");
     bench.step();
     bench.run.model_replied(calls(&[("write", "{}"), ("write", "{}")])).unwrap();
     assert!(!bench.run.is_between_turns());
     let RunStep::CallTools(open) = bench.step() else { panic!() };
     bench.run.tools_replied(vec![super::fixture::succeeded(&open[0])]).unwrap();
-    assert!(!bench.run.is_between_turns(), "a call is running");
+    assert!(!bench.run.is_between_turns(), "a run with a running call is not between turns");
     bench.run.tools_replied(vec![super::fixture::succeeded(&open[1])]).unwrap();
     assert!(bench.run.is_between_turns());
     bench.run.abort(AbortReason::Steered);
@@ -193,11 +193,11 @@ fn run_is_between_turns_only_after_all_calls_of_a_usable_reply() {
         (finish.reason.name(), bench.replies()),
         ("steered", vec!["write ok".into(), "write ok".into()])
     );
-    assert!(!bench.run.is_between_turns(), "the run has ended");
+    assert!(!bench.run.is_between_turns(), "an ended run is not between turns");
     let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
     bench.run.model_replied(empty()).unwrap();
-    assert!(!bench.run.is_between_turns(), "the model is asked again in the same turn");
+    assert!(!bench.run.is_between_turns(), "an unusable reply is retried in the same turn");
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl RunTestBench {
     pub(super) fn play(&mut self, replies: Vec<ModelReply>) -> Option<RunFinish> {
         for reply in replies {
             if let Some(finish) = self.until_model() {
-                panic!("ended before a reply: {finish:?}");
+                panic!("the run ended before a model reply: {finish:?}");
             }
             self.run.model_replied(reply).unwrap();
         }

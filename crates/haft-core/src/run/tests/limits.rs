@@ -149,7 +149,11 @@ fn spent_budget_allows_exactly_one_more_request() {
     bench.play(vec![read(1)]);
     bench.readings.left = spent();
     bench.play(vec![read(2)]);
-    assert_eq!(bench.log[3..], ["model none", "done budget"], "a refused call is no reason to ask again");
+    assert_eq!(
+        bench.log[3..],
+        ["model none", "done budget"],
+        "the run sends no request after a refused call"
+    );
     for plan in [RunPlan { report: report_tool(), ..RunPlan::default() }, RunPlan::default()] {
         let mut bench = RunTestBench::new(RunPlan { budget, ..plan });
         bench.readings.left = spent();
@@ -174,7 +178,7 @@ fn request_that_exceeds_the_remaining_budget_starts_the_last_turn() {
         bench.readings.context_tokens = Some(context_tokens);
         bench.readings.request_usd = request_usd;
         bench.play(vec![read(1)]);
-        assert_eq!(bench.log[0], "model auto", "the first request is not measured yet");
+        assert_eq!(bench.log[0], "model auto", "the first request is not estimated");
         assert_eq!(bench.log[2], expected, "{left:?} {context_tokens} {request_usd:?}");
     };
     let tokens = SpendLimit { tokens: Some(1000), ..SpendLimit::default() };
@@ -234,7 +238,7 @@ fn empty_or_cut_off_replies_are_retried_within_the_turn() {
 }
 
 #[test]
-fn a_reply_cut_by_its_length_is_continued_once() {
+fn reply_cut_off_at_the_length_limit_is_continued_once() {
     let steps = ["model auto", "model auto", "done completed: half and whole"];
     let bench = check(RunPlan::default(), vec![cut("half "), says("and whole")], &steps);
     assert!(bench.told()[0].contains("Continue exactly where it stopped"), "{:?}", bench.told());

@@ -107,7 +107,7 @@ fn unsupported_tool_choice_is_sent_as_text_to_the_model() {
 }
 
 #[test]
-fn list_of_allowed_tools_does_not_refuse_the_search_for_tools() {
+fn allowed_tools_list_still_permits_tool_search() {
     let choice = allowed(&["a__b"], MustCall::No);
     for own in [TOOL_SEARCH, TOOL_CALL, FINAL_REPORT, "a__b"] {
         assert_eq!(refusal(&choice, own), None, "{own}");

@@ -16,7 +16,7 @@ pub(super) fn cut_content(content: Vec<OutputContent>, chars_max: usize) -> Vec<
     content.into_iter().filter_map(|content| cutter.cut(content)).take(PIECES_MAX).collect()
 }
 
-/// Truncates the pieces of an output one after the other. `room` is the number of characters that are left; it is
+/// Truncates the parts of an output one after the other. `room` is the number of characters that are left; it is
 /// `None` after the notice about the cut.
 struct TextTruncator {
     room: Option<usize>,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn single_text_is_truncated_in_the_middle() {
+    fn output_text_is_truncated_in_the_middle() {
         check(texts(&["abc"]), 3, &["abc"]);
         check(
             texts(&["äbcdö"]),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn character_limit_applies_to_all_text_pieces_together() {
+    fn character_limit_applies_to_all_texts_of_an_output_together() {
         check(texts(&["ab", "cd"]), 4, &["ab", "cd"]);
         check(
             texts(&["ab", "cd", "ef"]),

@@ -98,7 +98,7 @@ fn full_file_is_rotated_without_a_restart() {
     for _ in 0..4 {
         file.append(&line("one")).unwrap();
     }
-    assert_eq!(calls(&fixture.summary()), 5, "one old journal is kept");
+    assert_eq!(calls(&fixture.summary()), 5, "only one rotated file is kept");
 }
 
 /// A lock belongs to an open file, so several open files of one process behave like several processes.
@@ -133,7 +133,7 @@ fn append_fails_while_another_process_holds_the_lock() {
     let other = File::open(fixture.paths().current).unwrap();
     other.lock().unwrap();
     file.append(&line("one")).unwrap_err();
-    assert_eq!(fixture.text(), "", "another process was stopped while it wrote");
+    assert_eq!(fixture.text(), "", "append writes no line without the lock");
     drop(other);
     file.append(&line("one")).unwrap();
     assert_eq!(calls(&fixture.summary()), 1);

@@ -84,12 +84,12 @@ impl SweepState {
         self.excess.as_mut().is_some_and(|excess| excess.claims(file))
     }
 
-    /// Adds a file that the pass keeps to the sums.
+    /// Adds the size of a file that the pass keeps to the totals by age.
     pub(super) fn keep(&mut self, file: &OutputFile) {
         *self.left.entry(age_slot(file, self.reference_ms)).or_default() += file.bytes;
     }
 
-    /// Computes which outputs the next pass removes, from the sums of this pass.
+    /// Computes which outputs the next pass removes, from the totals of this pass.
     pub(super) fn end_pass(&mut self, total_bytes_max: u64, now: SystemTime) {
         *self = Self {
             reference_ms: millis(now),
@@ -105,8 +105,8 @@ impl SweepState {
         set_last_sweep(root, now);
     }
 
-    /// Removes the state of a finished sweep. The next sweep computes the sums again, because outputs will have changed
-    /// by then.
+    /// Removes the state of a finished sweep. The next sweep computes the totals again, because outputs will have
+    /// changed by then.
     pub(super) fn remove(root: &Path, now: SystemTime) {
         let _ = fs::remove_file(root.join(STATE_FILE));
         set_last_sweep(root, now);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_is_recent_within_its_interval_and_not_in_the_future() {
+    fn sweep_is_recent_only_if_it_was_within_the_past_interval() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         let check = |state: &SweepState, last: SystemTime, expected: bool| {

@@ -83,7 +83,7 @@ fn all_lines() -> Vec<SessionJournalLine> {
 }
 
 #[test]
-fn overview_matches_a_full_read_after_every_line() {
+fn session_overview_matches_a_full_read_after_every_line() {
     let fixture = SessionsFixture::new();
     write(&fixture, 1, |opened| opened.title = r#"a title, "run": and all"#.into());
     let mut states = Vec::new();
@@ -105,7 +105,7 @@ fn overview_matches_a_full_read_after_every_line() {
 }
 
 #[test]
-fn overview_reports_the_same_errors_as_a_full_read() {
+fn session_overview_reports_the_same_errors_as_a_full_read() {
     let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let first = fs::read_to_string(fixture.file(1)).unwrap();
@@ -125,7 +125,7 @@ fn overview_reports_the_same_errors_as_a_full_read() {
 }
 
 #[test]
-fn overview_ignores_an_incomplete_last_line() {
+fn session_overview_ignores_an_incomplete_last_line() {
     let fixture = SessionsFixture::new();
     drop(begin(&fixture.sessions(), 1));
     let whole = fs::read_to_string(fixture.file(1)).unwrap();
@@ -150,11 +150,15 @@ fn newest_roots_skip_sub_agent_sessions() {
     assert_eq!(sessions.newest().unwrap(), Some(SessionId(40)));
     assert_eq!(sessions.below(SessionId(8)).unwrap(), [7, 6, 5].map(SessionId));
     fs::write(fixture.file(39), "not a session\n").unwrap();
-    assert_eq!(sessions.newest_roots(1).unwrap(), [SessionId(39)], "a list reports it");
+    assert_eq!(
+        sessions.newest_roots(1).unwrap(),
+        [SessionId(39)],
+        "an unreadable session is listed as a root"
+    );
 }
 
 #[test]
-fn header_is_readable_if_its_run_is_damaged() {
+fn session_header_is_readable_even_if_its_run_is_damaged() {
     let fixture = SessionsFixture::new();
     write(&fixture, 1, |opened| opened.origin = Some(SessionId(7).to_string()));
     let text = fs::read_to_string(fixture.file(1)).unwrap();
@@ -164,7 +168,7 @@ fn header_is_readable_if_its_run_is_damaged() {
 }
 
 #[test]
-fn sessions_are_swept_once_per_process_interval() {
+fn process_sweeps_sessions_once_per_interval() {
     let fixture = SessionsFixture::new();
     let sessions = fixture.limited(1 << 20, Duration::from_mins(1));
     for id in 1..=600 {
@@ -172,18 +176,18 @@ fn sessions_are_swept_once_per_process_interval() {
         age(&fixture, id, Duration::from_hours(1));
     }
     drop(begin(&sessions, 1_000));
-    assert!(sessions.ids().unwrap().len() <= 346, "the first step is done at once");
+    assert!(sessions.ids().unwrap().len() <= 346, "`begin` itself makes the first sweep step");
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while sessions.ids().unwrap() != [SessionId(1_000)] {
-        assert!(std::time::Instant::now() < deadline, "a thread removes them");
+        assert!(std::time::Instant::now() < deadline, "the sweep thread did not remove the old sessions");
         std::thread::yield_now();
     }
     write(&fixture, 1, |_| {});
     age(&fixture, 1, Duration::from_hours(1));
     sessions.sweep_when_due();
-    assert!(sessions.has(SessionId(1)), "the interval belongs to the process");
+    assert!(sessions.has(SessionId(1)), "a second sweep in the interval removes nothing");
     fixture.limited(1 << 20, Duration::from_mins(1)).sweep_when_due();
-    assert!(sessions.has(SessionId(1)), "and not to a value of `Sessions`");
+    assert!(sessions.has(SessionId(1)), "another `SessionStore` shares the interval");
 }
 
 #[test]
@@ -194,5 +198,5 @@ fn sessions_without_an_age_limit_are_never_swept() {
     fixture.limited(1, Duration::MAX).sweep_when_due();
     assert!(fixture.sessions().has(SessionId(1)));
     fixture.limited(1, Duration::from_mins(1)).sweep_when_due();
-    assert!(!fixture.sessions().has(SessionId(1)), "the reader has not used up the interval");
+    assert!(!fixture.sessions().has(SessionId(1)), "a store without an age limit starts no interval");
 }
