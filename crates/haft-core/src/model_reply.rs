@@ -131,9 +131,9 @@ pub enum ReplyNote {
         /// The substitute that haft used instead of the feature.
         instead: String,
     },
-    /// The decoder skipped an event that it could not parse.
+    /// The decoder skipped an event that it could not parse, or calls beyond [`CALLS_PER_REPLY_MAX`].
     EventSkipped {
-        /// The reason why the decoder could not parse the event.
+        /// The reason why the decoder skipped this part of the reply.
         reason: String,
     },
     /// A call written as plain text was not valid JSON, and the parser repaired it.
@@ -197,7 +197,7 @@ impl fmt::Display for ReplyNote {
                 write!(f, "the provider does not support {what}: {instead}")
             }
             Self::EventSkipped { reason } => {
-                write!(f, "haft skipped an event of the model's reply stream: {reason}")
+                write!(f, "haft skipped a part of the model's reply: {reason}")
             }
             Self::CallRepaired { name, how } => {
                 write!(f, "haft repaired the model's call to `{name}`: {how}")
@@ -279,7 +279,8 @@ impl ReplyFold {
     pub fn finish(self) -> ModelReply {
         let Self { id, model, parts, stop, usage, mut notes, calls, .. } = self;
         if calls > CALLS_PER_REPLY_MAX {
-            let reason = format!("a reply has at most {CALLS_PER_REPLY_MAX} calls; this one has {calls}");
+            let reason =
+                format!("the reply has {calls} calls; haft keeps only the first {CALLS_PER_REPLY_MAX}");
             notes.push(ReplyNote::EventSkipped { reason });
         }
         ModelReply { id, model, parts, stop: stop.unwrap_or(StopReason::CutOff), usage, notes }
@@ -377,7 +378,8 @@ mod tests {
         assert_eq!(reply.calls().count(), CALLS_PER_REPLY_MAX);
         assert_eq!(reply.calls().last().unwrap().arguments.as_text(), "{\"n\": 999}");
         assert_eq!(reply.text(), "done");
-        let noted = "haft skipped an event of the model's reply stream: a reply has at most 1000 calls; this one has 100000";
+        let noted = "haft skipped a part of the model's reply: the reply has 100000 calls; haft keeps only the \
+                     first 1000";
         assert_eq!(reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(), [noted]);
     }
 }

@@ -242,7 +242,8 @@ impl ReplyDraft {
         self.stop_flow();
         if self.calls > CALLS_PER_REPLY_MAX {
             let calls = self.calls;
-            let reason = format!("a reply has at most {CALLS_PER_REPLY_MAX} calls; this one has {calls}");
+            let reason =
+                format!("the reply has {calls} calls; haft keeps only the first {CALLS_PER_REPLY_MAX}");
             self.note(ReplyNote::EventSkipped { reason });
         }
         let stop = match self.stop.take() {
