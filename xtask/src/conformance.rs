@@ -19,7 +19,7 @@ const PACKAGES: &str = "crates/haft-testkit/tests/conformance";
 const REVISIONS: [(&str, &str); 2] = [("2025-11-25", "legacy"), ("2026-07-28", "modern")];
 
 /// The capabilities of the suite's clients. Each kind of client has its own server behind the gateway. Some scenarios
-/// wait less for an answer than a server needs to start on a busy machine, so the servers are started first.
+/// wait less time for an answer than a server needs to start on a busy machine, so the servers are started first.
 const KINDS_OF_CLIENTS: [&str; 3] =
     ["{}", r#"{"elicitation":{}}"#, r#"{"elicitation":{},"sampling":{},"roots":{}}"#];
 

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn package_that_is_listed_twice_counts_once() {
+    fn package_that_cargo_tree_lists_twice_counts_once() {
         assert_eq!(distinct("a v1.0.0\nb v1.0.0\na v1.0.0 (*)\n\na v2.0.0\n"), 3);
     }
 

@@ -10,7 +10,7 @@ use regex::Regex;
 
 use crate::tidy::files;
 
-/// The number of lines from which a function deserves a second look: about one screen.
+/// The maximum number of lines of a function that needs no second look: about one screen.
 const SCREEN_LINES: usize = 70;
 /// The maximum number of functions that the report names.
 const NAMED_MAX: usize = 5;

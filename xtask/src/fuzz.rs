@@ -88,11 +88,11 @@ mod tests {
     const READERS: [&str; 6] = ["agent", "config", "journal", "mcp", "openapi", "shell_line"];
 
     #[test]
-    fn every_parser_has_a_fuzz_target_and_every_fuzz_target_has_a_corpus() {
+    fn every_parser_of_untrusted_input_has_a_fuzz_target_and_a_corpus() {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let targets = targets(&repository).unwrap();
         for reader in READERS {
-            assert!(targets.iter().any(|target| target == reader), "{reader}: {targets:?}");
+            assert!(targets.iter().any(|target| target == reader), "no target for {reader}: {targets:?}");
         }
         for target in targets {
             let corpus = fs::read_dir(repository.join("fuzz/corpus").join(&target));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_target_runs_for_ten_minutes_and_its_new_inputs_are_kept() {
+    fn fuzz_target_runs_ten_minutes_and_stores_inputs_outside_the_corpus() {
         let words = arguments("found/mcp", "fuzz/corpus/mcp", SECONDS_DEFAULT);
         assert_eq!(words[0], "-max_total_time=600");
         assert_eq!(words[words.len() - 2..], ["found/mcp", "fuzz/corpus/mcp"]);

@@ -1,11 +1,11 @@
-//! Finds advice about the command line in the texts of the libraries.
+//! Finds advice about the command line in the string literals of the libraries.
 //!
-//! A program that embeds haft shows the errors of the libraries to its own users. Therefore an error text of a library
-//! must not mention a `haft` command or contain a `hint:`; `haft-cli/src/hints.rs` adds these.
+//! A program that embeds haft shows the errors of the libraries to its own users. Therefore an error message of a
+//! library must not mention a `haft` command or contain a `hint:`; `haft-cli/src/hints.rs` adds these.
 
 use std::path::Path;
 
-/// The crates whose texts are checked.
+/// The crates whose string literals are checked.
 const LIBRARIES: [&str; 8] = [
     "haft-config",
     "haft-core",
@@ -17,14 +17,14 @@ const LIBRARIES: [&str; 8] = [
     "haft-tools",
 ];
 
-/// The command-line words that no text may contain.
+/// The command-line words that no string literal of these crates may contain.
 const ADVICE: [&str; 2] = ["hint:", "`haft "];
 
 /// The files that may contain these words, each with the reason.
 const ALLOWED: [(&str, &str); 1] =
     [("crates/haft-config/src/error.rs", "`hint:` precedes the nearest key or value of a file")];
 
-/// Reports each text in a library that contains advice about the command line.
+/// Reports each string literal in a library that contains advice about the command line.
 pub(crate) fn check(file: &Path, text: &str, slips: &mut Vec<String>) {
     let file = file.strip_prefix(".").unwrap_or(file);
     if !is_of_a_library(file) || ALLOWED.iter().any(|(allowed, _)| file == Path::new(allowed)) {

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn test_name_is_looked_up_in_the_file_of_its_path() {
+    fn test_is_found_only_in_the_file_that_its_path_names() {
         let text = "    #[test]\n    /// Why.\n    fn one() {\n#[tokio::test]\nasync fn two() {\nfn helper() {\nchecks!(helper {\n    \
              three: 3;\n});\nlabel: 4;";
         let check = |name: &str, file: &str, expected: bool| {

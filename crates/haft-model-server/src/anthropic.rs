@@ -322,8 +322,8 @@ fn citation(cited: &CitedText) -> Value {
     })
 }
 
-/// Returns a block in the form of its start event. Redacted thinking has no deltas, so its start event contains the
-/// whole block.
+/// Returns a block as its start event contains it, without the content of its deltas. Redacted thinking has no deltas,
+/// so its start event contains the whole block.
 fn empty(block: &Value) -> Value {
     let nothing = match block["type"].as_str() {
         Some("text") if block["citations"].is_array() => json!({ "text": "", "citations": [] }),

@@ -103,7 +103,7 @@ fn check_fields(body: &Value) -> Result<(), String> {
 }
 
 /// Returns whether the client wants a whole reply or a stream. Without `alt=sse` the real API streams one long JSON
-/// array. haft never uses that form, and the parameter is easily forgotten, so its absence is an error.
+/// array. haft never requests such an array, and the parameter is easily forgotten, so its absence is an error.
 fn delivery(address: &PathParameters) -> Result<ResponseDelivery, String> {
     match (address.verb.as_str(), address.alt.as_deref()) {
         ("generateContent", _) => Ok(ResponseDelivery::Whole),

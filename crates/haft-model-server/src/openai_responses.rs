@@ -59,7 +59,7 @@ impl ProviderApi for OpenAiResponses {
     }
 
     /// Encodes an error event. The error is nested in the specification but flat in the SDK types, so the event
-    /// contains both forms.
+    /// contains it twice, nested and flat.
     fn error_event(&self, reply: &ScriptedReply, failure: &ErrorResponse) -> Vec<String> {
         let nested = openai_error(failure);
         let flat = json!({
@@ -328,7 +328,7 @@ fn item(reply: &ScriptedReply, at: usize, part: &ScriptPart, status: &str) -> Va
     }
 }
 
-/// Returns true if a call is one of this API's own searches, because the request offers the search in this form.
+/// Returns true if a call is a tool search of this API: the request has a tool of the type `tool_search`.
 pub(crate) fn searches(reply: &ScriptedReply, name: &str) -> bool {
     name == "tool_search" && entries(reply.request, "tools").iter().any(|tool| tool["type"] == "tool_search")
 }

@@ -15,9 +15,9 @@ const PAUSE_MILLISECONDS_MAX: u64 = 600_000;
 pub struct ResponsePace {
     /// The delay before the status line, in milliseconds.
     pub first_byte_milliseconds: u64,
-    /// The delay before each piece after the first, in milliseconds.
+    /// The delay before each chunk after the first, in milliseconds.
     pub between_milliseconds: u64,
-    /// The size of each piece in bytes, regardless of frames and characters. By default, each frame is one piece.
+    /// The size of each chunk in bytes, regardless of frames and characters. By default, each frame is one chunk.
     pub chunk_bytes: Option<usize>,
     /// The number of characters of text or arguments per delta. The default is 8.
     pub delta_characters: Option<usize>,
@@ -45,7 +45,7 @@ impl ResponsePace {
         }
     }
 
-    /// Returns the pieces to write to the connection.
+    /// Returns the chunks to write to the connection.
     pub(crate) fn pieces(self, actions: Vec<ConnectionAction>) -> Vec<ResponseChunk> {
         let mut pieces = Vec::new();
         let mut waiting = Vec::new();

@@ -11,7 +11,7 @@ const CLOSE: &str = "}}";
 
 /// Returns the step with its `{{word PREFIX}}` placeholders replaced by the first word that starts with the prefix. In
 /// call arguments the word comes from the last tool result, or from the last user message if there is none, with one
-/// placeholder per string. In texts it comes from the system prompt. A placeholder without a match stays unchanged.
+/// placeholder per string. In text, it comes from the system prompt. A placeholder without a match stays unchanged.
 pub(crate) fn recalled(step: &ScriptStep, asked: &ParsedRequest) -> ScriptStep {
     let talk = &asked.talk;
     let latest = talk.tool_results.last().unwrap_or(&talk.last_user);

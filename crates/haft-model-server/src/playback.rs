@@ -1,4 +1,4 @@
-//! Sends a response piece by piece, and records its outcome.
+//! Sends a response chunk by chunk, and records its outcome.
 
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) async fn pause(wait: Duration) {
     }
 }
 
-/// Sends the pieces with their delays. Records the outcome before the last piece is sent, so that the outcome is
+/// Sends the chunks with their delays. Records the outcome before the last chunk is sent, so that the outcome is
 /// already recorded when a client has received the whole response.
 pub(crate) fn play(decision: PlannedResponse, noting: OutcomeGuard) -> impl Stream<Item = io::Result<Bytes>> {
     let PlannedResponse { pace, pieces, outcome, .. } = decision;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns a field by its camel-case name. The field itself may be in either form.
+/// Returns a field by its camel-case name. The object may spell the field name in camel case or snake case.
 pub(crate) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     match object.get(name) {
         Some(value) => value,

@@ -164,8 +164,8 @@ mod tests {
     fn request_log_keeps_the_latest_requests_within_its_byte_limit() {
         let mut log = RequestLog { bytes_max: 100, ..RequestLog::for_test() };
         assert_eq!(kept(&mut log, &[40, 50]), [40, 50]);
-        assert_eq!(kept(&mut log, &[60]), [60], "the two before it do not fit beside it");
-        assert_eq!(kept(&mut log, &[500]), [500], "the latest is always there");
+        assert_eq!(kept(&mut log, &[60]), [60], "both older requests are dropped to stay within the limit");
+        assert_eq!(kept(&mut log, &[500]), [500], "the latest request is kept even if it exceeds the limit");
         assert_eq!(kept(&mut log, &[10]), [10]);
         assert_eq!(log.serials, 5);
     }

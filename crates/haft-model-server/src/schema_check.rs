@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn each_provider_rejects_the_schemas_it_does_not_support() {
+    fn each_provider_rejects_schemas_that_it_does_not_support() {
         let bare = json!({});
         check_property(SchemaUse::Tools, &bare, "");
         check_property(SchemaUse::OpenaiStrict, &bare, "schema must have a 'type' key");

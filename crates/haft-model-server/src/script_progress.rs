@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn first_message_selects_the_conversation_script() {
+    fn first_user_message_selects_the_script_of_the_conversation() {
         let script = Script::of([ScriptStep::text("other")]).about("rain", [ScriptStep::text("wet")]);
         check(&script, &[("Will it rain?", 0), ("Hello", 0)], &["wet", "other"]);
     }

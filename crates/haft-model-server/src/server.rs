@@ -81,8 +81,8 @@ pub async fn serve(script: Script, listener: TcpListener) -> io::Result<()> {
     axum::serve(sending_at_once(listener), router).await
 }
 
-/// Sends each piece of a reply at once. Otherwise the kernel holds back a piece until the client has acknowledged the
-/// piece before it, which takes up to 40 ms.
+/// Sends each chunk of a reply at once. Otherwise the kernel holds back a chunk until the client has acknowledged the
+/// previous chunk, which takes up to 40 ms.
 fn sending_at_once(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
     // Ignore an error: the connection then works, but slowly.
     listener.tap_io(|connection| drop(connection.set_nodelay(true)))

@@ -53,7 +53,7 @@ fn check_limits(bytes: &[u8]) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Parses a piece of a reply. `read` has already checked the limits for the whole reply.
+/// Parses a part of a reply. `read` has already checked the limits for the whole reply.
 pub(crate) fn read_raw<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
     let json = raw.get();
     serde_json::from_str(json)
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn json_text_without_escapes_is_not_copied() {
+    fn json_string_without_escapes_is_borrowed() {
         let check = |json: &str, expected: &str, is_borrowed: bool| {
             let text: Option<FrameText<'_>> = read_frame(json).unwrap();
             let text = text.unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_utf8_is_a_malformed_error() {
+    fn invalid_utf8_in_a_reply_is_rejected_as_malformed() {
         assert_eq!(read::<Value>(b"\"\xFF\"").unwrap_err().kind, ModelErrorKind::Malformed);
         assert_eq!(read::<Value>(b"\xEF\xBB\xBF1").unwrap(), 1);
     }

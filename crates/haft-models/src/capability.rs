@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_go_to_chat_completions_only_while_the_model_does_not_reason() {
+    fn reasoning_is_off_if_chat_completions_would_refuse_the_tools() {
         let check = |model: &str,
                      effort: Option<ReasoningEffort>,
                      expected: Option<ReasoningEffort>,
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn forced_call_stop_and_penalties_are_not_sent_to_a_model_that_refuses_them() {
+    fn forced_calls_stop_sequences_and_penalties_are_sent_if_accepted() {
         let forced = |model: &str| {
             let sampling = SamplingParameters {
                 presence_penalty: Some(0.1),

@@ -30,7 +30,7 @@ pub use tape::Tape;
 pub const VERSION: u32 = 4;
 
 /// The oldest version that can be read. Version 2 named its lines differently and contained no journals; versions 2 and
-/// 3 used a different form for call events.
+/// 3 used a different format for call events.
 pub const VERSION_OLDEST: u32 = 2;
 
 /// The type of the first line in a recording.

@@ -88,7 +88,8 @@ impl EncodedTail {
     }
 }
 
-/// The encoder of one format. [`EncodeMemo::encode_cached`] encodes each piece once.
+/// The encoder of one format. [`EncodeMemo::encode_cached`] encodes each message, system text and tool list
+/// once.
 pub(crate) trait Encoder {
     /// Returns a name that identifies everything on which the encoded bytes depend. Encoders whose bytes differ must
     /// have different names.
@@ -111,7 +112,7 @@ pub(crate) struct EncodedPrompt<'a> {
 }
 
 impl EncodeMemo {
-    /// Shares encoded tool lists with other conversations from now on.
+    /// Makes later requests share encoded tool lists with other conversations.
     pub(crate) fn share(&mut self, blocks: &ToolBlocks) {
         self.blocks = blocks.clone();
     }

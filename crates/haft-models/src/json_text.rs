@@ -63,7 +63,7 @@ impl ObjectWriter<'_> {
         self.raw_pieces(key, &[json]);
     }
 
-    /// Writes a field whose value is encoded JSON in pieces. Together the pieces must be valid JSON.
+    /// Writes a field whose value is the concatenation of these byte strings, which must be valid JSON.
     pub(crate) fn raw_pieces(&mut self, key: &str, pieces: &[&[u8]]) {
         let out = self.key(key);
         for piece in pieces {

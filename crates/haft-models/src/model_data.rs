@@ -43,7 +43,8 @@ pub(crate) struct ModelRow {
 #[serde(rename_all = "camelCase")]
 pub struct ModelFamily {
     pub prefix: String,
-    /// A part of the model name, for variants of a model that differ only in the tag.
+    /// If set, the model name must also contain this text, for variants with the same prefix (for example `-instruct`
+    /// in `qwen3-vl:8b-instruct`).
     pub contains: Option<String>,
     /// An example of a model in the family, for tests.
     pub example: String,
@@ -196,7 +197,7 @@ mod tests {
     /// Detects a row that is not parsed, a price in the wrong column, and a price per thousand instead of per million
     /// tokens.
     #[test]
-    fn model_data_file_is_read_and_its_prices_are_plausible() {
+    fn model_data_file_parses_with_plausible_prices() {
         let file: Value = serde_json::from_str(FILE).unwrap();
         assert_eq!(file["models"].as_array().unwrap().len(), DATA.models.len());
         assert_eq!(file["families"].as_array().unwrap().len(), DATA.families.len());
@@ -206,7 +207,7 @@ mod tests {
             &DATA.models
         {
             let name = format!("{list}/{model}");
-            assert!(names.insert((list, model)), "{name} twice");
+            assert!(names.insert((list, model)), "the file has two rows for {name}");
             assert!((0.01..=100.0).contains(input) && (0.05..=500.0).contains(output), "{name}");
             assert!((1.0..=10.0).contains(&(output / input)), "{name}");
             assert!((0.05..=1.0).contains(&(cache_read / input)), "{name}");
@@ -221,14 +222,14 @@ mod tests {
         let file: Value = serde_json::from_str(FILE).unwrap();
         for (rows, sources) in [("models", "sources"), ("families", "familySources")] {
             for row in file[rows].as_array().unwrap() {
-                let date = row["date"].as_str().unwrap_or_else(|| panic!("no date: {row}"));
+                let date = row["date"].as_str().unwrap_or_else(|| panic!("the row has no date: {row}"));
                 let date = date.parse::<jiff::civil::Date>().unwrap();
                 assert!(
                     date >= file["date"].as_str().unwrap().parse().unwrap(),
-                    "older than the file: {row}"
+                    "the row is older than the file: {row}"
                 );
-                let source = row["source"].as_str().unwrap_or_else(|| panic!("no source: {row}"));
-                assert!(file[sources][source].is_array(), "unknown source: {row}");
+                let source = row["source"].as_str().unwrap_or_else(|| panic!("the row has no source: {row}"));
+                assert!(file[sources][source].is_array(), "the source of the row is not in the file: {row}");
             }
         }
         let links = |part: &str| file[part].as_object().unwrap().values().cloned().collect::<Vec<_>>();
@@ -241,7 +242,7 @@ mod tests {
 
     /// Checks the order of rows: a row after one with a shorter prefix would never be found.
     #[test]
-    fn every_model_family_is_found_by_its_example_name() {
+    fn every_model_family_is_found_by_its_example_model() {
         for family in families() {
             let found = family_of(&family.example).map(|found| found.example.as_str());
             assert_eq!(found, Some(family.example.as_str()));

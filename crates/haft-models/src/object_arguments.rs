@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn object_arguments_keep_their_bytes_and_other_text_is_wrapped() {
+    fn call_arguments_that_are_not_an_object_are_wrapped_in_one() {
         for (written, sent) in [
             (r#"{ "b":1.0, "a" : 2 }"#, r#"{ "b":1.0, "a" : 2 }"#),
             ("", "{}"),

@@ -36,7 +36,7 @@ const UNSUPPORTED: &[UnsupportedFeature] = &[
     },
     UnsupportedFeature {
         feature: RequestFeature::ReplyError,
-        instead: "the text of the tool reply begins with `Error: `",
+        instead: "haft begins the text of the tool reply with `Error: `",
     },
     UnsupportedFeature {
         feature: RequestFeature::ReplyImage,

@@ -25,7 +25,7 @@ pub const OPENAI_RESPONSES: Codec = Codec {
 const UNSUPPORTED: &[UnsupportedFeature] = &[
     UnsupportedFeature {
         feature: RequestFeature::ReplyError,
-        instead: "the text of the tool reply begins with `Error: `",
+        instead: "haft begins the text of the tool reply with `Error: `",
     },
     UnsupportedFeature { feature: RequestFeature::ReplyAudio, instead: "haft sends a description as text" },
     UnsupportedFeature { feature: RequestFeature::AudioBytes, instead: "haft sends a description as text" },

@@ -45,7 +45,7 @@ struct BaseUrlVariable {
 enum UrlNotation {
     /// The variable contains a full URL.
     Address,
-    /// The form of `OLLAMA_HOST`: often only a host or port, or the wildcard address on which the server listens.
+    /// The format of `OLLAMA_HOST`: often only a host or port, or the wildcard address on which the server listens.
     Host,
 }
 

@@ -1,4 +1,4 @@
-//! Redacts provider keys and account names by their form, because errors are written to logs. This finds keys that are
+//! Redacts provider keys and account names by format, because errors are written to logs. This finds keys that are
 //! not in haft's configuration, such as a proxy's key; [`haft_core::redact`] removes the known ones.
 
 use haft_core::redact::REDACTED;

@@ -67,9 +67,9 @@ struct SchemaRules {
 /// The notation for a value that may be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NullNotation {
-    /// The form `type: [T, "null"]`, or a branch in `anyOf`.
+    /// Written as `type: [T, "null"]`, or as a branch in `anyOf`.
     AsType,
-    /// The form `nullable: true`.
+    /// Written as `nullable: true`.
     AsFlag,
 }
 

@@ -76,13 +76,13 @@ mod tests {
         };
         let first = encode("chat", &["a", "b"]);
         assert!(Arc::ptr_eq(&first, &encode("chat", &["a", "b"])));
-        assert!(!Arc::ptr_eq(&first, &encode("chat", &["b", "a"])), "the order matters");
-        assert!(!Arc::ptr_eq(&first, &encode("gemini", &["a", "b"])), "another format has other bytes");
+        assert!(!Arc::ptr_eq(&first, &encode("chat", &["b", "a"])), "lists in another order are not equal");
+        assert!(!Arc::ptr_eq(&first, &encode("gemini", &["a", "b"])), "formats do not share encoded lists");
         assert_eq!(first.bytes(), b"ab");
     }
 
     #[test]
-    fn unused_tool_lists_are_dropped_and_a_full_cache_does_not_prevent_encoding() {
+    fn full_tool_list_cache_still_encodes_and_drops_unused_lists() {
         let blocks = ToolBlocks::default();
         let encode = |name: &str| blocks.get_or_encode("chat", &lists(&[name]), || name.into());
         let held: Vec<_> = (0..LISTS_MAX).map(|number| encode(&number.to_string())).collect();

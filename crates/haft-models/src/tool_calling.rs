@@ -41,8 +41,8 @@ impl ToolCallingProvider {
         Self { inner, said, found: Mutex::default(), learned: None, plain: ConversationCache::default() }
     }
 
-    /// Sets the models that are known to need their tools in the prompt. Calls `learned` for each further model that is
-    /// found.
+    /// Sets the models that are known to need their tools in the prompt. Calls `learned` for each further model whose
+    /// provider refuses tools.
     #[must_use]
     pub fn with_known_models(
         self,
@@ -92,7 +92,7 @@ impl ToolCallingProvider {
     }
 
     /// Sends the request with the tools in the prompt. Calls can be parsed only from the complete text, so the reply
-    /// arrives in one piece.
+    /// is not streamed.
     fn ask_prompted(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         let decode_context =
             DecodeContext { turn: request.conversation.messages().len(), ..DecodeContext::default() };

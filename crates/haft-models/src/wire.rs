@@ -106,7 +106,7 @@ pub trait StreamDecoder: Send {
     /// Decodes a chunk. Adds its events to `events`, including those before an error.
     fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError>;
 
-    /// Ends the body. Fills in missing pieces of the reply, and notes them.
+    /// Ends the body. Fills in missing parts of the reply, and notes them.
     fn finish(&mut self, events: &mut Vec<ModelEvent>) -> Result<(), ModelError>;
 }
 

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_capabilities_expire_and_a_damaged_cache_file_is_ignored() {
+    fn capability_cache_drops_old_entries_and_ignores_a_damaged_file() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let (ollama, other) =

@@ -126,7 +126,10 @@ fn command_policy(policy: SandboxPolicy) -> Result<(SandboxPolicy, RunDirectory)
     let users = named.or_else(|| user_home().map(|home| home.join(".claude"))).filter(|users| users.is_dir());
     if let Some(users) = users {
         directory.link_configuration(&users).map_err(|error| {
-            format!("haft cannot link Claude Code's configuration directory `{}`: {error}", users.display())
+            format!(
+                "haft cannot create links to the files in Claude Code's configuration directory `{}`: {error}",
+                users.display()
+            )
         })?;
         let login = users.join(LOGIN);
         if login.is_file() {

@@ -28,8 +28,8 @@ pub struct DefinitionWatch {
 }
 
 impl DefinitionWatch {
-    /// Compares definitions with the lock file of the configuration. Without a lock file, compares them with the pins
-    /// in haft's data directory.
+    /// Creates a watch that compares definitions with the lock file of the configuration or, without a lock file, with
+    /// the pins in haft's data directory.
     pub fn new(config: &ResolvedConfig, home: &Home) -> Self {
         Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home), ignored: Vec::new() }
     }
@@ -64,7 +64,8 @@ impl DefinitionWatch {
         }
     }
 
-    /// Returns true if a warning belongs to each run. A changed definition is reported only once.
+    /// Returns true if every run reports the same warnings again. This holds with a lock file; without one, a changed
+    /// definition is reported only once.
     fn repeats_warnings(&self) -> bool {
         self.lock.is_some()
     }
@@ -148,9 +149,9 @@ fn warning(change: ChangedPins) -> CatalogWarning {
         parts.push(format!("the definitions of {} changed", listed(&changed)));
     }
     if !added.is_empty() {
-        parts.push(format!("{} appeared", listed(&added)));
+        parts.push(format!("the provider added {}", listed(&added)));
     }
-    let message = format!("{} since haft last listed its tools", parts.join(", and "));
+    let message = format!("{} since haft last listed the tools of this provider", parts.join(", and "));
     let provider = source.split_once('/').map_or(source.as_str(), |(_, name)| name).to_owned();
     CatalogWarning { provider, message }
 }
@@ -219,13 +220,13 @@ mod tests {
         assert_eq!(listed(&names), "`t0`, `t1`, `t2`, `t3`, `t4` and 2 more");
         let change =
             ChangedPins { source: "mcp/a".into(), changed: vec!["t".into()], added: vec!["u".into()] };
-        let expected = "tool provider `a`: the definitions of `t` changed, and `u` appeared since haft last listed \
-                        its tools";
+        let expected = "tool provider `a`: the definitions of `t` changed, and the provider added `u` since haft \
+                        last listed the tools of this provider";
         assert_eq!(warning(change).to_string(), expected);
     }
 
     #[test]
-    fn address_of_a_server_has_no_secrets() {
+    fn address_of_a_server_in_the_lock_file_contains_no_secrets() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = r#"{"mcpServers": {
             "a": {"command": "uvx", "args": ["--key", "s3cret"]},

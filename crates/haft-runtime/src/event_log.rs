@@ -244,7 +244,7 @@ impl EventLog {
         EventSeq(self.shared.state().first_of_process)
     }
 
-    /// Returns the events from this number on: first the past ones, then the new ones, without gaps or repetitions.
+    /// Returns the events starting at this number: first the past ones, then the new ones, without gaps or repetitions.
     pub fn events(&self, from: EventSeq) -> RunEvents {
         let from = from.0.max(1);
         let position = self.shared.next.subscribe();
@@ -281,8 +281,8 @@ impl EventLogShared {
         self.store.is_some() && self.next.receiver_count() == 0 && !self.state().closed
     }
 
-    /// Returns true if readers may see a change of the log at once. The task that makes the change then wakes the
-    /// readers.
+    /// Returns true if the task that changes the log wakes the readers itself. This holds for a small number of
+    /// readers without a store; with a store, readers must wait for a write.
     fn wakes_readers(&self) -> bool {
         self.store.is_none() && self.next.receiver_count() <= READERS_WOKEN_MAX
     }

@@ -330,7 +330,7 @@ mod tests {
                 Orchestrator::new(catalog, OrchestratorConfig { policies, ..OrchestratorConfig::default() });
             let [tool] = orchestrator.catalog().tools().collect::<Vec<_>>().try_into().unwrap();
             let repeats = orchestrator.may_repeat(tool.exposed().as_str());
-            assert_eq!(repeats, expected, "{kind:?} says {says:?}, the operator {operator}");
+            assert_eq!(repeats, expected, "{kind:?} declares {says:?}, the operator sets {operator}");
         };
         let plain = server.replace("EFFECTS", "");
         for says in [ReadOnly, Idempotent, Mutating, Unknown] {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_denied_overrides_tool_setting_and_groups() {
+    fn setting_tools_denied_overrides_tool_settings_and_groups() {
         let check = |name: &str, enabled: Option<bool>, change: fn(&mut ResolvedConfig), expected: &str| {
             let mut config = haft_config::defaults().unwrap();
             change(&mut config);

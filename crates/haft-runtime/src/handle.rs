@@ -291,7 +291,7 @@ impl RunHandle {
             return Err(RunDefect(format!("the run cannot continue without these secrets: {names}")));
         }
         let mut outcome = self.shared.outcome.subscribe();
-        // Waiting cannot fail, because the sender lives as long as this handle.
+        // Waiting cannot fail, because this handle keeps the sender alive.
         let end = outcome.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
         end.map_or_else(|| Err(RunDefect("the run stopped before it finished".into())), |end| state_of(&end))
     }
@@ -313,7 +313,7 @@ impl RunHandle {
     /// Waits until the run and all processes that it started, such as MCP servers, have ended.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
-        // Ignore the error: the sender lives as long as this handle.
+        // Waiting cannot fail, because this handle keeps the sender alive.
         let _ = closed.wait_for(|closed| *closed).await;
     }
 

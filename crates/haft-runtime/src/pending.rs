@@ -25,11 +25,11 @@ use crate::event_log::EventLog;
 pub enum ApprovalDecision {
     /// Allows the call once.
     Allow,
-    /// Allows this exact call from now on, in this workspace.
+    /// Allows this call and all later calls with the same arguments, in this workspace.
     AllowExact,
-    /// Allows commands that start with [`PendingApproval::prefix`] from now on, in this workspace.
+    /// Allows this and all later commands that start with [`PendingApproval::prefix`], in this workspace.
     AllowPrefix,
-    /// From now on, allows every call in this workspace that [`PendingApproval::rules`] ask about.
+    /// Allows this and all later calls in this workspace that [`PendingApproval::rules`] ask about.
     AllowRule,
     /// Denies the call. The model gets an error that says that the call was denied.
     Deny,
@@ -68,7 +68,7 @@ pub struct PendingApproval {
     /// The command prefix that may be allowed, such as `git status`; `None` if there is none, and for a call that was
     /// already waiting when an earlier process ended.
     pub prefix: Option<Vec<String>>,
-    /// The rules that the user may allow from now on; empty if allowing them would not allow this call.
+    /// The rules that the user may allow for all later calls; empty if allowing them would not allow this call.
     pub rules: Vec<String>,
     /// The rule that requires approval, as text; empty for a call that was already waiting when an earlier process
     /// ended.

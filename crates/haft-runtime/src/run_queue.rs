@@ -279,7 +279,7 @@ mod tests {
         let mut places: Vec<QueuePlace> = (0..101).map(|_| enter(&queue, "a")).collect();
         places.push(enter(&queue, "b"));
         let order = order(places);
-        assert_eq!(order.find('b'), Some(1), "directly after the run that works: {order}");
+        assert_eq!(order.find('b'), Some(1), "tenant b is second: {order}");
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(
             (queue.of_tenant("a"), queue.of_tenant("b")),
             ((2, 2), (2, 2)),
-            "each has half of the slots"
+            "each tenant has half of the slots"
         );
     }
 
@@ -308,13 +308,13 @@ mod tests {
             let mut next = enter(&queue, &format!("other {others}"));
             drop(working);
             others += 1;
-            assert!(others < 10, "the run starves");
+            assert!(others < 10, "the waiting run was overtaken ten times");
             working = if next.is_admitted() { next } else { enter(&queue, "a") };
         }
     }
 
     #[test]
-    fn full_queue_refuses_runs_and_one_tenant_may_fill_at_most_half_of_it() {
+    fn run_queue_refuses_runs_if_full_or_half_full_of_one_tenant() {
         let queue = queue(1, 4);
         let _working = enter(&queue, "a");
         let _waiting = [enter(&queue, "a"), enter(&queue, "a")];
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!((counts(&queue), next.is_admitted()), ((1, 0), true));
         drop(next);
         assert_eq!(counts(&queue), (0, 0));
-        assert!(queue.state().tenants.is_empty(), "no tenant is remembered");
+        assert!(queue.state().tenants.is_empty(), "the queue keeps no tenant without runs");
     }
 
     #[test]

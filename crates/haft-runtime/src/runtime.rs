@@ -151,7 +151,7 @@ impl Runtime {
         self.shared.stores.accounting.as_ref()
     }
 
-    /// Adds a watcher for every run that starts or resumes from now on, such as the metrics of a server.
+    /// Adds a watcher for every run that starts or resumes after this call, such as the metrics of a server.
     pub fn watch(&self, watcher: Arc<dyn EventSink>) {
         self.shared.watchers.write().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }
@@ -391,14 +391,14 @@ impl Runtime {
         self.shared.stores.journals(&self.config()).list(principal, page).await
     }
 
-    /// Replaces the configuration for runs that start from now on. Running runs keep their configuration. Queues that
-    /// did not change keep their slots, and shared servers that did not change keep their processes.
+    /// Replaces the configuration for runs that start after this call. Running runs keep their configuration. Queues
+    /// that did not change keep their slots, and shared servers that did not change keep their processes.
     pub async fn reload(&self, config: impl Into<RuntimeConfig>) -> Vec<String> {
         let skills = self.skills();
         self.replace_generation(config.into(), skills).await
     }
 
-    /// Replaces the configuration and the skills for runs that start from now on, like [`reload`](Self::reload).
+    /// Replaces the configuration and the skills for runs that start after this call, like [`reload`](Self::reload).
     pub async fn reload_with_skills(&self, config: impl Into<RuntimeConfig>, skills: Skills) -> Vec<String> {
         self.replace_generation(config.into(), Arc::new(skills)).await
     }

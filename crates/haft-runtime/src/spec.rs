@@ -38,7 +38,7 @@ pub struct RunSpec {
     /// The messages that the conversation begins with, up to the message that the model answers; empty if the request
     /// is the only message. The journal stores them as a part of the run, so a stored spec does not contain them.
     pub opening: Vec<Message>,
-    /// The texts of the agent and of all agents it can reach.
+    /// The files of the agent and of all agents that it can reach.
     pub agents: AgentGraphSource,
     /// Changes to the agent that receives the request, for this run only.
     pub changes: AgentChanges,

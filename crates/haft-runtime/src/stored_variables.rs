@@ -61,7 +61,8 @@ enum VariableLocation {
 }
 
 impl StoredVariables {
-    /// Returns the storage of a home directory, with the keyring of the desktop if haft is built with it.
+    /// Returns the stored variables of a home directory, with the keyring of the desktop if haft is built with keyring
+    /// support.
     pub fn of(home: &Home) -> Self {
         // A name that starts with a dot cannot be the token file of a server.
         Self { path: home.data().join("tokens/.variables.json"), keyring: desktop_keyring() }
@@ -266,7 +267,7 @@ mod tests {
     const AUTO: KeyringPreference = KeyringPreference::WhereThereIsOne;
 
     #[tokio::test]
-    async fn values_are_added_to_a_file_that_only_its_owner_reads() {
+    async fn stored_variables_are_in_a_file_that_only_its_owner_can_read() {
         let dir = tempfile::tempdir().unwrap();
         let stored = stored(&dir, None);
         assert_eq!(stored.read().await.unwrap(), BTreeMap::new());
@@ -283,25 +284,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn values_move_between_the_file_and_the_keyring_with_the_next_value() {
+    async fn adding_a_variable_moves_all_variables_to_the_file_or_the_keyring() {
         let dir = tempfile::tempdir().unwrap();
         let keyring = Arc::new(MemoryKeyring::default());
         stored(&dir, None).add(one("A", "old-secret"), AUTO).await.unwrap();
         let stored = stored(&dir, Some(Arc::clone(&keyring)));
-        assert_eq!(stored.read().await.unwrap(), one("A", "old-secret"), "a value in the file is still read");
+        assert_eq!(
+            stored.read().await.unwrap(),
+            one("A", "old-secret"),
+            "a value in the file is read even if there is a keyring"
+        );
         assert_eq!(stored.add(one("B", "new-secret"), AUTO).await.unwrap(), ValueLocation::Keyring);
         let file = std::fs::read_to_string(&stored.path).unwrap();
-        assert!(!file.contains("secret") && file.contains("\"A\""), "the file has only names: {file}");
+        assert!(
+            !file.contains("secret") && file.contains("\"A\""),
+            "the file contains a secret or lacks a name: {file}"
+        );
         let both = BTreeMap::from([("A".into(), "old-secret".into()), ("B".into(), "new-secret".into())]);
         assert_eq!(stored.read_blocking().unwrap(), both);
         assert_eq!(stored.names().unwrap(), both.keys().cloned().collect());
         let added = stored.add(one("C", "3"), KeyringPreference::Never).await.unwrap();
         assert_eq!((added, stored.read().await.unwrap().len()), (ValueLocation::File, 3));
-        assert!(keyring.entries().unwrap().is_empty(), "nothing is left in the keyring");
+        assert!(keyring.entries().unwrap().is_empty(), "the keyring still has an entry");
     }
 
     #[tokio::test]
-    async fn locked_keyring_loses_no_value() {
+    async fn locked_keyring_loses_no_stored_variable() {
         let dir = tempfile::tempdir().unwrap();
         let keyring = Arc::new(MemoryKeyring::default());
         let stored = stored(&dir, Some(Arc::clone(&keyring)));

@@ -21,8 +21,8 @@ pub struct Vocabulary;
 #[cfg(any(test, feature = "tiktoken"))]
 impl TokenCounter for Vocabulary {
     fn count(&self, text: &str) -> Tokens {
-        // The regular expressions of the tokenizer panic on some texts. Use an estimate then, so that the call does not
-        // fail.
+        // The regular expressions of the tokenizer panic on some inputs. Use an estimate then, so that the call does
+        // not fail.
         let counted = catch_unwind(|| tiktoken_rs::o200k_base_singleton().count_ordinary(text));
         counted.map_or_else(|_| Tokens::by_length(text.len() as u64), |count| Tokens::Counted(count as u64))
     }
@@ -48,7 +48,8 @@ mod tests {
         check("žluťoučký kůň", 9);
     }
 
-    /// Estimates must be close for the texts that agents work with: a budget reserves a buffer for a small difference only.
+    /// Estimates must be close for the kinds of text that agents work with: a budget reserves a buffer for a small
+    /// difference only.
     #[test]
     fn estimates_without_a_vocabulary_are_close_to_the_counts() {
         let base64: String = (0..2_000_u32)
@@ -98,7 +99,7 @@ mod tests {
 
     const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-    /// Naive tokenizers need quadratic time or deep recursion for these texts.
+    /// Naive tokenizers need quadratic time or deep recursion for these inputs.
     #[test]
     fn token_count_of_repetitive_text_takes_bounded_time() {
         Vocabulary.count("");

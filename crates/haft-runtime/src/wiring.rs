@@ -92,7 +92,7 @@ fn catalog_config(config: &ResolvedConfig) -> CatalogConfig {
 }
 
 /// Returns the longest configured startup timeout. The first start of a server may download its package, so a warm-up
-/// must wait at least as long as the `startup_timeout` of each server.
+/// must not end before the `startup_timeout` of any server.
 fn warmup_timeout(config: &ResolvedConfig) -> Duration {
     let servers = config.mcp_servers.values().filter(|server| server.enabled);
     servers.map(|server| server.startup_timeout).fold(config.catalog.warmup_timeout, Duration::max)
@@ -143,7 +143,7 @@ pub fn definitions(config: &ResolvedConfig, rest: Vec<RestTool>) -> Vec<ToolDefi
     haft_tools::builtin::definitions().into_iter().chain(rest).filter_map(described).collect()
 }
 
-/// Returns the operator's rules in the form that the engine evaluates.
+/// Converts the operator's rules to those that the engine evaluates.
 pub fn rules(config: &ResolvedConfig) -> PermissionRules {
     let rules = config.policy.rules.iter().filter_map(|rule| {
         // The configuration reader already rejected patterns that do not compile.

@@ -33,7 +33,7 @@ pub enum LoginFault {
     GarbageMetadata,
     /// The token endpoint answers with an HTML page instead of JSON.
     GarbageToken,
-    /// The redirect does not name the issuer, although the metadata promises it.
+    /// The redirect has no `iss` field, although the metadata announces it.
     NoIssuer,
     /// The user refuses the login.
     AccessDenied,

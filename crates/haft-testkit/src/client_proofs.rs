@@ -12,10 +12,10 @@ use ring::signature::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// The longest time for which an assertion may be valid, in seconds.
+/// The maximum time for which an assertion may be valid, in seconds.
 const ASSERTION_SECONDS_MAX: u64 = 60;
 
-/// The largest difference between the time of a proof and the time of the check, in seconds.
+/// The maximum difference between the time of a proof and the time of the check, in seconds.
 const PROOF_SECONDS_MAX: u64 = 60;
 
 /// The client's registered key, and the state of the checks.

@@ -95,7 +95,7 @@ impl GuardedServer {
         self.guard().revoked = true;
     }
 
-    /// Makes tool calls require this scope from now on.
+    /// Makes all later tool calls require this scope.
     pub fn demand(&self, scope: &str) {
         self.guard().demanded = Some(scope.to_owned());
     }

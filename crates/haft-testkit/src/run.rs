@@ -162,7 +162,7 @@ impl HaftOutput {
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(20), "timed out before this happened: {what}");
+        assert!(began.elapsed() < Duration::from_secs(20), "timed out; expected: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -191,7 +191,7 @@ pub fn binary() -> PathBuf {
     COPY.get_or_init(|| {
         let own = std::env::current_exe().unwrap();
         let built = own.ancestors().map(|tree| tree.join("haft")).find(|path| path.is_file());
-        let built = built.expect("the haft binary is built beside the tests");
+        let built = built.expect("the haft binary must be built beside the tests");
         remove_stale_copies();
         let reachable = Path::new("/var/tmp").join(format!("{COPY_PREFIX}{}", std::process::id()));
         std::fs::create_dir_all(&reachable).unwrap();

@@ -39,7 +39,7 @@ impl HaftCommand {
 }
 
 impl TerminalRun {
-    /// Waits until the terminal shows the text after the text of the previous wait.
+    /// Waits until the terminal shows `text`. Ignores output up to the end of the previous match.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) {
         let mut end = None;

@@ -104,7 +104,7 @@ impl TestTree {
         format!("\"command\": \"python3\", \"args\": [{}]", words.join(", "))
     }
 
-    /// Writes an MCP server whose tool `dig` runs as a task, in the form `core` (2025-11-25) or `extension`
+    /// Writes an MCP server whose tool `dig` runs as a task, in the variant `core` (2025-11-25) or `extension`
     /// (2026-07-28), with a fault. It records the methods that it receives. Returns its `command` and `args` as JSON.
     pub fn task_server(&self, form: &str, fault: &str, record: &str) -> String {
         let script = self.file("outside/mcp_tasks.py", include_str!("mcp_tasks.py"));

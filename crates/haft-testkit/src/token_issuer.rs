@@ -72,7 +72,7 @@ impl TokenIssuer {
         &self.url
     }
 
-    /// Creates a new key, which signs all tokens from now on.
+    /// Creates a new key, which signs all later tokens.
     pub fn add_key(&self) {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;

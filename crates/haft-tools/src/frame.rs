@@ -160,7 +160,10 @@ mod tests {
     fn end_of_stream_inside_a_frame_is_an_error() {
         let frame = encode(&"hello").unwrap();
         for cut in 1..frame.len() {
-            assert!(matches!(read_frame(&mut &frame[..cut]), Err(FrameError::Stream(_))), "cut at {cut}");
+            assert!(
+                matches!(read_frame(&mut &frame[..cut]), Err(FrameError::Stream(_))),
+                "the frame ends after {cut} bytes"
+            );
         }
     }
 

@@ -31,7 +31,7 @@ fn ask(server: &ModelServer, messages: &[Value]) -> String {
 }
 
 #[test]
-fn concurrent_runs_each_get_all_steps_and_failures() {
+fn each_of_several_concurrent_runs_gets_all_steps_and_failures() {
     let turns = (0..TURNS).map(|turn| ScriptStep::text(&format!("turn {turn}")));
     let script = Script::of([ScriptStep::fail(ErrorResponse::new(503, "busy"))].into_iter().chain(turns));
     let server = ModelServer::start(script).unwrap();

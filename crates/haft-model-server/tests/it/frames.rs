@@ -66,7 +66,11 @@ fn responses_stream_opens_and_closes_every_item_and_part() {
         .filter(|frame| frame["type"] == "response.output_item.done")
         .map(|frame| &frame["item"])
         .collect();
-    assert_eq!(json!(items), frames[18]["response"]["output"], "the same in the end as on the way");
+    assert_eq!(
+        json!(items),
+        frames[18]["response"]["output"],
+        "the last event repeats the items of the earlier events"
+    );
 }
 
 #[test]
@@ -97,7 +101,7 @@ fn chat_stream_names_a_call_once_and_ends_with_the_finish_reason() {
 }
 
 #[test]
-fn gemini_stream_signs_the_part_after_the_thought() {
+fn gemini_stream_has_the_signature_in_the_part_after_the_thought() {
     let body = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hi" }] }] });
     let frames = frames("/v1beta/models/m:streamGenerateContent?alt=sse", &body);
     let parts: Vec<&Value> =

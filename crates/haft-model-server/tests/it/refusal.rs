@@ -58,7 +58,7 @@ fn responses_reject_results_without_calls() {
 }
 
 #[test]
-fn anthropic_rejects_requests_its_documentation_forbids() {
+fn anthropic_rejects_requests_that_its_documentation_forbids() {
     let base = |messages: Value| json!({ "model": "m", "max_tokens": 9, "messages": messages });
     let user = json!({ "role": "user", "content": "Hi" });
     let turn = json!({ "role": "assistant", "content": [

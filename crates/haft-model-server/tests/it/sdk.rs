@@ -63,7 +63,10 @@ fn openai_sdk_works_with_the_responses_endpoint() {
     assert_eq!(told["cut"], "APIConnectionError");
     check_choices(&told, &["Among", "Force", "Must", "Never"]);
     check_common(&told, &requests, ApiFormat::OpenAiResponses, "BadRequestError");
-    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the state came back");
+    assert!(
+        requests.iter().any(|request| request.raw.contains(STATE)),
+        "the SDK sends the encrypted reasoning back"
+    );
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn anthropic_sdk_works_with_the_messages_endpoint() {
     assert_eq!(told["models"], json!(MODELS));
     check_choices(&told, &["Force", "Must", "Never"]);
     check_common(&told, &requests, ApiFormat::Anthropic, "BadRequestError");
-    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the signature came back");
+    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the SDK sends the signature back");
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn google_genai_sdk_works_with_the_gemini_endpoint() {
     assert_eq!(told["models"], json!([models, models]));
     check_choices(&told, &["Force", "Must", "Never"]);
     check_common(&told, &requests, ApiFormat::Gemini, "ClientError");
-    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the thought signature came back");
+    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the SDK sends the signature back");
 }
 
 #[test]
@@ -255,7 +258,7 @@ fn check_common(told: &Value, requests: &[RecordedRequest], format: ApiFormat, m
     assert!(told["mismatch"].to_string().contains(complaint), "{}", told["mismatch"]);
     assert!(requests.iter().all(|request| request.format == format), "{requests:?}");
     assert!(requests.iter().any(|request| request.outcome == RequestOutcome::Refused(complaint.to_owned())));
-    assert!(!format!("{requests:?}").contains("sk-scripted"), "a key was noted");
+    assert!(!format!("{requests:?}").contains("sk-scripted"), "the request log contains an API key");
     assert!(requests.iter().all(|request| request.outcome != RequestOutcome::Answering));
 }
 

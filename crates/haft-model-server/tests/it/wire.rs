@@ -34,7 +34,7 @@ fn in_every_format(step: &ScriptStep, mut check: impl FnMut(ApiFormat, &RawRespo
 }
 
 #[test]
-fn cut_fault_breaks_the_connection_inside_a_frame() {
+fn fault_cut_breaks_the_connection_inside_a_frame() {
     let step = ScriptStep::text("Hello you").with_fault(ResponseFault::Cut { after_frames: 1, and_bytes: 7 });
     in_every_format(&step, |format, came, outcome| {
         assert!(!came.whole, "{format:?}");
@@ -44,7 +44,7 @@ fn cut_fault_breaks_the_connection_inside_a_frame() {
 }
 
 #[test]
-fn end_early_fault_closes_the_response_cleanly() {
+fn fault_end_early_closes_the_response_without_an_error() {
     let step = ScriptStep::text("Hello you").with_fault(ResponseFault::EndEarly { after_frames: 1 });
     in_every_format(&step, |format, came, outcome| {
         assert!(came.whole && came.chunks.len() == 1, "{format:?}: {came:?}");
@@ -70,10 +70,12 @@ fn hanging_response_is_abandoned_when_the_client_disconnects() {
         ]))
         .unwrap();
         let connection = open(&server, path, &body);
-        eventually("the request is there", || !server.requests().is_empty());
+        eventually("the server has logged the request", || !server.requests().is_empty());
         assert_eq!(server.requests()[0].outcome, RequestOutcome::Answering, "{format:?}");
         drop(connection);
-        eventually("the client is gone", || server.requests()[0].outcome == RequestOutcome::Abandoned);
+        eventually("the server sees that the client has disconnected", || {
+            server.requests()[0].outcome == RequestOutcome::Abandoned
+        });
     }
 }
 

@@ -39,7 +39,7 @@ impl OpenBlock {
     }
 }
 
-/// A block of an unknown type, kept as a whole, with the pieces of its input.
+/// A block of an unknown type, kept as a whole, with the input from its deltas.
 struct UnknownBlock {
     id: Option<String>,
     json: String,

@@ -11,7 +11,7 @@ use super::recording::RecordingLine;
 use super::reply_event::{ReplayEvent, StoredMoment};
 use super::{Recording, RecordingError};
 
-/// An exchange in the form in which it is serialized.
+/// An exchange for serialization.
 #[derive(Debug, Serialize)]
 pub(super) struct ExchangeLine<'a> {
     pub(super) exchange: u64,

@@ -124,7 +124,7 @@ impl<P: ModelProvider> ExchangeInProgress<'_, P> {
     }
 
     /// Returns the recorded events to write. Redaction would miss a secret that is split over several deltas, so the
-    /// text of a reply with a secret is written in one piece.
+    /// text of a reply with a secret is written as one delta.
     fn reply(&mut self) -> Vec<StoredMoment> {
         let moments = self.notes.take();
         let whole = std::mem::take(&mut self.fold).finish().into_events();

@@ -1,4 +1,5 @@
-//! Reads a recording. Lines of all types are kept as text until they are parsed.
+//! Reads a recording. This module reads only the type and the session of each line; the caller parses the rest with
+//! [`Recording::parse`].
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

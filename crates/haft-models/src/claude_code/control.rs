@@ -61,7 +61,7 @@ pub(super) struct CommandCall {
     waits_for: AwaitedReply,
 }
 
-/// The form of the reply that Claude Code expects.
+/// The format of the reply that Claude Code expects.
 #[derive(Debug, PartialEq)]
 enum AwaitedReply {
     /// The result of a haft tool, for the MCP request with this id.
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn call_gets_its_result_with_the_ids_of_the_command() {
+    fn result_of_a_call_has_the_ids_of_the_control_request() {
         let meta = json!({"claudecode/toolUseId": "toolu_1"});
         let params = json!({"name": "shell", "arguments": {"command": "ls"}, "_meta": meta});
         let call = call(&mcp(&json!({"method": "tools/call", "id": 7, "params": params})));

@@ -210,7 +210,8 @@ impl ClaudeOutputReader {
         }
     }
 
-    /// Handles a piece of a message that is still being written. The whole message follows in a separate output line.
+    /// Handles a streaming event of a message that is still being written. The whole message follows in a separate
+    /// output line.
     fn live(&mut self, event: &Value) {
         match event["type"].as_str() {
             Some("message_start") => {

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_session_is_sent_only_new_messages() {
+    fn resumed_claude_code_session_gets_only_new_messages() {
         let mut conversation = Conversation::default();
         conversation.push(Message::user("one")).unwrap();
         let first =

@@ -157,7 +157,7 @@ async fn broken_session_is_resumed_after_two_four_and_eight_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn command_failing_six_times_is_an_error_with_the_key_redacted() {
+async fn command_that_fails_six_times_gives_an_error_without_the_key() {
     let asked = ask(&[BEGUN; 6]).await;
     assert_eq!(asked.log.waits(), [2, 4, 8, 16, 32]);
     let error = asked.events_of_reply.last().unwrap().as_ref().unwrap_err();
@@ -209,7 +209,7 @@ async fn bench_after_calls(runs: &[&'static str]) -> (ClaudeTestBench, Vec<ToolC
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_one_message_end_the_reply_and_their_results_continue_the_command() {
+async fn tool_results_continue_the_same_claude_code_process() {
     let run = Box::leak(format!("{CALLS}{ANSWER}").into_boxed_str());
     let (mut bench, calls) = bench_after_calls(&[run]).await;
     let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
@@ -221,7 +221,7 @@ async fn calls_of_one_message_end_the_reply_and_their_results_continue_the_comma
     assert_eq!((reply.text().as_str(), reply.id.as_deref()), ("done", Some("s")));
     // The total usage of the process, without the usage of the first reply.
     assert_eq!(reply.usage.unwrap(), TokenUsage { input: 20, output: 10, ..TokenUsage::default() });
-    assert_eq!(bench.orders.lock().unwrap().len(), 1, "the same process goes on");
+    assert_eq!(bench.orders.lock().unwrap().len(), 1, "the results start no second process");
     let written = bench.written.lock().unwrap();
     let lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let result = &lines[0]["response"]["response"]["mcp_response"]["result"];
@@ -233,7 +233,9 @@ async fn calls_of_one_message_end_the_reply_and_their_results_continue_the_comma
 
 #[tokio::test(start_paused = true)]
 async fn results_are_sent_to_the_resumed_session_if_the_command_has_ended() {
-    for (waited, label) in [(CALL_WAIT_MAX * 2, "too late"), (Duration::ZERO, "it died")] {
+    for (waited, label) in
+        [(CALL_WAIT_MAX * 2, "the results are too late"), (Duration::ZERO, "the command died")]
+    {
         let (mut bench, calls) = bench_after_calls(&[CALLS, ANSWER]).await;
         tokio::time::sleep(waited).await;
         let replies = vec![ToolReply::text(&calls[0], "one"), ToolReply::text(&calls[1], "two")];
@@ -253,12 +255,12 @@ async fn command_of_a_cancelled_run_ends_within_seconds() {
     let (mut bench, _) = bench_after_calls(&[CALLS]).await;
     // The bench, the launcher and the command.
     let holders = || Arc::strong_count(&bench.written);
-    assert_eq!(holders(), 3, "the command waits");
+    assert_eq!(holders(), 3, "the command waits for the results of its calls");
     tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_eq!(holders(), 3, "the command waits as long as the run exists");
+    assert_eq!(holders(), 3, "the command still waits while the run exists");
     bench.conversation = Conversation::default();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(Arc::strong_count(&bench.written), 2, "the command ended");
+    assert_eq!(Arc::strong_count(&bench.written), 2, "the command ends after its run");
 }
 
 fn tool() -> ModelTool {
@@ -266,7 +268,7 @@ fn tool() -> ModelTool {
 }
 
 #[test]
-fn only_the_configured_tools_of_the_command_are_enabled() {
+fn only_configured_tools_of_claude_code_are_enabled() {
     let turn = super::session::ClaudeInput { session: None, system: String::new(), prompt: "p".into() };
     let plain = ModelRequest::new("sonnet", Arc::default());
     let offering = ModelRequest { tools: [tool()].into(), ..plain.clone() };

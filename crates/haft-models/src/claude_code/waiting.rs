@@ -68,7 +68,8 @@ pub(super) struct WaitingSlot {
 }
 
 impl WaitingSlot {
-    /// `last` is the last message that the session has seen. The session itself holds one reference to it.
+    /// Keeps the command until its time limit, or until the run drops `last`, the last message that the session has
+    /// seen. The session itself holds one reference to this message.
     pub(super) fn new(command: WaitingCommand, last: Weak<Message>) -> Self {
         let command = Arc::new(Mutex::new(Some(command)));
         let weak = Arc::downgrade(&command);

@@ -144,7 +144,7 @@ fn generic_error_type_does_not_override_the_http_status() {
 }
 
 #[test]
-fn per_minute_quota_is_rate_limited_and_per_day_quota_exhausted() {
+fn quota_error_is_a_rate_limit_unless_the_quota_is_per_day() {
     use ModelErrorKind as Kind;
     for (status, body, kind, retry_ms) in [
         (

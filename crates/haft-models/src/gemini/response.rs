@@ -1,4 +1,4 @@
-//! Decodes a response from `generateContent`. Every chunk in a stream has the same form as a whole response.
+//! Decodes a response from `generateContent`. Every chunk in a stream has the same fields as a whole response.
 
 use haft_core::conversation::{Media, ModelApiFormat};
 use haft_core::model_error::ModelError;

@@ -1,4 +1,4 @@
-//! Decodes a streamed response. Its chunks have the same form as a whole response.
+//! Decodes a streamed response. Its chunks have the same fields as a whole response.
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;

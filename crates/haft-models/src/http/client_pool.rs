@@ -163,12 +163,20 @@ mod tests {
         check("http://127.0.0.1:8080", second, false);
         let local = |server: &str| settings(server, second);
         assert_eq!(local("http://127.0.0.1:8080"), local("http://localhost:9"));
-        assert_ne!(local("http://127.0.0.1:8080"), local("https://127.0.0.1:8080"), "TLS needs certificates");
-        assert_eq!(local("http://a.test"), local("https://a.test"), "a proxy may need TLS");
+        assert_ne!(
+            local("http://127.0.0.1:8080"),
+            local("https://127.0.0.1:8080"),
+            "only https loads certificates"
+        );
+        assert_eq!(
+            local("http://a.test"),
+            local("https://a.test"),
+            "http to a remote host may use a proxy with TLS"
+        );
     }
 
     #[test]
-    fn full_client_is_not_shared_and_unused_client_is_dropped() {
+    fn client_pool_shares_no_full_client_and_drops_unused_clients() {
         let pool = ClientPool::default();
         let of = |server: &str| {
             pool.connections(settings(server, Duration::from_secs(1)), &CertificateAuthorities::default())
@@ -179,7 +187,7 @@ mod tests {
         assert!(users.iter().all(|user| Arc::ptr_eq(user, &users[0])));
         assert!(!Arc::ptr_eq(&further, &users[0]));
         users.pop();
-        assert!(Arc::ptr_eq(&of("https://a.test"), &users[0]), "there is room again");
+        assert!(Arc::ptr_eq(&of("https://a.test"), &users[0]), "the client has room for a provider again");
         drop(further);
         let _other = of("http://localhost");
         assert_eq!(pool.clients.lock().unwrap().len(), 2);

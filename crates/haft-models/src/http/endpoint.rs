@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_endpoint_settings_are_rejected_and_keys_redacted() {
+    fn invalid_endpoint_settings_are_rejected_without_showing_keys() {
         let wire: Arc<dyn WireFormat> = Arc::new(crate::ollama::OLLAMA);
         let new = |base: &str, auth| Endpoint::new(Arc::clone(&wire), base, auth);
         assert!(matches!(new("nowhere", EndpointAuth::Nothing), Err(EndpointError::Address { .. })));

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extra_fields_are_merged_and_other_bytes_are_unchanged() {
+    fn extra_body_fields_are_merged_without_changing_other_bytes() {
         let check = |body: &str, extra: Value, expected: &str| {
             let merged = merge(body.as_bytes(), extra.as_object().unwrap());
             assert_eq!(String::from_utf8(merged).unwrap(), expected);

@@ -43,7 +43,7 @@ pub fn read_page(
     body: &[u8],
 ) -> Result<(Vec<ListedModel>, Option<String>), ModelError> {
     let page: Value = bounded_json::read(body)?;
-    // Accept both forms: Together's API returns a bare array, and llama.cpp returns the same list under two names.
+    // Accept both formats: Together's API returns a bare array, and llama.cpp returns the same list under two names.
     let lists: Vec<&Value> =
         [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
     let rows = lists.iter().find_map(|list| list.as_array());

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_the_minimum_delay_and_a_too_long_one_prevents_the_retry() {
+    fn retry_after_is_the_minimum_delay_or_prevents_the_retry() {
         check(ModelErrorKind::RateLimited, Some(10), 1, Some(10_250));
         check(ModelErrorKind::RateLimited, Some(60), 1, Some(60_250));
         check(ModelErrorKind::RateLimited, Some(61), 1, None);

@@ -1,4 +1,4 @@
-//! Decodes a chat response. Every line in a stream has the same form as a whole response.
+//! Decodes a chat response. Every line in a stream has the same fields as a whole response.
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;

@@ -3,7 +3,7 @@
 use crate::call_id::CallIdRule;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 
-/// The ways in which one server differs from the common form.
+/// The differences between the requests of one server and those of the OpenAI API.
 #[derive(Debug)]
 pub struct Dialect {
     pub name: &'static str,
@@ -25,9 +25,9 @@ pub struct Dialect {
 /// The field in which the reasoning effort is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EffortKey {
-    /// The form `reasoning_effort: "high"`.
+    /// Written as `reasoning_effort: "high"`.
     Flat,
-    /// The form `reasoning: {effort: "high"}`.
+    /// Written as `reasoning: {effort: "high"}`.
     Nested,
     Nowhere,
 }
@@ -151,7 +151,7 @@ pub const VLLM: Dialect = Dialect { name: "vllm", unsupported: VLLM_UNSUPPORTED,
 
 const ERROR_PREFIX: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ReplyError,
-    instead: "the text of the tool reply begins with `Error: `",
+    instead: "haft begins the text of the tool reply with `Error: `",
 };
 const REPLY_IMAGE: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::ReplyImage,

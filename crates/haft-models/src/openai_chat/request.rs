@@ -322,7 +322,7 @@ fn write_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart
     }
 }
 
-/// Writes the tools as functions, in the form that Ollama uses too.
+/// Writes the tools as functions, in the format that Ollama uses too.
 pub(crate) fn write_tools(tools: &[ModelTool], dialect: SchemaDialect) -> Vec<u8> {
     let mut out = Vec::new();
     json_text::array(&mut out, |list| {

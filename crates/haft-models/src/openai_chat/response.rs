@@ -203,7 +203,7 @@ fn write_message(
     Ok(())
 }
 
-/// Decodes the content, which is a string or a list of pieces.
+/// Decodes the content, which is a string or a list of parts.
 fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(), ModelError> {
     let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
     if !content.get().starts_with('[') {
@@ -215,7 +215,7 @@ fn write_content(draft: &mut ReplyDraft, content: Option<&RawValue>) -> Result<(
         .try_for_each(|piece| write_piece(draft, piece))
 }
 
-/// A piece of any type in a content list. Its type determines which fields are present.
+/// A part of any type in a content list. Its type determines which fields are present.
 #[derive(Deserialize)]
 struct ChatContentPiece<'a> {
     #[serde(borrow, rename = "type")]
@@ -224,7 +224,7 @@ struct ChatContentPiece<'a> {
     text: Option<FrameText<'a>>,
     #[serde(borrow)]
     refusal: Option<FrameText<'a>>,
-    /// Mistral's reasoning: a list of texts.
+    /// Mistral's reasoning: a list of text parts.
     #[serde(borrow)]
     thinking: Option<&'a RawValue>,
 }

@@ -1,4 +1,5 @@
-//! Decodes a streamed chat completion. Chunks have the same fields as a whole completion, but calls arrive in pieces.
+//! Decodes a streamed chat completion. Chunks have the same fields as a whole completion, but calls are split over
+//! several chunks.
 
 use std::borrow::Cow;
 
@@ -45,7 +46,7 @@ impl FrameReader for ChatStreamReader {
     }
 }
 
-/// The maximum number of pieces of reasoning state in one reply. Each new piece is compared with all earlier ones.
+/// The maximum number of reasoning details in one reply. Each new detail is compared with all earlier ones.
 const DETAILS_MAX: usize = 1_000;
 
 /// The calls in a reply while they arrive, and other data that is complete only at the end.
@@ -53,7 +54,7 @@ const DETAILS_MAX: usize = 1_000;
 pub(super) struct ChatStreamCalls {
     open: Vec<ChatOpenCall>,
     details: Vec<Value>,
-    /// The reasoning details of a reply that arrived in one piece, byte for byte.
+    /// The reasoning details of a reply that arrived in one chunk, byte for byte.
     whole_details: Option<String>,
     pub(super) refused: bool,
 }
@@ -78,7 +79,7 @@ impl ChatStreamCalls {
         } else {
             let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
             if !draft.has_room_for_calls() {
-                // Only the first piece of a call has its name. Later pieces belong to a call that was already skipped.
+                // Only the first fragment of a call has its name. Later ones belong to a call that was already skipped.
                 draft.skip_calls(usize::from(!name.is_empty()));
                 return Ok(());
             }
@@ -118,7 +119,7 @@ impl ChatStreamCalls {
         (!is_another).then_some(place)
     }
 
-    /// Merges pieces of reasoning state that have the same index and type.
+    /// Merges reasoning details that have the same index and type.
     pub(super) fn add_details(&mut self, details: &RawValue) -> Result<(), ModelError> {
         let pieces: Option<Vec<Value>> = bounded_json::read_raw(details)?;
         let is_first = self.details.is_empty();

@@ -189,8 +189,8 @@ fn write_file(content: &mut ArrayWriter<'_>, name: Option<&str>, media: &Media) 
     });
 }
 
-/// Writes an assistant message. Adjacent texts that belong to one message item are written as one item; every other
-/// part is a separate item.
+/// Writes an assistant message. Adjacent text parts of one message item are written as one item; every other part is a
+/// separate item.
 fn write_assistant(tail: &mut EncodedTail, parts: &[MessagePart], deferred: &[ModelTool]) {
     let mut at = 0;
     while at < parts.len() {
@@ -244,7 +244,7 @@ fn write_message_item(
                 }
             });
         } else {
-            // Output pieces are allowed only in messages from this API, which have an id. Any other message is plain
+            // Output parts are allowed only in messages from this API, which have an id. Any other message is plain
             // text.
             item.put("content", &plain_text(parts));
         }

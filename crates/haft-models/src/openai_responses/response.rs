@@ -44,7 +44,7 @@ pub(super) struct ResponsesItem<'a> {
     /// The namespace of a function. The function name alone identifies the function, but the API expects the namespace
     /// back.
     pub(super) namespace: Option<FrameText<'a>>,
-    /// The arguments: a text for a function, and an object for a search.
+    /// The arguments: a string for a function, and an object for a search.
     #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
     /// The phase of a message: the final answer or an intermediate step. The models expect it back.
@@ -53,7 +53,7 @@ pub(super) struct ResponsesItem<'a> {
     pub(super) summary: Option<Vec<ResponsesContent<'a>>>,
 }
 
-/// A piece of the content of an output item.
+/// A part of the content of an output item.
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesContent<'a> {
     #[serde(borrow, rename = "type")]

@@ -29,8 +29,8 @@ pub(super) struct ResponsesStreamReader {
     refused: bool,
 }
 
-/// The maximum number of unfinished items and texts at the same time. The number is limited, because each event
-/// searches all of them for its part.
+/// The maximum number of unfinished parts at the same time. The number is limited, because each event searches all
+/// unfinished parts for its own part.
 const OPEN_PARTS_MAX: usize = 2 * CALLS_PER_REPLY_MAX;
 
 /// A part whose content is still arriving, with the indices that identify the part in the stream.
@@ -167,7 +167,7 @@ impl ResponsesStreamReader {
         })
     }
 
-    /// Returns the index of a text or refusal, and starts the part if it was not announced.
+    /// Returns the index of the text or refusal part of an event, and starts the part if it was not announced.
     fn open_part(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind) -> usize {
         if let Some(place) = self.open_part_place(event, kind) {
             return place;
@@ -195,7 +195,7 @@ impl ResponsesStreamReader {
         self.open.iter().position(|open| open.output == event.output_index && open.kind == kind)
     }
 
-    /// Appends reasoning. The pieces of one summary become paragraphs.
+    /// Appends reasoning. Each part of a summary becomes a paragraph.
     fn reasoning(&mut self, event: &ResponsesEvent<'_>, delta: &str) {
         let Some(place) = self.place_of(event, OpenPartKind::Reasoning) else { return };
         let piece = event.summary_index.max(event.content_index);

@@ -31,7 +31,7 @@ fn check(text: &str, said: &str, calls: &[&str]) {
 }
 
 #[test]
-fn tagged_json_is_a_call_and_everything_else_is_text() {
+fn only_tagged_json_is_parsed_as_a_call() {
     check("hello", "hello", &[]);
     check(
         "I look.\n<tool_call>{\"name\": \"read\", \"arguments\": { \"path\":1.0 }}</tool_call>\n<tool_call>\n{\"name\":\"now\"}\n</tool_call>",

@@ -144,7 +144,7 @@ impl SchemaRepair<'_> {
         }
     }
 
-    /// Replaces the tuple form of older drafts: each item may match any of the schemas.
+    /// Replaces `items` with a list of schemas, as in older drafts: each item may match any of these schemas.
     fn tuple(&mut self, schemas: Vec<Value>) -> Value {
         self.lose("items", "the value is a list of schemas; haft shows them as alternatives");
         match schemas.len() {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_no_provider_accepts_are_omitted() {
+    fn schema_parts_that_no_provider_accepts_are_omitted() {
         let grammar = SchemaDialect::Json;
         let text = json!({"type": "string"});
         check(grammar, &text, &text, 0);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_a_provider_does_not_accept_move_to_the_description() {
+    fn property_names_that_a_provider_refuses_move_to_the_description() {
         let schema = json!({"type": "object", "properties": {"$filter": {"type": "string"}, "a": {}}, "required": ["$filter", "a"]});
         let mut losses = Vec::new();
         let repaired_schema = repaired(schema.clone(), SchemaDialect::Anthropic, &mut losses);

@@ -150,7 +150,7 @@ fn strict_objects_forbid_extra_properties_and_require_all() {
 }
 
 #[test]
-fn references_are_inlined_and_keywords_next_to_them_take_precedence() {
+fn keywords_beside_an_inlined_reference_take_precedence() {
     let tool = json!({
         "type": "object",
         "properties": {"x": {"$ref": "#/$defs/a%20b", "description": "mine"}},

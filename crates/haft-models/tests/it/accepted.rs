@@ -106,7 +106,7 @@ fn thinking_budget_leaves_tokens_for_the_answer() {
 
 /// Gemini includes thinking in the output limit, and rejects a budget above this limit.
 #[test]
-fn gemini_thinks_within_half_of_the_output_limit() {
+fn gemini_thinking_budget_is_at_most_half_of_the_output_limit() {
     let check = |model: &str, effort: ReasoningEffort, tokens_max: u32, expected: Value| {
         let mut asked = request([Message::user("?")]);
         asked.model = model.into();
@@ -124,9 +124,9 @@ fn gemini_thinks_within_half_of_the_output_limit() {
     check("gemini-2.5-flash-lite", ReasoningEffort::Off, 100, json!(0));
 }
 
-/// Anthropic's models write blank texts, but its API rejects them in a request.
+/// Anthropic's models write blank text blocks, but its API rejects them in a request.
 #[test]
-fn blank_texts_are_not_sent_to_anthropic() {
+fn blank_text_blocks_are_not_sent_to_anthropic() {
     let call = call("a", "{}");
     let said =
         Message::assistant(vec![MessagePart::text("\n\n"), MessagePart::new(PartBody::Call(call.clone()))]);

@@ -70,7 +70,7 @@ pub(crate) fn decode(scenario: &str, format: ModelApiFormat) -> ModelReply {
         .unwrap()
 }
 
-/// Decodes a stream that arrives in pieces, and returns all events.
+/// Decodes a stream that arrives in chunks, and returns all events.
 pub(crate) fn read_stream<'a>(
     wire: &dyn WireFormat,
     pieces: impl IntoIterator<Item = &'a [u8]>,

@@ -20,7 +20,7 @@ fn read(format: ModelApiFormat, body: &[u8]) -> Result<ModelReply, ModelError> {
     Ok(fold(events))
 }
 
-/// Returns all events of a stream that arrives in pieces, and its error.
+/// Returns all events of a stream that arrives in chunks, and its error.
 fn told(format: ModelApiFormat, pieces: &[&[u8]]) -> String {
     let mut decoder = wire(format).stream_decoder(&DecodeContext::default());
     let mut events = Vec::new();
@@ -186,7 +186,7 @@ fn deeply_nested_json_anywhere_in_a_reply_is_malformed() {
 type DecodeFunction = fn(ModelApiFormat, &[u8]) -> Result<ModelReply, ModelError>;
 
 #[test]
-fn invalid_utf8_is_malformed_or_replaced() {
+fn invalid_utf8_in_a_reply_is_rejected_or_replaced() {
     for (scenario, format) in grid() {
         let whole = (whole(scenario, format), decode as DecodeFunction);
         for (bytes, read) in [whole, (streamed(scenario, format), read as DecodeFunction)] {
@@ -246,7 +246,7 @@ fn empty_reply_is_noted_as_empty() {
 }
 
 #[test]
-fn blocked_prompt_has_stop_reason_filtered() {
+fn reply_to_a_blocked_prompt_has_the_stop_reason_filtered() {
     let reply = decode(ModelApiFormat::Gemini, br#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).unwrap();
     assert_eq!(reply.stop, StopReason::Filtered);
 }

@@ -133,7 +133,7 @@ fn encoded_requests_match_the_golden_files() {
                 std::fs::write(&file, &now).unwrap();
             }
             let kept = std::fs::read_to_string(&file).unwrap_or_default();
-            assert_eq!(kept, now, "{}: set UPDATE_GOLDENS=1 when this is meant", file.display());
+            assert_eq!(kept, now, "{}: to accept this change, set UPDATE_GOLDENS=1", file.display());
         }
     }
 }

@@ -108,7 +108,7 @@ fn check(reply: &ModelReply, calls: usize, from: &str) {
 }
 
 #[test]
-fn whole_reply_with_100_000_calls_keeps_only_the_first_ones() {
+fn whole_reply_with_100_000_calls_keeps_only_the_first_thousand() {
     for format in ModelApiFormat::ALL {
         let asked = DecodeContext { turn: 1, ..DecodeContext::default() };
         let reply = wire(format).decode(&whole(format, CALLS), &asked).unwrap();
@@ -119,7 +119,7 @@ fn whole_reply_with_100_000_calls_keeps_only_the_first_ones() {
 
 /// The decoder emits no event for a call that is left out, so later code does not parse, store or count the call.
 #[test]
-fn stream_with_20_000_calls_emits_events_only_for_the_first_ones() {
+fn stream_with_20_000_calls_has_events_only_for_the_first_thousand() {
     for format in ModelApiFormat::ALL {
         let events = read_stream(wire(format), [streamed(format, STREAMED_CALLS).as_slice()]);
         let of_calls = |event: &&ModelEvent| {

@@ -52,9 +52,9 @@ fn check(wire: &dyn WireFormat) {
         request.tools = tools.clone();
         let kept = wire.encode(&request, ReplyDelivery::Streamed, &mut memo);
         let fresh = wire.encode(&request, ReplyDelivery::Streamed, &mut EncodeMemo::default());
-        assert_eq!(kept, fresh, "{format:?}: a memo changes nothing");
+        assert_eq!(kept, fresh, "{format:?}: the memo changed the encoded request");
         let list = message_list(format, &kept.body);
-        assert!(list.starts_with(&before), "{format:?}:\n{before}\nis not how this begins:\n{list}");
+        assert!(list.starts_with(&before), "{format:?}: the list\n{list}\ndoes not start with\n{before}");
         before = list;
     }
     assert!(before.len() > 1000, "{format:?}: {before}");

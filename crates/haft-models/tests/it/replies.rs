@@ -63,7 +63,7 @@ fn streamed_reply_equals_the_whole_reply() {
         let reply = fold(read_stream(wire(format), [stream.as_slice()]));
         let mut whole = decode(scenario, format);
         if (scenario, format) == ("reasoning", ModelApiFormat::OpenaiChat) {
-            // The streamed state is reassembled from pieces, so only the order of its keys differs.
+            // The streamed state is reassembled from deltas, so only the order of its keys differs.
             let state = |reply: &ModelReply| {
                 let state = reply.parts.last().unwrap().mark.as_ref().unwrap().state.clone().unwrap();
                 serde_json::from_str::<serde_json::Value>(&state).unwrap()
@@ -113,20 +113,28 @@ fn responses_stream_without_deltas_decodes_to_the_same_reply() {
         let stream = String::from_utf8(streamed(scenario, format)).unwrap().replace("\r\n", "\n");
         let items: String = stream.split_inclusive("\n\n").filter(kept).collect();
         assert!(items.len() < stream.len(), "{scenario}");
-        assert_eq!(fold(read_stream(wire(format), [items.as_bytes()])), expected, "{scenario}: items");
+        assert_eq!(
+            fold(read_stream(wire(format), [items.as_bytes()])),
+            expected,
+            "{scenario}: only finished items"
+        );
         // A repeated item does not change the reply.
         let done = |frame: &&str| frame.contains("output_item.done");
         let doubled: String = items
             .split_inclusive("\n\n")
             .flat_map(|frame| if done(&frame) { vec![frame, frame] } else { vec![frame] })
             .collect();
-        assert_eq!(fold(read_stream(wire(format), [doubled.as_bytes()])), expected, "{scenario}: twice");
+        assert_eq!(
+            fold(read_stream(wire(format), [doubled.as_bytes()])),
+            expected,
+            "{scenario}: each item twice"
+        );
         let whole = String::from_utf8(whole(scenario, format)).unwrap().replace('\n', "");
         let last = format!("data: {{\"type\":\"response.completed\",\"response\":{whole}}}\n\n");
         assert_eq!(
             fold(read_stream(wire(format), [last.as_bytes()])).text(),
             expected.text(),
-            "{scenario}: last"
+            "{scenario}: only the last event"
         );
     }
 }
@@ -248,7 +256,7 @@ fn cumulative_message_next_to_a_delta_is_not_read_twice() {
 
 /// Mistral sends its reasoning as a content list.
 #[test]
-fn thinking_in_a_content_list_is_reasoning_and_unknown_parts_are_noted() {
+fn content_list_may_contain_reasoning_and_unknown_parts() {
     let reply = chat(&[
         r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm."}]}]}}]}"#,
         r#"{"choices":[{"delta":{"content":[{"type":"text","text":"Yes."},{"type":"reference","reference_ids":[1]}]},"finish_reason":"stop"}]}"#,

@@ -44,7 +44,7 @@ fn as_json_schema(schema: &Value) -> Value {
 fn check_acceptance(original: &Value, down: &DowngradedSchema, instance: &Value, what: &str) {
     let down_schema = as_json_schema(&down.schema);
     let Ok(told) = jsonschema::options().should_validate_formats(true).build(&down_schema) else {
-        panic!("{what}: {down_schema} is no schema");
+        panic!("{what}: {down_schema} is not a valid schema");
     };
     if !told.is_valid(instance) {
         return;
@@ -55,7 +55,7 @@ fn check_acceptance(original: &Value, down: &DowngradedSchema, instance: &Value,
         Err(error) => {
             assert!(
                 !down.losses.is_empty(),
-                "{what}: {instance} was never said to be wrong: {}",
+                "{what}: the schema accepts {instance} without a noted loss: {}",
                 down.schema
             );
             assert!(error.message.len() > 20, "{what}: {error}");
@@ -73,11 +73,11 @@ fn downgraded_schemas_conform_to_each_provider_dialect() {
             let down = downgrade(&schema, grammar);
             check_grammar(grammar, &down.schema);
             assert!(down.losses.iter().all(|loss| !loss.to_string().is_empty()));
-            assert_eq!(down, downgrade(&schema, grammar), "always the same");
+            assert_eq!(down, downgrade(&schema, grammar), "the translation is deterministic");
         }
         seen += 1;
     }
-    assert!(seen >= 20, "only {seen} schemas");
+    assert!(seen >= 20, "the directory has only {seen} schemas");
 }
 
 fn leaf() -> impl Strategy<Value = Value> {

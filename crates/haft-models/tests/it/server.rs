@@ -46,7 +46,7 @@ fn post(server: &ModelServer, format: ModelApiFormat, request: &EncodedRequest) 
     (status, answer.split_off(end))
 }
 
-/// Runs one turn: encodes the request, sends it, and decodes the reply in small pieces.
+/// Runs one turn: encodes the request, sends it, and decodes the reply in small chunks.
 fn ask(
     server: &ModelServer,
     format: ModelApiFormat,

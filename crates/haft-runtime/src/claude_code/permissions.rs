@@ -26,7 +26,7 @@ pub(crate) struct CommandPermissions {
 }
 
 impl CommandPermissions {
-    /// Returns the tools for the permissions that these models can request; `None` if there are none.
+    /// Creates a provider with a tool for each permission that these models can request; `None` if there are none.
     pub(crate) fn of(config: &ResolvedConfig, models: &[ModelName]) -> Option<Self> {
         let commands = models.iter().filter(|model| kind(config, &model.provider) == claude_code::NAME);
         let own: Vec<String> = commands

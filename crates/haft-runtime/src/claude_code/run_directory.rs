@@ -69,7 +69,7 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Links the user's configuration into the directory.
+    /// Creates links in the directory to the files of the user's configuration.
     pub(super) fn link_configuration(&self, users: &Path) -> io::Result<()> {
         let users = users.canonicalize()?;
         let mut present = LINKED.iter().filter(|name| users.join(name).exists());

@@ -103,20 +103,20 @@ fn texts(log: &EventLog) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn first_delta_is_immediate_and_rapid_deltas_are_merged() {
+async fn deltas_after_the_first_are_merged_during_the_interval() {
     pause();
     let log = EventLog::in_memory();
     start_text(&log);
     for piece in ["a", "b", "c"] {
         delta(&log, piece);
     }
-    assert_eq!(texts(&log), ["a"], "the rest waits for more of the same part");
+    assert_eq!(texts(&log), ["a"], "later deltas wait for the interval");
     advance(DELTA_INTERVAL).await;
     delta(&log, "d");
     assert_eq!(texts(&log), ["a", "bcd"]);
     advance(DELTA_INTERVAL).await;
     delta(&log, "e");
-    assert_eq!(texts(&log), ["a", "bcd", "e"], "a delta after a pause waits for nothing");
+    assert_eq!(texts(&log), ["a", "bcd", "e"], "a delta after the interval is immediate");
 }
 
 #[tokio::test]
@@ -191,7 +191,10 @@ async fn slow_reader_of_a_stored_run_gets_every_event() {
         }
     }
     log.flushed().await;
-    assert!(log.shared.state().events.len() <= EVENTS_MAX, "memory stays bounded");
+    assert!(
+        log.shared.state().events.len() <= EVENTS_MAX,
+        "the log keeps more than EVENTS_MAX events in memory"
+    );
     log.close();
     assert_eq!(numbers(slow).await, (1..=3 * EVENTS_MAX as u64).collect::<Vec<_>>());
 }
@@ -203,14 +206,14 @@ async fn stored_events_are_dropped_from_memory_if_there_is_no_reader() {
     let log = EventLog::stored(key(), Arc::clone(&store) as _, 1);
     (0..100).for_each(|number| note(&log, number));
     tokio::task::yield_now().await;
-    assert_eq!(store.events.lock().unwrap().len(), 0, "events are collected for one write");
+    assert_eq!(store.events.lock().unwrap().len(), 0, "the log stores events only after STORE_INTERVAL");
     tokio::time::sleep(2 * STORE_INTERVAL).await;
     assert_eq!(store.events.lock().unwrap().len(), 100);
     assert_eq!(log.shared.state().events.len(), UNREAD_EVENTS_MAX);
     let events = log.events(EventSeq::START);
     (100..103).for_each(|number| note(&log, number));
     log.close();
-    assert_eq!(numbers(events).await, (1..=103).collect::<Vec<u64>>(), "a later reader gets all of them");
+    assert_eq!(numbers(events).await, (1..=103).collect::<Vec<u64>>(), "a later reader gets every event");
 }
 
 #[tokio::test]
@@ -232,7 +235,7 @@ async fn idle_reader_does_not_block_10000_other_readers() {
     let _never_reads = log.events(EventSeq::START);
     let readers: Vec<_> = (0..10_000).map(|_| numbers(log.events(EventSeq::START))).collect();
     let mut reading = Box::pin(join_all(readers));
-    assert!((&mut reading).now_or_never().is_none(), "all of them wait");
+    assert!((&mut reading).now_or_never().is_none(), "every reader waits for the first event");
     (0..3).for_each(|number| note(&log, number));
     log.close();
     assert!(reading.await.iter().all(|found| found == &[1, 2, 3]));
@@ -261,12 +264,12 @@ async fn readers_see_no_event_before_it_is_stored() {
     note(&log, 0);
     assert_eq!(events.next().await.unwrap().unwrap().seq, 1);
     note(&log, 1);
-    assert!(events.next().now_or_never().is_none(), "the log was not written since");
+    assert!(events.next().now_or_never().is_none(), "the event is visible before it is stored");
     assert_eq!(events.next().await.unwrap().unwrap().seq, 2);
 }
 
 #[tokio::test]
-async fn new_claim_continues_the_numbers_and_ends_readers_of_the_fenced_log() {
+async fn claimed_log_continues_the_numbers_of_the_fenced_log() {
     let store = Arc::new(EventsInTest::default());
     let old = EventLog::stored(key(), Arc::clone(&store) as _, 1);
     note(&old, 0);
@@ -275,7 +278,7 @@ async fn new_claim_continues_the_numbers_and_ends_readers_of_the_fenced_log() {
     note(&new, 10);
     note(&old, 1);
     old.flushed().await;
-    assert_eq!(store.events.lock().unwrap().len(), 2, "the log stores nothing before its claim");
+    assert_eq!(store.events.lock().unwrap().len(), 2, "the new log stores no event before its claim");
     new.claim(Epoch(2)).await;
     assert_eq!(new.first_of_process(), EventSeq(3));
     note(&old, 2);

@@ -1,3 +1,5 @@
+//! The names that begin with `test_` are names of the specification. Its mode `Rwx` is [`SandboxMode::Full`].
+
 use serde_json::json;
 
 use super::*;
@@ -177,7 +179,7 @@ async fn data_directory_is_writable_except_protected_files() {
 }
 
 #[tokio::test]
-async fn call_in_missing_workspace_is_an_error() {
+async fn call_in_a_missing_workspace_is_an_error() {
     let mut executor = ToolExecutor::new("/nonexistent/workspace".into(), SandboxMode::Workspace);
     let result = executor.execute("bash", &json!({"command": "true"})).await;
     assert!(result.is_error);
@@ -216,7 +218,11 @@ async fn mcp_tools_are_listed_called_and_removed_at_shutdown() {
     let map = executor.mcp_tool_map();
     assert_eq!((map["one__echo"].as_str(), map["two__fail"].as_str(), map.len()), ("one", "two", 6));
     let listed: Vec<String> = executor.all_tool_defs().into_iter().map(|def| def.name).collect();
-    assert_eq!((listed.len(), listed[0].as_str()), (10, "bash"), "the four, and three of each server");
+    assert_eq!(
+        (listed.len(), listed[0].as_str()),
+        (10, "bash"),
+        "four built-in tools, and three tools of each server"
+    );
     executor = executor.with_naming(NamingScheme::Claude);
     assert_eq!(executor.mcp_tool_map()["mcp__one__echo"], "one");
     executor = executor.with_naming(NamingScheme::Double);

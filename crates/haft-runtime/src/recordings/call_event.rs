@@ -1,4 +1,4 @@
-//! Call events in a recording: the form of the event log, with additional details for a replay.
+//! Call events in a recording: in the format of the event log, with additional details for a replay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) struct OldCallEventLine {
     what: RecordedCallEvent,
 }
 
-/// A call event, as a replay emits it. Versions 2 and 3 stored this form.
+/// A call event, as a replay emits it. Versions 2 and 3 stored this type.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RecordedCallEvent {
@@ -169,7 +169,7 @@ impl RecordedProgress {
     }
 }
 
-/// Returns the recorded form of progress that is a share of the work, which the event log does not have.
+/// Converts progress that is a fraction of the work. The event log does not contain such progress.
 fn part(event: &Event) -> Option<(RunPosition, LogEvent)> {
     let Event::ToolProgress { operation, progress: CallProgress::Part { message, .. } } = event else {
         return None;

@@ -25,7 +25,7 @@ use serde_json::Value;
 pub(super) const TYPE_SESSION: &str = "session";
 /// The type of an input of a run: a line of its journal.
 pub(super) const TYPE_INPUT: &str = "told";
-/// The type of the line with the texts of agents and skills that the spec of the root run refers to.
+/// The type of the line with the agents and skills that the spec of the root run refers to.
 pub(super) const TYPE_SOURCES: &str = "sources";
 /// The type of the line with the tools that the model sees starting with the next step.
 pub(super) const TYPE_TOOLS: &str = "tools";
@@ -106,7 +106,7 @@ pub(super) struct RecordedInputLine {
     pub(super) told: StoredInput,
 }
 
-/// The texts that a replay with live tools needs.
+/// The agents and skills that a replay with live tools needs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct RecordedSourcesLine {
     pub(super) sources: Option<String>,

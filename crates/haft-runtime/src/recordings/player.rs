@@ -105,7 +105,7 @@ enum ReplayMeter {
 }
 
 impl ReplayMeter {
-    /// Returns the meter, without a budget: the recorded readings already contain the remaining budget.
+    /// Returns the meter, without a budget: the recording already contains the remaining budget at each step.
     fn meter(self) -> Arc<Meter> {
         match self {
             Self::Own(meter) => meter,

@@ -86,7 +86,7 @@ impl RunRecorder {
         Self { tape, seen: Mutex::default() }
     }
 
-    /// Records the texts that the spec of the root run refers to.
+    /// Records the agents and skills that the spec of the root run refers to.
     pub(crate) fn sources(&self, texts: &[u8]) {
         let sources = Some(String::from_utf8_lossy(texts).into_owned());
         self.tape.write(TYPE_SOURCES, &RecordedSourcesLine { sources, order: Value::Null });
@@ -132,7 +132,7 @@ pub struct RecordingSink {
 }
 
 impl RecordingSink {
-    /// Records events with `recorder` and forwards each to `watchers`.
+    /// Creates a sink that records each event with `recorder` and forwards it to `watchers`.
     pub fn new(recorder: Arc<RunRecorder>, watchers: EventSinks) -> Self {
         Self { recorder, watchers }
     }
@@ -156,7 +156,7 @@ impl RunObserver for RunRecorder {
         live
     }
 
-    /// Records nothing, because the journal contains the readings of each step.
+    /// Records nothing, because the journal already contains the time and budget of each step.
     fn readings(&self, _: RunPosition, live: DriverReadings) -> DriverReadings {
         live
     }

@@ -26,8 +26,8 @@ pub fn beginning(recording: &Recording) -> Result<RunStartLine, RecordingError> 
     recording.parse(first)
 }
 
-/// Returns the stored spec of the root run and the texts that it refers to, as `spec` and `sources`. A recording of
-/// haft version 0.1 has a command line instead.
+/// Returns the stored spec of the root run and the agents and skills that it refers to, as `spec` and `sources`. A
+/// recording of haft version 0.1 has a command line instead.
 pub fn order(recording: &Recording) -> Result<Value, RecordingError> {
     let line =
         recording.of_type(TYPE_SOURCES).next().map(|line| recording.parse::<RecordedSourcesLine>(line));
@@ -157,8 +157,8 @@ impl RemainingRecording {
         self.has_more_steps(&session).then(|| Duration::from_millis(run.start.reply_timeout_ms))
     }
 
-    /// Returns true if the run took another step. The last recorded step of an aborted run only marks the time of the
-    /// abort.
+    /// Returns true if the recorded run took another step. For an aborted run, the last recorded step does not count,
+    /// because it only marks the time of the abort.
     fn has_more_steps(&self, session: &str) -> bool {
         let steps = self.open().steps.get(session).map_or(0, VecDeque::len);
         steps > usize::from(self.aborts.contains_key(session))

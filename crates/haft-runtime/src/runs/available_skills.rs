@@ -11,7 +11,7 @@ const LINES_MAX: usize = 100;
 pub struct AvailableSkills {
     /// One line for each inactive skill whose requirements are met.
     pub lines: Vec<String>,
-    /// The names and texts of the skills that the request activates.
+    /// The names and bodies of the skills that the request activates.
     pub active: Vec<(String, String)>,
 }
 
@@ -23,7 +23,7 @@ impl Default for &AvailableSkills {
 }
 
 impl AvailableSkills {
-    /// Collects the active skills with their texts, and one line for every other skill whose requirements are met.
+    /// Collects the active skills with their bodies, and one line for every other skill whose requirements are met.
     pub fn of(found: &Skills, active: &[Skill], variables: VariableSource<'_>) -> Self {
         let is_active = |skill: &&Skill| active.iter().any(|other| other.name == skill.name);
         let others =

@@ -134,7 +134,7 @@ impl RunEnvironment {
         &self.variables
     }
 
-    /// Makes all runs of this environment store their sessions from now on.
+    /// Makes all later runs of this environment store their sessions.
     pub fn keep_sessions(&self, journals: Arc<dyn JournalStore>, left_sessions: LeftSessions) {
         self.kept.get_or_init(|| SessionKeeping { journals, left_sessions });
     }
@@ -189,7 +189,7 @@ impl RunEnvironment {
         GraphPreparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
     }
 
-    /// Records the models, tools and clocks of all runs from now on. Call this method before `prepare`.
+    /// Records the models, tools and clocks of all later runs. Call this method before `prepare`.
     pub fn record_on(&self, tape: Arc<Tape>, recorder: Arc<RunRecorder>) {
         self.recorder.get_or_init(|| (tape, recorder));
     }

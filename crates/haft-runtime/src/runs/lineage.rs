@@ -81,6 +81,10 @@ mod tests {
         ];
         let distinct: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
-        assert_eq!(below(SessionId(1), 1, &call("a")), all[0], "and finds it again");
+        assert_eq!(
+            below(SessionId(1), 1, &call("a")),
+            all[0],
+            "the same call always has the same session id"
+        );
     }
 }

@@ -42,7 +42,7 @@ pub async fn choose(
 ) -> Result<ModelName, ModelError> {
     let mut conversation = Conversation::default();
     let shown: String = request.chars().take(REQUEST_CHARS_MAX).collect();
-    // The first message of a conversation always fits.
+    // Pushing a user message to an empty conversation cannot fail.
     let _ = conversation.push(Message::user(shown));
     let asked = ModelRequest {
         system: SYSTEM.into(),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn routing_needs_two_different_models() {
+    fn model_is_routed_only_between_two_different_models() {
         let name = |text: &str| ModelName::parse(text).ok();
         let check = |default: &str, fast: &str, complex: &str, expected: bool| {
             let models = ModelSelection {

@@ -1,4 +1,4 @@
-//! Reads stored outputs with a model: in pieces, or with a small agent that searches one output.
+//! Reads stored outputs with a model: in chunks, or with a small agent that searches one output.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use super::prepared_agent::{OutputReaderModel, PreparedAgent};
 use crate::tokens::UsedCounter;
 use haft_config::agents::{AgentDefinition, AgentReadContext};
 
-/// The maximum number of pieces of one output that are read, which limits the cost of an answer.
+/// The maximum number of chunks of one output that a model reads. It limits the cost of an answer.
 const PIECES_MAX: usize = 32;
 
-/// The smallest piece that is worth a request, in bytes.
+/// The minimum size of a chunk, in bytes. A smaller chunk is not worth a request.
 const PIECE_BYTES_MIN: usize = 512;
 
 /// The maximum number of bytes per token that haft assumes. Prose often has more bytes per token, but text outside the
@@ -36,7 +36,7 @@ const SAMPLE_BYTES: usize = 16 << 10;
 /// The space in the model's context for the question and the text around it, in tokens.
 const OVERHEAD_TOKENS: u32 = 2048;
 
-/// The reply of a model when a piece contains no answer to the question.
+/// The reply of a model when a chunk contains no answer to the question.
 const NOTHING: &str = "NOTHING FOUND";
 
 /// Reads stored outputs with the models of an agent. Every request has a session of its own, below the session of the
@@ -76,7 +76,7 @@ impl ModelReader {
         let worker = self.worker(PIECES)?;
         let mut found = Vec::new();
         for (at, piece) in pieces.into_iter().enumerate() {
-            // The piece number makes each request unique: a provider or cache may treat two requests with equal text as
+            // The chunk number makes each request unique: a provider or cache may treat two requests with equal text as
             // one.
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn piece_of_dense_text_fits_into_the_context_window() {
+    fn chunk_of_dense_text_fits_into_the_context_window() {
         let prose = "The quick brown fox jumps over the lazy dog. ".repeat(4_000);
         assert_eq!(bytes_of(1_000, &prose, &UsedCounter), 1_000 * BYTES_PER_TOKEN_MAX);
         let numbers: Vec<String> =

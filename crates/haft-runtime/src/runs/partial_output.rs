@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_output_of_unfinished_calls_is_found_by_session() {
+    fn partial_outputs_contain_only_unfinished_calls_of_the_session() {
         let result = LogEvent::ToolResult {
             id: "done".into(),
             tool: "bash".into(),

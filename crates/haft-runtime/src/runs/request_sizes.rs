@@ -12,8 +12,8 @@ const WINDOW_TOKENS_DEFAULT: u32 = 131_072;
 /// The space for a reply if the provider sets the limit, in tokens.
 const OUTPUT_TOKENS_ASSUMED: u32 = 8192;
 
-/// The largest and the smallest default buffer, in tokens. In between, the buffer is a sixteenth of the window, so that
-/// a model with a window of 8,192 tokens can still work.
+/// The maximum and the minimum of the default buffer, in tokens. In between, the buffer is a sixteenth of the window,
+/// so that a model with a window of 8,192 tokens can still work.
 const BUFFER_TOKENS_MAX: u32 = 8192;
 const BUFFER_TOKENS_MIN: u32 = 256;
 const BUFFER_WINDOW_SHARE: u32 = 16;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn request_sizes_come_from_the_agent_the_operator_and_the_data_file() {
+    fn request_sizes_come_from_the_agent_the_operator_or_the_model_data() {
         let check = |yaml: &str,
                      settings: (Option<u32>, Option<u32>),
                      model: &str,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn most_of_a_window_of_eight_thousand_tokens_is_left_for_the_conversation() {
+    fn conversation_gets_most_of_a_window_of_8192_tokens() {
         let sizes = request_sizes(&asking("contextWindow: 8192"), None, "my-own");
         assert!(!sizes.context.is_full(5600) && sizes.context.is_full(5700), "{sizes:?}");
         assert_eq!(request_sizes(&asking(""), None, "llama3:8b").context.window_tokens, 8192);

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resumed_run_gets_the_remaining_time_or_the_full_time_if_none_is_left() {
+    fn resumed_run_gets_the_full_time_only_if_no_time_is_left() {
         let check = |worked: u64, expected: u64| {
             assert_eq!(
                 time_left(Duration::from_mins(1), Duration::from_secs(worked)),

@@ -98,7 +98,7 @@ pub(super) fn with_project(body: &str, files: &[InstructionFile]) -> String {
     text
 }
 
-/// Returns the default system text, for an agent without a text of its own.
+/// Returns the default system text, for an agent whose file has none.
 pub(super) fn plain(workspace: &Path) -> String {
     format!(
         "You work on a person's request with the tools you are given. Relative paths are below `{}`. Look before you \

@@ -120,7 +120,7 @@ impl Stores {
         self
     }
 
-    /// Keeps the texts of agents and skills in this store.
+    /// Keeps the agents and skills of stored runs in this store.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Arc<dyn BlobStore>) -> Self {
         self.blobs = blobs;

@@ -64,7 +64,8 @@ impl AgentKey {
         }
     }
 
-    /// Returns true if the key matches. Does not build a key, because most runs of a server find an existing agent.
+    /// Returns true if this is the key of a run with this spec. Compares the fields without building a key, because
+    /// most runs of a server find an existing agent.
     fn is_of(&self, spec: &RunSpec, circumstances: RunCircumstances) -> bool {
         self.circumstances == circumstances
             && self.principal == spec.principal
@@ -238,7 +239,7 @@ impl SharedAgents {
         AgentLease { runnable, of: Some(Arc::clone(self)) }
     }
 
-    /// Shuts down the agents that no run uses. From now on, shuts down each other agent after its last run.
+    /// Shuts down the agents that no run uses. Each other agent is shut down after its last run.
     pub(super) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let idle: Vec<SharedEntry> = self.entries().extract_if(.., |entry| entry.runs == 0).collect();

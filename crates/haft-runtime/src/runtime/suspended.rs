@@ -18,8 +18,8 @@ use super::{
 use crate::handle::RunHandle;
 use crate::spec::{RunSecrets, RunSpec};
 
-/// A suspended run: its journals, and the texts of its agents and skills. It contains the conversation and decides
-/// about the next calls, so a caller must neither show it nor accept a changed one.
+/// A suspended run: its journals, its agents and its skills. It contains the conversation and decides
+/// about the next calls, so a program must neither show it nor accept a changed one.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct SuspendedRun {
     /// The journal of the run, followed by the journals of its sub-agents.

@@ -150,8 +150,8 @@ async fn shut_down(entry: InventoryEntry) {
 
 impl Runtime {
     /// Returns the tools of the configuration as the runs of this principal see them in this workspace. Starts the MCP
-    /// servers, or joins those of runs in progress, and waits for their tools as long as a run does. The servers keep
-    /// running for a minute.
+    /// servers, or joins those of runs in progress, and waits for their tools, with the same time limits as a run. The
+    /// servers keep running for a minute.
     pub async fn tool_inventory(
         &self,
         principal: &Principal,

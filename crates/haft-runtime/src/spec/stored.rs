@@ -33,7 +33,7 @@ use super::{
 /// The version that haft writes. haft reads no other version.
 pub const SPEC_VERSION: u32 = 1;
 
-/// A spec in the form of the first line of a journal.
+/// A spec as the first line of a journal contains it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredSpec {
     /// The format of the other fields; always [`SPEC_VERSION`] after [`read`](Self::read).

@@ -20,7 +20,8 @@ const SESSIONS_MAX: usize = 10_000;
 pub(super) struct AgentSpans(Mutex<HashMap<SessionId, Context>>);
 
 impl AgentSpans {
-    /// Returns the span of a session, or the span of the session that the original request began.
+    /// Returns the span of a session. If the session has none, returns the span of the session that the original
+    /// request began.
     pub(super) fn of(&self, place: RunPosition) -> Option<Context> {
         let sessions = self.sessions();
         sessions.get(&place.session).or_else(|| sessions.get(&place.origin)).cloned()

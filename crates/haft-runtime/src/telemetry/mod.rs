@@ -48,8 +48,8 @@ struct RunningMetrics {
 }
 
 impl Telemetry {
-    /// Reads the standard `OTEL_…` variables; returns `None` if they request no telemetry. The error is a message for
-    /// the operator, and the program continues without telemetry.
+    /// Starts the telemetry that the standard `OTEL_…` variables request; returns `None` if they request none. The
+    /// error is a message for the operator, and the program continues without telemetry.
     pub fn from_environment() -> Result<Option<Self>, String> {
         match TelemetryRequest::from(&|name| std::env::var(name).ok())? {
             TelemetryRequest::Nothing => Ok(None),

@@ -119,11 +119,13 @@ fn unknown(name: &str, found: &str, expected: &str) -> String {
 fn without_credentials(endpoint: &str) -> Result<String, String> {
     let expected = "expected a URL such as http://localhost:4318";
     let url = reqwest::Url::parse(endpoint).map_err(|error| {
-        format!("telemetry is off: OTEL_EXPORTER_OTLP_ENDPOINT is not a URL ({error}); {expected}")
+        format!("telemetry is off: the OTLP endpoint in the environment is not a URL ({error}); {expected}")
     })?;
     match (url.scheme(), url.host_str(), url.port_or_known_default()) {
         (scheme @ ("http" | "https"), Some(host), Some(port)) => Ok(format!("{scheme}://{host}:{port}")),
-        _ => Err(format!("telemetry is off: OTEL_EXPORTER_OTLP_ENDPOINT is not an http URL; {expected}")),
+        _ => Err(format!(
+            "telemetry is off: the OTLP endpoint in the environment is not an http URL; {expected}"
+        )),
     }
 }
 
@@ -158,9 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn metrics_accompany_spans_unless_turned_off() {
+    fn metrics_are_exported_with_spans_unless_turned_off() {
         let check = |variables: &[(&str, &str)], expected: bool| {
-            let TelemetryRequest::Spans(settings) = wanted(variables).unwrap() else { panic!("no spans") };
+            let TelemetryRequest::Spans(settings) = wanted(variables).unwrap() else {
+                panic!("spans are off")
+            };
             assert_eq!(settings.metrics.is_some(), expected, "{variables:?}");
         };
         check(&[ENDPOINT], true);
@@ -186,19 +190,17 @@ mod tests {
     #[test]
     fn collector_name_omits_endpoint_credentials() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://user:secret@collector/x?key=secret");
-        let TelemetryRequest::Spans(settings) = wanted(&[endpoint]).unwrap() else {
-            panic!("nothing wanted")
-        };
+        let TelemetryRequest::Spans(settings) = wanted(&[endpoint]).unwrap() else { panic!("spans are off") };
         assert_eq!(settings.collector, "https://collector:443");
     }
 
     #[test]
-    fn only_a_valid_traceparent_becomes_the_parent() {
+    fn only_a_valid_traceparent_becomes_the_parent_span() {
         let check = |traceparent: &str, expected: bool| {
             let TelemetryRequest::Spans(settings) =
                 wanted(&[ENDPOINT, ("TRACEPARENT", traceparent)]).unwrap()
             else {
-                panic!("nothing wanted")
+                panic!("spans are off")
             };
             assert_eq!(settings.parent().has_active_span(), expected, "{traceparent}");
         };
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn unrecognized_capture_value_disables_content() {
+    fn unrecognized_capture_value_keeps_content_out_of_spans() {
         let check = |written: Option<&str>, expected: Option<bool>| {
             assert_eq!(content(written), expected, "{written:?}");
         };

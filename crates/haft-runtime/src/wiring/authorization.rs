@@ -77,8 +77,8 @@ fn token_owner(oauth: &McpOauthSettings, caller: &Principal) -> TokenOwner {
     }
 }
 
-/// Returns true if the caller has an account of its own at the server, which only a login of the caller can open. Such
-/// a server may offer other tools to each account.
+/// Returns true if the caller uses its own account at the server, for which the caller must log in. Such a server may
+/// offer different tools to each account.
 pub fn has_own_account(server: &McpServerSettings, caller: &Principal) -> bool {
     let oauth = server.reach.as_ref().ok().and_then(person_login);
     oauth.is_some_and(|oauth| token_owner(oauth, caller) == TokenOwner::Caller)

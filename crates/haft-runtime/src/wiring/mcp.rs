@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_runs_limit_the_wait_for_servers_that_are_not_required() {
+    fn only_a_run_limits_its_wait_for_a_server_that_is_not_required() {
         let text = r#"{
             "mcp": {"readyWait": "3s"},
             "mcpServers": {"a": {"command": "a"}, "b": {"command": "b", "startup": "required"}}

@@ -68,17 +68,17 @@ async fn resume_ignores_an_incomplete_last_journal_line() {
     std::fs::write(&path, &bytes).unwrap();
     let run = runtime.resume(run.id(), Some("more".into()), RunSecrets::none()).await.unwrap();
     assert_eq!(answer(&finished(&run).await), "more done");
-    assert_eq!(fixture.calls.count(), 1, "no call was repeated");
+    assert_eq!(fixture.calls.count(), 1, "the resumed run repeated a call");
 }
 
 #[tokio::test]
-async fn json_agent_rejects_a_plain_text_request() {
+async fn agent_with_json_input_rejects_a_plain_text_request() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let agent = "---\nmodels: openai/m\ninput: {format: json}\n---\n";
     let error = runtime.start(fixture.spec_of(agent, "not json"), RunSecrets::none()).await.unwrap_err();
     assert!(matches!(error, StartError::Input { .. }), "{error}");
-    assert!(!error.to_string().contains("hint:"), "hints are for the interface to add");
+    assert!(!error.to_string().contains("hint:"), "an error of the library contains a hint");
 }
 
 #[tokio::test]
@@ -93,9 +93,9 @@ async fn workspace_missing_or_containing_home_is_rejected() {
     }
 }
 
-/// Makes the journal directory read-only in the middle of a run. After that, calls that change data are not made.
+/// The journal reaches its size limit in the middle of a run. After that, haft makes no call that changes data.
 #[tokio::test]
-async fn failing_journal_ends_the_run_before_the_next_call() {
+async fn journal_at_its_size_limit_ends_the_run_before_the_next_call() {
     let config = json!({"sessions": {"maxBytes": 6000}});
     let long = "x".repeat(4_000);
     let fixture = RuntimeFixture::new([note(&long), note("two"), ScriptStep::text("done")]);
@@ -153,7 +153,7 @@ async fn journal_removed_during_a_run_ends_the_run_before_the_next_call() {
 /// The process with a parked run hangs, another process takes over the run, and then the first process continues with a
 /// decision.
 #[tokio::test]
-async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call() {
+async fn takeover_continues_event_numbers_and_stops_the_old_holder() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let old = fixture.runtime(&asking()).await;
     let run = old.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -167,7 +167,7 @@ async fn takeover_continues_the_event_numbers_and_the_old_holder_makes_no_call()
     let outcome = finished(&run).await;
     assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{:?}", outcome.finish);
     let approval = parked(&taken).await;
-    assert_eq!(fixture.calls.count(), 0, "the fenced holder made the call");
+    assert_eq!(fixture.calls.count(), 0, "the old holder made the call after the takeover");
     taken.decide(approval, ApprovalDecision::Allow).unwrap();
     assert_eq!(answer(&finished(&taken).await), "done");
     taken.closed().await;
@@ -194,7 +194,7 @@ async fn run_that_cannot_be_stored_reports_a_warning_and_still_works() {
 }
 
 #[tokio::test]
-async fn outputs_that_cannot_be_stored_are_truncated_and_the_run_continues() {
+async fn run_continues_with_truncated_outputs_if_they_cannot_be_stored() {
     let fixture =
         RuntimeFixture::new([note("one"), ScriptStep::call("long", json!({})), ScriptStep::text("done")]);
     let mut config = asking();
@@ -291,7 +291,7 @@ impl JournalStore for FullJournals {
 /// Fills the disk after every possible number of lines. The run ends with a clear error, makes no call that is not in
 /// the journal, and continues once there is space.
 #[tokio::test]
-async fn full_journal_loses_no_call_and_the_run_continues_later() {
+async fn run_with_a_full_journal_loses_no_call_and_continues_later() {
     let mut lines = 0;
     loop {
         let steps = [note("one"), note("two"), ScriptStep::text("done")];
@@ -316,7 +316,7 @@ async fn full_journal_loses_no_call_and_the_run_continues_later() {
         match room.resume(run.id(), None, RunSecrets::none()).await {
             Ok(run) => {
                 assert_eq!(answer(&finished(&run).await), "done", "{lines}");
-                assert!(fixture.calls.count() <= 2, "{lines}: no call was made twice");
+                assert!(fixture.calls.count() <= 2, "after {lines} lines: a call was made twice");
             }
             // All lines except the end were stored.
             Err(ResumeFailure::Run(error)) => assert_eq!(made, 2, "{lines}: {error}"),

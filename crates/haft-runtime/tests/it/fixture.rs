@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) struct RuntimeFixture {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) model: ModelServer,
-    /// The URL of the model server that runs use from now on.
+    /// The URL of the model server that new runs use.
     url: Arc<Mutex<String>>,
     pub(crate) calls: Arc<NoteToolCalls>,
 }
@@ -120,7 +120,7 @@ impl RuntimeFixture {
         Self::scripted(Script::of(steps).in_order(StepOrder::Strict))
     }
 
-    /// Makes runs that start from now on use another model server.
+    /// Makes later runs use another model server.
     pub(crate) fn ask(&self, model: &ModelServer) {
         *self.url.lock().unwrap() = model.url();
     }

@@ -140,18 +140,18 @@ async fn allowed_prefix_covers_no_other_command() {
     assert_eq!(first.rules, ["ask bash: echo *"]);
     run.decide(first.id, ApprovalDecision::AllowPrefix).unwrap();
     let second = pending(&run).await;
-    assert_eq!(second.arguments, json!({"command": "echo two"}), "`echo one` was covered");
+    assert_eq!(second.arguments, json!({"command": "echo two"}), "the allowed prefix covers `echo one`");
     run.decide(second.id, ApprovalDecision::Deny).unwrap();
     assert_eq!(answer(&finished(&run).await), "done");
 }
 
 #[tokio::test]
-async fn unoffered_decision_is_an_error_and_the_call_still_waits() {
+async fn decision_that_was_not_offered_is_refused_and_decides_nothing() {
     let fixture = notes(1);
     let runtime = fixture.runtime(&asking()).await;
     let run = start(&runtime, fixture.spec("go")).await;
     let waiting = pending(&run).await;
-    assert_eq!(waiting.prefix, None, "`note` runs no command");
+    assert_eq!(waiting.prefix, None, "a call without a command has no prefix");
     let refused = run.decide(waiting.id, ApprovalDecision::AllowPrefix).unwrap_err();
     assert_eq!(refused, DecideError::NotOffered { id: waiting.id.to_string() });
     run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
@@ -159,7 +159,7 @@ async fn unoffered_decision_is_an_error_and_the_call_still_waits() {
 }
 
 #[tokio::test]
-async fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
+async fn unwritable_grant_store_causes_a_warning_but_prevents_no_call() {
     let fixture = notes(1);
     std::fs::write(fixture.home().data().join("grants"), "in the way").unwrap();
     let runtime = fixture.runtime(&asking()).await;
@@ -188,7 +188,7 @@ async fn memory_grant_store_writes_no_files() {
 }
 
 #[tokio::test]
-async fn rules_in_the_old_format_are_dropped_with_one_warning() {
+async fn remembered_rules_in_the_old_format_are_dropped_with_one_warning() {
     let fixture = notes(1);
     let old = json!({"exact": [], "rules": ["ask note"]});
     std::fs::write(fixture.home().data().join("approvals.json"), old.to_string()).unwrap();

@@ -72,7 +72,7 @@ async fn dropped_run_handle_can_be_attached_again() {
     let again = runtime.attach(id).unwrap();
     assert_eq!(answer(&finished(&again).await), "done");
     again.closed().await;
-    assert!(runtime.attach(id).is_err(), "a finished run is not driven any more");
+    assert!(runtime.attach(id).is_err(), "a finished run cannot be attached");
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn cancel_aborts_a_run_waiting_for_its_model() {
 }
 
 #[tokio::test]
-async fn run_that_is_asked_to_end_completes_the_calls_of_its_turn_and_stays_resumable() {
+async fn run_that_is_asked_to_end_completes_its_turn_and_stays_resumable() {
     let both = ScriptStep::say([
         ScriptPart::call("note", json!({"text": "one"})),
         ScriptPart::call("note", json!({"text": "two"})),
@@ -97,7 +97,7 @@ async fn run_that_is_asked_to_end_completes_the_calls_of_its_turn_and_stays_resu
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     run.end_after_turn();
     assert_eq!(finished(&run).await.finish.reason, FinishReason::Steered);
-    assert_eq!(fixture.calls.count(), 2, "both calls of the turn were made");
+    assert_eq!(fixture.calls.count(), 2, "the run completes both calls of its turn");
     let conversation = run.conversation().unwrap();
     assert_eq!(conversation.open_calls().count(), 0);
     run.closed().await;
@@ -119,7 +119,7 @@ async fn equal_idempotency_keys_start_one_run() {
     let later = runtime.start(spec.clone(), RunSecrets::none()).await.unwrap_err();
     assert!(matches!(later, StartError::AlreadyStarted { run } if run == first.id()), "{later}");
     let other = RunSpec { principal: Principal::new("t", "other", ""), ..spec };
-    assert!(runtime.start(other, RunSecrets::none()).await.is_ok(), "keys belong to a principal");
+    assert!(runtime.start(other, RunSecrets::none()).await.is_ok(), "another principal can use the same key");
 }
 
 #[tokio::test]
@@ -170,10 +170,10 @@ async fn config_reload_applies_only_to_new_runs() {
     let next = haft_config::load(sources, &|_| None).unwrap().resolved;
     assert_eq!(runtime.reload(next).await, Vec::<String>::new());
     finished(&before).await;
-    assert_eq!(fixture.calls.count(), 1, "the running run keeps its rules");
+    assert_eq!(fixture.calls.count(), 1, "the running run keeps the old rules");
     let after = runtime.start(fixture.spec("second"), RunSecrets::none()).await.unwrap();
     finished(&after).await;
-    assert_eq!(fixture.calls.count(), 1, "the next one has the new rules");
+    assert_eq!(fixture.calls.count(), 1, "the next run uses the new rules");
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn runs_share_model_connections_unless_timeouts_differ() {
 }
 
 #[tokio::test]
-async fn run_begins_with_the_messages_of_its_opening_and_returns_the_whole_conversation() {
+async fn run_continues_the_messages_that_its_spec_opens_with() {
     let expected = RequestExpectation {
         body_contains: vec!["Who are you?".into(), "A robot.".into(), "And what can you do?".into()],
         ..RequestExpectation::default()
@@ -241,11 +241,11 @@ async fn run_begins_with_the_messages_of_its_opening_and_returns_the_whole_conve
         Message::user("And what can you do?"),
     ];
     let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
-    assert!(run.conversation().is_none(), "the run has not ended");
+    assert!(run.conversation().is_none(), "a conversation exists before the end of the run");
     assert_eq!(answer(&finished(&run).await), "Anything.");
     let roles: Vec<Role> =
         run.conversation().unwrap().messages().iter().map(|message| message.role).collect();
     assert_eq!(roles, [Role::User, Role::Assistant, Role::User, Role::Assistant]);
     let sent = fixture.model.requests().last().unwrap().raw.clone();
-    assert!(!sent.contains("You work"), "an empty system text replaces that of the agent: {sent}");
+    assert!(!sent.contains("You work"), "the empty system text did not replace the agent's: {sent}");
 }

@@ -57,7 +57,7 @@ async fn approved_call_runs_once() {
 }
 
 #[tokio::test]
-async fn denied_call_is_not_made_and_the_run_continues() {
+async fn run_continues_without_a_denied_call() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("understood")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -79,7 +79,7 @@ async fn unknown_or_repeated_approval_decision_is_an_error() {
     let twice = run.decide(waiting.id, ApprovalDecision::Deny).unwrap_err();
     assert_eq!(twice, DecideError::AlreadyDecided { id: waiting.id.to_string() });
     finished(&run).await;
-    assert_eq!(fixture.calls.count(), 1, "the second decision changed nothing");
+    assert_eq!(fixture.calls.count(), 1, "the second decision has no effect");
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn parallel_calls_can_be_approved_in_any_order() {
 }
 
 #[test]
-fn pending_approval_survives_restart_and_call_runs_once() {
+fn pending_approval_survives_a_restart_without_a_second_call() {
     let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let first = process();
     let (id, approval) = first.block_on(async {
@@ -119,25 +119,29 @@ fn pending_approval_survives_restart_and_call_runs_once() {
         let runtime = fixture.runtime(&asking()).await;
         let run = runtime.resume(id, None, RunSecrets::none()).await.unwrap();
         let [waiting] = pending(&run).await.try_into().unwrap();
-        assert_eq!(waiting.id, approval, "the same approval in another process");
+        assert_eq!(waiting.id, approval, "the approval has the same id in another process");
         assert_eq!(waiting.arguments, json!({"text": "one"}));
         run.decide(approval, ApprovalDecision::Allow).unwrap();
         assert_eq!(answer(&finished(&run).await), "done");
         let numbers: Vec<u64> = events(&run).await.iter().map(|event| event.seq).collect();
-        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no number is used twice");
+        assert_eq!(
+            numbers,
+            (1..=numbers.len() as u64).collect::<Vec<_>>(),
+            "the event numbers have no gap and no repetition"
+        );
     });
     assert_eq!(fixture.calls.count(), 1);
 }
 
 #[tokio::test]
-async fn suspended_run_releases_its_journal_and_asks_again_with_the_same_approval_id() {
+async fn suspended_run_resumes_with_the_same_approval_id() {
     let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let runtime = fixture.runtime(&asking()).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let [waiting] = pending(&run).await.try_into().unwrap();
     run.suspend();
     assert_eq!(run.stopped().await.unwrap(), RunState::Suspended);
-    assert_eq!(run.pending_approvals().len(), 1, "the caller can still see what the run asked");
+    assert_eq!(run.pending_approvals().len(), 1, "the pending approval of a suspended run is visible");
     let run = runtime.resume(run.id(), None, RunSecrets::none()).await.unwrap();
     let [again] = pending(&run).await.try_into().unwrap();
     assert_eq!((again.id, &again.arguments), (waiting.id, &waiting.arguments));
@@ -147,7 +151,7 @@ async fn suspended_run_releases_its_journal_and_asks_again_with_the_same_approva
 }
 
 #[tokio::test]
-async fn caller_can_approve_calls_that_rules_allow_but_not_calls_that_rules_ask_about() {
+async fn caller_cannot_approve_calls_that_rules_ask_about() {
     let required = || CallerApproval {
         tools: ToolGlob::new("*").unwrap(),
         always: Some(ToolSelector::default()),
@@ -169,19 +173,19 @@ async fn caller_can_approve_calls_that_rules_allow_but_not_calls_that_rules_ask_
 }
 
 #[tokio::test]
-async fn suspended_run_in_memory_continues_in_another_runtime_and_leaves_no_files() {
+async fn suspended_run_continues_in_another_runtime_without_files() {
     let fixture = RuntimeFixture::new([note("one"), told(ScriptStep::text("done"), "noted as number 1")]);
     let hooks = || RunHooks { sessions: SessionStorage::Memory, ..RunHooks::default() };
     let first = fixture.runtime(&asking()).await;
     let run = first.start_with(fixture.spec("go"), RunSecrets::none(), hooks()).await.unwrap();
     let [waiting] = pending(&run).await.try_into().unwrap();
-    assert!(run.suspended_run().is_none(), "the run is not suspended yet");
+    assert!(run.suspended_run().is_none(), "a run that is not suspended has no suspended state");
     run.suspend();
     assert_eq!(run.stopped().await.unwrap(), RunState::Suspended);
     let text = serde_json::to_string(run.suspended_run().unwrap()).unwrap();
     let read = || serde_json::from_str::<SuspendedRun>(&text).unwrap();
     assert_eq!(read().id(), Some(run.id()));
-    assert!(!format!("{:?}", read()).contains("go"), "the debug text has no content");
+    assert!(!format!("{:?}", read()).contains("go"), "the debug output contains the request");
     let second = fixture.runtime(&asking()).await;
     let stranger = Principal::new("other", "eve", "k");
     assert!(second.suspended_spec(&stranger, &read()).is_err());
@@ -225,7 +229,7 @@ async fn run_that_was_taken_over_makes_no_call_in_the_old_runtime() {
         assert_eq!(outcome.finish.reason, FinishReason::Unrecorded);
         let detail = outcome.finish.detail;
         assert!(detail.contains("has taken over this run"), "{detail}");
-        assert_eq!(fixture.calls.count(), 0, "the older runtime made no call");
+        assert_eq!(fixture.calls.count(), 0, "the old runtime made a call");
         run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
         assert_eq!(answer(&finished(&run).await), "done");
         assert_eq!(fixture.calls.count(), 1);
@@ -235,7 +239,7 @@ async fn run_that_was_taken_over_makes_no_call_in_the_old_runtime() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_sub_agent_approval_does_not_use_the_time_limit_of_the_parent_run() {
+async fn wait_for_a_sub_agent_approval_does_not_count_as_run_time() {
     let steps = [
         ScriptStep::call("agent__helper", json!({"request": "note it"})),
         note("one"),
@@ -298,7 +302,7 @@ fn run_continues_in_another_runtime_with_all_stores_in_memory() {
     });
     assert_eq!(fixture.calls.count(), 1);
     let data: Vec<_> = std::fs::read_dir(fixture.home().data()).into_iter().flatten().flatten().collect();
-    assert!(data.is_empty(), "no store wrote a file: {data:?}");
+    assert!(data.is_empty(), "a store wrote files: {data:?}");
 }
 
 #[tokio::test]
@@ -338,7 +342,7 @@ async fn recorded_run_replays_its_parked_calls() {
     let replayed = RunPlayer::of(&recording, Arc::new(NoEvents)).unwrap().play().await.unwrap();
     assert_eq!(replayed.difference, None);
     assert_eq!((replayed.finish, replayed.turns), (outcome.finish, outcome.turns));
-    assert_eq!(fixture.calls.count(), 1, "the replay called no tool");
+    assert_eq!(fixture.calls.count(), 1, "the replay called a tool");
 }
 
 fn weather() -> FunctionTool {
@@ -397,7 +401,7 @@ fn run_waiting_for_a_function_resumes_after_restart() {
         run.submit(vec![ToolReply::text(&call, "31 degrees")]).unwrap();
         assert_eq!(answer(&finished(&run).await), "sunny");
     });
-    assert_eq!(fixture.model.requests().len(), 2, "no reply was asked for again");
+    assert_eq!(fixture.model.requests().len(), 2, "the resumed run repeats no model request");
 }
 
 /// Starts a server that answers every request with the reversed value of its `Authorization` header; haft removes the
@@ -451,11 +455,11 @@ async fn secrets_of_a_run_replace_configuration_variables_only_for_this_run() {
     let run = runtime.start(fixture.spec_of(agent, "go"), RunSecrets::none()).await.unwrap();
     finished(&run).await;
     let warnings = run.warnings().join("\n");
-    assert!(warnings.contains("rest__whoami"), "without the secret there is no such tool: {warnings}");
+    assert!(warnings.contains("rest__whoami"), "no warning about the tool without its secret: {warnings}");
 }
 
 #[tokio::test]
-async fn run_without_its_secret_parks_until_it_is_provided() {
+async fn resumed_run_parks_until_its_secret_is_provided() {
     let fixture = RuntimeFixture::new([ScriptStep::text("one"), ScriptStep::text("two")]);
     let runtime = fixture.runtime(&json!({})).await;
     let secrets = RunSecrets::none().with("OPENAI_API_KEY", "of this run");
@@ -464,7 +468,10 @@ async fn run_without_its_secret_parks_until_it_is_provided() {
     run.closed().await;
     let id = run.id();
     let stored = std::fs::read_to_string(fixture.home().data().join(format!("sessions/{id}.jsonl"))).unwrap();
-    assert!(stored.contains("OPENAI_API_KEY") && !stored.contains("of this run"), "only its name is stored");
+    assert!(
+        stored.contains("OPENAI_API_KEY") && !stored.contains("of this run"),
+        "the session stores the name of the secret, not its value"
+    );
     let more = Some("more".to_owned());
     let lacking = runtime.resume(id, more.clone(), RunSecrets::none()).await.unwrap();
     let expected = ParkReason::Credentials(vec!["OPENAI_API_KEY".into()]);

@@ -44,7 +44,7 @@ async fn approval_does_not_apply_to_another_principal() {
         let spec = RunSpec { principal: principal(subject), ..fixture.spec("go") };
         let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
         let RunState::Parked(ParkReason::Approval(waiting)) = run.wait().await.unwrap() else {
-            panic!("{subject} was not asked")
+            panic!("the run of {subject} did not ask for approval")
         };
         run.decide(waiting[0].id, ApprovalDecision::Allow).unwrap();
         finished(&run).await;

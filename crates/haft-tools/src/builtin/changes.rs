@@ -8,8 +8,8 @@ use serde_json::json;
 const NOTED_PATHS_MAX: usize = 50;
 
 /// Records the files that the command left behind and that other programs may execute: new repositories, whose git
-/// hooks and configuration are protected only from the next call on, and files that editors and build tools execute or
-/// read as settings.
+/// hooks and configuration are protected only starting with the next call, and files that editors and build tools
+/// execute or read as settings.
 pub(super) fn note_changes(cx: &CallContext, before: &WorkspaceScan, after: &WorkspaceScan) {
     let topics = [
         ("new_repositories", after.new_repositories(before)),

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bash_description_states_the_sandbox_limits_and_equal_sandboxes_share_it() {
+    fn bash_description_states_the_sandbox_limits() {
         let place = tempfile::tempdir().unwrap();
         let directory = |name: &str| {
             let path = place.path().join(name);

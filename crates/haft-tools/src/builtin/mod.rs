@@ -190,7 +190,11 @@ mod tests {
     fn builtin_definitions_list_every_tool_in_order() {
         let names: Vec<String> = definitions().iter().map(|definition| definition.name.to_string()).collect();
         assert_eq!(names, ["bash", "read", "write", "edit", "current_date", "introspect"]);
-        assert_eq!(names, Builtin::ALL.map(Builtin::name), "calls are dispatched by these names");
+        assert_eq!(
+            names,
+            Builtin::ALL.map(Builtin::name),
+            "each definition has the name by which haft dispatches its calls"
+        );
     }
 
     #[test]

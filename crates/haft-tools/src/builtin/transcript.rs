@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(
             transcript(Some(&store), &["éé", "é"], 0).finish(&cx).as_text(),
             "ééé",
-            "all of it is shown"
+            "output within the limit is shown as a whole"
         );
         assert!(cx.take_notes().is_empty());
     }

@@ -1,4 +1,4 @@
-//! The `edit` tool: replaces a piece of a file's text.
+//! The `edit` tool: replaces a part of a file's text.
 
 use std::path::Path;
 

@@ -48,7 +48,7 @@ mod tests {
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0";
 
     #[test]
-    fn image_is_returned_and_other_binary_files_are_not() {
+    fn only_images_are_loaded_from_binary_files() {
         let fixture = FileFixture::new();
         let image = load(&fixture.file("picture.txt", PNG)).unwrap().unwrap();
         assert_eq!((image.media_type.as_str(), image.base64), ("image/png", STANDARD.encode(PNG)));

@@ -86,7 +86,7 @@ fn readme_section(root: &Path, name: &OsStr, page: &mut IntrospectPage) -> Optio
     page.admit(file, format!("<readme>\n{content}</readme>\n"))
 }
 
-/// Returns the content of a text file that fits. A file larger than the remaining space is not read at all.
+/// Returns the content of a text file if it fits into the page. A file larger than the remaining space is not read.
 fn shown_content(root: &Path, file: &Path, page: &mut IntrospectPage) -> Option<String> {
     let bytes_max = FILE_BYTES_MAX.min(page.chars_left() as u64);
     let reason = match load(&root.join(file), bytes_max, SymlinkHandling::Refuse) {

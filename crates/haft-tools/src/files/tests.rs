@@ -51,7 +51,7 @@ fn worker_serves_every_file_tool_until_the_stream_ends() {
 }
 
 #[test]
-fn malformed_request_gets_an_error_and_the_next_is_served() {
+fn worker_answers_a_malformed_request_with_an_error_and_continues() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "text");
     let (mut client, worker) = connect();

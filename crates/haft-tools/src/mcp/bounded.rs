@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_truncates_between_characters() {
+    fn text_of_a_server_is_truncated_between_characters() {
         assert_eq!(cut("äöü", 3), "äöü");
         assert_eq!(cut("äöü", 2), "äö…");
     }

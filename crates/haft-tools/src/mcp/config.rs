@@ -22,7 +22,7 @@ use haft_core::settings::mcp::{HealthProbe, RemoteTransport, SamplingLimits};
 pub struct ServerConfig {
     /// The name of the server as the operator wrote it.
     pub name: String,
-    /// The name of the server in the form that is the prefix of its tool names.
+    /// The sanitized name of the server, which is the prefix of its tool names.
     pub namespace: Namespace,
     pub connect: ConnectTarget,
     /// The maximum wait for a reply, or for progress of a request.

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_alone_is_also_shown_as_text() {
+    fn structured_content_without_text_is_shown_as_text() {
         let alone = output(r#"{"structuredContent":{"a":1}}"#);
         assert_eq!(alone.as_text(), r#"{"a":1}"#);
         assert_eq!(alone.structured.unwrap()["a"], 1);

@@ -54,6 +54,6 @@ mod tests {
         let expected = [50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000];
         assert_eq!(waits, expected);
         now += QUIET;
-        assert_eq!(settling.wait(now), FIRST, "a while of quiet and all is forgiven");
+        assert_eq!(settling.wait(now), FIRST, "the delay is reset after a quiet period");
     }
 }

@@ -165,7 +165,7 @@ mod tests {
             calls.asker_of(Some(&RawValue::from_string(text).unwrap()))
         };
         assert!(matches!(of("t-1"), RequestingCall::Call(call) if Arc::ptr_eq(&call, &one.call)));
-        assert!(matches!(of("t-2"), RequestingCall::None), "a task that no call has");
+        assert!(matches!(of("t-2"), RequestingCall::None), "an unknown task belongs to no call");
         assert!(matches!(calls.asker_of(None), RequestingCall::Ambiguous));
     }
 

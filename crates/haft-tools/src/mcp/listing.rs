@@ -358,11 +358,15 @@ mod tests {
             named.collect::<BTreeMap<String, String>>()
         };
         let found = by_name(["a.b", "a/b", "x.y", "x_y", &long]);
-        assert_eq!(found["x_y"], "x_y", "a legal name stays");
+        assert_eq!(found["x_y"], "x_y", "a valid name is unchanged");
         for changed in ["a.b", "a/b", "x.y"] {
             assert_eq!(found[changed].len(), "a_b_12345678".len(), "{}", found[changed]);
         }
-        assert_eq!(found, by_name(["x_y", &long, "a/b", "x.y", "a.b"]), "in every order of the list");
+        assert_eq!(
+            found,
+            by_name(["x_y", &long, "a/b", "x.y", "a.b"]),
+            "the names do not depend on the order of the list"
+        );
     }
 
     #[test]

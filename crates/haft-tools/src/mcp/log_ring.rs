@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(ring.last(1), ["it is [redacted]"]);
         let filler = "x".repeat(LINE_BYTES_MAX - 6);
         ring.push(format!("{filler}s3cret-of-mine\n").as_bytes());
-        assert_eq!(ring.last(1), [filler], "a part of a secret at the cut is not shown");
+        assert_eq!(ring.last(1), [filler], "a partial secret at the end of a truncated line is removed");
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let path = place.path().join("mcp/a.log");
         let ring = LogRing::default();
         ring.keep(&path).unwrap();
-        assert_eq!(read_saved_log(&path).unwrap(), None, "nothing was said");
+        assert_eq!(read_saved_log(&path).unwrap(), None, "an empty log is not saved");
         ring.push(b"one\ntwo");
         ring.keep(&path).unwrap();
         assert_eq!(read_saved_log(&path).unwrap().unwrap(), "one\ntwo\n");

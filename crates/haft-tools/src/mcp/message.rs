@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn json_rpc_message_kinds_are_distinguished_and_noise_ignored() {
+    fn json_rpc_messages_are_classified_and_other_lines_ignored() {
         let check = |line: &str, expected: &str| assert_eq!(kind(line), expected, "{line}");
         check(r#"{"jsonrpc":"2.0","id":1,"result":{"a": 1}}"#, r#"Some(1) = {"a": 1}"#);
         check(r#"{"result":{},"jsonrpc":"2.0","id":"7"}"#, "Some(7) = {}");

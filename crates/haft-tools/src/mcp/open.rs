@@ -162,7 +162,8 @@ async fn transport(
         }
         (ConnectTarget::Remote { guard: Some(_), .. }, Some(RemoteTransport::WebSocket)) => {
             Err(OpenError::Failed(
-                "haft cannot check the address of a WebSocket server; use http or https".into(),
+                "haft cannot restrict which addresses a WebSocket connection reaches; use an http or https URL"
+                    .into(),
             ))
         }
         (ConnectTarget::Remote { url, headers, .. }, Some(RemoteTransport::WebSocket)) => {

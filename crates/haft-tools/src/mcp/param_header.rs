@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn values_invalid_in_headers_are_base64_encoded() {
+    fn argument_values_invalid_in_a_header_are_base64_encoded() {
         assert_eq!(encoded("plain text"), "plain text");
         assert_eq!(encoded(" edge"), "=?base64?IGVkZ2U=?=");
         assert_eq!(encoded("a\nb"), "=?base64?YQpi?=");

@@ -57,7 +57,7 @@ impl PassedMethod {
     fn is_offered(self, offers: ServerOffers, era: &ProtocolEra) -> bool {
         match self {
             Self::ListResources | Self::ListTemplates | Self::ReadResource => offers.resources,
-            // Protocol revisions without sessions have another form of subscription, which haft does not support.
+            // Protocol revisions without sessions have another kind of subscription, which haft does not support.
             Self::Subscribe | Self::Unsubscribe => offers.subscriptions && *era != ProtocolEra::Modern,
             Self::ListPrompts | Self::GetPrompt => offers.prompts,
             Self::Complete => offers.completions,
@@ -90,7 +90,7 @@ impl SupervisedServer {
         self.is_known().then(|| self.shared.offers())
     }
 
-    /// Subscribes to the notifications that the server sends from now on.
+    /// Subscribes to all later notifications of the server.
     pub fn news(&self) -> broadcast::Receiver<ServerNews> {
         self.shared.host.news.subscribe()
     }

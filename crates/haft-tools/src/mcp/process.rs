@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_of_package_managers_do_not_reach_a_server() {
+    fn server_environment_has_no_secrets_of_package_managers() {
         let check = |name: &str, value: &str, expected: bool| {
             assert_eq!(is_package_setting(name, value), expected, "{name}={value}");
         };

@@ -32,7 +32,7 @@ pub struct McpProvider {
 }
 
 impl McpProvider {
-    /// Registers as a user of a server that still has users.
+    /// Creates a provider and registers it as a user of the server, unless the server has already ended.
     pub fn new(server: Arc<SupervisedServer>) -> Self {
         let left = !server.users.join();
         Self { server, left: AtomicBool::new(left), ready_wait: None, late: AtomicBool::new(false) }

@@ -218,7 +218,7 @@ fn media(piece: &SamplingContentPart) -> Result<Media, ServerRequestRefusal> {
     Ok(Media { media_type: piece.mime_type.clone(), source: MediaSource::Bytes(bytes.into()) })
 }
 
-/// Returns the consent question for the user. It has the form of an elicitation request, so every user interface can
+/// Returns the consent question for the user. It is an elicitation request, so every user interface can
 /// show it.
 fn question(request: &SamplingRequest) -> Value {
     let SamplingRequest { output_tokens_max, model, .. } = request;

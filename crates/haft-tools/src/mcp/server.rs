@@ -56,7 +56,7 @@ const TASK_TTL: Duration = Duration::from_hours(1);
 /// The time for which a server should keep a task after the time limit of its call.
 const TASK_TTL_MARGIN: Duration = Duration::from_mins(1);
 
-/// The longest time for which a server should keep a task.
+/// The maximum time for which a server should keep a task.
 const TASK_TTL_MAX: Duration = Duration::from_hours(24);
 
 /// An MCP server, running or not. Dropping it ends its process and all child processes.

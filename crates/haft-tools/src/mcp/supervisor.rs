@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn needs_auth_ends_after_a_successful_call_or_a_login() {
+    fn state_needs_auth_ends_after_a_successful_call_or_a_login() {
         let now = Instant::now();
         let refused = || LifecycleEvent::AuthNeeded { reason: "401".into() };
         let ready = || LifecycleState::Ready { since: now, failures: 3 };

@@ -1,5 +1,6 @@
-//! The state of a task that a server runs instead of answering a call at once, in both forms of the protocol: the core
-//! tasks of revision 2025-11-25, and the extension of revisions without sessions. This file parses; `task_call` acts.
+//! The state of a task that a server runs instead of answering a call at once, in both variants of the protocol: the
+//! core tasks of revision 2025-11-25, and the extension of revisions without sessions. This file parses; `task_call`
+//! acts.
 
 use std::time::Duration;
 
@@ -25,11 +26,11 @@ const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// The poll interval for a server that names none.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The shortest poll interval. Without this limit, a server that names 0 would get as many requests as the connection
+/// The minimum poll interval. Without this limit, a server that requests 0 would get as many requests as the connection
 /// can carry.
 const POLL_PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// The longest poll interval. Without this limit, a server that names a year would delay the result by a year.
+/// The maximum poll interval. Without this limit, a server that requests a year would delay the result by a year.
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// The maximum size of the id of a task, in bytes. Every request about the task repeats it.
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn result_is_a_task_only_in_the_form_of_its_protocol_revision() {
+    fn result_is_a_task_only_in_the_format_of_its_protocol_revision() {
         let old = ProtocolEra::Legacy { version: CORE_TASKS.into() };
         let core = json!({"task": {"taskId": "t", "status": "working", "pollInterval": 500}});
         let extension = json!({"resultType": "task", "taskId": "t", "status": "working"});
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn state_of_another_task_or_of_an_unknown_status_is_an_error() {
+    fn task_state_with_another_id_or_an_unknown_status_is_an_error() {
         let check = |sent: Value, expected: &str| {
             let error = state(&raw(&sent), Some("t")).unwrap_err().message;
             assert!(error.contains(expected), "{error}");

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_model_the_read_mode_decides_the_output() {
+    fn read_mode_decides_the_output_if_there_is_no_model() {
         let long = 100_000;
         let notice = "(no model is available to answer the question; this is the";
         check("", 100, OutputReadMode::Auto, "0123", "9\n");

@@ -34,7 +34,7 @@ pub struct FreeQuestion<'a> {
 /// The strategy by which a model reads an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadStrategy {
-    /// The model reads the whole output in pieces; the answers are then combined.
+    /// The model reads the whole output in chunks; the answers are then combined.
     FullChunked,
     /// The model searches the output itself, with tools that can access nothing else.
     ReadGrep,
@@ -50,13 +50,13 @@ impl ReadStrategy {
 }
 
 impl FreeQuestion<'_> {
-    /// Splits the output into pieces for the model.
+    /// Splits the output into chunks for the model.
     pub fn pieces(&self, piece_bytes: usize) -> Vec<&str> {
         chunks(self.text, chunking(&self.reading, piece_bytes))
     }
 }
 
-/// Chooses the strategy for a text; returns `None` if no model should read it.
+/// Chooses the strategy for an output; returns `None` if no model should read it.
 pub(super) fn strategy(
     mode: OutputReadMode,
     text: &str,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auto_mode_reads_short_texts_and_long_lines_whole_and_greps_others() {
+    fn read_mode_auto_greps_only_long_outputs_with_short_lines() {
         let check = |mode: OutputReadMode, text: &str, expected: Option<ReadStrategy>| {
             assert_eq!(strategy(mode, text, &OutputReadSettings::default(), 1_000), expected, "{mode:?}");
         };

@@ -112,7 +112,7 @@ async fn unregistering_a_tool_announces_a_change() {
     assert_eq!(names(&registry), ["a", "b"]);
     assert_eq!(registry.get("b").unwrap().description, "Writes down.");
     assert!(registry.unregister("a"));
-    assert!(!registry.unregister("a"), "it is gone");
+    assert!(!registry.unregister("a"), "the tool was already removed");
     assert_eq!(count(), before + 1);
     assert_eq!(names(&registry), ["b"]);
     assert!(registry.get("a").is_none());

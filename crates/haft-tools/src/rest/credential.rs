@@ -52,7 +52,7 @@ impl Credential {
 }
 
 impl Credential {
-    /// Returns the texts that distinguish this credential from others, including its secret. Only their digest may be
+    /// Returns the strings that distinguish this credential from others, including its secret. Only their digest may be
     /// stored.
     pub(super) fn identity(&self) -> [&str; 3] {
         match self {

@@ -130,7 +130,7 @@ impl OperationPlan {
         header_value("cookie", &pairs.join("; ")).map(|value| Some((http::header::COOKIE, value)))
     }
 
-    /// Returns the given parameters of one location. Treats null as absent, because null has no text form.
+    /// Returns the given parameters of one location. Treats null as absent, because null cannot be sent as text.
     fn given<'a>(
         &'a self,
         arguments: &'a ArgumentMap,

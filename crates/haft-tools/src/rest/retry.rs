@@ -37,7 +37,7 @@ pub(super) fn delay(method: Method, number: u32, outcome: RestAttemptOutcome) ->
     if method.is_repeatable() { POLICY.delay(number, retry_after, 1.0) } else { None }
 }
 
-/// Parses `Retry-After` in either form: seconds, or a date.
+/// Parses `Retry-After`, which is a number of seconds or a date.
 pub(super) fn retry_after(text: &str, now: jiff::Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse::<u64>() {
         return Some(Duration::from_secs(seconds));

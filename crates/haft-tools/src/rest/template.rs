@@ -199,7 +199,7 @@ pub(super) fn text_of(value: &Value) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MissingArgument(pub(super) String);
 
-/// The reason why a text is not a valid template, as a message for the operator.
+/// The reason why a string is not a valid template, as a message for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("the template has a `{OPENS}` without the closing `}}`")]

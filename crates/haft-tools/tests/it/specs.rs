@@ -63,7 +63,7 @@ fn check_whole(file: &str, operations: usize, tools_min: usize) {
     for tool in &all.tools {
         let exposed = format!("rest__{}", tool.definition.name);
         assert!(ToolName::new(&exposed).is_ok(), "{exposed}");
-        assert!(names.insert(exposed.to_ascii_lowercase()), "{exposed} twice");
+        assert!(names.insert(exposed.to_ascii_lowercase()), "two tools have the name {exposed}");
         assert!(!tool.definition.description.is_empty() && tool.definition.description.len() < 4_500);
         if let Schema::Unchecked { reason } = Schema::compile(&tool.definition.input_schema) {
             panic!("{file} {exposed}: {reason}");
@@ -130,7 +130,7 @@ fn check_requests(file: &str, bounds: &Bounds) {
             break;
         }
     }
-    assert_eq!(requests.len(), SAMPLE, "{file}: too few operations could be tried");
+    assert_eq!(requests.len(), SAMPLE, "{file}: too few requests could be generated");
     assert!(passed_over.len() <= bounds.passed_over_max, "{file}: {} {passed_over:#?}", passed_over.len());
     let judged = judged(file, &Value::Array(requests));
     let count = |kind: &str| judged[kind].as_u64().unwrap();
@@ -177,7 +177,9 @@ fn sampled(tool: &RestTool, all: &[RestTool]) -> Result<Value, &'static str> {
     let arguments = generated_arguments::value(schema, 0).ok_or("no arguments were found")?;
     let parsed = RawArguments::from_value(&arguments).parse(&ArgumentLimits::default());
     let parsed = parsed.map_err(|_| "the arguments are no arguments")?;
-    let valid = Schema::compile(schema).validate(parsed).map_err(|_| "the arguments do not fit")?;
+    let valid = Schema::compile(schema)
+        .validate(parsed)
+        .map_err(|_| "the generated arguments do not match the schema")?;
     let request = build(tool, valid.value()).map_err(|_| "the request cannot be made")?;
     Ok(as_json(tool, &request))
 }

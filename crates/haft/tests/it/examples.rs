@@ -51,14 +51,14 @@ fn own_tool_example_calls_its_tool() {
 }
 
 #[test]
-fn ask_example_answers_with_its_tool() {
+fn ask_example_answers_with_the_result_of_its_tool() {
     let call = ScriptStep::call("count_words", json!({"text": "one two three"}));
     let place = ExampleFixture::new([call, told(ScriptStep::text("Three."), "3")]);
     assert_eq!(place.run("ask", &["openai/gpt-4o", "How many words are `one two three`?"]), "Three.\n");
 }
 
 #[test]
-fn own_model_example_answers_with_its_provider() {
+fn own_model_example_answers_with_its_own_provider() {
     assert_eq!(ExampleFixture::new([]).run("own_model", &[]), "Hello!\n");
 }
 
@@ -80,5 +80,5 @@ fn resume_run_example_continues_in_another_process() {
     let (id, rest) = output.split_once(' ').unwrap();
     assert_eq!(rest, "waits for weather\n");
     assert_eq!(place.run("resume_run", &[id]), "Yes, 31 degrees.\n");
-    assert_eq!(place.model.requests().len(), 2, "no reply was asked for again");
+    assert_eq!(place.model.requests().len(), 2, "the second process repeats no model request");
 }

@@ -126,7 +126,7 @@ async fn recorded_line_holds_only_new_messages() {
 }
 
 #[tokio::test]
-async fn replay_matches_despite_other_dates_and_paths_but_not_other_words() {
+async fn replay_ignores_dates_and_paths_but_no_other_difference() {
     let (reel, asker) =
         (RecordingDir::new(), ClientFixture::new(ModelApiFormat::Ollama, [ScriptStep::text("fine")]));
     let recorder = Recorder::new(asker.provider(), reel.tape());
@@ -214,7 +214,7 @@ async fn dropped_reply_is_recorded_up_to_its_cancellation() {
 
 /// The user puts a key into the conversation, and the model repeats it in several deltas.
 #[tokio::test]
-async fn a_key_in_the_conversation_is_not_recorded() {
+async fn api_key_in_the_conversation_is_not_recorded() {
     let reel = RecordingDir::new();
     let echo = ScriptStep::text(&format!("you said {KEY}, did you not?"));
     let asker = ClientFixture::new(ModelApiFormat::OpenaiChat, [echo]);

@@ -52,7 +52,7 @@ async fn last_error_is_returned_after_four_attempts() {
 }
 
 #[tokio::test]
-async fn non_retryable_errors_are_sent_once() {
+async fn request_with_a_non_retryable_error_is_sent_once() {
     let failing = |status, message| move || vec![ScriptStep::fail(ErrorResponse::new(status, message))];
     check(failing(401, "no"), ModelErrorKind::Unauthorized, &["m 1 unauthorized"]).await;
     check(failing(400, "bad"), ModelErrorKind::InvalidRequest, &["m 1 invalid_request"]).await;

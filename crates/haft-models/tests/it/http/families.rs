@@ -84,7 +84,7 @@ async fn every_model_family_accepts_every_request_in_every_format() {
 
 /// The server checks the schemas of all tools before it answers, as real providers do.
 #[tokio::test]
-async fn a_tool_with_an_invalid_schema_does_not_break_a_request() {
+async fn tool_with_an_invalid_schema_does_not_break_a_request() {
     let folder = tests_folder().join("schemas");
     let schemas: Vec<Value> = std::fs::read_dir(folder)
         .unwrap()

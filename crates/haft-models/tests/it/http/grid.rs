@@ -323,13 +323,15 @@ async fn cancellation(at: GridCell) {
             };
             tokio::select! {
                 biased;
-                _ = replies.next() => panic!("the reply cannot be complete"),
+                _ = replies.next() => panic!("the reply arrived before the request was cancelled"),
                 () = arrived => {}
             }
         }
     }
     drop(replies);
     let server = &asker.server;
-    eventually("the server notices", || server.requests()[0].outcome == RequestOutcome::Abandoned);
+    eventually("the server sees that the client abandoned the request", || {
+        server.requests()[0].outcome == RequestOutcome::Abandoned
+    });
     assert_eq!(asker.events.attempts(), ["m 1 cancelled"]);
 }

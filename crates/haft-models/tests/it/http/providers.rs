@@ -132,7 +132,7 @@ async fn fallback_model_answers_when_the_first_fails() {
 }
 
 #[tokio::test]
-async fn error_of_failed_fallbacks_includes_every_models_message() {
+async fn error_after_failed_fallbacks_has_the_message_of_every_model() {
     let failing =
         |format, message| ClientFixture::new(format, [ScriptStep::fail(ErrorResponse::new(401, message))]);
     let (first, second) =

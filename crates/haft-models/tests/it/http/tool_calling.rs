@@ -25,7 +25,7 @@ fn with_tools(text: &str) -> ModelRequest {
 }
 
 #[tokio::test]
-async fn refused_tools_move_into_the_prompt_for_all_later_requests() {
+async fn tools_that_a_model_refuses_move_into_the_prompt() {
     for format in ModelApiFormat::ALL {
         let refused = ErrorResponse::new(400, "registry.example/m:1b does not support tools");
         let asker = ClientFixture::new(

@@ -122,7 +122,7 @@ async fn pooled_providers_share_connections_if_timeouts_and_cas_match() {
     let (short, long) = (Duration::from_secs(5), Duration::from_secs(10));
     assert_eq!(connections_of_two(OfferedProtocols::Plain, [long, long]).await, 1);
     assert_eq!(connections_of_two(OfferedProtocols::Plain, [long, short]).await, 2);
-    assert_eq!(connections_of_two(OfferedProtocols::Http2, [long, long]).await, 2, "a CA of its own");
+    assert_eq!(connections_of_two(OfferedProtocols::Http2, [long, long]).await, 2, "each has its own CA");
 }
 
 #[tokio::test]
@@ -154,10 +154,10 @@ async fn dropped_http2_request_is_cancelled_and_its_connection_reused() {
     };
     tokio::select! {
         biased;
-        _ = whole(&provider, asking("hi"), &cx) => panic!("a single request is not answered"),
+        _ = whole(&provider, asking("hi"), &cx) => panic!("the server answered before a second request arrived"),
         () = arrived => {}
     }
-    eventually("the server sees that it is given up", || server.abandoned() == 1);
+    eventually("the server sees that the client abandoned the request", || server.abandoned() == 1);
     // Together with the cancelled request there are now two requests, so the server answers.
     assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "safe");
     assert!(server.arrived().iter().all(|request| request.connection == 0), "{:?}", server.arrived());

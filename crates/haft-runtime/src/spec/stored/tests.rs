@@ -60,7 +60,7 @@ fn spec() -> RunSpec {
 }
 
 #[test]
-fn spec_round_trips_through_stored_form() {
+fn spec_is_unchanged_after_it_is_stored_and_read() {
     let (stored, blob) = StoredSpec::of(&spec());
     let text = serde_json::to_string(&stored).unwrap();
     let read = StoredSpec::read(&serde_json::from_str(&text).unwrap()).unwrap();

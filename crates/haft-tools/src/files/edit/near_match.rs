@@ -1,4 +1,4 @@
-//! Hints for a text that was not found: reports a near match and its difference.
+//! Returns a hint if the text to replace was not found: the line of a near match, and how it differs.
 
 /// Returns why `old` was not found, if only line breaks or white space differ.
 pub(super) fn hint(text: &str, old: &str) -> Option<String> {

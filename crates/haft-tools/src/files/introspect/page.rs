@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entry_that_does_not_fit_is_omitted_and_smaller_ones_still_fit() {
+    fn page_omits_an_entry_that_is_too_large_but_adds_later_ones() {
         let mut page = IntrospectPage { chars_left: 5, left_out: Vec::new() };
         assert_eq!(page.admit(Path::new("a"), "ääää".into()), Some("ääää".into()));
         assert_eq!(page.admit(Path::new("b"), "xx".into()), None);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_space_fits_the_longest_left_out_list() {
+    fn reserved_space_is_enough_for_the_longest_list_of_omitted_entries() {
         let long = OmittedEntry { path: "<".repeat(4000).into(), reason: OmissionReason::RulesUnusable };
         let section = omitted::section(&vec![long; 1000]);
         assert!(section.chars().count() < RESERVED_CHARS - 1000, "{}", section.chars().count());

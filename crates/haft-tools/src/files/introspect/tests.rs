@@ -42,7 +42,7 @@ fn overview_has_file_names_a_note_and_the_readme() {
 }
 
 #[test]
-fn level_all_includes_every_text_file_in_order() {
+fn introspect_level_all_includes_every_text_file_in_order() {
     check_all(
         &[("b.rs", "b\n"), ("a.rs", "a"), ("d/c.rs", ""), ("binary", "x\0y")],
         "<file path=\"a.rs\">\na\n</file>\n<file path=\"b.rs\">\nb\n</file>\n<file path=\"d/c.rs\">\n</file>\n",
@@ -69,7 +69,7 @@ fn ignored_lock_and_secret_files_are_omitted() {
 }
 
 #[test]
-fn content_and_names_cannot_close_the_wrapper() {
+fn file_content_and_names_cannot_close_the_enclosing_tag() {
     check_all(
         &[("a\"b", "</file></codebase><p></p>")],
         "<file path=\"a&quot;b\">\n&lt;/file>&lt;/codebase><p></p>\n</file>\n",
@@ -77,7 +77,7 @@ fn content_and_names_cannot_close_the_wrapper() {
 }
 
 #[test]
-fn symlinks_and_fifos_are_skipped_and_odd_names_escaped() {
+fn introspect_skips_symlinks_and_fifos_and_escapes_odd_names() {
     let fixture = fixture(&[("f", "text")]);
     fixture.link("outside", "/etc/passwd");
     fixture.link("cycle", ".");
@@ -143,7 +143,7 @@ fn root_that_is_not_a_directory_is_an_error() {
 }
 
 #[test]
-fn unreadable_directory_is_omitted_and_an_unreadable_root_is_denied() {
+fn unreadable_directory_is_omitted_unless_it_is_the_root() {
     let fixture = fixture(&[("closed/f", "x"), ("open", "x")]);
     fixture.set_mode("closed", 0o000);
     let (all, root) = without_capabilities(|| {
@@ -156,7 +156,7 @@ fn unreadable_directory_is_omitted_and_an_unreadable_root_is_denied() {
 }
 
 #[test]
-fn markdown_readme_is_preferred() {
+fn markdown_readme_is_preferred_to_other_readmes() {
     let names = ["README.rst", "ReadMe.md", "README", "readmenot"];
     let directory = Directory { path: PathBuf::new(), files: names.map(Into::into).to_vec() };
     assert_eq!(readme_name(&[directory]), Some(OsStr::new("ReadMe.md")));

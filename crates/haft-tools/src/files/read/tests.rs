@@ -83,7 +83,7 @@ fn binary_or_non_utf8_file_is_refused_with_the_offset() {
     let split = [vec![b'x'; 8 * 1024 - 1], "ä".into()].concat();
     assert!(
         read(&fixture.file("split", split), None, None, WANTED).is_ok(),
-        "a character across the sniffed part"
+        "a character may cross the end of the checked bytes"
     );
 }
 
@@ -135,7 +135,7 @@ fn offset_and_limit_select_lines() {
 }
 
 #[test]
-fn final_newline_does_not_count_as_a_line() {
+fn final_newline_does_not_start_another_line() {
     assert_eq!(
         select_lines("one\n", Some(2), None),
         Err("`offset` 2 is beyond the end: the file has 1 line(s)".into())

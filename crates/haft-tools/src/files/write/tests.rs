@@ -111,7 +111,10 @@ fn write_follows_symlinks_to_their_target() {
     for (link, leads_to) in [("link-to-link", "d/real"), ("dangling", "new/place"), ("up", "via-up")] {
         write(&fixture.path(link), link).unwrap();
         assert_eq!(fixture.content(leads_to), link);
-        assert!(fs::symlink_metadata(fixture.place(link)).unwrap().is_symlink(), "{link} stays a link");
+        assert!(
+            fs::symlink_metadata(fixture.place(link)).unwrap().is_symlink(),
+            "the write replaced the link {link}"
+        );
     }
     assert_eq!(fixture.names("d"), ["link", "real"]);
 }
@@ -218,7 +221,7 @@ fn concurrent_writes_are_atomic() {
             scope.spawn(|| (0..20).for_each(|_| assert!(write(&path, content).is_ok())));
         }
         for _ in 0..50 {
-            assert!(contents.contains(&fixture.content("f")), "a reader saw a part");
+            assert!(contents.contains(&fixture.content("f")), "a reader saw a partly written file");
         }
     });
     assert!(contents.contains(&fixture.content("f")));

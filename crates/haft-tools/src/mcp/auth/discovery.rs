@@ -72,7 +72,7 @@ pub(super) async fn discover(
             let resource = about.resource.unwrap_or_else(|| server.to_string());
             if !covers(&resource, server) {
                 return Err(AuthError::refused(
-                    "the OAuth metadata of the MCP server names another URL than that of the server, so haft refuses it",
+                    "the OAuth metadata of the MCP server is for another URL than the server's, so haft refuses it",
                 ));
             }
             (resource, about.scopes_supported, about.authorization_servers.into_iter().next())

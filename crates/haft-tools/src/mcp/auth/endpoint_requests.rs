@@ -219,7 +219,7 @@ fn not_given(text: &str) -> TokenRequestError {
     }
 }
 
-/// Returns the text if it has the form of an error code. An error message must not repeat other text, because it could
+/// Returns the text if it looks like an error code. An error message must not repeat other text, because it could
 /// contain secrets.
 pub(super) fn known_code(code: &str) -> &str {
     let is_word = code.len() <= 40 && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');

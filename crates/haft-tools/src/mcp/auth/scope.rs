@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resource_scopes_are_a_fallback_and_earlier_scopes_are_kept() {
+    fn requested_scopes_include_earlier_ones_and_fall_back_to_the_resource() {
         let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let check =
             |challenge: &str, before: &str, operator: &str, resource: &str, issuer, expected: &str| {

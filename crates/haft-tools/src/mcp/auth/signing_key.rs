@@ -45,7 +45,7 @@ impl SigningKey {
         Ok(Self { pair, pkcs8: pkcs8.to_owned() })
     }
 
-    /// Returns the form in which the key is stored with its token.
+    /// Returns the key in base64, as it is stored with its token.
     pub(super) fn stored(&self) -> SecretString {
         BASE64_STANDARD.encode(&self.pkcs8).into()
     }

@@ -109,7 +109,7 @@ impl TokenFile {
         Self { path: directory.join(format!("{namespace}.json")), server: server.clone(), keyring: None }
     }
 
-    /// Adds a keyring.
+    /// Sets the keyring that may hold the token instead of the file.
     #[must_use]
     pub fn with_keyring(self, keyring: Arc<dyn Keyring>, preference: KeyringPreference) -> Self {
         Self { keyring: Some((keyring, preference)), ..self }

@@ -110,11 +110,11 @@ async fn error_of_a_server_shows_neither_its_address_nor_our_secrets() {
     let Err(PeerError::Rpc(error)) = result else { panic!("{result:?}") };
     assert_eq!(error.message, "https://[redacted]/mcp refused [redacted]");
     let data = serde_json::json!({"token": "[redacted]", "url": "https://internal.example:8443/login"});
-    assert_eq!(error.data, Some(data), "the user may have to open the URL");
+    assert_eq!(error.data, Some(data), "a URL in `data` is kept, because the user may have to open it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_extends_the_timeout_and_silence_cancels_the_request() {
+async fn request_is_cancelled_only_after_a_timeout_without_progress() {
     let (peer, table, transport) = connected();
     let begun = Instant::now();
     let told = StdMutex::new(Vec::new());
@@ -164,7 +164,7 @@ async fn closed_connection_fails_pending_and_later_requests() {
 }
 
 #[tokio::test]
-async fn ping_is_answered_and_unconfigured_sampling_refused() {
+async fn haft_answers_a_ping_and_refuses_unconfigured_sampling() {
     let (_peer, table, transport) = connected();
     table.received(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#, None);
     transport.more.notified().await;

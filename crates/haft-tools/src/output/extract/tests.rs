@@ -4,8 +4,9 @@ const TEXT: &str = "one\ntwo\nthree\nfour\n";
 const JSON: &str = r#"{"items":[{"id":1,"name":"a"},{"id":2}],"total":2}"#;
 
 fn check(question: &str, content: &str, expected: &str) {
-    let asked =
-        OutputQuery::parse(question).unwrap().unwrap_or_else(|| panic!("{question} is not understood"));
+    let asked = OutputQuery::parse(question)
+        .unwrap()
+        .unwrap_or_else(|| panic!("{question} is not parsed as a query"));
     assert_eq!(asked.answer(content.as_bytes()).unwrap(), expected, "{question}");
 }
 
@@ -56,7 +57,7 @@ fn grep_separates_match_groups_and_repeats_no_line() {
 }
 
 #[test]
-fn jq_filters_and_schema_describes_json() {
+fn query_jq_filters_json_and_query_schema_describes_it() {
     check("jq .total", JSON, "2\n");
     check("jq '.items[].id'", JSON, "1\n2\n");
     check("jq .missing?", "[]", "(no result)");

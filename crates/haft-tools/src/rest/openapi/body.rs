@@ -260,7 +260,7 @@ mod tests {
         let found = described("multipart/form-data", &media, true, &json!({}));
         assert_eq!(found.properties["f"]["contentEncoding"], "base64");
         assert_eq!(found.properties["l"]["items"]["contentEncoding"], "base64");
-        let BodyShape::Flat { fields } = found.plan.shape else { unreachable!("it is flat") };
+        let BodyShape::Flat { fields } = found.plan.shape else { unreachable!("the body is not flat") };
         let binary: Vec<bool> = fields.iter().map(|field| field.binary).collect();
         assert_eq!(binary, [true, true, false]);
     }

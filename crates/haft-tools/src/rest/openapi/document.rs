@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_and_examples_are_dropped_but_names_are_kept() {
+    fn document_parser_drops_extensions_and_examples_but_no_names() {
         let written = json!({
             "x-logo": 1, "example": 1,
             "paths": {"x-path": {"get": {"x-y": 1, "parameters": [{"name": "a", "example": 2}]}}},

@@ -64,7 +64,7 @@ impl OpenApiDownload {
         Ok(())
     }
 
-    /// Returns whether this is the URL of the first document. Without the first document, the download has failed.
+    /// Returns whether this is the URL of the first document, without which the download fails.
     pub fn is_first(&self, url: &Url) -> bool {
         *url == self.first
     }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_documents_below_the_first_url_are_downloaded_each_once() {
+    fn download_fetches_each_document_below_the_first_url_once() {
         let first = url("https://a.com/api/v1/openapi.json?key=k");
         let mut reading = OpenApiDownload::of(first.clone());
         assert_eq!(reading.next_url(), Some(first.clone()));

@@ -171,7 +171,8 @@ fn legal(name: &str) -> String {
     if joined.is_empty() { "value".into() } else { joined }
 }
 
-/// Splits a path into pieces. A name in braces that the operation does not declare becomes a string parameter.
+/// Splits a path into literal text and parameters. A name in braces that the operation does not declare becomes a
+/// string parameter.
 pub(super) fn path(written: &str, all: &mut Vec<DescribedParameter>) -> Result<Vec<PathPiece>, String> {
     if written.len() > PATH_BYTES_MAX {
         return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes"));

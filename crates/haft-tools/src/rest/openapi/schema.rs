@@ -278,7 +278,8 @@ fn is_marked(member: &Node<'_>, mark: &str) -> bool {
     member.flag(mark) || member.resolved().is_ok_and(|target| target.flag(mark))
 }
 
-/// Returns the outline of a schema that is cut off: at most its type.
+/// Returns the replacement for a schema that is cut off: the type of an object or array that is not nullable, otherwise
+/// `{}`, which accepts any value.
 fn outline(node: &Node<'_>) -> Value {
     let kind = node.text("type").or_else(|| node.value.get("properties").map(|_| "object"));
     match kind {

@@ -35,7 +35,7 @@ fn described(paths: &Value) -> Value {
 
 fn tool<'a>(imported: &'a ImportResult, name: &str) -> &'a RestTool {
     let found = imported.tools.iter().find(|tool| tool.definition.name.as_str() == name);
-    found.unwrap_or_else(|| unreachable!("no {name}: {:?}", imported.skipped))
+    found.unwrap_or_else(|| unreachable!("the import has no tool {name}: {:?}", imported.skipped))
 }
 
 fn request(tool: &RestTool, arguments: &Value) -> RestRequest {
@@ -70,7 +70,7 @@ fn openapi_operation_becomes_a_tool() {
 }
 
 #[test]
-fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
+fn invalid_operations_are_skipped_with_a_reason() {
     let all = imported(&described(&json!({
         "/good": {"get": {}},
         "/bad/{x": {"get": {}},
@@ -101,7 +101,7 @@ fn invalid_operation_is_skipped_with_a_reason_and_others_imported() {
 /// If an OpenAPI document could choose the port, its author would get the credentials of the API, in plain text with
 /// `http`.
 #[test]
-fn an_operation_cannot_choose_another_port_or_scheme() {
+fn operation_cannot_choose_another_port_or_scheme() {
     for server in ["http://api.example.com:8080", "http://api.example.com", "https://api.example.com:444"] {
         let all = imported(&described(&json!({
             "/moved": {"get": {"servers": [{"url": server}]}},

@@ -67,7 +67,7 @@ fn concurrent_requests_are_all_repeated_with_a_new_dpop_nonce() {
 }
 
 #[tokio::test]
-async fn identity_provider_may_be_in_a_private_network_if_the_server_is_public() {
+async fn identity_provider_of_a_public_server_may_be_in_a_private_network() {
     let directory = tempfile::tempdir().unwrap();
     let auth = authorizer(&directory, "https://mcp.example.com/mcp");
     let client = PreregisteredClient { id: "me".into(), secret: None, key: None };
@@ -82,7 +82,7 @@ async fn identity_provider_may_be_in_a_private_network_if_the_server_is_public()
     };
     let grant = auth.exchange_id_token(&"id".into(), &provider, &found, &[]).await.unwrap();
     assert_eq!(grant.expose_secret(), "grant");
-    // The MCP server itself must still not name the private address.
+    // An MCP server with a public address still cannot use an authorization server in a private network.
     assert!(discovery::authorization_server(&auth.http, &auth.server, &provider.issuer).await.is_err());
 }
 

@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn invalid_utf8_is_replaced() {
+    fn invalid_utf8_in_a_line_of_a_server_is_replaced() {
         assert_eq!(lines(100, &[b"a\xffb\n"]), [whole("a\u{fffd}b")]);
     }
 
     #[test]
-    fn oversized_line_is_reported_twice_and_the_next_line_read() {
+    fn oversized_line_is_reported_at_the_limit_and_at_its_end() {
         let long = [b"{\"id\":1".as_slice(), &[b'x'; 2000]].concat();
         let found = lines(1000, &[&long, &[b'y'; 500], b"\"id\":1}\nnext\n"]);
         assert!(

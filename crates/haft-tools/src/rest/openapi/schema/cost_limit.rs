@@ -49,7 +49,8 @@ impl SchemaBudget {
         self.bytes.set(self.bytes.get().saturating_sub(bytes(schema)));
     }
 
-    /// Returns whether a text is a valid pattern. Caches the result, because compiling one may take a millisecond.
+    /// Returns whether a string is a valid pattern. Caches the result, because compiling a pattern may take a
+    /// millisecond.
     pub(super) fn is_pattern(&self, text: &str) -> bool {
         if text.len() > PATTERN_BYTES_MAX {
             return false;

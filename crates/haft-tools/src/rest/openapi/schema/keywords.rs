@@ -1,4 +1,4 @@
-//! Converts keywords that contain no schemas to the form of JSON Schema 2020-12.
+//! Converts keywords that contain no schemas to JSON Schema 2020-12.
 
 use serde_json::{Map, Value, json};
 
@@ -44,11 +44,11 @@ pub(super) fn effort(key: &str, value: &Value) -> usize {
 /// schema accept more.
 const NAMES_MAX: usize = 1_000;
 
-/// The maximum total length of the texts in `enum`, `const` or `default`, in bytes.
+/// The maximum total length of the strings in `enum`, `const` or `default`, in bytes.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// Returns whether a value has little text. The recursion is safe: the parser has already rejected deeply nested
-/// documents.
+/// Returns whether the strings in a value are within the limit. The recursion is safe: the parser has already rejected
+/// deeply nested documents.
 fn is_small(value: &Value) -> bool {
     fn bytes(value: &Value) -> usize {
         match value {

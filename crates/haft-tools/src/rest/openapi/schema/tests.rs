@@ -36,7 +36,7 @@ fn schema_references_are_inlined_at_any_depth() {
 }
 
 #[test]
-fn recursive_schema_references_are_replaced_by_outlines() {
+fn recursive_schema_reference_is_replaced_by_its_type() {
     let others = json!({"T": {"type": "object", "properties": {"child": to("T"), "n": {"type": "integer"}}}});
     let expected =
         json!({"type": "object", "properties": {"child": {"type": "object"}, "n": {"type": "integer"}}});
